@@ -1,0 +1,68 @@
+# Two commands matter: `make demo` and `make test`. Both need python3 (3.11 to 3.13), make and the package index only.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo reset test lint format venv clean
+
+# The first of these that is a Python we run on; `make PYTHON=/path/to/python3.12 …` decides otherwise.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+RUN := $(VENV)/bin/python
+PIP := $(RUN) -m pip --disable-pip-version-check --no-input
+TEST_ARGS ?=
+WORKERS ?= 2
+
+# An environment whose Python has been removed or replaced since is made again.
+ifneq ($(wildcard $(VENV)/.made),)
+ifneq ($(shell $(RUN) -m pip --version >/dev/null 2>&1 && echo works),works)
+$(shell rm -rf $(VENV))
+endif
+endif
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.runs ## Everything, running, at http://127.0.0.1:8000 (PORT=8123 moves it); Ctrl-C ends it
+	@exec $(RUN) -m ticketing.embedded.demo
+
+reset: $(VENV)/.runs ## Remove the demo's data (not while it runs); the next make demo begins anew
+	@exec $(RUN) -m ticketing.embedded.reset
+
+test: $(VENV)/.tests ## The whole suite, on servers of its own (TEST_ARGS="-k hold" narrows it)
+	@$(RUN) -m tests.chromium
+	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m pytest -n $(WORKERS) --dist loadfile $(TEST_ARGS)
+
+lint: $(VENV)/.tests ## Style, types, arrows, migrations, deployment checks, the tidy test
+	@$(RUN) -m tests.lint
+
+format: $(VENV)/.tests ## Put the code into the house's form
+	@$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
+
+venv: $(VENV)/.tests ## The environment, with what tests and checks need
+
+clean: ## Remove the environment and caches; the demo's data stays
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+# One clear line for the wrong Python, an environment that cannot be made and what pip came to grief over.
+install = said=$$($(PIP) install -qq -r $(1) 2>&1) || { \
+	echo "Installing $(1) failed: $$(echo "$$said" | grep ERROR | tail -1)"; exit 1; }
+
+$(VENV)/.made:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Fairgate needs Python 3.11 to 3.13; found $$(python3 --version 2>&1 || echo none). Name one: make PYTHON=/path/to/python3.12"; exit 1; fi
+	@$(PYTHON) -c 'import sys; v = sys.version_info; ok = (3, 11) <= v[:2] <= (3, 13); ok or print(f"Fairgate needs Python 3.11 to 3.13; $(PYTHON) is {v[0]}.{v[1]}."); sys.exit(not ok)'
+	@echo "Making $(VENV) with $$($(PYTHON) --version) …"
+	@$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) -m venv failed: is the disk full, or (Debian) the package python3-venv missing?"; exit 1; }
+	@touch $@
+
+$(VENV)/.runs: requirements.txt $(VENV)/.made
+	@echo "Installing what the house runs on (half a minute) …"
+	@$(call install,requirements.txt)
+	@touch $@
+
+$(VENV)/.tests: tests/requirements.txt $(VENV)/.runs
+	@echo "Installing what tests and checks need …"
+	@$(call install,tests/requirements.txt)
+	@touch $@

@@ -1,0 +1,43 @@
+#!/usr/bin/env python
+"""Staff's door: `manage.py COMMAND`. Finds the running demo's servers by itself."""
+
+import os
+import sys
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
+    try:
+        from django.core.exceptions import ImproperlyConfigured
+        from django.core.management import execute_from_command_line
+        from django.db import InterfaceError, OperationalError
+    except ModuleNotFoundError:
+        sys.exit("Django is not installed for this Python: run `make venv`, then .venv/bin/python manage.py …")
+
+    try:
+        execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as error:
+        _end(error, str(error))
+    except (OperationalError, InterfaceError) as error:
+        _end(error, _without_database(str(error)))
+
+
+def _end(error: Exception, sentence: str) -> None:
+    """What a person can mend is one line, exit status 1; `--traceback` shows where it came from."""
+    if "--traceback" in sys.argv:
+        raise error
+    command = sys.argv[1] if len(sys.argv) > 1 else ""
+    sys.exit(f"manage.py {command}: {sentence}".replace("\n", " "))
+
+
+def _without_database(said: str) -> str:
+    from django.conf import settings
+
+    first = said.strip().partition("\n")[0]
+    if settings.DATABASE_IS_GIVEN:
+        return f"the database failed: {first}"
+    return "no demo of this checkout runs, and DATABASE_URL names no other database"
+
+
+if __name__ == "__main__":
+    main()
