@@ -1,0 +1,61 @@
+"""The lane: what the crowd meets. Sockets by Channels, its own few answers, everything else forwarded to the site."""
+
+import os
+from typing import Any, cast
+
+import django
+from channels.routing import ProtocolTypeRouter, URLRouter
+from django.urls import URLPattern, re_path
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
+django.setup()
+
+from ticketing import serving  # noqa: E402 - needs Django set up
+from ticketing.forward import Forwarder, Receive, Scope, Send, site_address  # noqa: E402
+
+serving.begin()
+forwarder = Forwarder(*site_address())
+
+
+async def http(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["path"] == "/healthz":
+        await _healthz(send)
+    else:
+        await forwarder(scope, receive, send)
+
+
+async def _healthz(send: Send) -> None:
+    # Only says that this process turns its loop; whether it can serve is /readyz's to say.
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b'{"status":"ok"}'})
+
+
+async def reject_socket(scope: Scope, receive: Receive, send: Send) -> None:
+    """A socket that no route knows is closed before it opens."""
+    await receive()
+    await send({"type": "websocket.close", "code": 4404})
+
+
+# Django's stubs know views only; Channels routes ASGI applications by the same patterns.
+SOCKETS: list[URLPattern] = [re_path(r"", cast("Any", reject_socket))]
+
+
+async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        elif message["type"] == "lifespan.shutdown":
+            await forwarder.close()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+
+
+application = ProtocolTypeRouter(
+    {
+        "http": http,
+        "websocket": URLRouter(SOCKETS),
+        "lifespan": lifespan,
+    }
+)

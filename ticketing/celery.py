@@ -1,0 +1,21 @@
+"""The Celery application: workers run the tasks of the apps' `tasks` modules, beat's schedule is in the database."""
+
+import os
+from typing import Any
+
+from celery import Celery, signals
+
+from ticketing import serving
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
+
+app = Celery("fairgate")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+
+
+@signals.worker_init.connect
+@signals.beat_init.connect
+def begin(**about: Any) -> None:
+    """Neither a worker nor beat starts without the house's key; whoever only sends tasks is not asked."""
+    serving.begin()

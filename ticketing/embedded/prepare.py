@@ -1,0 +1,73 @@
+"""Everything between servers that run and a house that can open, in one process: `python -m …embedded.prepare`.
+
+Reads the same environment as the house; every step may be repeated.
+"""
+
+import io
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+ADMIN = "admin"
+
+
+@contextmanager
+def step(text: str) -> Iterator[None]:
+    """Says what is being done, and how long it took once it is done."""
+    print(f"  {text} …", end="", flush=True)
+    begun = time.monotonic()
+    yield
+    print(f" {time.monotonic() - begun:.1f} s", flush=True)
+
+
+def prepare() -> None:
+    """The schema is current, the demo events exist, and the admin can log in with the password in ADMIN_PASSWORD."""
+    import django
+
+    django.setup()
+    from django.contrib.auth import get_user_model
+    from django.core.management import call_command
+
+    with step("Migrating"):
+        call_command("migrate", interactive=False, verbosity=0)
+    with step("Loading the demo events"):
+        noted = io.StringIO()
+        call_command("load_demo", verbosity=0, stdout=noted)
+    for line in noted.getvalue().splitlines():
+        print(f"  {line}", flush=True)
+    password = os.environ.get("ADMIN_PASSWORD")
+    if not password:
+        return
+    users = get_user_model()
+    admin, _ = users.objects.get_or_create(username=ADMIN, defaults={"email": "admin@localhost"})
+    if not (admin.is_superuser and admin.is_staff and admin.check_password(password)):
+        admin.is_superuser = admin.is_staff = True
+        admin.set_password(password)
+        admin.save()
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def main() -> int:
+    from django.core.management.base import CommandError
+    from django.db.utils import DatabaseError, OperationalError
+
+    try:
+        prepare()
+    except OperationalError as error:
+        print(f"\nmake demo: the database does not answer: {_first_line(error)}", file=sys.stderr)
+        return 1
+    except (CommandError, DatabaseError, OSError) as error:
+        print(f"\nmake demo: {_first_line(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""What happens after a commit: which app's function takes which outbox topic, and how a worker is woken for it.
+
+The Celery message is only a wake-up. With the broker away it is dropped at once, and the maintenance loop, which needs
+PostgreSQL only, finds what waits: first it wakes again, then it delivers by itself.
+"""
+
+import logging
+import threading
+import time
+from functools import cache
+
+from django.conf import settings
+from django.db import connections
+from kombu import Connection
+from kombu.exceptions import OperationalError
+from kombu.pools import producers
+
+from apps.orders import facade as orders
+from ticketing.celery import app
+from ticketing.kernel import maintenance
+from ticketing.kernel.outbox import facade as outbox
+from ticketing.kernel.outbox.tasks import deliver
+
+logger = logging.getLogger(__name__)
+
+WAKE_AGAIN_AFTER_SECONDS = 1.0
+DELIVER_HERE_AFTER_SECONDS = 3.0
+DELIVERED_HERE_MAX = 20
+BROKER_SECONDS_MAX = 0.5
+"""A buyer waits no longer than this for the broker, and then nobody does for BROKER_REST_SECONDS."""
+BROKER_REST_SECONDS = 10.0
+
+_broker = {"rests_until": 0.0}
+"""On the process's monotonic clock."""
+_delivering_here = threading.Lock()
+
+
+def register() -> None:
+    """Every topic has its handler, and whoever writes a message wakes a worker after the commit."""
+    app.set_default()
+    for each in orders.handlers():
+        outbox.handle(each.topic, each.handle, each.visibility)
+    outbox.on_written(wake_worker)
+    maintenance.register("deliver outbox", 1, deliver_waiting)
+    maintenance.register("collect outbox garbage", 60, outbox.collect_garbage)
+
+
+def wake_worker() -> None:
+    """A worker knows that there may be something to deliver, if the broker can be reached within a moment."""
+    _try_to_wake()
+
+
+def _try_to_wake() -> bool:
+    if time.monotonic() < _broker["rests_until"]:
+        return False
+    try:
+        with producers[_broker_connection()].acquire(block=True, timeout=BROKER_SECONDS_MAX) as producer:
+            deliver.apply_async(producer=producer, retry=False)
+    except (OperationalError, OSError) as error:
+        _broker["rests_until"] = time.monotonic() + BROKER_REST_SECONDS
+        logger.warning("the broker is away (%s); the maintenance loop delivers meanwhile", error)
+        return False
+    return True
+
+
+@cache
+def _broker_connection() -> Connection:
+    """Impatient, unlike a worker's own: it connects once and waits BROKER_SECONDS_MAX at most."""
+    patience = {"socket_connect_timeout": BROKER_SECONDS_MAX, "socket_timeout": BROKER_SECONDS_MAX, "max_retries": 0}
+    return app.connection_for_write(transport_options={**settings.CELERY_BROKER_TRANSPORT_OPTIONS, **patience})
+
+
+def deliver_waiting() -> None:
+    """What has waited too long is moved along: by another wake-up, and if that fails or did not help, here.
+
+    Here means beside the loop, one delivery at a time: a provider that takes its whole time-out must not keep the
+    loop's other jobs waiting.
+    """
+    waited_seconds = outbox.oldest_due_seconds()
+    if waited_seconds is None or waited_seconds < WAKE_AGAIN_AFTER_SECONDS:
+        return
+    if waited_seconds < DELIVER_HERE_AFTER_SECONDS and _try_to_wake():
+        return
+    if _delivering_here.acquire(blocking=False):
+        threading.Thread(target=_deliver_here, name="deliver-outbox", daemon=True).start()
+
+
+def _deliver_here() -> None:
+    try:
+        outbox.deliver(DELIVERED_HERE_MAX)
+    except Exception:
+        # The thread's end is nobody's news; the loop comes by again within a second.
+        logger.exception("delivering here failed")
+    finally:
+        connections.close_all()
+        _delivering_here.release()

@@ -1,0 +1,138 @@
+"""What an operator asks: does it run, can it serve, how is it doing."""
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import path
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    GC_COLLECTOR,
+    PLATFORM_COLLECTOR,
+    PROCESS_COLLECTOR,
+    CollectorRegistry,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from redis import Redis, RedisError
+
+from ticketing.kernel import batching, sql
+
+REDIS_TIMEOUT_SECONDS = 1
+logger = logging.getLogger(__name__)
+_measure = sql.load("ticketing", "measure")
+
+
+@never_cache
+@require_safe
+def healthz(request: HttpRequest) -> HttpResponse:
+    """This process answers."""
+    return JsonResponse({"status": "ok"})
+
+
+@never_cache
+@require_safe
+def readyz(request: HttpRequest) -> HttpResponse:
+    """200 while the ledger answers: `ok`, or `degraded` without Redis, which is slower and never wrong. 503 without
+    the ledger."""
+    checks = {"database": "ok" if database_answers() else "away", "redis": "ok" if redis_answers() else "away"}
+    if checks["database"] == "away":
+        return JsonResponse({"status": "unavailable", **checks}, status=503, headers={"Retry-After": "2"})
+    return JsonResponse({"status": "ok" if checks["redis"] == "ok" else "degraded", **checks})
+
+
+def database_answers() -> bool:
+    try:
+        connection.ensure_connection()
+    except DatabaseError as error:
+        logger.warning("the database does not answer: %s", error)
+        return False
+    if connection.is_usable():
+        return True
+    # A connection that was kept from before a restart: a new one tells whether the server is back.
+    connection.close()
+    try:
+        connection.ensure_connection()
+    except DatabaseError as error:
+        logger.warning("the database does not answer: %s", error)
+        return False
+    return True
+
+
+def redis_answers() -> bool:
+    try:
+        with Redis.from_url(
+            settings.REDIS_URL,
+            socket_connect_timeout=REDIS_TIMEOUT_SECONDS,
+            socket_timeout=REDIS_TIMEOUT_SECONDS,
+        ) as client:
+            client.ping()
+    except RedisError as error:
+        logger.warning("redis does not answer: %s", error)
+        return False
+    return True
+
+
+class House(Collector):
+    """The house's own figures, read from the ledger at each scrape, so that every process tells the same."""
+
+    def collect(self) -> Iterable[Metric]:
+        gauges = {name: GaugeMetricFamily(f"fairgate_{name}", text, labels=labels) for name, text, labels in _FIGURES}
+        up = GaugeMetricFamily("fairgate_database_up", "Whether the ledger answered this scrape.")
+        redis_up = GaugeMetricFamily("fairgate_redis_up", "Whether Redis answered this scrape.")
+        redis_up.add_metric([], float(redis_answers()))
+        try:
+            for name, label, value in self._figures():
+                gauges[name].add_metric([label] if label else [], value)
+        except DatabaseError as error:
+            logger.warning("no figures in this scrape: %s", error)
+            up.add_metric([], 0)
+            return [up, redis_up]
+        up.add_metric([], 1)
+        return [up, redis_up, *gauges.values()]
+
+    def describe(self) -> Iterable[Metric]:
+        return []  # Nothing is asked of the database at registration.
+
+    def _figures(self) -> Iterator[tuple[str, str, float]]:
+        with connection.cursor() as cursor:
+            for name, label, value in _measure.rows(cursor):
+                yield name, label, float(value)
+
+
+_FIGURES: list[tuple[str, str, list[str]]] = [
+    ("outbox_pending_count", "Messages not yet delivered nor given up.", []),
+    ("outbox_dead_count", "Messages given up; a person must look.", []),
+    ("outbox_oldest_due_seconds", "How long the longest-waiting unclaimed due message has waited.", []),
+    ("audit_breaches_count", "What the latest audit found.", []),
+    ("audit_finished_seconds", "Unix time of the latest audit.", []),
+    ("reservations_live_count", "Reservations that hold inventory, by status.", ["status"]),
+    ("reservations_overdue_count", "Live reservations past their deadline that no sweep has ended yet.", []),
+    ("reservations_overdue_seconds", "How long the most overdue of them has been so.", []),
+    ("queue_ready_count", "Visitors admitted and shopping.", []),
+]
+
+registry = CollectorRegistry()
+registry.register(House())
+# Of the process that answers the scrape.
+for own in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR, *batching.METRICS):
+    registry.register(own)
+
+
+@never_cache
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Prometheus's text form."""
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+
+
+root_urls = [
+    path("healthz", healthz),
+    path("readyz", readyz),
+    path("metrics", metrics),
+]

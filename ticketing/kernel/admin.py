@@ -1,0 +1,56 @@
+"""The auditor's results and the remembered answers, for staff."""
+
+from django.contrib import admin
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from ticketing.kernel.models import AuditRun, IdempotentAnswer
+from ticketing.kernel.staff_lists import ReadOnlyAdmin
+
+
+class Outcome(admin.SimpleListFilter):
+    title = "outcome"
+    parameter_name = "outcome"
+
+    def lookups(self, request, model_admin):
+        return [("clean", "clean"), ("breach", "with breaches")]
+
+    def queryset(self, request, queryset):
+        match self.value():
+            case "clean":
+                return queryset.filter(breach_count=0)
+            case "breach":
+                return queryset.filter(breach_count__gt=0)
+        return queryset
+
+
+@admin.register(AuditRun)
+class AuditRunAdmin(ReadOnlyAdmin):
+    list_display = ["started_at", "is_clean", "breach_count", "duration_ms"]
+    list_filter = [Outcome]
+    fields = ["started_at", "duration_ms", "is_clean", "breach_count", "findings"]
+    readonly_fields = ["is_clean", "findings"]
+
+    @admin.display(boolean=True, description="clean")
+    def is_clean(self, run: AuditRun) -> bool:
+        return run.breach_count == 0
+
+    @admin.display(description="findings")
+    def findings(self, run: AuditRun) -> SafeString:
+        lines = [
+            (
+                finding["invariant"],
+                finding["promise"],
+                "clean" if not finding["breach_count"] else "; ".join(finding["breaches"]),
+            )
+            for finding in run.report
+        ]
+        return format_html("<ul>{}</ul>", format_html_join("", "<li><b>{}</b> {}: {}</li>", lines))
+
+
+@admin.register(IdempotentAnswer)
+class IdempotentAnswerAdmin(ReadOnlyAdmin):
+    list_display = ["scope", "key", "status", "created_at"]
+    list_filter = ["status"]
+    search_fields = ["=scope", "=key"]
+    search_help_text = "The whole scope (hold:… or checkout:… with the queue entry's id) or the whole key."

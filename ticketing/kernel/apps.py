@@ -1,0 +1,10 @@
+from django.apps import AppConfig
+
+
+class KernelConfig(AppConfig):
+    name = "ticketing.kernel"
+    label = "kernel"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from ticketing.kernel import signing  # noqa: F401 - registers its check

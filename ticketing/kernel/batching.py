@@ -1,0 +1,470 @@
+"""Group commit: many requests, few transactions, and each caller gets its own outcome.
+
+While one batch commits the next gathers; an idle batcher commits at once, a batch of one. There is no timer: the
+commit under way is what the next batch waits for.
+
+To put a service on it, give it a `decide(connection, requests)` that returns one outcome per request, in order:
+
+- The connection is psycopg's, in autocommit, never Django's (see kernel.pools). Transactions are opened with
+  `transactions.write_on(connection, lock_ms=…)`, which yields the cursor; statements are the same SQL files, run on
+  that cursor. The ORM, `clock.now()` and `transactions.require()` speak to Django's connection and have no place here.
+- It may open several transactions, one after the other, and has none open when it returns. What passes by itself
+  (a lock that does not come) it then handles from the second one on, for those whom the first has answered.
+- Requests are validated and resolved to ids before they are submitted, and carry the ids of the rows they will
+  become. Refusals are outcomes; an exception means that the batch could not be decided.
+- What an earlier attempt committed is found by `find_committed(connection, requests)`, which maps the index of a
+  request to its outcome. It runs before every attempt but the first: a COMMIT whose answer was lost may have
+  committed, and a decide of several transactions may fail after its first. A decide that itself finds what is
+  committed (it reads existing answers first) passes `finds_itself`.
+"""
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar, cast
+
+import psycopg
+from prometheus_client import Counter, Gauge, Histogram
+from psycopg import Connection
+from psycopg.pq import TransactionStatus
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from ticketing.kernel import pools, problems, transactions
+
+logger = logging.getLogger(__name__)
+
+Request = TypeVar("Request")
+Outcome = TypeVar("Outcome")
+
+WAITING_MAX = 5_000
+BATCH_MAX = 256
+CONNECT_MS = 5_000
+CLOSE_MS = 10_000
+
+_sizes = Histogram(
+    "fairgate_batch_size",
+    "Requests decided together.",
+    ["batcher"],
+    buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+    registry=None,
+)
+_queued = Histogram(
+    "fairgate_batch_queued_seconds", "From the submission to the beginning of its batch.", ["batcher"], registry=None
+)
+_committed = Histogram(
+    "fairgate_batch_commit_seconds",
+    "From the beginning of a batch to its last answer, retries included.",
+    ["batcher"],
+    registry=None,
+)
+_waiting = Gauge("fairgate_batch_waiting_count", "Requests that no batch has taken yet.", ["batcher"], registry=None)
+_happened = Counter(
+    "fairgate_batch_happenings",
+    "refused (full or closed), dropped (the caller went away first), retried, split, faulted, undecided.",
+    ["batcher", "what"],
+    registry=None,
+)
+METRICS = (_sizes, _queued, _committed, _waiting, _happened)
+"""Of this process; the composition root registers them where it serves figures."""
+
+
+class OutcomeUnknown(problems.Busy):
+    """The request may have been carried out: its answer came too late or was lost. The same idempotency key tells."""
+
+    title = "What became of this is not known yet; send the same request again."
+
+
+class Misdecided(RuntimeError):
+    """`decide` broke its word: a wrong number of outcomes, or a transaction left open. A fault of the code."""
+
+
+class _LedgerAway(Exception):
+    """No connection could be had; nothing was begun."""
+
+
+def _is_the_ledgers_own(error: Exception) -> bool:
+    """Out of resources, being shut down, failing, or a stand-by that takes no writes: no request is to blame."""
+    state = (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
+    return state.startswith(("53", "57", "58")) or state == psycopg.errors.ReadOnlySqlTransaction.sqlstate
+
+
+def finds_itself(connection: Connection[Any], requests: Sequence[Any]) -> Mapping[int, Any]:
+    """The `find_committed` of a decide that finds by itself what an earlier attempt committed."""
+    return {}
+
+
+@dataclass(eq=False, slots=True)
+class _Call(Generic[Request, Outcome]):
+    """One caller's request and, later, its answer. Exactly one of `future` and `done` is there to wake it."""
+
+    request: Request
+    future: asyncio.Future[None] | None
+    done: threading.Event | None
+    since: float = field(default_factory=time.monotonic)
+    outcome: Outcome | None = None
+    error: BaseException | None = None
+    answered: bool = False
+
+    def answer(self, outcome: Outcome) -> None:
+        self.outcome, self.answered = outcome, True
+
+    def refuse(self, error: BaseException) -> None:
+        self.error, self.answered = error, True
+
+    def result(self) -> Outcome:
+        if self.error is not None:
+            raise self.error
+        return cast("Outcome", self.outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment(Generic[Request, Outcome]):
+    """Calls that are decided together, and what has befallen them."""
+
+    calls: list[_Call[Request, Outcome]]
+    again: bool = False
+    """An attempt was made before: whatever it committed is looked for first."""
+    retried: bool = False
+    lost: bool = False
+    """A connection was lost over it: what it had sent may yet be committed behind our back."""
+    rechecked: bool = False
+
+
+class Batcher(Generic[Request, Outcome]):
+    """Commits what is submitted in groups, in arrival order. Made once, at import; costs nothing until it is used.
+
+    `committers`: how many batches may be under way at once, each in a thread with a connection of its own. With more
+    than one, arrival order holds within a batch, not between two that run side by side.
+    `waiting_max`: how many requests may wait for a batch; one more is refused. `batch_max`: the largest batch.
+    `connect_ms`: how long a batch waits for a connection before its callers are told that the ledger is away.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        decide: Callable[[Connection[Any], list[Request]], Sequence[Outcome]],
+        *,
+        find_committed: Callable[[Connection[Any], list[Request]], Mapping[int, Outcome]],
+        committers: int = 1,
+        waiting_max: int = WAITING_MAX,
+        batch_max: int = BATCH_MAX,
+        connect_ms: int = CONNECT_MS,
+    ) -> None:
+        assert committers > 0
+        assert waiting_max > 0
+        assert batch_max > 0
+        self.name = name
+        self._decide = decide
+        self._find_committed = find_committed
+        self._committers = committers
+        self._waiting_max = waiting_max
+        self._batch_max = batch_max
+        self._connect_ms = connect_ms
+        self._closing = False
+        self._sizes, self._queued = _sizes.labels(name), _queued.labels(name)
+        self._committed, self._waiting_count = _committed.labels(name), _waiting.labels(name)
+        self._waiting_count.set(0)
+        self._start_anew()
+        _batchers.add(self)
+
+    def _start_anew(self) -> None:
+        """As before the first request. Also what a forked child does: threads, locks and callers stayed behind."""
+        self._changed = threading.Condition(threading.Lock())
+        # Ordered by arrival, and one that goes away is taken out of the middle at no cost.
+        self._waiting: OrderedDict[int, _Call[Request, Outcome]] = OrderedDict()
+        self._threads: list[threading.Thread] = []
+        self._pool: ConnectionPool[Connection[Any]] | None = None
+
+    # --- callers ---------------------------------------------------------------------------------------------------
+
+    async def submit(self, request: Request) -> Outcome:
+        """The request is decided and committed; its outcome. For async handlers, on any loop.
+
+        A caller that is canceled before a batch took its request has changed nothing; later, it only loses the
+        answer. Raises problems.Busy at once when too many wait or the batcher is closed, problems.Busy too when locks
+        did not come in time, problems.LedgerAway when nothing was changed because there is no database,
+        OutcomeUnknown when it may have been, or what `decide` raised over this very request.
+        """
+        call = self._enqueue(_Call(request, asyncio.get_running_loop().create_future(), None))
+        assert call.future is not None
+        try:
+            await call.future
+        except asyncio.CancelledError:
+            # Only here and not in a finally: a coroutine that is collected with its loop would end there too, in
+            # whatever thread collects, which may hold the very lock.
+            self._drop(call)
+            raise
+        return call.result()
+
+    def submit_sync(self, request: Request, timeout_ms: int) -> Outcome:
+        """The same for a thread, which waits at most `timeout_ms`. Too late, it raises problems.Busy if nothing was
+        begun, OutcomeUnknown if a batch has it."""
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("this would stop the event loop of its thread: await submit()")
+        call = self._enqueue(_Call(request, None, threading.Event()))
+        assert call.done is not None
+        try:
+            in_time = call.done.wait(timeout_ms / 1_000)
+        finally:
+            dropped = self._drop(call)
+        if dropped:
+            raise problems.Busy
+        # Its answer may have come between the end of the wait and the look into the queue.
+        if not in_time and not call.done.is_set():
+            raise OutcomeUnknown
+        return call.result()
+
+    def _enqueue(self, call: _Call[Request, Outcome]) -> _Call[Request, Outcome]:
+        with self._changed:
+            if self._closing or len(self._waiting) >= self._waiting_max:
+                self._note("refused")
+                raise problems.Busy
+            if len(self._threads) < self._committers:
+                self._start_threads()
+            self._waiting[id(call)] = call
+            self._waiting_count.set(len(self._waiting))
+            self._changed.notify()
+        return call
+
+    def _drop(self, call: _Call[Request, Outcome]) -> bool:
+        """The caller waits no more. Whether the request was still waiting, so that nobody will ever decide it."""
+        if call.answered:
+            return False
+        with self._changed:
+            dropped = self._waiting.pop(id(call), None) is not None
+            if dropped:
+                self._waiting_count.set(len(self._waiting))
+                self._note("dropped")
+        return dropped
+
+    def close(self, *, drain: bool = True, timeout_ms: int = CLOSE_MS) -> None:
+        """From now on every submission is refused. What waits is still decided with `drain`, refused without; threads
+        and connections are gone, or are left behind with a warning if a batch does not end within `timeout_ms`.
+
+        Blocks: from a loop, call it in a thread. Closing again is nothing.
+        """
+        with self._changed:
+            self._closing = True
+            refused = [] if drain else self._take_all()
+            self._changed.notify_all()
+            threads = list(self._threads)
+        self._refuse(refused, problems.Busy)
+        deadline = time.monotonic() + timeout_ms / 1_000
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        with self._changed:
+            late = self._take_all()
+            pool, self._pool = self._pool, None
+            self._threads = [thread for thread in threads if thread.is_alive()]
+        self._refuse(late, problems.Busy)
+        if self._threads:
+            logger.warning("batcher %s: a batch did not end within %s ms", self.name, timeout_ms)
+        if pool is not None:
+            pool.close()
+        atexit.unregister(self.close)
+
+    # --- committers ------------------------------------------------------------------------------------------------
+
+    def _start_threads(self) -> None:
+        if self._pool is None:
+            # Opened here and not at import: a server that forks its workers after loading the site must not hand
+            # them one socket to share.
+            self._pool = pools.beside_django(self.name, size_max=self._committers, connect_ms=self._connect_ms)
+            self._pool.open()
+            atexit.register(self.close)
+        while len(self._threads) < self._committers:
+            number = len(self._threads)
+            thread = threading.Thread(
+                target=self._commit_batches, args=(self._pool,), name=f"batcher-{self.name}-{number}", daemon=True
+            )
+            thread.start()
+            self._threads.append(thread)
+
+    def _commit_batches(self, pool: ConnectionPool[Connection[Any]]) -> None:
+        while calls := self._take():
+            begun = time.monotonic()
+            try:
+                self._sizes.observe(len(calls))
+                for call in calls:
+                    self._queued.observe(begun - call.since)
+                self._carry_out(pool, calls)
+            except BaseException:
+                # Whatever it was (a decide that exits, no memory left), this thread goes on: others wait for it.
+                logger.exception("batcher %s: a batch of %s failed", self.name, len(calls))
+            finally:
+                self._refuse([call for call in calls if not call.answered], OutcomeUnknown)
+                self._committed.observe(time.monotonic() - begun)
+
+    def _take(self) -> list[_Call[Request, Outcome]]:
+        """The next batch, as soon as there is anything; empty once the batcher is closed and nothing waits."""
+        with self._changed:
+            while not self._waiting and not self._closing:
+                self._changed.wait()
+            size = min(len(self._waiting), self._batch_max)
+            calls = [self._waiting.popitem(last=False)[1] for _ in range(size)]
+            self._waiting_count.set(len(self._waiting))
+        return calls
+
+    def _take_all(self) -> list[_Call[Request, Outcome]]:
+        calls = list(self._waiting.values())
+        self._waiting.clear()
+        self._waiting_count.set(0)
+        return calls
+
+    def _carry_out(self, pool: ConnectionPool[Connection[Any]], calls: list[_Call[Request, Outcome]]) -> None:
+        """Every call has its answer.
+
+        What passes by itself (a deadlock, a lock, a lost connection, a full disk) is tried once more and is never
+        split: the halves would only meet the same. Anything else is somebody's poison: the batch is split until it
+        stands alone. The left half is decided before the right one is begun, so the neighbours keep their order. No
+        request is tried again twice because of what passes, so this ends.
+        """
+        todo = [_Segment(calls)]
+        while todo:
+            segment = todo.pop()
+            try:
+                verdict = self._attempt(pool, segment)
+            except _LedgerAway:
+                # Who waits in the queue would only meet the same, one batch and one time-out after the other.
+                with self._changed:
+                    rest = self._take_all()
+                for left in (segment, *reversed(todo)):
+                    self._refuse(left.calls, OutcomeUnknown if left.again else problems.LedgerAway)
+                self._refuse(rest, problems.LedgerAway)
+                return
+            todo += reversed(verdict)
+
+    def _attempt(
+        self, pool: ConnectionPool[Connection[Any]], segment: _Segment[Request, Outcome]
+    ) -> list[_Segment[Request, Outcome]]:
+        """The segment is decided, or the segments that are to be tried instead, in order."""
+        try:
+            connection = pool.getconn()
+        except (PoolTimeout, PoolClosed) as error:
+            logger.warning("batcher %s: the ledger is away: %s", self.name, error)
+            raise _LedgerAway from error
+        try:
+            open_calls = self._look(connection, segment)
+            if open_calls:
+                self._decide_all(connection, open_calls)
+        except Exception as error:  # noqa: BLE001 - Each caller is given it, or the batch another attempt.
+            # Asked of the connection and not of the error: whatever was raised, a COMMIT that was sent over a
+            # connection that is gone may have been carried out.
+            lost = connection.closed
+            still_open = replace(segment, calls=[call for call in segment.calls if not call.answered], again=True)
+            if lost:
+                still_open = replace(still_open, lost=True)
+            passing = lost or transactions.is_passing(error) or _is_the_ledgers_own(error)
+            return self._after(error, still_open, passing=passing) if still_open.calls else []
+        finally:
+            self._wake([call for call in segment.calls if call.answered])
+            pool.putconn(connection)
+        return []
+
+    def _look(self, connection: Connection[Any], segment: _Segment[Request, Outcome]) -> list[_Call[Request, Outcome]]:
+        """What an earlier attempt committed is answered; the calls that are still open."""
+        if segment.again:
+            found = self._find_committed(connection, [call.request for call in segment.calls])
+            self._require_idle(connection)
+            for index, outcome in found.items():
+                segment.calls[index].answer(outcome)
+        return [call for call in segment.calls if not call.answered]
+
+    def _decide_all(self, connection: Connection[Any], calls: list[_Call[Request, Outcome]]) -> None:
+        outcomes = self._decide(connection, [call.request for call in calls])
+        self._require_idle(connection)
+        if len(outcomes) != len(calls):
+            raise Misdecided(f"{self.name}: {len(outcomes)} outcomes for {len(calls)} requests")
+        for call, outcome in zip(calls, outcomes, strict=True):
+            call.answer(outcome)
+
+    def _require_idle(self, connection: Connection[Any]) -> None:
+        # An answer given out of an open transaction is a promise that the pool's rollback would break.
+        if connection.info.transaction_status not in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN):
+            raise Misdecided(f"{self.name}: a transaction was left open")
+
+    def _after(
+        self, error: Exception, segment: _Segment[Request, Outcome], *, passing: bool
+    ) -> list[_Segment[Request, Outcome]]:
+        """An attempt failed: what is to be done instead, in order; nothing if the callers were told."""
+        calls = segment.calls
+        if isinstance(error, Misdecided):
+            # It may have committed what it could not tell: deciding it again would be worse than not knowing.
+            logger.error("batcher %s: %s", self.name, error, exc_info=error)
+            self._refuse(calls, lambda: Misdecided(*error.args))
+        elif passing and not segment.retried:
+            logger.info("batcher %s: %s requests are tried once more after: %s", self.name, len(calls), error)
+            self._note("retried")
+            return [replace(segment, retried=True)]
+        elif passing:
+            logger.warning("batcher %s: %s requests gave up after: %s", self.name, len(calls), error)
+            self._note("undecided", len(calls))
+            self._refuse(calls, OutcomeUnknown if segment.lost else problems.Busy)
+        elif len(calls) > 1:
+            self._note("split")
+            middle = len(calls) // 2
+            return [replace(segment, calls=calls[:middle]), replace(segment, calls=calls[middle:])]
+        elif segment.lost and not segment.rechecked:
+            # Lost at COMMIT, then not found, then refused by a unique key: the old session committed in between, and
+            # a second look finds it.
+            return [replace(segment, rechecked=True)]
+        else:
+            self._note("faulted", len(calls))
+            self._refuse(calls, lambda: error)
+        return []
+
+    # --- answers ---------------------------------------------------------------------------------------------------
+
+    def _refuse(self, calls: Sequence[_Call[Request, Outcome]], make: Callable[[], BaseException]) -> None:
+        """Each caller is told with an exception of its own: raised in two tasks, one would get both tracebacks."""
+        for call in calls:
+            call.refuse(make())
+        self._wake(calls)
+
+    def _wake(self, calls: Sequence[_Call[Request, Outcome]]) -> None:
+        """Who waits for an answer goes on, all of one loop in one go: waking a loop is a write to a socket."""
+        of_loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+        for call in calls:
+            if call.done is not None:
+                call.done.set()
+            elif call.future is not None:
+                of_loops.setdefault(call.future.get_loop(), []).append(call.future)
+        for loop, futures in of_loops.items():
+            try:
+                loop.call_soon_threadsafe(_resolve, futures)
+            except RuntimeError:
+                logger.info("batcher %s: a loop has ended; %s answers have no reader", self.name, len(futures))
+
+    def _note(self, what: str, count: int = 1) -> None:
+        _happened.labels(self.name, what).inc(count)
+
+
+def _resolve(futures: list[asyncio.Future[None]]) -> None:
+    for future in futures:
+        # A caller that was canceled meanwhile has canceled its future too.
+        if not future.done():
+            future.set_result(None)
+
+
+_batchers: weakref.WeakSet[Batcher[Any, Any]] = weakref.WeakSet()
+_inherited: list[object] = []
+
+
+def _after_fork() -> None:
+    # The parent's pools are kept and never touched: their locks may be held by threads that are not here, and a
+    # connection that is collected must not say goodbye over a socket that the parent uses.
+    for batcher in _batchers:
+        if batcher._pool is not None:
+            batcher._pool._closed = True
+            _inherited.append(batcher._pool)
+        batcher._start_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,24 @@
+"""The one clock. A deadline is judged by the database's clock, so that every process and every machine agrees."""
+
+from datetime import UTC, datetime
+
+from django.db import connection
+
+
+def now() -> datetime:
+    """The database's wall clock at this moment (`clock_timestamp()`): it moves on inside a transaction, where
+    `now()` would stay frozen at its start (a decision that waited for a lock would judge an old hour)."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        (moment,) = cursor.fetchone()
+    return moment
+
+
+def process_now() -> datetime:
+    """This process's clock, for display, logs and token lifetimes. Never decides about stock, places or money."""
+    return datetime.now(UTC)
+
+
+def iso(moment: datetime) -> str:
+    """The moment as the public API writes it: ISO 8601, UTC, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,95 @@
+"""Same key, same answer. The key is the client's; the scope says what was done and for which buyer."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest
+
+from ticketing.kernel import clock, problems
+from ticketing.kernel.models import IdempotentAnswer
+from ticketing.kernel.transactions import require, violated_constraint
+
+REMEMBERED_HOURS = 24
+KEY_LENGTH_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: str
+
+
+def canonical(value: Any) -> str:
+    """One text for one value, whatever the order of its keys."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def fingerprint(value: Any) -> str:
+    """What tells two requests apart: the SHA-256 of the canonical text."""
+    return hashlib.sha256(canonical(value).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def key_of(request: HttpRequest) -> str:
+    """The request's Idempotency-Key. Raises IdempotencyKeyRequired when absent, Invalid when unusable."""
+    key = request.headers.get("Idempotency-Key", "").strip()
+    if not key:
+        raise problems.IdempotencyKeyRequired
+    return check_key(key)
+
+
+def check_key(key: str) -> str:
+    if len(key) > KEY_LENGTH_MAX or not key.isascii() or not key.isprintable():
+        raise problems.Invalid({"Idempotency-Key": f"at most {KEY_LENGTH_MAX} printable ASCII characters"})
+    return key
+
+
+def recall(scope: str, key: str, request_fingerprint: str, now: datetime) -> Answer | None:
+    """The remembered answer, or None. Raises IdempotencyMismatch when the key was used for another request."""
+    row = IdempotentAnswer.objects.filter(scope=scope, key=key).first()
+    if row is None or row.created_at < now - timedelta(hours=REMEMBERED_HOURS):
+        return None
+    if row.fingerprint != request_fingerprint:
+        raise problems.IdempotencyMismatch
+    return Answer(row.status, row.answer)
+
+
+def remember(scope: str, key: str, request_fingerprint: str, answer: Answer, now: datetime) -> None:
+    """The answer is remembered with the caller's change, in the caller's transaction. Last statement of it: the
+    unique key would make a rival wait for our commit.
+
+    Raises IdempotencyInProgress when a rival's answer to this key was committed first: the caller's transaction must
+    then be undone, change and all, and who asks again is given the rival's answer.
+    """
+    require()
+    values = {
+        "fingerprint": request_fingerprint,
+        "status": answer.status,
+        "answer": answer.body,
+        "created_at": now,
+    }
+    forgotten = now - timedelta(hours=REMEMBERED_HOURS)
+    if IdempotentAnswer.objects.filter(scope=scope, key=key, created_at__lt=forgotten).update(**values):
+        return
+    try:
+        with transaction.atomic():
+            IdempotentAnswer.objects.create(scope=scope, key=key, **values)
+    except IntegrityError as error:
+        if violated_constraint(error) != "idempotent_answer_once":
+            raise
+        raise problems.IdempotencyInProgress from error
+
+
+def forget_old(now: datetime, limit: int = 10_000) -> int:
+    """Answers past their time are gone, at most `limit` of them; how many went."""
+    old = IdempotentAnswer.objects.filter(created_at__lt=now - timedelta(hours=REMEMBERED_HOURS))
+    gone, _ = IdempotentAnswer.objects.filter(pk__in=old.values("pk")[:limit]).delete()
+    return gone
+
+
+def forget_old_now() -> int:
+    """The same at this moment: what the maintenance loop calls."""
+    return forget_old(clock.now())

@@ -1,0 +1,78 @@
+"""The body of an API request, read strictly: what passes here can be stored, compared and written back."""
+
+import json
+from collections.abc import Mapping
+from typing import IO, Any
+
+from django.http import QueryDict
+from rest_framework.parsers import JSONParser
+from rest_framework.request import Request
+
+from ticketing.kernel import problems
+
+NESTING_MAX = 32
+
+
+class JSONBody(JSONParser):
+    """application/json in UTF-8. Refuses what the standard library would let through: NaN and Infinity, a name given
+    twice (two readers could disagree about it), nesting beyond NESTING_MAX, and text that no store takes (NUL, half a
+    surrogate pair). Raises MalformedBody for what is not JSON, Invalid for what cannot be used."""
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        return read_json(stream.read())
+
+
+def read_json(raw: bytes) -> Any:
+    """The value in these bytes. Raises MalformedBody, Invalid."""
+    try:
+        value = json.loads(raw.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise problems.MalformedBody("The body is nested too deeply.") from error
+    except ValueError as error:  # Not UTF-8, not JSON, or a number of thousands of digits.
+        raise problems.MalformedBody from error
+    _check(value, NESTING_MAX)
+    return value
+
+
+def object_of(request: Request) -> dict[str, Any]:
+    """The request's body, which must be an object; empty when nothing was sent. Raises Invalid, MalformedBody,
+    WrongContentType, TooLarge."""
+    data = request.data
+    if isinstance(data, QueryDict) and not data:
+        return {}
+    if not isinstance(data, dict):
+        raise problems.Invalid("a JSON object is expected")
+    return data
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a name is given twice")
+    return value
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _check(value: Any, depth_left: int) -> None:
+    if depth_left == 0:
+        raise problems.MalformedBody("The body is nested too deeply.")
+    if isinstance(value, str):
+        if not is_text(value):
+            raise problems.Invalid("text holds a NUL or half of a surrogate pair")
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            _check(name, depth_left)
+            _check(inner, depth_left - 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _check(inner, depth_left - 1)
+
+
+def is_text(value: str) -> bool:
+    """Whether PostgreSQL can store it: no NUL, no half of a surrogate pair."""
+    return "\x00" not in value and not any("\ud800" <= char <= "\udfff" for char in value)

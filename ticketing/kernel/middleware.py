@@ -1,0 +1,80 @@
+"""What every request gets: an id that logs and answers share, and refusals in the form its client reads."""
+
+import re
+import uuid
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template import loader
+
+from ticketing.kernel import problems, telemetry
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+# Some refusals have pages of their own, with the way on that fits them.
+_PAGES: list[tuple[type[problems.Problem], str]] = [
+    (problems.NotFound, "404.html"),
+    (problems.NotOwner, "403.html"),
+    (problems.TokenMissing, "403.html"),
+]
+
+
+class RequestContext:
+    """`X-Request-Id` is on every answer: the one the proxy gave, or a new one."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        given = request.headers.get("X-Request-Id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        telemetry.request_id.set(request_id)
+        response = self.get_response(request)
+        response.headers["X-Request-Id"] = request_id
+        return response
+
+
+def problem_response(request: HttpRequest, problem: problems.Problem) -> HttpResponse:
+    """The problem in the client's form: a document for the API, a page for a person."""
+    if problems.is_api(request):
+        return problems.respond(problem)
+    context = {"title": problem.title, "detail": problem.detail}
+    page = next((page for kind, page in _PAGES if isinstance(problem, kind)), "problem.html")
+    response = render(request, page, context, status=problem.status)
+    for name, value in problem.headers().items():
+        response.headers[name] = value
+    return response
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's own refusals: an unknown host, a form of thousands of fields."""
+    return problem_response(request, problems.Malformed())
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """A fault of ours, said in the client's form and without a word of its cause."""
+    if problems.is_api(request):
+        return problems.respond(problems.Fault())
+    # On its own: a page that needs the session or the database could fail the same way.
+    return HttpResponse(loader.get_template("500.html").render(), status=500)
+
+
+class ProblemResponses:
+    """A Problem raised by a page becomes its page; an address the API does not know becomes a document."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        said = response.headers.get("Content-Type", "").startswith(problems.CONTENT_TYPE)
+        if response.status_code == 404 and problems.is_api(request) and not said:
+            return problems.respond(problems.NotFound())
+        return response
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        problem = problems.from_exception(error)
+        # Pages keep Django's own 404 and 403, which have templates of their own.
+        if problem is None or not (isinstance(error, problems.Problem) or problem.status in (413, 503)):
+            return None
+        return problem_response(request, problem)

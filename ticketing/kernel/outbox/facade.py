@@ -1,0 +1,156 @@
+"""Write a message in the transaction of the change it speaks of; it is delivered after the commit, at least once.
+
+The row with its visibility time-out is the claim; whatever wakes a worker is only a wake-up and may be lost.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import Min
+
+from ticketing.kernel import clock, sql, transactions
+from ticketing.kernel.outbox.models import OutboxMessage
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS_MAX = 10
+BACKOFF_SECONDS_MAX = 300
+KEPT_DAYS = 7
+VISIBILITY = timedelta(minutes=10)
+
+_claim = sql.load("ticketing.kernel.outbox", "claim_messages")
+_settle = sql.load("ticketing.kernel.outbox", "settle_message")
+_retry = sql.load("ticketing.kernel.outbox", "retry_message")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    id: int
+    topic: str
+    key: str
+    body: dict[str, Any]
+    receipt: UUID
+    attempts: int
+    """This delivery's number, from 1."""
+    created_at: datetime
+
+
+Handler = Callable[[Message], None]
+_handlers: dict[str, Handler] = {}
+_visibilities: dict[str, timedelta] = {}
+_wake: list[Callable[[], None]] = []
+
+
+class NoHandler(LookupError):
+    """A topic nobody handles: the message stays and is tried again, and its last error says so."""
+
+
+def handle(topic: str, handler: Handler, visibility: timedelta = VISIBILITY) -> None:
+    """From now on messages of this topic go to `handler`, which must be safe to run twice for one message. A claim
+    that is not settled within `visibility` (a worker was killed) is another's to take."""
+    _handlers[topic] = handler
+    _visibilities[topic] = visibility
+
+
+def on_written(wake: Callable[[], None]) -> None:
+    """`wake` is called after a commit that wrote messages. It may fail or be lost: the scanner looks anyway."""
+    _wake[:] = [wake]
+
+
+def publish(topic: str, key: str, body: dict[str, Any], *, delay: timedelta = timedelta()) -> None:
+    """The message exists if and only if the caller's transaction commits. Joins the caller's transaction."""
+    transactions.require()
+    now = clock.now()
+    OutboxMessage.objects.create(topic=topic, key=key, body=body, created_at=now, available_at=now + delay)
+    if not delay:
+        transaction.on_commit(wake, robust=True)
+
+
+def wake() -> None:
+    """Whoever delivers has been told that there may be something to do."""
+    for call in _wake:
+        call()
+
+
+def claim(limit: int) -> list[Message]:
+    """Up to `limit` due messages are ours for their topic's visibility, oldest first, one per key."""
+    topics = sorted(_visibilities)
+    with transactions.write(), connection.cursor() as cursor:
+        rows = _claim.rows(
+            cursor,
+            limit=limit,
+            visibility=VISIBILITY,
+            topics=topics,
+            visibilities=[_visibilities[topic] for topic in topics],
+        )
+    # Django hands jsonb of a plain cursor over as text.
+    found = (Message(pk, topic, key, json.loads(body), *rest) for pk, topic, key, body, *rest in rows)
+    return sorted(found, key=lambda message: message.id)
+
+
+def deliver(limit: int = 50) -> int:
+    """Up to `limit` due messages have been handed to their handlers, with no transaction and no lock open; how many
+    were claimed. A handler's failure puts its message back with a growing delay, and after ATTEMPTS_MAX aside.
+
+    Claimed one at a time: a message behind a slow one is another worker's to take, and its claim does not run out
+    while it waits for its turn here."""
+    delivered = 0
+    while delivered < limit and (messages := claim(1)):
+        (message,) = messages
+        delivered += 1
+        try:
+            handler = _handlers.get(message.topic)
+            if handler is None:
+                raise NoHandler(message.topic)
+            handler(message)
+        except Exception as error:
+            # Whatever a handler meets must not lose the message nor stop its neighbours.
+            logger.exception("message %s (%s) failed, attempt %s", message.id, message.topic, message.attempts)
+            backoff = timedelta(seconds=min(2**message.attempts, BACKOFF_SECONDS_MAX))
+            with transactions.write(), connection.cursor() as cursor:
+                _retry.count(
+                    cursor,
+                    id=message.id,
+                    receipt=message.receipt,
+                    backoff=backoff,
+                    attempts_max=ATTEMPTS_MAX,
+                    error=f"{type(error).__name__}: {error}"[:2000],
+                )
+        else:
+            with transactions.write(), connection.cursor() as cursor:
+                _settle.count(cursor, id=message.id, receipt=message.receipt)
+    return delivered
+
+
+def oldest_due_seconds() -> float | None:
+    """How long the longest-waiting unclaimed due message has waited, or None when none waits."""
+    now = clock.now()
+    waiting = OutboxMessage.objects.filter(done_at__isnull=True, dead_at__isnull=True, available_at__lte=now)
+    oldest = waiting.exclude(claimed_until__gt=now).aggregate(oldest=Min("available_at"))["oldest"]
+    return None if oldest is None else (now - oldest).total_seconds()
+
+
+def revive(message_ids: Sequence[int], now: datetime) -> int:
+    """Given-up messages among these are due again, with all their attempts before them; how many."""
+    with transactions.write():
+        dead = OutboxMessage.objects.select_for_update(no_key=True).filter(pk__in=message_ids, dead_at__isnull=False)
+        ids = list(dead.order_by("pk").values_list("pk", flat=True))
+        OutboxMessage.objects.filter(pk__in=ids).update(
+            dead_at=None, attempts=0, available_at=now, claimed_until=None, receipt=None
+        )
+        if ids:
+            transaction.on_commit(wake, robust=True)
+    return len(ids)
+
+
+def collect_garbage(limit: int = 10_000) -> int:
+    """Messages done more than KEPT_DAYS ago are gone, at most `limit` of them; how many went."""
+    old = OutboxMessage.objects.filter(done_at__lt=clock.now() - timedelta(days=KEPT_DAYS)).values("pk")[:limit]
+    gone, _ = OutboxMessage.objects.filter(pk__in=old).delete()
+    return gone

@@ -1,0 +1,48 @@
+"""Messages written with the change they speak of, delivered after it, at least once."""
+
+from django.db import models
+from django.db.models import Q
+
+
+class OutboxMessage(models.Model):
+    """pending (claimed_until empty or passed) → claimed → done | pending again | dead.
+
+    Messages of one key are delivered in the order they were written; different keys run in parallel.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    topic = models.CharField(max_length=80)
+    key = models.CharField(max_length=120, help_text="Order is kept among messages of one key.")
+    body = models.JSONField()
+    created_at = models.DateTimeField()
+    available_at = models.DateTimeField(help_text="Not before.")
+    claimed_until = models.DateTimeField(null=True, blank=True, help_text="Somebody's until then.")
+    receipt = models.UUIDField(null=True, blank=True, help_text="The claim's handle; only its holder may settle.")
+    attempts = models.PositiveSmallIntegerField(default=0)
+    done_at = models.DateTimeField(null=True, blank=True)
+    dead_at = models.DateTimeField(null=True, blank=True, help_text="Given up after the last attempt; a person looks.")
+    last_error = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(done_at__isnull=True) | Q(dead_at__isnull=True), name="outbox_message_settled_once"
+            )
+        ]
+        indexes = [
+            models.Index(
+                fields=["available_at", "id"],
+                condition=Q(done_at__isnull=True, dead_at__isnull=True),
+                name="outbox_message_pending",
+            ),
+            models.Index(
+                fields=["topic", "key", "id"],
+                condition=Q(done_at__isnull=True, dead_at__isnull=True),
+                name="outbox_message_pending_key",
+            ),
+            models.Index(fields=["done_at"], condition=Q(done_at__isnull=False), name="outbox_message_done"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.key}"

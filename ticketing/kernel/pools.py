@@ -1,0 +1,47 @@
+"""Connections beside Django's: a psycopg pool for threads that Django's end of a request never reaches.
+
+Django checks and replaces its connections when a request begins or ends. In a thread of our own neither happens, so
+after a restart of the database its connection would stay dead for ever.
+"""
+
+from typing import Any
+
+from django.db import connections
+from psycopg import Connection
+from psycopg_pool import ConnectionPool
+
+# A peer that vanished without a word (a lost network, a machine switched off) ends the wait within about 20 s.
+_NOTICE_A_LOST_PEER = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+
+
+def beside_django(name: str, *, size_max: int, connect_ms: int) -> ConnectionPool[Connection[Any]]:
+    """A pool to where `settings.DATABASES["default"]` points, not opened yet, its connections in autocommit.
+
+    They are set up by Django's own hand, so a statement means the same on them as on Django's: parameters bound by
+    the client, times in UTC, no prepared statements (behind pgbouncer the next transaction is on another session).
+    Each connection is checked when it is lent, so a restarted database costs a reconnection and no error.
+
+    `connect_ms` is also how long the pool goes on trying by itself: its pauses double, and with a long limit it would
+    still be asleep minutes after the database came back. Once it has given up, the next who asks makes it begin anew.
+    """
+    # Never connected: it only knows how Django would connect.
+    django: Any = connections.create_connection("default")
+    told = django.get_connection_params()
+    called = f"{told.get('application_name', 'fairgate')} {name}"
+    return ConnectionPool(
+        kwargs={**_NOTICE_A_LOST_PEER, **told, "application_name": called, "autocommit": True},
+        open=False,
+        configure=django._configure_connection,
+        check=ConnectionPool.check_connection,
+        name=name,
+        min_size=1,
+        max_size=size_max,
+        timeout=connect_ms / 1_000,
+        reconnect_timeout=connect_ms / 1_000,
+        num_workers=1,
+    )

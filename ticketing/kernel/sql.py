@@ -1,0 +1,63 @@
+"""Raw SQL lives in files, one statement each under a heading sentence; this is how a file becomes a statement.
+
+Tests look over a statement's shoulder with `observe`: a rival can be let in right before or right after a named
+file runs, which is how a race is shown without a single sleep.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Protocol
+
+Observer = Callable[[str, str], None]
+_observers: list[Observer] = []
+
+
+class Cursor(Protocol):
+    """What a statement needs of a cursor: Django's and psycopg's both have it."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def execute(self, query: Any, params: Any = None) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    name: str
+    text: str
+
+    def rows(self, cursor: Cursor, **params: Any) -> Sequence[tuple[Any, ...]]:
+        """The statement has run; its rows."""
+        self._run(cursor, params)
+        return cursor.fetchall()
+
+    def count(self, cursor: Cursor, **params: Any) -> int:
+        """The statement has run; how many rows it touched."""
+        self._run(cursor, params)
+        return cursor.rowcount
+
+    def _run(self, cursor: Cursor, params: dict[str, Any]) -> None:
+        for observer in _observers:
+            observer(self.name, "before")
+        cursor.execute(self.text, params)
+        for observer in _observers:
+            observer(self.name, "after")
+
+
+@cache
+def load(package: str, name: str) -> Statement:
+    """The statement in `<package>/sql/<name>.sql`, known to observers as `name`."""
+    return Statement(name, files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8"))
+
+
+@contextmanager
+def observe(observer: Observer) -> Iterator[None]:
+    """While the block runs, `observer(name, "before" | "after")` is called around every statement of every thread."""
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)

@@ -1,0 +1,96 @@
+"""How the staff's lists of large tables behave: read only, never counted to the last row, and asking before an action
+that cannot be taken back."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+
+COUNTED_MAX = 10_000
+CONFIRMED_MAX = 200
+
+
+class BoundedPaginator(Paginator):
+    """Counts up to COUNTED_MAX and shows that many; who looks for more searches or filters."""
+
+    @cached_property
+    def count(self) -> int:
+        rows = self.object_list
+        return rows.order_by()[:COUNTED_MAX].count() if isinstance(rows, QuerySet) else len(rows)
+
+
+class ReadOnlyAdmin(admin.ModelAdmin):
+    """Rows that services write and people only read: nothing here adds, changes or deletes them."""
+
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    list_per_page = 50
+    list_max_show_all = 200
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class ReadOnlyInline(admin.TabularInline):
+    """Rows shown with the one they belong to."""
+
+    extra = 0
+    max_num = 0
+    can_delete = False
+    show_change_link = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+def counted(count: int, thing: str) -> str:
+    """`1 order`, `2 orders`."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def ask_first(
+    desk: admin.ModelAdmin,
+    request: HttpRequest,
+    chosen: QuerySet[Any],
+    *,
+    title: str,
+    button: str,
+    effect: Callable[[Any], tuple[str, str]],
+) -> HttpResponse | None:
+    """The page that says what the action is about to do to each chosen row, or None once that was confirmed.
+
+    `effect` names a row and says what becomes of it. More rows than one can read are refused.
+    """
+    if request.POST.get("confirmed") == "yes":
+        return None
+    rows = list(chosen[: CONFIRMED_MAX + 1])
+    if len(rows) > CONFIRMED_MAX:
+        messages.error(request, f"Choose at most {CONFIRMED_MAX} at a time.")
+        return HttpResponseRedirect(request.get_full_path())
+    context = {
+        **desk.admin_site.each_context(request),
+        "title": title,
+        "button": button,
+        "action": request.POST.get("action", ""),
+        "effects": [dict(zip(("what", "then"), effect(row), strict=True)) for row in rows],
+        "keys": [row.pk for row in rows],
+        "opts": desk.model._meta,
+    }
+    return TemplateResponse(request, "admin/confirm_action.html", context)

@@ -1,0 +1,86 @@
+"""Transactions with limits. A transaction here never waits long for a lock, never runs long, never stays idle."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError, connection, transaction
+from psycopg import Connection, Cursor, errors
+from psycopg.pq import TransactionStatus
+
+# What a fresh attempt may cure: a deadlock's victim, a lock that did not come in time, a statement out of time.
+_PASSING = (errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled, errors.SerializationFailure)
+
+_SET_LIMITS = (
+    "SELECT set_config('lock_timeout', %s, true), set_config('statement_timeout', %s, true),"
+    " set_config('idle_in_transaction_session_timeout', %s, true)"
+)
+
+
+class OutsideTransaction(RuntimeError):
+    """A function that joins its caller's transaction was called without one: a fault of the code, not of the input."""
+
+
+@contextmanager
+def write(*, lock_ms: int | None = None, statement_ms: int | None = None) -> Iterator[None]:
+    """One transaction, with a bound on the wait for any lock and on any statement, in milliseconds, and on how long it
+    may stay idle between two (a process that hangs must not keep its locks).
+
+    Must be the outermost block: its limits last to the end of the transaction, and a savepoint inside somebody
+    else's would quietly change theirs.
+    """
+    with transaction.atomic(durable=not _inside_test_transaction()):
+        with connection.cursor() as cursor:
+            cursor.execute(_SET_LIMITS, _limits(lock_ms, statement_ms))
+        yield
+
+
+@contextmanager
+def write_on(
+    on: Connection[Any], *, lock_ms: int | None = None, statement_ms: int | None = None
+) -> Iterator[Cursor[Any]]:
+    """The same on a psycopg connection that is not Django's: yields the cursor of one transaction with its limits.
+
+    Must be the outermost block here too. Errors are psycopg's own, unwrapped.
+    """
+    if on.info.transaction_status != TransactionStatus.IDLE:
+        raise RuntimeError("a transaction is under way on this connection, or the connection is gone")
+    with on.transaction(), on.cursor() as cursor:
+        cursor.execute(_SET_LIMITS, _limits(lock_ms, statement_ms))
+        yield cursor
+
+
+def _limits(lock_ms: int | None, statement_ms: int | None) -> list[str]:
+    return [
+        f"{settings.DATABASE_LOCK_TIMEOUT_MS if lock_ms is None else lock_ms}ms",
+        f"{settings.DATABASE_STATEMENT_TIMEOUT_MS if statement_ms is None else statement_ms}ms",
+        f"{settings.DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS}ms",
+    ]
+
+
+def _inside_test_transaction() -> bool:
+    # Django's TestCase wraps each test in a transaction and marks it so; only there may `write` nest.
+    return any(getattr(atomic, "_from_testcase", False) for atomic in connection.atomic_blocks)
+
+
+def require() -> None:
+    """Returns only inside a transaction. Raises OutsideTransaction."""
+    if not connection.in_atomic_block:
+        raise OutsideTransaction("this joins the caller's transaction, and there is none")
+
+
+def violated_constraint(error: BaseException) -> str | None:
+    """The name of the constraint behind an IntegrityError, so that the database's last word gets a name."""
+    cause = _of_psycopg(error)
+    return cause.diag.constraint_name if isinstance(cause, errors.Error) else None
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another attempt may succeed: deadlock, lock or statement time-out. Never an error of the data."""
+    return isinstance(_of_psycopg(error), _PASSING)
+
+
+def _of_psycopg(error: BaseException) -> BaseException | None:
+    # Django wraps what psycopg raises; a transaction beside Django's connections raises it as it is.
+    return error.__cause__ if isinstance(error, DatabaseError) else error

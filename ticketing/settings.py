@@ -1,0 +1,311 @@
+"""One settings module; everything that differs between machines comes from the environment.
+
+Without DATABASE_URL or REDIS_URL the state file of this checkout's running demo answers; without a demo,
+placeholders stand in, so that checks which need no server still run.
+"""
+
+import secrets
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+from ticketing import addresses
+from ticketing.embedded.state import read_state
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+class _Environment(environ.Env):
+    def get_value(self, var: str, *options: Any, **more: Any) -> Any:
+        try:
+            return super().get_value(var, *options, **more)
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{var} cannot be read: {error}") from error
+
+
+env = _Environment()
+_state = read_state(BASE_DIR) or {}
+
+# --- who we are ------------------------------------------------------------------------------------------------
+DEBUG = env.bool("DEBUG", default=False)
+_secret_key = env.str("SECRET_KEY", default="") or _state.get("secret_key", "")
+# What serves or signs refuses without a key of its own (kernel.signing). Checks, migrations and types need none: they
+# get one that no other process has, so that whatever might slip through is believed by nobody.
+SECRET_KEY_IS_SET = bool(_secret_key)
+SECRET_KEY = _secret_key or f"unset-{secrets.token_urlsafe(48)}"
+SITE_URL = env.str("SITE_URL", default=_state.get("site_url", "http://localhost:8000"))
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[urlsplit(SITE_URL).hostname, "localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+# Token keys: kid:secret pairs, newest first; the first signs, all verify. Empty: derived from SECRET_KEY.
+TOKEN_KEYS = env.list("TOKEN_KEYS", default=[])
+
+# --- the house ---------------------------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "ticketing.staff.StaffConfig",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "channels",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_celery_beat",
+    "ticketing.kernel",
+    "ticketing.kernel.outbox",
+    "apps.events",
+    "apps.queue",
+    "apps.reservations",
+    "apps.orders",
+    "ticketing.apps.CompositionConfig",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.middleware.gzip.GZipMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "ticketing.kernel.middleware.RequestContext",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "ticketing.kernel.origin.SameOriginWrites",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "ticketing.kernel.middleware.ProblemResponses",
+]
+ROOT_URLCONF = "ticketing.urls"
+ASGI_APPLICATION = "ticketing.asgi.application"
+WSGI_APPLICATION = "ticketing.wsgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+            "builtins": ["ticketing.kernel.templatetags.fairgate"],
+        },
+    }
+]
+
+# --- stores ------------------------------------------------------------------------------------------------------
+_database_url = env.str("DATABASE_URL", default="") or _state.get("database_url", "")
+DATABASE_IS_GIVEN = bool(_database_url)  # By the environment or by a running demo.
+DATABASE_URL = _database_url or "postgres://fairgate:fairgate@127.0.0.1:5432/fairgate"
+# Leaders and migrations connect here, past any pooler in transaction mode.
+DATABASE_DIRECT_URL = env.str("DATABASE_DIRECT_URL", default=DATABASE_URL)
+REDIS_URL = env.str("REDIS_URL", default="") or _state.get("redis_url", "redis://127.0.0.1:6379/0")
+
+try:
+    addresses.database("DATABASE_URL", DATABASE_URL)
+    addresses.database("DATABASE_DIRECT_URL", DATABASE_DIRECT_URL)
+    addresses.redis("REDIS_URL", REDIS_URL)
+except addresses.AddressRefused as error:
+    raise ImproperlyConfigured(str(error)) from error
+
+DATABASES = {"default": environ.Env.db_url_config(DATABASE_URL)}
+DATABASES["default"] |= {
+    "ENGINE": "django.db.backends.postgresql",
+    "CONN_MAX_AGE": env.int("DATABASE_CONN_MAX_AGE_SECONDS", default=60),
+    "CONN_HEALTH_CHECKS": True,
+    # A named cursor outlives its transaction on the server; behind a pooler in transaction mode that breaks.
+    "DISABLE_SERVER_SIDE_CURSORS": True,
+    "OPTIONS": {
+        **DATABASES["default"].get("OPTIONS", {}),
+        "connect_timeout": 5,
+        "application_name": env.str("APPLICATION_NAME", default="fairgate"),
+    },
+}
+# Every transaction has limits (rule 5 of docs/concurrency.md). Writers tighten them further, see kernel.transactions.
+DATABASE_LOCK_TIMEOUT_MS = env.int("DATABASE_LOCK_TIMEOUT_MS", default=5_000)
+DATABASE_STATEMENT_TIMEOUT_MS = env.int("DATABASE_STATEMENT_TIMEOUT_MS", default=30_000)
+DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS = env.int("DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS", default=15_000)
+
+CACHES = {
+    "default": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": "cache",
+        "OPTIONS": {"IGNORE_EXCEPTIONS": True, "SOCKET_CONNECT_TIMEOUT": 0.5, "SOCKET_TIMEOUT": 0.5},
+    }
+}
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [REDIS_URL], "prefix": "channels"},
+    }
+}
+# Sessions live in PostgreSQL: losing Redis logs nobody out.
+SESSION_ENGINE = "django.contrib.sessions.backends.db"
+
+# --- background work ---------------------------------------------------------------------------------------------
+CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", default=REDIS_URL)
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # However long the broker is away, the worker waits for it.
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "global_keyprefix": "celery:",
+    "socket_connect_timeout": 2,
+    "socket_timeout": 5,
+    "visibility_timeout": 600,
+}
+CELERY_TASK_PUBLISH_RETRY = False  # A wake-up that fails is dropped: the scanner finds the outbox row.
+CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE = {
+    "sweep expired reservations": {"task": "reservations.sweep", "schedule": timedelta(seconds=1)},
+    "audit": {"task": "kernel.audit", "schedule": timedelta(minutes=1)},
+}
+
+# --- people ------------------------------------------------------------------------------------------------------
+LOGIN_URL = "log_in"
+LOGIN_REDIRECT_URL = "events:catalogue"
+LOGOUT_REDIRECT_URL = "events:catalogue"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = True
+
+# --- security ----------------------------------------------------------------------------------------------------
+_secure = urlsplit(SITE_URL).scheme == "https"
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=_secure)
+SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000 if _secure else 0)
+SECURE_HSTS_INCLUDE_SUBDOMAINS = _secure
+SECURE_HSTS_PRELOAD = _secure
+SECURE_REFERRER_POLICY = "same-origin"
+SESSION_COOKIE_SECURE = _secure
+CSRF_COOKIE_SECURE = _secure
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_FAILURE_VIEW = "ticketing.accounts.form_is_stale"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 262_144  # Nothing a shopper sends comes near this.
+FILE_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "img-src": ["'self'", "data:"],
+        "style-src": ["'self'"],
+        "script-src": ["'self'"],
+        "connect-src": ["'self'"],
+        "object-src": ["'none'"],
+        "base-uri": ["'none'"],
+        "form-action": ["'self'"],
+        "frame-ancestors": ["'none'"],
+    }
+}
+
+# --- files -------------------------------------------------------------------------------------------------------
+STATIC_URL = "/static/"
+STATIC_ROOT = env.str("STATIC_ROOT", default=None)  # Only for who collects the files for a server of their own.
+STATICFILES_DIRS = [BASE_DIR / "static"]
+# Files are served straight from the source folders too, so that a fresh checkout needs no collecting step to work.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+
+# --- the API -----------------------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    # Whom a call speaks for is the queue app's to say (`caller_of`): a queue token is a bearer token too.
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.AllowAny"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["ticketing.kernel.json_body.JSONBody"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "ticketing.kernel.problems.exception_handler",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "ticketing.kernel.negotiation.Negotiation",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Fairgate",
+    "DESCRIPTION": "The on-sale: who may come in, what is free, and the sale. Errors are RFC 9457 problem documents.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api",
+    "APPEND_COMPONENTS": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}}},
+    "SECURITY": [{"bearer": []}, {}],
+    "ENUM_NAME_OVERRIDES": {
+        "EventState": "apps.events.serializers.STATES",
+        "PlaceStatus": "apps.queue.serializers.STATUSES",
+        "SeatStatus": "apps.reservations.serializers.SEAT_STATUSES",
+        "ReservationStatus": "apps.reservations.models.Reservation.Status",
+        "OrderStatus": "apps.orders.models.Order.Status",
+    },
+}
+SIMPLE_JWT = {
+    "ACCESS_TOKEN_LIFETIME": timedelta(minutes=30),
+    "REFRESH_TOKEN_LIFETIME": timedelta(days=7),
+    "ALGORITHM": "HS256",
+    "TOKEN_TYPE_CLAIM": "typ",
+}
+
+# --- mail --------------------------------------------------------------------------------------------------------
+if env.str("EMAIL_URL", default=""):
+    vars().update(env.email_url("EMAIL_URL"))
+else:
+    EMAIL_BACKEND = "ticketing.console_mail.TextBackend"
+DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="Fairgate <tickets@localhost>")
+
+# --- money -------------------------------------------------------------------------------------------------------
+PAYMENT_PROVIDER = env.str("PAYMENT_PROVIDER", default="sandbox")
+PAYMENT_TIMEOUT_SECONDS = env.int("PAYMENT_TIMEOUT_SECONDS", default=30)
+
+# --- seating plans -----------------------------------------------------------------------------------------------
+# A larger file is refused before it is read, a larger house before anything is written.
+SEATING_PLAN_FILE_MAX_BYTES = env.int("SEATING_PLAN_FILE_MAX_BYTES", default=64 * 1024 * 1024)
+SEATING_PLAN_SEATS_MAX = env.int("SEATING_PLAN_SEATS_MAX", default=200_000)
+
+# --- logs --------------------------------------------------------------------------------------------------------
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {
+        "request_id": {"()": "ticketing.kernel.telemetry.WithRequestId"},
+        "outages": {"()": "ticketing.kernel.telemetry.Outages"},
+        "warnings": {"()": "ticketing.kernel.telemetry.Warnings"},
+        "refusals": {"()": "ticketing.kernel.telemetry.Refusals"},
+    },
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"}},
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["request_id", "refusals"]}
+    },
+    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
+    "loggers": {
+        # A refusal (4xx) is an answer, not an event; at an on-sale there are thousands a second. Faults (5xx) stay.
+        "django.request": {"level": "ERROR"},
+        "django.security.csrf": {"level": "ERROR"},
+        # These meet a server that is away again every second.
+        "celery.beat": {"filters": ["outages"]},
+        "celery.worker.consumer.consumer": {"filters": ["outages"]},
+        "django_celery_beat.schedulers": {"filters": ["outages"]},
+        "ticketing.kernel.maintenance": {"filters": ["outages"]},
+        # These meet it with every request.
+        "ticketing.handlers": {"filters": ["outages", "warnings"]},
+        "ticketing.health": {"filters": ["warnings"]},
+    },
+}

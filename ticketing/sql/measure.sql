@@ -1,0 +1,57 @@
+-- The figures of one scrape, each read by an index: metric name, label value or empty, value.
+SELECT 'outbox_pending_count', '', count(*)::float8
+FROM outbox_outboxmessage
+WHERE done_at IS NULL AND dead_at IS NULL
+UNION ALL
+SELECT 'outbox_dead_count', '', count(*)::float8
+FROM outbox_outboxmessage
+WHERE dead_at IS NOT NULL
+UNION ALL
+SELECT 'outbox_oldest_due_seconds', '', coalesce(extract(epoch FROM clock_timestamp() - min(available_at)), 0)::float8
+FROM outbox_outboxmessage
+WHERE done_at IS NULL
+  AND dead_at IS NULL
+  AND available_at <= clock_timestamp()
+  AND (claimed_until IS NULL OR claimed_until <= clock_timestamp())
+UNION ALL
+(
+    SELECT 'audit_breaches_count', '', breach_count::float8
+    FROM kernel_auditrun
+    ORDER BY started_at DESC
+    LIMIT 1
+)
+UNION ALL
+(
+    SELECT 'audit_finished_seconds', '', extract(epoch FROM started_at + duration_ms * interval '1 ms')::float8
+    FROM kernel_auditrun
+    ORDER BY started_at DESC
+    LIMIT 1
+)
+UNION ALL
+SELECT 'reservations_live_count', kind.status, count(reservation.id)::float8
+FROM (VALUES ('pending_payment'), ('paying')) AS kind (status)
+LEFT JOIN reservations_reservation AS reservation
+       ON reservation.status = kind.status AND reservation.status IN ('pending_payment', 'paying')
+GROUP BY kind.status
+UNION ALL
+SELECT 'reservations_overdue_count', '', count(*)::float8
+FROM reservations_reservation
+WHERE (status = 'pending_payment' AND expires_at <= clock_timestamp())
+   OR (status = 'paying' AND pay_deadline <= clock_timestamp())
+UNION ALL
+SELECT
+    'reservations_overdue_seconds',
+    '',
+    coalesce(
+        extract(
+            epoch FROM clock_timestamp() - min(CASE WHEN status = 'paying' THEN pay_deadline ELSE expires_at END)
+        ),
+        0
+    )::float8
+FROM reservations_reservation
+WHERE (status = 'pending_payment' AND expires_at <= clock_timestamp())
+   OR (status = 'paying' AND pay_deadline <= clock_timestamp())
+UNION ALL
+SELECT 'queue_ready_count', '', count(*)::float8
+FROM queue_queueentry
+WHERE status = 'ready'

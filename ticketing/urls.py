@@ -1,0 +1,36 @@
+"""Every address of the site. Pages carry their app's namespace; the API stands under /api."""
+
+from django.contrib import admin
+from django.urls import include, path
+from django.views.generic import TemplateView
+from drf_spectacular.views import SpectacularAPIView
+
+from apps.events import urls as events
+from apps.orders import urls as orders
+from apps.queue import urls as queue
+from apps.reservations import urls as reservations
+from ticketing import accounts, health
+
+handler400 = "ticketing.kernel.middleware.bad_request"
+handler500 = "ticketing.kernel.middleware.server_error"
+
+api = [
+    *accounts.api_urls,
+    *events.api_urls,
+    *queue.api_urls,
+    *reservations.api_urls,
+    *orders.api_urls,
+    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("docs", TemplateView.as_view(template_name="api_docs.html"), name="api_docs"),
+]
+
+urlpatterns = [
+    *health.root_urls,
+    path("admin/", admin.site.urls),
+    path("api/", include(api)),
+    *accounts.page_urls,
+    path("", include((events.page_urls, "events"))),
+    path("", include((queue.page_urls, "queue"))),
+    path("", include((reservations.page_urls, "reservations"))),
+    path("", include((orders.page_urls, "orders"))),
+]
