@@ -1,0 +1,245 @@
+"""The organiser's desk: venues, plans from files, drafts and their publication. What is published is only looked at."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.files.uploadedfile import UploadedFile
+from django.db.models import ForeignKey, Model, QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.events.creation import CAPACITY_MAX, is_timezone, plan_limits, store_plan
+from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
+from apps.events.plans import Plan, PlanError, parse_plan
+from apps.events.plans.colors import normal_color
+from apps.events.publishing import EventRefused, publish_event
+
+
+class ReadOnly(admin.ModelAdmin):
+    """Rows that a service writes and nobody edits."""
+
+    show_full_result_count = False
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+class VenueForm(forms.ModelForm):
+    class Meta:
+        model = Venue
+        fields = ("name", "slug", "city", "address", "timezone")
+
+    def clean_timezone(self) -> str:
+        # Every page of the venue's events asks for this zone: an unknown one would break them all.
+        name: str = self.cleaned_data["timezone"]
+        if not is_timezone(name):
+            raise forms.ValidationError("give an IANA name such as Europe/Berlin")
+        return name
+
+
+@admin.register(Venue)
+class VenueAdmin(admin.ModelAdmin):
+    form = VenueForm
+    list_display = ("name", "city", "timezone")
+    list_filter = ("city", "timezone")
+    search_fields = ("name", "city", "address")
+    prepopulated_fields = {"slug": ("name",)}
+
+
+class SeatingPlanForm(forms.ModelForm):
+    """A plan comes from a file; its errors name the place in that file."""
+
+    name = forms.CharField(required=False, max_length=200, help_text="For a file that names no plan, as CSV does not.")
+    file = forms.FileField(help_text="pretix seating-plan JSON, or CSV: section,row,seat,x,y,category,accessible.")
+
+    class Meta:
+        model = SeatingPlan
+        fields = ("venue", "name", "file")
+
+    plan: Plan
+    bytes_read: bytes
+
+    def clean_file(self) -> UploadedFile:
+        file: UploadedFile = self.cleaned_data["file"]
+        limits = plan_limits()
+        if file.size is None or file.size > limits.file_bytes_max:
+            raise forms.ValidationError(f"the file is larger than {limits.file_bytes_max / 1024 / 1024:.0f} MiB")
+        self.bytes_read = file.read()
+        try:
+            self.plan = parse_plan(self.bytes_read, limits)
+        except PlanError as error:
+            raise forms.ValidationError(str(error)) from error
+        return file
+
+
+@admin.register(SeatingPlan)
+class SeatingPlanAdmin(admin.ModelAdmin):
+    form = SeatingPlanForm
+    list_display = ("name", "venue", "seat_count", "created_at")
+    list_filter = ("venue", "created_at")
+    search_fields = ("name", "venue__name", "digest")
+    list_select_related = ("venue",)
+    show_full_result_count = False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[SeatingPlan]:
+        return super().get_queryset(request).defer("layout")
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def get_fields(self, request: HttpRequest, obj: SeatingPlan | None = None) -> tuple[str, ...]:
+        return ("venue", "name", "file") if obj is None else ("venue", "name", "seat_count", "digest", "created_at")
+
+    def save_model(self, request: HttpRequest, obj: SeatingPlan, form: Any, change: bool) -> None:
+        stored = store_plan(form.cleaned_data["venue"], form.plan, form.bytes_read, form.cleaned_data["name"])
+        # The admin goes on with the object it was given; it is the stored row, new or standing.
+        for field in SeatingPlan._meta.concrete_fields:
+            setattr(obj, field.attname, getattr(stored, field.attname))
+        for note in form.plan.notes:
+            messages.warning(request, note)
+
+
+class OfDraft:
+    """Part of an event that may be edited until the event is published."""
+
+    def has_add_permission(self, request: HttpRequest, obj: Event | None = None) -> bool:
+        return obj is None or obj.status == Event.Status.DRAFT
+
+    def has_change_permission(self, request: HttpRequest, obj: Event | None = None) -> bool:
+        return obj is None or obj.status == Event.Status.DRAFT
+
+    def has_delete_permission(self, request: HttpRequest, obj: Event | None = None) -> bool:
+        return obj is None or obj.status == Event.Status.DRAFT
+
+
+class OnSaleInline(OfDraft, admin.StackedInline):
+    model = OnSale
+
+
+class CategoryForm(forms.ModelForm):
+    class Meta:
+        model = Category
+        fields = ("key", "name", "color", "price_minor", "position")
+
+    def clean_color(self) -> str:
+        color = normal_color(self.cleaned_data["color"])
+        if not color:
+            raise forms.ValidationError("give a color as #rrggbb")
+        return color
+
+
+class CategoryInline(OfDraft, admin.TabularInline):
+    model = Category
+    form = CategoryForm
+    extra = 0
+
+
+class SectionForm(forms.ModelForm):
+    """Before publication sections are general admission only: those with seats come from the plan."""
+
+    class Meta:
+        model = Section
+        fields = ("name", "slug", "capacity", "category", "position")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not self.instance.kind:
+            self.instance.kind = Section.Kind.GENERAL_ADMISSION
+        if "category" in self.fields:
+            self.fields["category"].required = self.instance.kind == Section.Kind.GENERAL_ADMISSION
+
+    def clean_capacity(self) -> int:
+        capacity: int = self.cleaned_data["capacity"]
+        if not 1 <= capacity <= CAPACITY_MAX:
+            raise forms.ValidationError(f"must be between 1 and {CAPACITY_MAX}")
+        return capacity
+
+
+class SectionInline(OfDraft, admin.TabularInline):
+    model = Section
+    form = SectionForm
+    extra = 0
+    verbose_name_plural = "sections (in a draft: general admission; save its category first)"
+    prepopulated_fields = {"slug": ("name",)}
+
+    def get_prepopulated_fields(self, request: HttpRequest, obj: Event | None = None) -> dict[str, Any]:
+        return {"slug": ("name",)} if self.has_change_permission(request, obj) else {}
+
+    def formfield_for_foreignkey(self, db_field: ForeignKey, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "category" and request.resolver_match is not None:
+            # On the page that adds an event there is none yet, so there is no category of it either.
+            event_id = int(request.resolver_match.kwargs.get("object_id") or 0)
+            kwargs["queryset"] = Category.objects.filter(event_id=event_id)
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+
+@admin.register(Event)
+class EventAdmin(admin.ModelAdmin):
+    list_display = ("name", "venue", "starts_at", "status", "currency", "published_at")
+    list_filter = ("status", "venue", "starts_at")
+    search_fields = ("name", "slug", "venue__name", "venue__city")
+    list_select_related = ("venue",)
+    date_hierarchy = "starts_at"
+    prepopulated_fields = {"slug": ("name",)}
+    inlines = (OnSaleInline, CategoryInline, SectionInline)
+    actions = ("publish",)
+    fields = ("name", "slug", "description", "venue", "plan", "starts_at", "currency", "status", "published_at", "page")
+    # Set by services alone.
+    readonly_fields = ("status", "published_at", "page")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Event]:
+        return super().get_queryset(request).defer("poster", "plan__layout")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Event | None = None) -> tuple[str, ...]:
+        if obj is None or obj.status == Event.Status.DRAFT:
+            return self.readonly_fields
+        # Tickets have been sold by these.
+        return (*self.readonly_fields, "slug", "venue", "plan", "starts_at", "currency")
+
+    def get_prepopulated_fields(self, request: HttpRequest, obj: Event | None = None) -> dict[str, Any]:
+        return {"slug": ("name",)} if obj is None or obj.status == Event.Status.DRAFT else {}
+
+    def has_delete_permission(self, request: HttpRequest, obj: Event | None = None) -> bool:
+        return obj is not None and obj.status == Event.Status.DRAFT and super().has_delete_permission(request, obj)
+
+    @admin.display(description="page")
+    def page(self, obj: Event) -> SafeString | str:
+        if obj.pk is None or obj.status == Event.Status.DRAFT:
+            return "after publication"
+        return format_html('<a href="{0}">{0}</a>', reverse("events:event", args=[obj.slug]))
+
+    @admin.action(description="Publish the chosen drafts", permissions=["change"])
+    def publish(self, request: HttpRequest, queryset: QuerySet[Event]) -> None:
+        for event_id, name in queryset.values_list("pk", "name"):
+            try:
+                published = publish_event(event_id)
+            except EventRefused as error:
+                self.message_user(request, f"{name}: {error}", messages.ERROR)
+            else:
+                said = "published" if published else "was published before; nothing changed"
+                self.message_user(request, f"{name}: {said}", messages.SUCCESS)
+
+
+@admin.register(Section)
+class SectionAdmin(ReadOnly):
+    list_display = ("name", "slug", "event", "kind", "capacity")
+    list_filter = ("kind", "event")
+    search_fields = ("name", "slug", "event__name")
+    list_select_related = ("event",)
+
+
+@admin.register(Seat)
+class SeatAdmin(ReadOnly):
+    list_display = ("guid", "event", "section", "row", "number", "category", "accessible", "companion")
+    list_filter = ("event", "accessible", "companion")
+    search_fields = ("guid", "section__name")
+    list_select_related = ("event", "section", "category")

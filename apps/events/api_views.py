@@ -1,0 +1,72 @@
+"""`GET /events` and `GET /events/{event}`: the catalogue, for anyone."""
+
+from typing import Any
+
+from django.urls import reverse
+from django.utils.cache import patch_cache_control
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.events import facade, selectors
+from apps.events.serializers import EventDetailSerializer, EventListSerializer
+from ticketing.kernel import problems
+
+CATALOGUE_MAX_AGE_SECONDS = 2
+
+
+def _said(card: selectors.EventCard) -> dict[str, Any]:
+    return {
+        "event_id": card.slug,
+        "name": card.name,
+        "venue": {"name": card.venue_name, "city": card.city, "timezone": card.timezone},
+        "starts_at": card.starts_at,
+        "status": card.state,
+        "opens_at": card.opens_at,
+        "closes_at": card.closes_at,
+        "currency": card.currency,
+        "from_price_minor": card.from_price_minor,
+        "available_seats": card.available,
+        "poster_url": reverse("events:poster", args=[card.slug]),
+    }
+
+
+class _Public(APIView):
+    # Whatever token a client carries for other calls neither helps nor hurts here.
+    authentication_classes = ()
+    permission_classes = ()
+
+
+class EventList(_Public):
+    @extend_schema(
+        operation_id="list_events",
+        summary="Public events that have not started, soonest first",
+        parameters=[OpenApiParameter("q", str, description="Words that name, venue or city must all contain.")],
+        responses=EventListSerializer,
+    )
+    def get(self, request: Request) -> Response:
+        cards = selectors.list_catalogue(request.query_params.get("q", ""))
+        return _answer(EventListSerializer({"events": [_said(card) for card in cards]}).data)
+
+
+class EventDetail(_Public):
+    @extend_schema(operation_id="get_event", summary="One event", responses=EventDetailSerializer)
+    def get(self, request: Request, event: str) -> Response:
+        try:
+            page = selectors.get_event_page(event)
+        except facade.EventNotFound as error:
+            raise problems.NotFound("There is no such event.") from error
+        said = _said(page.card) | {
+            "description": page.card.description,
+            "hold_minutes": page.policy.hold_minutes,
+            "seats_per_reservation": page.policy.seats_per_reservation_max,
+            "per_buyer_cap": page.policy.per_buyer_max,
+        }
+        return _answer(EventDetailSerializer(said).data)
+
+
+def _answer(data: Any) -> Response:
+    response = Response(data)
+    patch_cache_control(response, public=True, max_age=CATALOGUE_MAX_AGE_SECONDS)
+    return response

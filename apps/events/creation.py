@@ -1,0 +1,446 @@
+"""Creation: an event as its organiser describes it becomes rows, whole or not at all; described again, it stays."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from django.conf import settings
+from django.db import connection
+from django.utils.text import slugify
+
+from apps.events.currencies import CODES
+from apps.events.facade import RoomWish
+from apps.events.models import Category, Event, OnSale, SeatingPlan, Section, Venue
+from apps.events.plans import Limits, Plan, PlanError, parse_plan, to_layout
+from apps.events.plans.colors import PALETTE
+from apps.events.plans.plan import CATEGORY_CHARACTERS_MAX, label
+from apps.events.publishing import (
+    PUBLISH_LOCK_MS,
+    PUBLISH_STATEMENT_MS,
+    EventRefused,
+    lock_event,
+    publish_locked,
+    refresh_statistics,
+    used_categories,
+)
+from ticketing.kernel import clock, sql, transactions
+
+PRICE_MINOR_MAX = 10**12
+CAPACITY_MAX = 10_000_000
+PER_BUYER_MAX = 1_000_000
+ROOM_RATE_MAX = 100_000
+ROOM_ACTIVE_MAX = 1_000_000
+HOLD_MINUTES_MAX = 240
+SEATS_PER_RESERVATION_MAX = 100
+GENERAL_ADMISSION_SECTIONS_MAX = 200
+DESCRIPTION_CHARACTERS_MAX = 10_000
+_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+_SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
+
+
+class EventDiffers(EventRefused):
+    """An event of this slug stands already with other values. `differences` names each, the standing value first."""
+
+    def __init__(self, slug: str, differences: list[str]) -> None:
+        super().__init__(f"{slug} exists with other values: {'; '.join(differences)}")
+        self.differences = differences
+
+
+class Outcome(StrEnum):
+    DRAFTED = "drafted"
+    PUBLISHED = "published"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralAdmission:
+    """A part of the house without seats: this many places at one price in the smallest unit of the currency."""
+
+    name: str
+    capacity: int
+    price_minor: int
+    color: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EventSpec:
+    """An event as described. Times without an offset are on the venue's clock; `opens_at` None means at once."""
+
+    slug: str
+    name: str
+    venue: str
+    starts_at: datetime
+    currency: str
+    plan: bytes | None = None
+    plan_name: str = ""
+    prices: Mapping[str, int] = field(default_factory=dict)  # category to minor units
+    general_admission: tuple[GeneralAdmission, ...] = ()
+    opens_at: datetime | None = None
+    closes_at: datetime | None = None
+    hold_minutes: int = 10
+    seats_per_reservation_max: int = 8
+    per_buyer_max: int | None = None
+    room: RoomWish | None = None  # None: no waiting room
+    description: str = ""
+    city: str = ""  # empty: whatever the venue says
+    address: str = ""
+    timezone: str = ""  # empty: whatever the venue says, UTC for a new one
+    poster: str = ""
+    draft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What came of a description, and what was left out of its plan file, in words."""
+
+    outcome: Outcome
+    event_id: int
+    notes: tuple[str, ...] = ()
+
+
+def create_event(spec: EventSpec) -> Created:
+    """The event stands as described, published unless it is to stay a draft.
+
+    Described again with the same values nothing changes, except that a draft is published once the description no
+    longer says draft. Raises EventDiffers for other values, EventRefused or PlanError for a description that cannot
+    be; nothing is written then.
+    """
+    _check_words(spec)
+    _check_numbers(spec)
+    plan = parse_plan(spec.plan, plan_limits()) if spec.plan is not None else None
+    _check_offer(spec, plan)
+    if plan is not None:
+        # A price for a category that no seat has is not an offer.
+        used = used_categories(plan)
+        spec = replace(spec, prices={name: price for name, price in spec.prices.items() if name in used})
+    with transactions.write(lock_ms=PUBLISH_LOCK_MS, statement_ms=PUBLISH_STATEMENT_MS):
+        _lock_creation()
+        standing = Event.objects.filter(slug=spec.slug).values_list("pk", flat=True).first()
+        if standing is None:
+            event = _write(spec, plan)
+        else:
+            event = lock_event(standing)
+            differences = _differences(event, spec)
+            if differences:
+                raise EventDiffers(spec.slug, differences)
+        if spec.draft:
+            outcome = Outcome.DRAFTED if standing is None else Outcome.UNCHANGED
+            return Created(outcome, event.pk, plan.notes if plan is not None else ())
+        published = publish_locked(event)
+    if published:
+        refresh_statistics()
+    outcome = Outcome.PUBLISHED if published else Outcome.UNCHANGED
+    return Created(outcome, event.pk, plan.notes if plan is not None else ())
+
+
+def plan_limits() -> Limits:
+    return Limits(file_bytes_max=settings.SEATING_PLAN_FILE_MAX_BYTES, seats_max=settings.SEATING_PLAN_SEATS_MAX)
+
+
+def at_venue(moment: datetime, timezone: str) -> datetime:
+    """The moment with an offset: its own, or the venue's. Raises EventRefused for a time that the venue's clock
+    never shows, or shows twice."""
+    try:
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+        zone = ZoneInfo(timezone)
+        first, second = moment.replace(tzinfo=zone), moment.replace(tzinfo=zone, fold=1)
+        if first.utcoffset() != second.utcoffset():
+            raise EventRefused(f"{moment.isoformat()} is not one moment in {timezone}: give the offset, as in +02:00")
+        return first.astimezone(UTC)
+    except OverflowError as error:
+        raise EventRefused(f"{moment.isoformat()} is out of range") from error
+
+
+@cache
+def _timezones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+def is_timezone(name: str) -> bool:
+    """Whether this is the IANA name of a time zone known here."""
+    return name in _timezones()
+
+
+def _lock_creation() -> None:
+    with connection.cursor() as cursor:
+        sql.load("apps.events", "lock_creation").rows(cursor)
+
+
+def store_plan(venue: Venue, plan: Plan, data: bytes, name: str = "") -> SeatingPlan:
+    """The plan read from these bytes stands as the venue's; the same bytes again are the same plan. `name` is for a
+    file that carries none. Joins the caller's transaction."""
+    transactions.require()
+    _lock_creation()
+    stored, _ = SeatingPlan.objects.get_or_create(
+        venue=venue,
+        digest=hashlib.sha256(data).hexdigest(),
+        defaults={
+            "name": plan.name or name or f"Plan of {venue.name}"[:200],
+            "seat_count": plan.seat_count,
+            "layout": to_layout(plan),
+        },
+    )
+    return stored
+
+
+def _word(value: str, what: str, characters_max: int, *, empty: bool = False) -> None:
+    try:
+        label(value, what, characters_max, empty=empty)
+    except PlanError as error:
+        raise EventRefused(f"{what} {error.what}") from error
+    if value != value.strip():
+        raise EventRefused(f"{what} begins or ends with a space")
+
+
+def _check_words(spec: EventSpec) -> None:
+    if len(spec.slug) > 80 or not _SLUG.fullmatch(spec.slug):
+        raise EventRefused(
+            f"the slug {spec.slug[:90]!r} must be lower-case letters, digits and single hyphens, at most 80"
+        )
+    _word(spec.name, "the name", 200)
+    _word(spec.venue, "the venue", 200)
+    _word(spec.city, "the city", 120, empty=True)
+    _word(spec.address, "the address", 300, empty=True)
+    if len(spec.description) > DESCRIPTION_CHARACTERS_MAX or "\x00" in spec.description:
+        raise EventRefused(f"the description must be printable and at most {DESCRIPTION_CHARACTERS_MAX} characters")
+    if spec.currency not in CODES:
+        raise EventRefused(f"the currency {spec.currency[:20]!r} must be an ISO 4217 code such as USD")
+    if spec.timezone and not is_timezone(spec.timezone):
+        raise EventRefused(f"the time zone {spec.timezone[:64]!r} is not known; an IANA name is, as in Europe/Berlin")
+
+
+def _in_range(value: int, low: int, high: int, what: str) -> None:
+    if not low <= value <= high:
+        raise EventRefused(f"{what} must be between {low} and {high}, not {value}")
+
+
+def _check_numbers(spec: EventSpec) -> None:
+    _in_range(spec.hold_minutes, 1, HOLD_MINUTES_MAX, "hold minutes")
+    _in_range(spec.seats_per_reservation_max, 1, SEATS_PER_RESERVATION_MAX, "seats per reservation")
+    if spec.per_buyer_max is not None:
+        _in_range(spec.per_buyer_max, 1, PER_BUYER_MAX, "seats per buyer")
+    if spec.room is not None:
+        _in_range(spec.room.rate_per_second, 1, ROOM_RATE_MAX, "the waiting room's rate")
+        _in_range(spec.room.active_max, 1, ROOM_ACTIVE_MAX, "the waiting room's active")
+    for category, price in spec.prices.items():
+        _in_range(price, 0, PRICE_MINOR_MAX, f"the price of “{category[:80]}”")
+    for area in spec.general_admission:
+        _in_range(area.capacity, 1, CAPACITY_MAX, f"the capacity of “{area.name[:80]}”")
+        _in_range(area.price_minor, 0, PRICE_MINOR_MAX, f"the price of “{area.name[:80]}”")
+
+
+def _check_offer(spec: EventSpec, plan: Plan | None) -> None:
+    """Everything offered has one price, and every section one id."""
+    used = used_categories(plan) if plan is not None else []
+    if not used and not spec.general_admission:
+        raise EventRefused("give a seating plan, general admission or both: there is nothing to sell")
+    known = {category.name for category in plan.categories} if plan is not None else set()
+    unknown = [name for name in spec.prices if name not in known]
+    if unknown:
+        names = ", ".join(f"“{name[:80]}”" for name in unknown)
+        has = f"; it has {', '.join(f'“{name}”' for name in sorted(known))}" if known else ""
+        raise EventRefused(f"a price is given for {names}, which the plan has no category for{has}")
+    unpriced = [name for name in used if name not in spec.prices]
+    if unpriced:
+        raise EventRefused(f"no price for {', '.join(f'“{name}”' for name in unpriced)}")
+    if len(spec.general_admission) > GENERAL_ADMISSION_SECTIONS_MAX:
+        raise EventRefused(f"more than {GENERAL_ADMISSION_SECTIONS_MAX} general admission sections")
+    taken = {section.slug: section.name for section in plan.sections} if plan is not None else {}
+    for area in spec.general_admission:
+        _word(area.name, "the general admission name", CATEGORY_CHARACTERS_MAX)
+        slug = slugify(area.name)
+        if not slug:
+            raise EventRefused(f"the general admission name “{area.name}” has no letter or digit to make an id of")
+        if slug in taken:
+            raise EventRefused(f"general admission “{area.name}” has the id of the section “{taken[slug]}”: {slug}")
+        if area.name in known:
+            raise EventRefused(f"general admission “{area.name}” has the name of a category of the plan")
+        taken[slug] = area.name
+
+
+def _venue(spec: EventSpec) -> Venue:
+    venue = Venue.objects.filter(name=spec.venue).first()
+    if venue is None:
+        stem = slugify(spec.venue)[:74] or "venue"
+        slug, number = stem, 1
+        while Venue.objects.filter(slug=slug).exists():
+            number += 1
+            slug = f"{stem}-{number}"
+        timezone = spec.timezone or "UTC"
+        return Venue.objects.create(name=spec.venue, slug=slug, city=spec.city, address=spec.address, timezone=timezone)
+    differences = _venue_differences(venue, spec)
+    if differences:
+        raise EventRefused(f"the venue {venue.name} exists with other values: {'; '.join(differences)}")
+    return venue
+
+
+def _venue_differences(venue: Venue, spec: EventSpec) -> list[str]:
+    pairs = (("city", venue.city, spec.city), ("time zone", venue.timezone, spec.timezone))
+    return [f"{what} is “{stands}”, not “{given}”" for what, stands, given in pairs if given and given != stands]
+
+
+def _write(spec: EventSpec, plan: Plan | None) -> Event:
+    venue = _venue(spec)
+    now = clock.now()
+    starts_at = at_venue(spec.starts_at, venue.timezone)
+    opens_at = at_venue(spec.opens_at, venue.timezone) if spec.opens_at is not None else now
+    closes_at = at_venue(spec.closes_at, venue.timezone) if spec.closes_at is not None else None
+    if starts_at <= now:
+        raise EventRefused(f"the event would start in the past ({starts_at.isoformat()})")
+    if starts_at >= _LATEST:
+        raise EventRefused(f"the event would start after the year {_LATEST.year - 1}")
+    if opens_at >= starts_at:
+        raise EventRefused("the on-sale would open after the event starts")
+    if closes_at is not None and closes_at <= opens_at:
+        raise EventRefused("the on-sale would end before it opens")
+    if closes_at is not None and closes_at > starts_at:
+        raise EventRefused("the on-sale would end after the event starts")
+    stored = None
+    if plan is not None and spec.plan is not None:
+        stored = store_plan(venue, plan, spec.plan, spec.plan_name)
+    event = Event.objects.create(
+        slug=spec.slug,
+        name=spec.name,
+        description=spec.description,
+        venue=venue,
+        plan=stored,
+        starts_at=starts_at,
+        currency=spec.currency,
+        poster=spec.poster,
+    )
+    OnSale.objects.create(
+        event=event,
+        opens_at=opens_at,
+        closes_at=closes_at,
+        hold_minutes=spec.hold_minutes,
+        seats_per_reservation_max=spec.seats_per_reservation_max,
+        per_buyer_max=spec.per_buyer_max,
+        room_rate_per_second=None if spec.room is None else spec.room.rate_per_second,
+        room_active_max=None if spec.room is None else spec.room.active_max,
+    )
+    _write_offer(event, spec, plan)
+    return event
+
+
+def _write_offer(event: Event, spec: EventSpec, plan: Plan | None) -> None:
+    priced = [category for category in (plan.categories if plan is not None else ()) if category.name in spec.prices]
+    Category.objects.bulk_create(
+        Category(
+            event=event,
+            key=category.name,
+            name=category.name,
+            color=category.color,
+            price_minor=spec.prices[category.name],
+            position=position,
+        )
+        for position, category in enumerate(priced)
+    )
+    first_section = len(plan.sections) if plan is not None else 0
+    for index, area in enumerate(spec.general_admission):
+        category = Category.objects.create(
+            event=event,
+            key=area.name,
+            name=area.name,
+            color=area.color or PALETTE[(len(priced) + index) % len(PALETTE)],
+            price_minor=area.price_minor,
+            position=len(priced) + index,
+        )
+        Section.objects.create(
+            event=event,
+            slug=slugify(area.name),
+            name=area.name,
+            kind=Section.Kind.GENERAL_ADMISSION,
+            capacity=area.capacity,
+            category=category,
+            position=first_section + index,
+        )
+
+
+def _differences(event: Event, spec: EventSpec) -> list[str]:
+    """What the description says otherwise than the standing event, one phrase each."""
+    venue = event.venue
+    stands, given = _standing_values(event), _given_values(spec, venue.timezone)
+    if given["on-sale"] == "now":
+        # "At once" was said when the event was made; any moment that has passed is that moment.
+        opens_at = event.on_sale.opens_at
+        given["on-sale"] = stands["on-sale"] if opens_at <= clock.now() else "now"
+    labels = [*given, *(what for what in stands if what not in given)]
+    found = [
+        f"{what} is {stands.get(what, 'none')}, not {given.get(what, 'none')}"
+        for what in labels
+        if stands.get(what, "none") != given.get(what, "none")
+    ]
+    if venue.name == spec.venue:
+        found += _venue_differences(venue, spec)
+    if spec.draft and event.status != Event.Status.DRAFT:
+        found.append(f"status is {event.status}, not draft")
+    if event.status == Event.Status.CANCELED and not spec.draft:
+        found.append("status is canceled, not published")
+    return found
+
+
+def _moment(moment: datetime | None) -> str:
+    return "none" if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _given_values(spec: EventSpec, timezone: str) -> dict[str, str]:
+    plan = "none" if spec.plan is None else f"{hashlib.sha256(spec.plan).hexdigest()[:12]}…"
+    closes_at = None if spec.closes_at is None else at_venue(spec.closes_at, timezone)
+    return {
+        "name": f"“{spec.name}”",
+        "description": f"“{spec.description}”",
+        "venue": f"“{spec.venue}”",
+        "starts": _moment(at_venue(spec.starts_at, timezone)),
+        "currency": spec.currency,
+        "plan": plan,
+        "on-sale": "now" if spec.opens_at is None else _moment(at_venue(spec.opens_at, timezone)),
+        "on-sale-ends": _moment(closes_at),
+        "hold-minutes": str(spec.hold_minutes),
+        "seats-per-reservation": str(spec.seats_per_reservation_max),
+        "per-buyer": "none" if spec.per_buyer_max is None else str(spec.per_buyer_max),
+        "waiting-room": (
+            "off" if spec.room is None else f"rate={spec.room.rate_per_second},active={spec.room.active_max}"
+        ),
+        **{f"price of “{name}”": str(price) for name, price in spec.prices.items()},
+        **{
+            f"general admission “{area.name}”": f"{area.capacity} at {area.price_minor}"
+            for area in spec.general_admission
+        },
+    }
+
+
+def _standing_values(event: Event) -> dict[str, str]:
+    on_sale = event.on_sale
+    general = list(Section.objects.filter(event=event, kind=Section.Kind.GENERAL_ADMISSION).select_related("category"))
+    theirs = {section.category_id for section in general}
+    prices = [category for category in Category.objects.filter(event=event) if category.pk not in theirs]
+    return {
+        "name": f"“{event.name}”",
+        "description": f"“{event.description}”",
+        "venue": f"“{event.venue.name}”",
+        "starts": _moment(event.starts_at),
+        "currency": event.currency,
+        "plan": "none" if event.plan is None else f"{event.plan.digest[:12]}…",
+        "on-sale": _moment(on_sale.opens_at),
+        "on-sale-ends": _moment(on_sale.closes_at),
+        "hold-minutes": str(on_sale.hold_minutes),
+        "seats-per-reservation": str(on_sale.seats_per_reservation_max),
+        "per-buyer": "none" if on_sale.per_buyer_max is None else str(on_sale.per_buyer_max),
+        "waiting-room": (
+            "off"
+            if on_sale.room_rate_per_second is None
+            else f"rate={on_sale.room_rate_per_second},active={on_sale.room_active_max}"
+        ),
+        **{f"price of “{category.key}”": str(category.price_minor) for category in prices},
+        **{
+            f"general admission “{section.name}”": f"{section.capacity} at {section.category.price_minor}"
+            for section in general
+            if section.category is not None
+        },
+    }

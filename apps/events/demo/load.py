@@ -1,0 +1,126 @@
+"""The demo's three events, created once: a second load leaves them as they are, whatever has become of them since."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from zoneinfo import ZoneInfo
+
+from apps.events.creation import EventDiffers, EventSpec, GeneralAdmission, Outcome, create_event
+from apps.events.demo.arena import FLOOR, arena_plan
+from apps.events.demo.posters import afterglow_poster, orchard_poster, solstice_poster
+from apps.events.demo.theatre import theatre_plan
+from apps.events.facade import RoomWish
+from apps.events.models import Event
+from ticketing.kernel import clock
+
+ORCHARD, AFTERGLOW, SOLSTICE = "glass-orchard", "voltaic-afterglow", "solstice-fields"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    slug: str
+    name: str
+    is_new: bool
+    has_started: bool
+
+
+def load_demo() -> list[Loaded]:
+    """All demo events stand, published and on sale; says for each whether this call made it."""
+    now = clock.now()
+    demo: tuple[tuple[str, Callable[[datetime], EventSpec]], ...] = (
+        (ORCHARD, _orchard),
+        (AFTERGLOW, _afterglow),
+        (SOLSTICE, _solstice),
+    )
+    return [_load(slug, partial(describe, now)) for slug, describe in demo]
+
+
+def _load(slug: str, describe: Callable[[], EventSpec]) -> Loaded:
+    known = Event.objects.filter(slug=slug).values_list("name", "starts_at").first()
+    if known is not None:
+        name, starts_at = known
+        return Loaded(slug, name, is_new=False, has_started=starts_at <= clock.now())
+    spec = describe()
+    try:
+        created = create_event(spec)
+    except EventDiffers:
+        # Another loader was faster and read the clock a moment earlier: its event is the demo's.
+        return Loaded(slug, spec.name, is_new=False, has_started=False)
+    return Loaded(slug, spec.name, is_new=created.outcome is not Outcome.UNCHANGED, has_started=False)
+
+
+def _evening(now: datetime, days: int, weekday: int, hour: int, minute: int, timezone: str) -> datetime:
+    """The first such weekday (Monday is 0) at least so many days ahead, at that time on the venue's clock."""
+    there = now.astimezone(ZoneInfo(timezone)) + timedelta(days=days)
+    day = there + timedelta(days=(weekday - there.weekday()) % 7)
+    return day.replace(hour=hour, minute=minute, second=0, microsecond=0).astimezone(UTC)
+
+
+def _orchard(now: datetime) -> EventSpec:
+    return EventSpec(
+        slug=ORCHARD,
+        name="The Glass Orchard",
+        venue="Meridian Theatre",
+        city="London",
+        address="14 Cutler Row",
+        timezone="Europe/London",
+        starts_at=_evening(now, 24, 5, 19, 30, "Europe/London"),
+        currency="GBP",
+        plan=json.dumps(theatre_plan()).encode(),
+        prices={"Premium": 9500, "Prime": 7200, "Standard": 4800, "Value": 2200},
+        seats_per_reservation_max=8,
+        description=(
+            "A glassmaker leaves her three children an orchard that bears no fruit, only light. On the longest night of"
+            " the year they meet to cut it down.\n\nA new play in two acts, with live music. Two hours and twenty"
+            " minutes, one interval. The foyer opens an hour before the curtain."
+        ),
+        poster=orchard_poster(),
+    )
+
+
+def _afterglow(now: datetime) -> EventSpec:
+    return EventSpec(
+        slug=AFTERGLOW,
+        name="Voltaic: Afterglow Tour",
+        venue="Lakefront Arena",
+        city="Chicago",
+        address="1 Breakwater Drive",
+        timezone="America/Chicago",
+        starts_at=_evening(now, 45, 4, 20, 0, "America/Chicago"),
+        currency="USD",
+        plan=json.dumps(arena_plan()).encode(),
+        prices={"Lower bowl front": 18900, "Lower bowl": 13900, "Upper bowl": 8900, "Upper bowl rear": 4900},
+        general_admission=(GeneralAdmission(FLOOR, 2500, 12900, "#7048e8"),),
+        seats_per_reservation_max=6,
+        description=(
+            "Four people, forty synthesizers and a wall of light eighteen meters high. The Afterglow Tour brings the"
+            " whole of the new record and the songs that everyone knows by heart.\n\nDoors open ninety minutes before"
+            " the show. The floor is standing room."
+        ),
+        poster=afterglow_poster(),
+    )
+
+
+def _solstice(now: datetime) -> EventSpec:
+    return EventSpec(
+        slug=SOLSTICE,
+        name="Solstice Fields: First Release",
+        venue="Fields of Aurin",
+        city="Malmö",
+        address="Strandvägen 200",
+        timezone="Europe/Stockholm",
+        starts_at=_evening(now, 75, 3, 16, 0, "Europe/Stockholm"),
+        currency="EUR",
+        general_admission=(GeneralAdmission("Festival pass", 10_000, 8900, "#e76f51"),),
+        seats_per_reservation_max=2,
+        per_buyer_max=2,
+        room=RoomWish(rate_per_second=50, active_max=500),
+        description=(
+            "Three days of music around the shortest night, on a meadow by the sea. The first release is ten thousand"
+            " passes at the lowest price of the year, two for each buyer.\n\nA pass is good for all three days and for"
+            " a tent on the meadow."
+        ),
+        poster=solstice_poster(),
+    )

@@ -1,0 +1,81 @@
+"""Pieces of a seating plan in the pretix JSON form, which the demo's houses are built of."""
+
+from collections.abc import Sequence
+from typing import Any
+
+Json = dict[str, Any]
+ROW_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"  # without I and O, which read as digits
+
+
+def row_letter(index: int) -> str:
+    """A, B, …, Z, AA, AB, … without I and O."""
+    first, second = divmod(index, len(ROW_LETTERS))
+    return (ROW_LETTERS[first - 1] if first else "") + ROW_LETTERS[second]
+
+
+def position(x: float, y: float) -> Json:
+    return {"x": round(x, 1), "y": round(y, 1)}
+
+
+def seat(guid: str, number: int, x: float, y: float, category: str, **extra: bool) -> Json:
+    return {
+        "seat_guid": guid,
+        "seat_number": str(number),
+        "position": position(x, y),
+        "category": category,
+        **{name: True for name, is_so in extra.items() if is_so},
+    }
+
+
+def row(label: str, seats: Sequence[Json]) -> Json:
+    return {"row_number": label, "row_number_position": "both", "position": position(0, 0), "seats": list(seats)}
+
+
+def zone(name: str, rows: Sequence[Json], areas: Sequence[Json] = ()) -> Json:
+    return {"name": name, "position": position(0, 0), "rows": list(rows), "areas": list(areas)}
+
+
+def words(text: str, x: float, y: float, size: float, color: str = "#8a8f9c") -> Json:
+    label = {"position": position(0, 0), "text": text, "size": size, "color": color}
+    return {"shape": "text", "position": position(x, y), "rotation": 0, "text": label}
+
+
+def rectangle(
+    x: float, y: float, width: float, height: float, color: str, border: str, label: Json | None = None
+) -> Json:
+    shape = {
+        "shape": "rectangle",
+        "position": position(x, y),
+        "rectangle": {"width": round(width, 1), "height": round(height, 1)},
+        "rotation": 0,
+        "color": color,
+        "border_color": border,
+    }
+    return shape if label is None else {**shape, "text": label}
+
+
+def polygon(points: Sequence[tuple[float, float]], color: str, border: str, label: Json | None = None) -> Json:
+    """The label's position counts from the first point."""
+    (x, y), *_ = points
+    shape = {
+        "shape": "polygon",
+        "position": position(x, y),
+        "polygon": {"points": [position(px - x, py - y) for px, py in points]},
+        "rotation": 0,
+        "color": color,
+        "border_color": border,
+    }
+    return shape if label is None else {**shape, "text": label}
+
+
+def label(text: str, x: float, y: float, size: float, color: str) -> Json:
+    return {"position": position(x, y), "text": text, "size": size, "color": color}
+
+
+def plan(name: str, width: float, height: float, categories: dict[str, str], zones: Sequence[Json]) -> Json:
+    return {
+        "name": name,
+        "size": {"width": round(width), "height": round(height)},
+        "categories": [{"name": category, "color": color} for category, color in categories.items()],
+        "zones": list(zones),
+    }

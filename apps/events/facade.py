@@ -1,0 +1,314 @@
+"""The one door into the events app for the apps above it: ids and frozen values, never model instances."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
+
+from apps.events.models import Category, Event, OnSale, Seat, Section
+from ticketing.kernel import clock, problems
+
+
+class EventNotFound(problems.NotFound):
+    """No published or canceled event has this slug."""
+
+    def __init__(self, slug: str) -> None:
+        super().__init__("There is no such event.")
+        self.slug = slug
+
+
+def selling_state(
+    status: str, starts_at: datetime, opens_at: datetime, closes_at: datetime | None, at: datetime
+) -> str:
+    """As `EventView.selling_state`, from the bare values."""
+    if status == Event.Status.CANCELED:
+        return "canceled"
+    if (closes_at is not None and at >= closes_at) or at >= starts_at:
+        return "closed"
+    return "upcoming" if at < opens_at else "on_sale"
+
+
+@dataclass(frozen=True, slots=True)
+class RoomWish:
+    """The waiting room that the organiser wants; what the room is now is the queue's to say."""
+
+    rate_per_second: int
+    active_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The on-sale's rules, units in the names."""
+
+    opens_at: datetime
+    closes_at: datetime | None
+    hold_minutes: int
+    payment_minutes: int
+    grace_seconds: int
+    seats_per_reservation_max: int
+    per_buyer_max: int | None
+    room: RoomWish | None = None
+    """None: no waiting room, everyone is let in at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventView:
+    id: int
+    slug: str
+    name: str
+    venue_name: str
+    city: str
+    timezone: str
+    starts_at: datetime
+    currency: str
+    status: str
+    policy: Policy
+
+    def selling_state(self, at: datetime) -> str:
+        """One of upcoming, on_sale, closed, canceled: derived from the policy at a moment. "Sold out" needs the
+        stock, which this app does not know."""
+        return selling_state(self.status, self.starts_at, self.policy.opens_at, self.policy.closes_at, at)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceView:
+    category: str
+    name: str
+    color: str
+    price_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class SectionView:
+    id: int
+    slug: str
+    name: str
+    kind: str
+    capacity: int
+    prices: tuple[PriceView, ...]
+    category_id: int | None = None
+    """General admission only: its one category."""
+
+    @property
+    def is_general_admission(self) -> bool:
+        return self.kind == Section.Kind.GENERAL_ADMISSION
+
+
+@dataclass(frozen=True, slots=True)
+class SeatView:
+    id: int
+    guid: str
+    section_id: int
+    section_slug: str
+    section_name: str
+    row: str
+    number: str
+    category_id: int
+    category: str
+    category_name: str
+    color: str
+    price_minor: int
+    accessible: bool
+    companion: bool
+
+
+def _event_view(event: Event) -> EventView:
+    on_sale: OnSale = event.on_sale
+    return EventView(
+        id=event.pk,
+        slug=event.slug,
+        name=event.name,
+        venue_name=event.venue.name,
+        city=event.venue.city,
+        timezone=event.venue.timezone,
+        starts_at=event.starts_at,
+        currency=event.currency,
+        status=event.status,
+        policy=Policy(
+            opens_at=on_sale.opens_at,
+            closes_at=on_sale.closes_at,
+            hold_minutes=on_sale.hold_minutes,
+            payment_minutes=on_sale.payment_minutes,
+            grace_seconds=on_sale.grace_seconds,
+            seats_per_reservation_max=on_sale.seats_per_reservation_max,
+            per_buyer_max=on_sale.per_buyer_max,
+            room=(
+                None
+                if on_sale.room_rate_per_second is None or on_sale.room_active_max is None
+                else RoomWish(on_sale.room_rate_per_second, on_sale.room_active_max)
+            ),
+        ),
+    )
+
+
+# Without the drawing and the text, which are long and which no view of these carries.
+_PUBLIC = (
+    Event.objects.exclude(status=Event.Status.DRAFT).select_related("venue", "on_sale").defer("poster", "description")
+)
+
+
+def get_event(slug: str) -> EventView:
+    """The public event with this slug. Raises EventNotFound; a draft is not found."""
+    if "\x00" in slug:
+        raise EventNotFound(slug)
+    event = _PUBLIC.filter(slug=slug).first()
+    if event is None:
+        raise EventNotFound(slug)
+    return _event_view(event)
+
+
+def get_event_by_id(event_id: int) -> EventView:
+    """The event with this id, whatever its status. Raises EventNotFound."""
+    event = Event.objects.select_related("venue", "on_sale").filter(pk=event_id).first()
+    if event is None:
+        raise EventNotFound(str(event_id))
+    return _event_view(event)
+
+
+def list_events() -> list[EventView]:
+    """All public events, soonest first."""
+    return [_event_view(event) for event in _PUBLIC.order_by("starts_at", "slug")]
+
+
+def selling_event_ids(at: datetime | None = None) -> list[int]:
+    """Published events whose selling period contains the moment (the database's clock unless given)."""
+    moment = at or clock.now()
+    return list(
+        Event.objects.filter(status=Event.Status.PUBLISHED, on_sale__opens_at__lte=moment, starts_at__gt=moment)
+        .filter(Q(on_sale__closes_at__isnull=True) | Q(on_sale__closes_at__gt=moment))
+        .order_by("id")
+        .values_list("id", flat=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryView:
+    id: int
+    key: str
+    name: str
+    color: str
+    price_minor: int
+
+
+def list_categories(event_id: int) -> list[CategoryView]:
+    """The event's price tiers, in their order."""
+    rows = Category.objects.filter(event_id=event_id)
+    return [CategoryView(row.pk, row.key, row.name, row.color, row.price_minor) for row in rows]
+
+
+def list_sections(event_id: int) -> list[SectionView]:
+    """The event's sections in the order of the house, each with the prices found in it, dearest first."""
+    categories = {category.pk: category for category in Category.objects.filter(event_id=event_id)}
+    found: dict[int, set[int]] = {}
+    pairs = Section.categories.through.objects.filter(section__event_id=event_id)
+    for section_id, category_id in pairs.values_list("section_id", "category_id"):
+        found.setdefault(section_id, set()).add(category_id)
+    views = []
+    for section in Section.objects.filter(event_id=event_id):
+        ids = found.get(section.pk, set())
+        prices = sorted((categories[pk] for pk in ids), key=lambda category: (-category.price_minor, category.pk))
+        views.append(
+            SectionView(
+                id=section.pk,
+                slug=section.slug,
+                name=section.name,
+                kind=section.kind,
+                capacity=section.capacity,
+                prices=tuple(PriceView(c.key, c.name, c.color, c.price_minor) for c in prices),
+                category_id=section.category_id,
+            )
+        )
+    return views
+
+
+def section_ids(event_ids: Iterable[int]) -> dict[int, list[int]]:
+    """The ids of each event's sections in the order of the house; one query for all of them."""
+    found: dict[int, list[int]] = {event_id: [] for event_id in event_ids}
+    rows = Section.objects.filter(event_id__in=list(found)).order_by("position", "id")
+    for event_id, section_id in rows.values_list("event_id", "id"):
+        found[event_id].append(section_id)
+    return found
+
+
+def _seat_view(seat: Seat) -> SeatView:
+    return SeatView(
+        id=seat.pk,
+        guid=seat.guid,
+        section_id=seat.section_id,
+        section_slug=seat.section.slug,
+        section_name=seat.section.name,
+        row=seat.row,
+        number=seat.number,
+        category_id=seat.category_id,
+        category=seat.category.key,
+        category_name=seat.category.name,
+        color=seat.category.color,
+        price_minor=seat.category.price_minor,
+        accessible=seat.accessible,
+        companion=seat.companion,
+    )
+
+
+def seats_by_guid(event_id: int, guids: Iterable[str]) -> dict[str, SeatView]:
+    """The event's seats among these public ids; unknown ids are simply absent."""
+    wanted = [guid for guid in guids if "\x00" not in guid]
+    rows = Seat.objects.filter(event_id=event_id, guid__in=wanted).select_related("section", "category")
+    return {seat.guid: _seat_view(seat) for seat in rows}
+
+
+def seats_by_id(seat_ids: Iterable[int]) -> dict[int, SeatView]:
+    """These seats by id; unknown ids are simply absent."""
+    rows = Seat.objects.filter(pk__in=list(seat_ids)).select_related("section", "category")
+    return {seat.pk: _seat_view(seat) for seat in rows}
+
+
+def seat_guids(seat_ids: Iterable[int]) -> dict[int, str]:
+    """The public ids of these seats."""
+    return dict(Seat.objects.filter(pk__in=list(seat_ids)).values_list("pk", "guid"))
+
+
+def section_seats(section_id: int, offset: int = 0, limit: int | None = None) -> list[SeatView]:
+    """The section's seats row by row, front first."""
+    rows = Seat.objects.filter(section_id=section_id).select_related("section", "category")
+    rows = rows.order_by("row_index", "place_index")
+    return [_seat_view(seat) for seat in (rows[offset:] if limit is None else rows[offset : offset + limit])]
+
+
+def seat_ids_in_plan_order(event_id: int) -> list[int]:
+    """The ids of the event's seats in the order of its public plan (`plan.json`): index i there is the i-th id here.
+
+    Publication writes the seats in that order in one load, so the order of ids is the order of the plan.
+    """
+    return list(Seat.objects.filter(event_id=event_id).order_by("id").values_list("id", flat=True))
+
+
+_publish_listeners: list[Callable[[int], None]] = []
+
+
+def on_publish(listener: Callable[[int], None]) -> None:
+    """From now on `listener(event_id)` runs inside the transaction that publishes an event, after its sections and
+    seats are written. Apps above register here when they load, so that the arrows keep pointing down."""
+    if listener not in _publish_listeners:
+        _publish_listeners.append(listener)
+
+
+def publish_listeners() -> Sequence[Callable[[int], None]]:
+    return tuple(_publish_listeners)
+
+
+Availability = dict[int, dict[int, int]]
+_availability_providers: list[Callable[[Sequence[int]], Availability]] = []
+
+
+def provide_availability(provider: Callable[[Sequence[int]], Availability]) -> None:
+    """From now on pages and the catalogue ask `provider(event_ids)` what is free: event id to section id to count.
+    An event it leaves out is shown without counts. The last one to register answers."""
+    _availability_providers[:] = [provider]
+
+
+def availability(event_ids: Sequence[int]) -> Availability:
+    """What is free now, as the app above knows it; empty while none has registered."""
+    if not event_ids or not _availability_providers:
+        return {}
+    return _availability_providers[0](event_ids)

@@ -1,0 +1,146 @@
+"""`manage.py create_event`: one event from its description, published at once; said again, nothing changes."""
+
+from argparse import ArgumentParser
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.urls import reverse
+
+from apps.events.creation import EventSpec, GeneralAdmission, Outcome, create_event, plan_limits
+from apps.events.facade import RoomWish
+from apps.events.plans import PlanError, read_file
+from apps.events.publishing import EventRefused
+
+
+class Command(BaseCommand):
+    help = (
+        "Creates and publishes one event. Run again with the same values it changes nothing; with other values it "
+        "names them and exits with 1. Times without an offset are on the venue's clock."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        refuse_in_one_line(parser)
+        add = parser.add_argument
+        add("slug", metavar="SLUG", help="the event's id in addresses: lower-case letters, digits, hyphens")
+        add("--name", required=True)
+        add("--venue", required=True, metavar="NAME", help="reused by name, created where there is none")
+        add("--city", default="", help="of a new venue")
+        add("--timezone", default="", metavar="IANA", help="of a new venue, as in Europe/Berlin; default UTC")
+        add("--starts", required=True, metavar="ISO", help="as in 2027-05-01T20:00+02:00")
+        add("--plan", metavar="FILE", help="seating plan: pretix JSON or CSV")
+        add("--price", action="append", default=[], metavar="CATEGORY:MINOR", help="in the currency's smallest unit")
+        add("--general-admission", action="append", default=[], metavar="NAME:CAPACITY:MINOR")
+        add("--currency", required=True, metavar="CODE", help="ISO 4217, as in USD")
+        add("--on-sale", default="now", metavar="now|ISO", help="default: now")
+        add("--on-sale-ends", metavar="ISO", help="default: when the event starts")
+        add("--per-buyer", metavar="N", help="most seats one buyer may have; default: no cap")
+        add("--hold-minutes", default="10", metavar="N", help="time to pay after a hold; default: 10")
+        add("--seats-per-reservation", default="8", metavar="N", help="default: 8")
+        add("--description", default="")
+        add("--waiting-room", default="off", metavar="off|rate=N,active=N", help="default: off")
+        add("--draft", action="store_true", help="do not publish; the same command without it does")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            spec = _spec(options)
+            created = create_event(spec)
+        except PlanError as error:
+            raise CommandError(f"{options['plan']}: {error}") from error
+        except EventRefused as error:
+            raise CommandError(str(error)) from error
+        for note in created.notes:
+            self.stderr.write(f"{options['plan']}: {note}")
+        address = f"{settings.SITE_URL}{reverse('events:event', args=[spec.slug])}"
+        said = {
+            Outcome.PUBLISHED: f"{spec.slug}: published, {address}",
+            Outcome.DRAFTED: f"{spec.slug}: created as a draft; the same command without --draft publishes it",
+            Outcome.UNCHANGED: f"{spec.slug}: stands already with these values; nothing changed",
+        }
+        self.stdout.write(said[created.outcome])
+
+
+def refuse_in_one_line(parser: ArgumentParser) -> None:
+    """From now on the parser ends a wrong call with one line and exit 1, as the command itself does."""
+    raises = not getattr(parser, "called_from_command_line", True)
+
+    def error(message: str) -> NoReturn:
+        if raises:
+            raise CommandError(message)
+        parser.exit(1, f"CommandError: {message}\n")
+
+    parser.error = error  # type: ignore[method-assign]
+
+
+def _spec(options: dict[str, Any]) -> EventSpec:
+    on_sale = options["on_sale"]
+    return EventSpec(
+        slug=options["slug"],
+        name=options["name"],
+        venue=options["venue"],
+        city=options["city"],
+        timezone=options["timezone"],
+        starts_at=_moment(options["starts"], "--starts"),
+        currency=options["currency"],
+        plan=read_file(Path(options["plan"]), plan_limits()) if options["plan"] is not None else None,
+        plan_name=Path(options["plan"] or "").stem[:200],
+        prices=_prices(options["price"]),
+        general_admission=tuple(_general_admission(value) for value in options["general_admission"]),
+        opens_at=None if on_sale == "now" else _moment(on_sale, "--on-sale"),
+        closes_at=None if options["on_sale_ends"] is None else _moment(options["on_sale_ends"], "--on-sale-ends"),
+        hold_minutes=_whole(options["hold_minutes"], "--hold-minutes"),
+        seats_per_reservation_max=_whole(options["seats_per_reservation"], "--seats-per-reservation"),
+        per_buyer_max=None if options["per_buyer"] is None else _whole(options["per_buyer"], "--per-buyer"),
+        room=_room(options["waiting_room"]),
+        description=options["description"],
+        draft=options["draft"],
+    )
+
+
+def _moment(value: str, option: str) -> datetime:
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError as error:
+        raise CommandError(f"{option} {value[:80]!r} is not an ISO 8601 time such as 2027-05-01T20:00+02:00") from error
+
+
+def _whole(value: Any, option: str) -> int:
+    text = str(value).strip()
+    # Longer than any limit anywhere, and past some length Python itself would refuse to convert it.
+    if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()) or len(text) > 18:
+        raise CommandError(f"{option} {text[:80]!r} is not a whole number in range")
+    return int(text)
+
+
+def _room(value: str) -> RoomWish | None:
+    if value == "off":
+        return None
+    parts = [part.strip().partition("=") for part in value.split(",")]
+    given = {name: text for name, _, text in parts}
+    if len(parts) != 2 or given.keys() != {"rate", "active"}:
+        raise CommandError(f"--waiting-room {value[:80]!r} must be off or rate=N,active=N, as in rate=50,active=500")
+    return RoomWish(_whole(given["rate"], "--waiting-room rate"), _whole(given["active"], "--waiting-room active"))
+
+
+def _prices(values: list[str]) -> dict[str, int]:
+    prices: dict[str, int] = {}
+    for value in values:
+        category, colon, minor = value.rpartition(":")
+        category = category.strip()
+        if not colon or not category:
+            raise CommandError(f"--price {value[:80]!r} must be CATEGORY:MINOR, as in Stalls:4500")
+        if category in prices:
+            raise CommandError(f"--price names “{category[:80]}” twice")
+        prices[category] = _whole(minor, f"--price {category[:80]!r}:")
+    return prices
+
+
+def _general_admission(value: str) -> GeneralAdmission:
+    parts = value.rsplit(":", 2)
+    if len(parts) != 3 or not parts[0].strip():
+        raise CommandError(f"--general-admission {value[:80]!r} must be NAME:CAPACITY:MINOR, as in Floor:2000:6500")
+    name = parts[0].strip()
+    option = f"--general-admission {name[:80]!r}:"
+    return GeneralAdmission(name, _whole(parts[1], option), _whole(parts[2], option))

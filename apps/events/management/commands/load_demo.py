@@ -1,0 +1,28 @@
+"""`manage.py load_demo`: three events to click through; a second run leaves them as they are."""
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.urls import reverse
+
+from apps.events.demo.load import load_demo
+from apps.events.publishing import EventRefused
+
+
+class Command(BaseCommand):
+    help = "Creates the demo events: a theatre, an arena and a rush. What stands already is left alone."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            loaded = load_demo()
+        except EventRefused as error:
+            raise CommandError(str(error)) from error
+        started = [event.name for event in loaded if event.has_started]
+        if started:
+            self.stdout.write(f"Over already: {', '.join(started)}. `make reset` begins anew, with new dates.")
+        if options["verbosity"] == 0:
+            return
+        for event in loaded:
+            address = f"{settings.SITE_URL}{reverse('events:event', args=[event.slug])}"
+            self.stdout.write(f"{event.name}: {'published' if event.is_new else 'stands already'}, {address}")

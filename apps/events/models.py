@@ -1,0 +1,214 @@
+"""What exists: venues, their seating plans, the events held there and what is offered at which price.
+
+Nothing here says what is free; that is the reservations app's. A seat row is written once, when its event is
+published, and read for ever after.
+"""
+
+from django.db import models
+from django.db.models import F, Q
+
+
+class Venue(models.Model):
+    slug = models.SlugField(max_length=80, unique=True)
+    name = models.CharField(max_length=200, unique=True)
+    city = models.CharField(max_length=120, blank=True)
+    address = models.CharField(max_length=300, blank=True)
+    timezone = models.CharField(max_length=64, default="UTC", help_text="IANA name; times on pages are shown in it.")
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SeatingPlan(models.Model):
+    """A plan as it was imported: the normalised layout, never edited in place. Same file, same digest, same row."""
+
+    venue = models.ForeignKey(Venue, on_delete=models.PROTECT, related_name="plans")
+    name = models.CharField(max_length=200)
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the imported file.")
+    seat_count = models.PositiveIntegerField()
+    layout = models.JSONField(help_text="Normalised layout; see apps.events.plans.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["venue", "name"]
+        constraints = [models.UniqueConstraint(fields=["venue", "digest"], name="seating_plan_once_per_venue")]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.seat_count} seats)"
+
+
+class Event(models.Model):
+    """One performance at a venue on a date."""
+
+    class Status(models.TextChoices):
+        DRAFT = "draft", "draft"  # → published
+        PUBLISHED = "published", "published"  # → canceled
+        CANCELED = "canceled", "canceled"
+
+    slug = models.SlugField(max_length=80, unique=True)
+    name = models.CharField(max_length=200)
+    description = models.TextField(blank=True)
+    venue = models.ForeignKey(Venue, on_delete=models.PROTECT, related_name="events")
+    plan = models.ForeignKey(SeatingPlan, on_delete=models.PROTECT, null=True, blank=True, related_name="events")
+    starts_at = models.DateTimeField()
+    currency = models.CharField(max_length=3, help_text="ISO 4217 code.")
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.DRAFT)
+    poster = models.TextField(blank=True, help_text="SVG source, drawn by code.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    published_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["starts_at", "slug"]
+        constraints = [
+            models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="event_currency_is_iso"),
+            models.CheckConstraint(
+                condition=Q(status="draft") | Q(published_at__isnull=False), name="event_published_has_time"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class OnSale(models.Model):
+    """The selling period of an event and its policy. "On sale", "closed", "sold out" are derived, never stored."""
+
+    event = models.OneToOneField(Event, on_delete=models.CASCADE, primary_key=True, related_name="on_sale")
+    opens_at = models.DateTimeField()
+    closes_at = models.DateTimeField(null=True, blank=True)
+    hold_minutes = models.PositiveSmallIntegerField(default=10, help_text="Time to pay after a hold.")
+    payment_minutes = models.PositiveSmallIntegerField(default=3, help_text="Longest time a payment may take.")
+    grace_seconds = models.PositiveSmallIntegerField(
+        default=60, help_text="How late a payment may have occurred and still count, if its seats are still its own."
+    )
+    seats_per_reservation_max = models.PositiveSmallIntegerField(default=8)
+    per_buyer_max = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Seats one buyer may hold or have bought for this event; empty: no cap."
+    )
+    room_rate_per_second = models.PositiveIntegerField(
+        "waiting room: rate",
+        null=True,
+        blank=True,
+        help_text="People let in per second. With its cap the event has a waiting room; empty: it has none.",
+    )
+    room_active_max = models.PositiveIntegerField(
+        "waiting room: active max", null=True, blank=True, help_text="People shopping at once."
+    )
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(closes_at__isnull=True) | Q(closes_at__gt=F("opens_at")),
+                name="on_sale_closes_after_opening",
+            ),
+            models.CheckConstraint(
+                condition=Q(hold_minutes__gte=1, hold_minutes__lte=240), name="on_sale_hold_minutes_sane"
+            ),
+            models.CheckConstraint(
+                condition=Q(payment_minutes__gte=1, payment_minutes__lte=60), name="on_sale_payment_minutes_sane"
+            ),
+            models.CheckConstraint(condition=Q(grace_seconds__lte=3600), name="on_sale_grace_seconds_sane"),
+            models.CheckConstraint(
+                condition=Q(seats_per_reservation_max__gte=1, seats_per_reservation_max__lte=100),
+                name="on_sale_seats_per_reservation_sane",
+            ),
+            models.CheckConstraint(
+                condition=Q(per_buyer_max__isnull=True) | Q(per_buyer_max__gte=1), name="on_sale_per_buyer_positive"
+            ),
+            models.CheckConstraint(
+                condition=Q(room_rate_per_second__isnull=True, room_active_max__isnull=True)
+                | Q(room_rate_per_second__gte=1, room_active_max__gte=1),
+                name="on_sale_room_has_rate_and_cap",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"on-sale of {self.event}"
+
+
+class Category(models.Model):
+    """A price tier. Prices belong to categories; a section shows the prices of the categories found in it."""
+
+    event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="categories")
+    key = models.CharField(max_length=80, help_text="The category's name in the seating plan, or the section's.")
+    name = models.CharField(max_length=120)
+    color = models.CharField(max_length=9, default="#6b7280", help_text="#rrggbb")
+    price_minor = models.PositiveBigIntegerField(help_text="In the smallest unit of the event's currency.")
+    position = models.PositiveSmallIntegerField(default=0)
+
+    class Meta:
+        ordering = ["position", "id"]
+        verbose_name_plural = "categories"
+        constraints = [
+            models.UniqueConstraint(fields=["event", "key"], name="category_key_once_per_event"),
+            models.CheckConstraint(condition=Q(price_minor__lte=10**12), name="category_price_sane"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Section(models.Model):
+    class Kind(models.TextChoices):
+        RESERVED = "reserved", "reserved seating"
+        GENERAL_ADMISSION = "general_admission", "general admission"
+
+    event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="sections")
+    slug = models.SlugField(max_length=80)
+    name = models.CharField(max_length=120)
+    kind = models.CharField(max_length=20, choices=Kind.choices)
+    capacity = models.PositiveIntegerField(help_text="As published. What can be sold now is the reservations app's.")
+    category = models.ForeignKey(
+        Category, on_delete=models.PROTECT, null=True, blank=True, help_text="General admission only: its one price."
+    )
+    categories = models.ManyToManyField(
+        Category, related_name="+", blank=True, help_text="Whose prices are found in it; written at publication."
+    )
+    position = models.PositiveSmallIntegerField(default=0)
+
+    class Meta:
+        ordering = ["position", "id"]
+        constraints = [
+            models.UniqueConstraint(fields=["event", "slug"], name="section_slug_once_per_event"),
+            models.CheckConstraint(
+                condition=Q(kind="reserved", category__isnull=True)
+                | Q(kind="general_admission", category__isnull=False),
+                name="section_general_admission_has_category",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Seat(models.Model):
+    """One place. Written at publication in one bulk load."""
+
+    event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="seats")
+    section = models.ForeignKey(Section, on_delete=models.CASCADE, related_name="seats")
+    category = models.ForeignKey(Category, on_delete=models.PROTECT, related_name="seats")
+    guid = models.CharField(max_length=120, help_text="`seat_id` of the public API: the plan's seat_guid.")
+    row = models.CharField(max_length=40)
+    number = models.CharField(max_length=40)
+    x = models.FloatField()
+    y = models.FloatField()
+    row_index = models.PositiveIntegerField(help_text="Order of the row within its section, front first.")
+    place_index = models.PositiveIntegerField(
+        help_text="Place along the row; consecutive numbers are neighbours, an aisle skips one."
+    )
+    rank = models.PositiveIntegerField(help_text="Within the section; 1 is the best.")
+    accessible = models.BooleanField(default=False)
+    companion = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["section", "row_index", "place_index"]
+        constraints = [
+            models.UniqueConstraint(fields=["event", "guid"], name="seat_guid_once_per_event"),
+            models.UniqueConstraint(fields=["section", "row_index", "place_index"], name="seat_place_once_per_section"),
+        ]
+
+    def __str__(self) -> str:
+        return self.guid

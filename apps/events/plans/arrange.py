@@ -1,0 +1,157 @@
+"""Where seats stand to one another: which row is in front, who sits beside whom, which seat is best.
+
+Everything here is decided from coordinates alone, because files differ in all else: rows may run along any axis,
+bend, or be listed back to front.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from statistics import fmean
+
+from apps.events.plans.plan import PlanSeat
+
+Point = tuple[float, float]
+
+# A gap wider than this many typical ones is an aisle: the seats on its two sides are not neighbours.
+AISLE_GAPS = 1.75
+# A row counts as bent back on itself only where its own file order is this much shorter a walk than a straight line's.
+_SHORTER_WALK = 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class LooseSeat:
+    """A seat as the file gave it, at absolute coordinates."""
+
+    guid: str
+    number: str
+    x: float
+    y: float
+    category: int
+    accessible: bool
+    companion: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LooseRow:
+    label: str
+    seats: Sequence[LooseSeat]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What the house looks at: a box, as its least and greatest corner."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def center(self) -> Point:
+        return ((self.left + self.right) / 2, (self.top + self.bottom) / 2)
+
+    def distance(self, x: float, y: float) -> float:
+        """From the point to the nearest edge; 0 inside."""
+        return math.hypot(max(self.left - x, 0.0, x - self.right), max(self.top - y, 0.0, y - self.bottom))
+
+
+def arrange_section(rows: Sequence[LooseRow], stage: Stage | None, axis: Point | None) -> tuple[PlanSeat, ...]:
+    """The section's seats with row_index, place_index and rank, row by row from the front.
+
+    Front is nearest to the stage, or first in the file where the plan shows none. `axis` is the direction the house
+    looks away from the stage in (see `house_axis`): with it, the middle of a row is where it crosses that line;
+    without it, the middle of a row is its own.
+    """
+    ordered = [(row, _along_the_row(row.seats)) for row in rows if row.seats]
+    if stage is not None:
+        # Rounded, so that rows at the same distance keep the order of the file; sort is stable.
+        ordered.sort(key=lambda pair: round(fmean(stage.distance(seat.x, seat.y) for seat in pair[1]), 3))
+    house_gap = _typical_gap([gap for _, seats in ordered for gap in _gaps(seats)])
+    placed: list[PlanSeat] = []
+    for row_index, (row, seats) in enumerate(ordered):
+        gaps = _gaps(seats)
+        typical = _typical_gap(gaps) if len(gaps) >= 4 else house_gap
+        places = [0]
+        for gap in gaps:
+            places.append(places[-1] + (2 if typical > 0 and gap > AISLE_GAPS * typical else 1))
+        ranks = _from_the_middle(seats, stage, axis)
+        first = len(placed) + 1
+        placed += [
+            PlanSeat(
+                guid=seat.guid,
+                row=row.label,
+                number=seat.number,
+                x=seat.x,
+                y=seat.y,
+                category=seat.category,
+                row_index=row_index,
+                place_index=place,
+                rank=first + rank,
+                accessible=seat.accessible,
+                companion=seat.companion,
+            )
+            for seat, place, rank in zip(seats, places, ranks, strict=True)
+        ]
+    return tuple(placed)
+
+
+def house_axis(stage: Stage | None, points: Sequence[Point]) -> Point | None:
+    """The direction from the stage to the house as a unit vector, or None where the house surrounds the stage (or
+    shows none), so that no direction is the middle one."""
+    if stage is None or not points:
+        return None
+    middle_x, middle_y = fmean(x for x, _ in points), fmean(y for _, y in points)
+    origin_x, origin_y = stage.center
+    away_x, away_y = middle_x - origin_x, middle_y - origin_y
+    reach = max(math.hypot(x - origin_x, y - origin_y) for x, y in points)
+    length = math.hypot(away_x, away_y)
+    return None if reach == 0 or length < 0.15 * reach else (away_x / length, away_y / length)
+
+
+def _along_the_row(seats: Sequence[LooseSeat]) -> list[LooseSeat]:
+    """The seats in walking order. A row straight in any direction is sorted along it; one that bends back on itself
+    keeps the order of its file, where that is the shorter walk."""
+    listed = list(seats)
+    if len(listed) < 3:
+        return sorted(listed, key=lambda seat: (seat.x, seat.y))
+    mean_x, mean_y = fmean(seat.x for seat in listed), fmean(seat.y for seat in listed)
+    spread_x = sum((seat.x - mean_x) ** 2 for seat in listed)
+    spread_y = sum((seat.y - mean_y) ** 2 for seat in listed)
+    shared = sum((seat.x - mean_x) * (seat.y - mean_y) for seat in listed)
+    angle = math.atan2(2 * shared, spread_x - spread_y) / 2  # the principal direction
+    along_x, along_y = math.cos(angle), math.sin(angle)
+    if along_x < -1e-9 or (abs(along_x) <= 1e-9 and along_y < 0):
+        along_x, along_y = -along_x, -along_y
+    sorted_seats = sorted(listed, key=lambda seat: round(seat.x * along_x + seat.y * along_y, 6))
+    return listed if sum(_gaps(listed)) < sum(_gaps(sorted_seats)) * _SHORTER_WALK else sorted_seats
+
+
+def _gaps(seats: Sequence[LooseSeat]) -> list[float]:
+    return [math.hypot(after.x - before.x, after.y - before.y) for before, after in pairwise(seats)]
+
+
+def _typical_gap(gaps: Sequence[float]) -> float:
+    """The lower quartile of the gaps that are gaps: a row cut into pairs has as many aisles as neighbours, so the
+    middle one would already be an aisle."""
+    real = sorted(gap for gap in gaps if gap > 0)
+    return real[(len(real) - 1) // 4] if real else 0.0
+
+
+def _from_the_middle(seats: Sequence[LooseSeat], stage: Stage | None, axis: Point | None) -> list[int]:
+    """For each seat of a row its place in the order from the middle outward, from 0."""
+    # Along the walk, so that a bent row has its middle where a person would look for it.
+    walked = [0.0, *accumulate(_gaps(seats))]
+    off = [abs(at - walked[-1] / 2) for at in walked]
+    if stage is not None and axis is not None:
+        origin_x, origin_y = stage.center
+        aside = [(seat.x - origin_x) * axis[1] - (seat.y - origin_y) * axis[0] for seat in seats]
+        # A row that runs away from the stage does not cross the middle: there its own middle is the better one.
+        if max(aside) - min(aside) > walked[-1] / 2:
+            off = [abs(distance) for distance in aside]
+    order = sorted(range(len(seats)), key=lambda index: (round(off[index], 3), index))
+    ranks = [0] * len(seats)
+    for rank, index in enumerate(order):
+        ranks[index] = rank
+    return ranks

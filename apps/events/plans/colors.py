@@ -1,0 +1,38 @@
+"""Colors of a plan as #rrggbb. Whatever else a file says is replaced: a color reaches pages and must be only that."""
+
+import re
+
+PALETTE = (
+    "#c2410c", "#0f766e", "#6d28d9", "#b45309", "#1d4ed8", "#be185d", "#4d7c0f", "#0e7490", "#7c2d12", "#4338ca",
+)  # fmt: skip
+_HEX = re.compile(r"#([0-9a-f]{3}|[0-9a-f]{4}|[0-9a-f]{6}|[0-9a-f]{8})", re.ASCII)
+_RGB = re.compile(r"rgba?\(\s*(\d{1,3})\s*[, ]\s*(\d{1,3})\s*[, ]\s*(\d{1,3})\s*(?:[,/][^)]*)?\)", re.ASCII)
+# The sixteen names of HTML and the few more that plan editors offer.
+_NAMED = {
+    "black": "#000000", "silver": "#c0c0c0", "gray": "#808080", "grey": "#808080", "white": "#ffffff",
+    "maroon": "#800000", "red": "#ff0000", "purple": "#800080", "fuchsia": "#ff00ff", "magenta": "#ff00ff",
+    "green": "#008000", "lime": "#00ff00", "olive": "#808000", "yellow": "#ffff00", "navy": "#000080",
+    "blue": "#0000ff", "teal": "#008080", "aqua": "#00ffff", "cyan": "#00ffff", "orange": "#ffa500",
+    "pink": "#ffc0cb", "brown": "#a52a2a", "gold": "#ffd700", "indigo": "#4b0082", "violet": "#ee82ee",
+    "crimson": "#dc143c", "coral": "#ff7f50", "tomato": "#ff6347", "salmon": "#fa8072", "turquoise": "#40e0d0",
+    "lightgray": "#d3d3d3", "lightgrey": "#d3d3d3", "darkgray": "#a9a9a9", "darkgrey": "#a9a9a9",
+    "lightblue": "#add8e6", "darkblue": "#00008b", "lightgreen": "#90ee90", "darkgreen": "#006400",
+    "darkred": "#8b0000", "steelblue": "#4682b4", "slategray": "#708090",
+}  # fmt: skip
+
+
+def normal_color(value: str | None) -> str:
+    """The color as #rrggbb, or an empty string for none and for what is not understood."""
+    text = (value or "").strip().lower()
+    if found := _HEX.fullmatch(text):
+        digits = found[1]
+        wide = digits if len(digits) >= 6 else "".join(digit * 2 for digit in digits)
+        return "" if wide[6:] == "00" else f"#{wide[:6]}"
+    if found := _RGB.fullmatch(text):
+        return "#" + "".join(f"{min(int(part), 255):02x}" for part in found.groups())
+    return _NAMED.get(text, "")
+
+
+def category_color(value: str | None, index: int) -> str:
+    """The category's own color, or one of the palette, so that no two neighbours in the list look alike."""
+    return normal_color(value) or PALETTE[index % len(PALETTE)]

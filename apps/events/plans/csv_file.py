@@ -1,0 +1,138 @@
+"""Plans as CSV: one line per seat, the columns named in the first line, in any order."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from apps.events.plans.arrange import LooseRow, LooseSeat
+from apps.events.plans.colors import category_color
+from apps.events.plans.draft import Draft, DraftSection, SlugMaker
+from apps.events.plans.plan import (
+    CATEGORY_CHARACTERS_MAX,
+    GUID_CHARACTERS_MAX,
+    LABEL_CHARACTERS_MAX,
+    NAME_CHARACTERS_MAX,
+    Limits,
+    PlanCategory,
+    PlanError,
+    coordinate,
+    label,
+)
+
+COLUMNS = ("section", "row", "seat", "x", "y", "category", "accessible")
+_YES = frozenset({"1", "yes", "y", "true", "t", "x"})
+_NO = frozenset({"", "0", "no", "n", "false", "f"})
+
+
+@dataclass(slots=True)
+class _House:
+    """What has been read so far."""
+
+    slugs: SlugMaker = field(default_factory=SlugMaker)
+    slug_of: dict[str, str] = field(default_factory=dict)  # section name to its id
+    rows: dict[str, dict[str, list[LooseSeat]]] = field(default_factory=dict)  # by section name, then row
+    categories: dict[str, int] = field(default_factory=dict)
+    line_of: dict[str, int] = field(default_factory=dict)  # seat id to the line that took it
+
+
+def read_csv(text: str, limits: Limits) -> Draft:
+    """The plan in this text, not yet arranged. A further column `companion` is read like `accessible`; others are
+    ignored. Semicolons may stand for commas. Raises PlanError naming the line."""
+    first = text.partition("\n")[0]
+    delimiter = ";" if ";" in first and "," not in first else ","
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    house = _House()
+    columns: dict[str, int] = {}
+    line = 0
+    try:
+        for cells in reader:
+            # A quoted cell may span lines; a record is named by its first.
+            begin, line = line + 1, reader.line_num
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not columns:
+                columns = _header(cells, begin)
+            elif len(house.line_of) >= limits.seats_max:
+                raise PlanError(f"line {begin}", f"more than {limits.seats_max:,} seats")
+            else:
+                _take(house, _record(cells, columns, begin), begin, limits)
+    except csv.Error as error:
+        raise PlanError(f"line {max(reader.line_num, 1)}", f"not valid CSV: {error}") from error
+    if not columns:
+        raise PlanError("line 1", f"the header is missing: {','.join(COLUMNS)}")
+    if not house.line_of:
+        raise PlanError(f"line {line}", "there is a header and no seat")
+    return Draft(
+        name="",
+        size=None,
+        categories=[PlanCategory(name, category_color(None, index)) for name, index in house.categories.items()],
+        sections=[
+            DraftSection(slug, name, [LooseRow(row, seats) for row, seats in house.rows[name].items()])
+            for name, slug in house.slug_of.items()
+        ],
+        areas=[],
+        notes=[],
+    )
+
+
+def _header(cells: Sequence[str], line: int) -> dict[str, int]:
+    names = [cell.strip().casefold() for cell in cells]
+    missing = [name for name in COLUMNS if name not in names]
+    if missing:
+        raise PlanError(f"line {line}", f"the header misses {', '.join(missing)} (expected {','.join(COLUMNS)})")
+    twice = next((name for name in (*COLUMNS, "companion") if names.count(name) > 1), None)
+    if twice is not None:
+        raise PlanError(f"line {line}", f"the header names {twice} twice")
+    return {name: index for index, name in enumerate(names)}
+
+
+def _record(cells: Sequence[str], columns: dict[str, int], line: int) -> dict[str, str]:
+    if len(cells) <= max(columns[name] for name in COLUMNS):
+        raise PlanError(f"line {line}", f"has {len(cells)} cells where the header has {len(columns)}")
+    return {name: cells[index].strip() for name, index in columns.items() if index < len(cells)}
+
+
+def _take(house: _House, record: dict[str, str], line: int, limits: Limits) -> None:
+    place = f"line {line}"
+    section = label(record["section"], f"{place}, section", NAME_CHARACTERS_MAX)
+    row = label(record["row"], f"{place}, row", LABEL_CHARACTERS_MAX, empty=True)
+    number = label(record["seat"], f"{place}, seat", LABEL_CHARACTERS_MAX)
+    category = label(record["category"], f"{place}, category", CATEGORY_CHARACTERS_MAX)
+    if section not in house.slug_of:
+        if len(house.slug_of) >= limits.sections_max:
+            raise PlanError(place, f"more than {limits.sections_max:,} sections")
+        house.slug_of[section] = house.slugs.slug(section)
+    if category not in house.categories and len(house.categories) >= limits.categories_max:
+        raise PlanError(place, f"more than {limits.categories_max} categories")
+    parts = (house.slug_of[section], row, number)
+    guid = label("-".join("-".join(part.split()) for part in parts if part), place, GUID_CHARACTERS_MAX)
+    if guid in house.line_of:
+        raise PlanError(place, f"the seat {guid} already stands in line {house.line_of[guid]}")
+    house.line_of[guid] = line
+    house.rows.setdefault(section, {}).setdefault(row, []).append(
+        LooseSeat(
+            guid=guid,
+            number=number,
+            x=_number(record["x"], f"{place}, x"),
+            y=_number(record["y"], f"{place}, y"),
+            category=house.categories.setdefault(category, len(house.categories)),
+            accessible=_flag(record["accessible"], f"{place}, accessible"),
+            companion=_flag(record.get("companion", ""), f"{place}, companion"),
+        )
+    )
+
+
+def _number(cell: str, place: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError as error:
+        raise PlanError(place, f"“{cell[:40]}” is not a number") from error
+    return coordinate(value, place)
+
+
+def _flag(cell: str, place: str) -> bool:
+    word = cell.casefold()
+    if word not in _YES and word not in _NO:
+        raise PlanError(place, f"“{cell[:40]}” is neither yes nor no")
+    return word in _YES

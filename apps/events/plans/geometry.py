@@ -1,0 +1,152 @@
+"""Outlines: the line around a section's seats, and around what is drawn."""
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from apps.events.plans.arrange import Point
+from apps.events.plans.plan import Area
+
+_CIRCLE_POINTS = 32
+
+
+def convex_hull(points: Iterable[Point], margin: float = 0.0) -> list[Point]:
+    """The corners around the points in turning order, each side `margin` away from the outermost points."""
+    bare = _hull(sorted(set(points)))
+    if margin <= 0 or not bare:
+        return bare
+    # Around every corner a small octagon; the hull of those is the hull moved outward with its corners cut.
+    near, far = margin * math.sin(math.pi / 8), margin * math.cos(math.pi / 8)
+    turns = [(far, near), (near, far), (-near, far), (-far, near), (-far, -near), (-near, -far), (near, -far),
+             (far, -near)]  # fmt: skip
+    return _hull(sorted((x + dx, y + dy) for x, y in bare for dx, dy in turns))
+
+
+def rows_outline(rows: Sequence[Sequence[Point]], margin: float) -> list[Point]:
+    """The line around rows of seats that stand one behind the other: along the front, back along the last row.
+
+    It follows bent rows, where a hull would cut across whatever they are bent around. Rows that do not stand so
+    (scattered tables, a house around its stage) get their hull.
+    """
+    everything = [point for row in rows for point in row]
+    stacked = _turned_alike([list(row) for row in rows if len(row) >= 2])
+    if len(stacked) < 2:
+        return convex_hull(everything, margin)
+    # Of the rows between only the ends that stick out: the steps by which rows grow are no part of the outline.
+    corners = set(_hull(sorted(set(everything))))
+    left = [row[0] for row in stacked[1:-1] if row[0] in corners]
+    right = [row[-1] for row in stacked[1:-1] if row[-1] in corners]
+    ring = [*_thinned(stacked[0]), *right, *reversed(_thinned(stacked[-1])), *reversed(left)]
+    wide = _widened(ring, margin)
+    inside = sum(_contains(wide, point) for point in everything)
+    return wide if inside == len(everything) and not _crosses_itself(wide) else convex_hull(everything, margin)
+
+
+_THIN_TO = 14  # points kept of a row: a bow of the widest row still looks round
+
+
+def _thinned(row: Sequence[Point]) -> list[Point]:
+    if len(row) <= _THIN_TO:
+        return list(row)
+    return [row[round(step * (len(row) - 1) / (_THIN_TO - 1))] for step in range(_THIN_TO)]
+
+
+def _turned_alike(rows: list[list[Point]]) -> list[list[Point]]:
+    """The rows, each begun at the end where the one before it begins."""
+    for before, row in pairwise(rows):
+        straight = math.dist(before[0], row[0]) + math.dist(before[-1], row[-1])
+        crossed = math.dist(before[0], row[-1]) + math.dist(before[-1], row[0])
+        if crossed < straight:
+            row.reverse()
+    return rows
+
+
+def _widened(ring: Sequence[Point], margin: float) -> list[Point]:
+    """The ring with every side moved outward. Corners are cut where they would stick out far."""
+    area = sum(a[0] * b[1] - b[0] * a[1] for a, b in pairwise([*ring, ring[0]]))
+    outward = margin if area > 0 else -margin
+    sides = []
+    for a, b in pairwise([*ring, ring[0]]):
+        length = math.dist(a, b)
+        if length > 0:
+            dx, dy = (b[1] - a[1]) / length * outward, (a[0] - b[0]) / length * outward
+            sides.append(((a[0] + dx, a[1] + dy), (b[0] + dx, b[1] + dy), b))
+    wide: list[Point] = []
+    for (_, end, corner), (start, _, _) in pairwise([*sides, sides[0]] if sides else []):
+        # Both moved ends of the corner, or the one point in the middle where the turn is slight.
+        if math.dist(end, start) > margin * 0.5:
+            middle = ((end[0] + start[0]) / 2 - corner[0], (end[1] + start[1]) / 2 - corner[1])
+            reach = math.hypot(*middle)
+            tip = (corner[0] + middle[0] * margin / reach, corner[1] + middle[1] * margin / reach) if reach else corner
+            wide += [end, tip, start]
+        else:
+            wide.append(((end[0] + start[0]) / 2, (end[1] + start[1]) / 2))
+    return wide
+
+
+def _contains(ring: Sequence[Point], point: Point) -> bool:
+    x, y = point
+    inside = False
+    for (ax, ay), (bx, by) in pairwise([*ring, ring[0]] if ring else []):
+        if (ay > y) != (by > y) and x < (bx - ax) * (y - ay) / (by - ay) + ax:
+            inside = not inside
+    return inside
+
+
+def _crosses_itself(ring: Sequence[Point]) -> bool:
+    sides = list(pairwise([*ring, ring[0]] if ring else []))
+    return any(
+        _turn(a, b, c) * _turn(a, b, d) < 0 and _turn(c, d, a) * _turn(c, d, b) < 0
+        for index, (a, b) in enumerate(sides)
+        for c, d in sides[index + 2 :]
+    )
+
+
+def _hull(points: Sequence[Point]) -> list[Point]:
+    if len(points) < 3:
+        return list(points)
+
+    def half(run: Iterable[Point]) -> list[Point]:
+        line: list[Point] = []
+        for point in run:
+            while len(line) >= 2 and _turn(line[-2], line[-1], point) <= 0:
+                line.pop()
+            line.append(point)
+        return line[:-1]
+
+    return half(points) + half(reversed(points))
+
+
+def _turn(a: Point, b: Point, c: Point) -> float:
+    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+
+
+def area_outline(area: Area) -> list[Point]:
+    """The corners of the area as drawn, its rotation applied; a text alone has none."""
+    match area.shape:
+        case "rectangle":
+            corners = [
+                (area.x, area.y),
+                (area.x + area.width, area.y),
+                (area.x + area.width, area.y + area.height),
+                (area.x, area.y + area.height),
+            ]
+        case "circle" | "ellipse":
+            wide, high = (area.radius, area.radius) if area.shape == "circle" else (area.rx, area.ry)
+            steps = [2 * math.pi * step / _CIRCLE_POINTS for step in range(_CIRCLE_POINTS)]
+            corners = [(area.x + wide * math.cos(step), area.y + high * math.sin(step)) for step in steps]
+        case "polygon":
+            corners = list(area.points)
+        case _:
+            corners = []
+    if not area.rotation:
+        return corners
+    turn = math.radians(area.rotation)
+    cosine, sine = math.cos(turn), math.sin(turn)
+    return [
+        (
+            area.x + (x - area.x) * cosine - (y - area.y) * sine,
+            area.y + (x - area.x) * sine + (y - area.y) * cosine,
+        )
+        for x, y in corners
+    ]

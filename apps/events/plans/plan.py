@@ -1,0 +1,136 @@
+"""What a seating plan is once it has been read: frozen values that know nothing of files or tables."""
+
+import re
+from dataclasses import dataclass
+
+LABEL_CHARACTERS_MAX = 40
+NAME_CHARACTERS_MAX = 120
+CATEGORY_CHARACTERS_MAX = 80
+GUID_CHARACTERS_MAX = 120
+PLAN_NAME_CHARACTERS_MAX = 200
+TEXT_CHARACTERS_MAX = 500
+COORDINATE_MAX = 1_000_000.0
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+class PlanError(ValueError):
+    """A file that is not a usable seating plan. `place` is where in the file, `what` is what is wrong there."""
+
+    def __init__(self, place: str, what: str) -> None:
+        super().__init__(f"{place}: {what}" if place else what)
+        self.place = place
+        self.what = what
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is taken at most. A file past one of these is refused before it costs anybody anything."""
+
+    file_bytes_max: int = 64 * 1024 * 1024
+    seats_max: int = 200_000
+    sections_max: int = 2_000
+    categories_max: int = 500
+    areas_max: int = 10_000
+    polygon_points_max: int = 2_000
+    objects_max: int = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCategory:
+    name: str
+    color: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSeat:
+    """One seat, placed. Coordinates are absolute; `category` is an index into the plan's categories.
+
+    Within its section: `row_index` counts rows from the front, `place_index` counts along the row and skips one at an
+    aisle, `rank` is 1 for the best seat.
+    """
+
+    guid: str
+    row: str
+    number: str
+    x: float
+    y: float
+    category: int
+    row_index: int
+    place_index: int
+    rank: int
+    accessible: bool
+    companion: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSection:
+    slug: str
+    name: str
+    seats: tuple[PlanSeat, ...]  # row by row, front first
+
+
+@dataclass(frozen=True, slots=True)
+class AreaText:
+    x: float
+    y: float
+    text: str
+    color: str
+    size: float
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Something drawn: stage, bar, standing floor, a word. Absolute coordinates; `rotation` in degrees about (x, y).
+
+    (x, y) is the corner of a rectangle, the centre of a circle or ellipse, the origin of a polygon or text. Sizes that
+    a shape does not have are 0.
+    """
+
+    shape: str  # rectangle | circle | ellipse | polygon | text
+    x: float
+    y: float
+    width: float = 0.0
+    height: float = 0.0
+    radius: float = 0.0
+    rx: float = 0.0
+    ry: float = 0.0
+    points: tuple[tuple[float, float], ...] = ()
+    rotation: float = 0.0
+    color: str = ""
+    border_color: str = ""
+    text: AreaText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    name: str
+    width: float
+    height: float
+    categories: tuple[PlanCategory, ...]
+    sections: tuple[PlanSection, ...]
+    areas: tuple[Area, ...]
+    notes: tuple[str, ...] = ()  # what was left out or chosen for the file, in words
+
+    @property
+    def seat_count(self) -> int:
+        return sum(len(section.seats) for section in self.sections)
+
+
+def label(value: str | int, place: str, characters_max: int, *, empty: bool = False) -> str:
+    """The label as it may stand on a ticket: trimmed, printable, not too long. Raises PlanError naming the place."""
+    text = str(value).strip()
+    if _UNPRINTABLE.search(text):
+        raise PlanError(place, "contains a character that cannot be printed")
+    if not text and not empty:
+        raise PlanError(place, "is empty")
+    if len(text) > characters_max:
+        raise PlanError(place, f"is longer than {characters_max} characters")
+    return text
+
+
+def coordinate(value: float, place: str) -> float:
+    """The coordinate, if it is a number one can draw at. Raises PlanError naming the place."""
+    if not -COORDINATE_MAX <= value <= COORDINATE_MAX:  # also refuses NaN, which compares false
+        raise PlanError(place, f"must be a number between -{COORDINATE_MAX:.0f} and {COORDINATE_MAX:.0f}")
+    return float(value)

@@ -1,0 +1,349 @@
+"""The open pretix seating-plan JSON. Keys not named here are ignored, so an editor's extras never stop an import."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from apps.events.plans.arrange import LooseRow, LooseSeat
+from apps.events.plans.colors import category_color, normal_color
+from apps.events.plans.draft import Draft, DraftSection, SlugMaker
+from apps.events.plans.plan import (
+    CATEGORY_CHARACTERS_MAX,
+    GUID_CHARACTERS_MAX,
+    LABEL_CHARACTERS_MAX,
+    NAME_CHARACTERS_MAX,
+    PLAN_NAME_CHARACTERS_MAX,
+    TEXT_CHARACTERS_MAX,
+    Area,
+    AreaText,
+    Limits,
+    PlanCategory,
+    PlanError,
+    coordinate,
+    label,
+)
+
+# The format has no mark for these seats, so plans say it in the category; a seat may also carry the key itself.
+_COMPANION = re.compile(r"companion|carer|attendant|begleit|accompagn", re.IGNORECASE)
+_ACCESSIBLE = re.compile(r"wheelchair|accessib|rollstuhl|barrierefrei|\bpmr\b", re.IGNORECASE)
+_SHAPES = ("rectangle", "circle", "ellipse", "polygon", "text")
+
+
+class _Position(msgspec.Struct, gc=False):
+    x: float
+    y: float
+
+
+_ORIGIN = _Position(0.0, 0.0)
+
+
+class _Seat(msgspec.Struct):
+    seat_guid: str | int
+    seat_number: str | int
+    position: _Position
+    category: str
+    accessible: Any = None
+    wheelchair: Any = None
+    companion: Any = None
+
+
+class _Row(msgspec.Struct):
+    row_number: str | int
+    seats: list[_Seat]
+    position: _Position | None = None
+
+
+class _Rectangle(msgspec.Struct):
+    width: float
+    height: float
+
+
+class _Circle(msgspec.Struct):
+    radius: float
+
+
+class _Ellipse(msgspec.Struct):
+    radius: _Position
+
+
+class _Polygon(msgspec.Struct):
+    points: list[_Position]
+
+
+class _Text(msgspec.Struct):
+    text: str | int | float | None = None
+    position: _Position | None = None
+    color: str | None = None
+    size: float | None = None
+
+
+class _Area(msgspec.Struct):
+    position: _Position
+    shape: str | None = None
+    rotation: float | None = None
+    color: str | None = None
+    border_color: str | None = None
+    width: float | None = None  # the first version of the format: every area a rectangle
+    height: float | None = None
+    rectangle: _Rectangle | None = None
+    circle: _Circle | None = None
+    ellipse: _Ellipse | None = None
+    polygon: _Polygon | None = None
+    text: _Text | str | None = None
+
+
+class _Zone(msgspec.Struct):
+    position: _Position
+    rows: list[_Row]
+    name: str | None = None
+    zone_id: str | int | None = None
+    areas: list[_Area] | None = None
+
+
+class _Category(msgspec.Struct):
+    name: str
+    color: str | None = None
+
+
+class _Size(msgspec.Struct):
+    width: float
+    height: float
+
+
+class _File(msgspec.Struct):
+    name: str
+    categories: list[_Category]
+    zones: list[_Zone]
+    size: _Size | None = None
+
+
+_decoder = msgspec.json.Decoder(_File)
+
+
+def read_json(data: bytes, limits: Limits) -> Draft:
+    """The plan in these bytes (UTF-8 JSON, no byte order mark), not yet arranged.
+
+    Raises PlanError naming the place: a path like `zones[2].rows[0].seats[14].category`, or a line and column where
+    the text is not JSON at all.
+    """
+    # Counting braces costs milliseconds; millions of tiny objects would cost hundreds of megabytes before the limits
+    # below could say that they are too many.
+    if data.count(b"{") > limits.objects_max:
+        raise PlanError("", f"more than {limits.objects_max:,} objects in the file")
+    file = _decode(data)
+    notes: list[str] = []
+    categories, index_of = _categories(file.categories, limits)
+    if len(file.zones) > limits.sections_max:
+        raise PlanError("zones", f"more than {limits.sections_max:,} zones")
+    marks = [(bool(_ACCESSIBLE.search(c.name)), bool(_COMPANION.search(c.name))) for c in categories]
+    taken: dict[str, tuple[int, int, int]] = {}
+    sections: list[DraftSection] = []
+    areas: list[Area] = []
+    slugs = SlugMaker()
+    for z, zone in enumerate(file.zones):
+        place = f"zones[{z}]"
+        rows = []
+        for r, row in enumerate(zone.rows):
+            row_place = f"{place}.rows[{r}]"
+            if len(taken) + len(row.seats) > limits.seats_max:
+                raise PlanError(row_place, f"more than {limits.seats_max:,} seats")
+            rows.append(_row(row, zone.position, row_place, (z, r), index_of, marks, taken))
+        areas += _areas(zone.areas or (), zone.position, place, limits.areas_max - len(areas), limits, notes)
+        if any(row.seats for row in rows):
+            name = label(zone.name or "", f"{place}.name", NAME_CHARACTERS_MAX, empty=True) or f"Section {z + 1}"
+            sections.append(DraftSection(slugs.slug(name, fallback=str(zone.zone_id or "")), name, rows))
+    size = None
+    if file.size is not None:
+        size = (coordinate(file.size.width, "size.width"), coordinate(file.size.height, "size.height"))
+    return Draft(
+        name=label(file.name, "name", PLAN_NAME_CHARACTERS_MAX, empty=True),
+        size=size,
+        categories=categories,
+        sections=sections,
+        areas=areas,
+        notes=notes,
+    )
+
+
+def _decode(data: bytes) -> _File:
+    try:
+        return _decoder.decode(data)
+    except RecursionError as error:
+        raise PlanError("", "the file is nested too deeply to be a seating plan") from error
+    except UnicodeDecodeError as error:
+        raise PlanError("", f"the text is not UTF-8: {error.reason}") from error
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at ")
+        place = path.strip("`").removeprefix("$").removeprefix(".")
+        what = what.replace("`", "'").replace("Object missing required field", "misses the field")
+        raise PlanError(place or "top of the file", what[:1].lower() + what[1:]) from error
+    except msgspec.DecodeError as error:
+        found = re.search(r"\(byte (\d+)\)", str(error))
+        at = int(found[1]) if found else len(data)
+        line = data.count(b"\n", 0, at) + 1
+        column = at - data.rfind(b"\n", 0, at)
+        what = re.sub(r"\s*\(byte \d+\)", "", str(error)).removeprefix("JSON is malformed: ")
+        truncated = "truncated" in what
+        raise PlanError(
+            f"line {line}, column {column}",
+            f"not valid JSON: {'the file ends in the middle' if truncated else what}",
+        ) from error
+
+
+def _categories(found: Sequence[_Category], limits: Limits) -> tuple[list[PlanCategory], dict[str, int]]:
+    if len(found) > limits.categories_max:
+        raise PlanError("categories", f"more than {limits.categories_max} categories")
+    categories: list[PlanCategory] = []
+    index_of: dict[str, int] = {}
+    for index, category in enumerate(found):
+        place = f"categories[{index}].name"
+        name = label(category.name, place, CATEGORY_CHARACTERS_MAX)
+        if name in index_of:
+            raise PlanError(place, f"“{name}” is already the name of categories[{index_of[name]}]")
+        index_of[name] = index
+        categories.append(PlanCategory(name=name, color=category_color(category.color, index)))
+    return categories, index_of
+
+
+def _row(
+    row: _Row,
+    zone_at: _Position,
+    place: str,
+    numbers: tuple[int, int],
+    index_of: dict[str, int],
+    marks: Sequence[tuple[bool, bool]],
+    taken: dict[str, tuple[int, int, int]],
+) -> LooseRow:
+    row_at = row.position or _ORIGIN
+    seats = []
+    for s, seat in enumerate(row.seats):
+        at = f"{place}.seats[{s}]"
+        guid = label(seat.seat_guid, f"{at}.seat_guid", GUID_CHARACTERS_MAX)
+        if guid in taken:
+            z, r, other = taken[guid]
+            raise PlanError(f"{at}.seat_guid", f"“{guid}” is already the id of zones[{z}].rows[{r}].seats[{other}]")
+        taken[guid] = (*numbers, s)
+        index = index_of.get(seat.category.strip())
+        if index is None:
+            raise PlanError(f"{at}.category", f"“{seat.category[:80]}” is not one of the plan's categories")
+        accessible, companion = marks[index]
+        companion = companion or seat.companion is True
+        accessible = seat.accessible is True or seat.wheelchair is True or (accessible and not companion)
+        seats.append(
+            LooseSeat(
+                guid=guid,
+                number=label(seat.seat_number, f"{at}.seat_number", LABEL_CHARACTERS_MAX, empty=True),
+                x=coordinate(zone_at.x + row_at.x + seat.position.x, f"{at}.position.x"),
+                y=coordinate(zone_at.y + row_at.y + seat.position.y, f"{at}.position.y"),
+                category=index,
+                accessible=accessible,
+                companion=companion,
+            )
+        )
+    return LooseRow(label(row.row_number, f"{place}.row_number", LABEL_CHARACTERS_MAX, empty=True), seats)
+
+
+def _areas(
+    found: Sequence[_Area], zone_at: _Position, place: str, room: int, limits: Limits, notes: list[str]
+) -> list[Area]:
+    if len(found) > room:
+        raise PlanError(f"{place}.areas", f"more than {limits.areas_max:,} areas in the plan")
+    areas = []
+    for index, area in enumerate(found):
+        at = f"{place}.areas[{index}]"
+        drawn = _area(area, zone_at, at, limits)
+        if drawn is None:
+            notes.append(f"{at}: the shape “{(area.shape or '')[:40]}” is not drawn")
+        else:
+            areas.append(drawn)
+    return areas
+
+
+def _area(area: _Area, zone_at: _Position, at: str, limits: Limits) -> Area | None:
+    """The area in absolute coordinates, or None for a shape nobody can draw. An unknown shape that brings the
+    geometry of a known one (editors add their own) is drawn as that."""
+    x = coordinate(zone_at.x + area.position.x, f"{at}.position.x")
+    y = coordinate(zone_at.y + area.position.y, f"{at}.position.y")
+    sizes: dict[str, Any] = {}
+    shape = area.shape or "rectangle"
+    if shape not in _SHAPES:
+        shape = next((known for known in _SHAPES[:4] if getattr(area, known) is not None), "")
+    match shape:
+        case "rectangle":
+            if area.rectangle is not None:
+                wide, high = area.rectangle.width, area.rectangle.height
+            elif area.width is not None and area.height is not None:
+                wide, high = area.width, area.height
+            else:
+                raise PlanError(at, "is a rectangle without a width and a height")
+            sizes = {"width": _length(wide, f"{at}.width"), "height": _length(high, f"{at}.height")}
+        case "circle":
+            if area.circle is None:
+                raise PlanError(at, "is a circle without a radius")
+            sizes = {"radius": _length(area.circle.radius, f"{at}.circle.radius")}
+        case "ellipse":
+            if area.ellipse is None:
+                raise PlanError(at, "is an ellipse without radii")
+            radius = area.ellipse.radius
+            sizes = {
+                "rx": _length(radius.x, f"{at}.ellipse.radius.x"),
+                "ry": _length(radius.y, f"{at}.ellipse.radius.y"),
+            }
+        case "polygon":
+            points = area.polygon.points if area.polygon else []
+            if len(points) < 2 or len(points) > limits.polygon_points_max:
+                raise PlanError(f"{at}.polygon.points", f"needs 2 to {limits.polygon_points_max:,} points")
+            sizes = {
+                "points": tuple(
+                    (
+                        coordinate(x + point.x, f"{at}.polygon.points[{n}].x"),
+                        coordinate(y + point.y, f"{at}.polygon.points[{n}].y"),
+                    )
+                    for n, point in enumerate(points)
+                )
+            }
+        case "text":
+            pass
+        case _:
+            return None
+    return Area(
+        shape=shape,
+        x=x,
+        y=y,
+        rotation=coordinate(area.rotation or 0.0, f"{at}.rotation") % 360,
+        color=normal_color(area.color),
+        border_color=normal_color(area.border_color),
+        text=_text(area.text, shape, x, y, sizes, at),
+        **sizes,
+    )
+
+
+def _length(value: float, place: str) -> float:
+    if value < 0:
+        raise PlanError(place, "must not be negative")
+    return coordinate(value, place)
+
+
+def _text(found: _Text | str | None, shape: str, x: float, y: float, sizes: dict[str, Any], at: str) -> AreaText | None:
+    if found is None:
+        return None
+    given = _Text(text=found) if isinstance(found, str) else found
+    # Line breaks are layout, not content: the map sets one line.
+    written = " ".join(str("" if given.text is None else given.text).split())
+    words = label(written, f"{at}.text.text", TEXT_CHARACTERS_MAX, empty=True)
+    if not words:
+        return None
+    if given.position is not None:
+        x, y = x + given.position.x, y + given.position.y
+    elif shape == "rectangle":
+        x, y = x + sizes["width"] / 2, y + sizes["height"] / 2
+    size = given.size or 16.0
+    return AreaText(
+        x=coordinate(x, f"{at}.text.position.x"),
+        y=coordinate(y, f"{at}.text.position.y"),
+        text=words,
+        color=normal_color(given.color),
+        size=min(max(_length(size, f"{at}.text.size"), 1.0), 2_000.0),
+    )

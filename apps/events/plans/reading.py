@@ -1,0 +1,63 @@
+"""From a file to a plan: how much is read, which format it is, and the one function that does both."""
+
+import os
+from pathlib import Path
+
+from apps.events.plans.csv_file import read_csv
+from apps.events.plans.draft import arrange
+from apps.events.plans.plan import Limits, Plan, PlanError
+from apps.events.plans.pretix import read_json
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_file(path: Path, limits: Limits) -> bytes:
+    """The bytes of the file. A file over the limit is refused by its size, before it is read.
+
+    Raises PlanError where there is no such file, it cannot be read, or it is too large.
+    """
+    if "\0" in str(path):
+        raise PlanError("", "this is not a file name")
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            # Sizes lie for pipes and for files that grow: never read more than one byte past the limit.
+            data = file.read(limits.file_bytes_max + 1) if size <= limits.file_bytes_max else b""
+    except OSError as error:
+        raise PlanError("", (error.strerror or "cannot be read").lower()) from error
+    if size > limits.file_bytes_max or len(data) > limits.file_bytes_max:
+        raise _too_large(limits)
+    return data
+
+
+def parse_plan(data: bytes, limits: Limits | None = None) -> Plan:
+    """The seating plan in these bytes: JSON where they begin like it, else CSV.
+
+    Raises PlanError, which names the place in the file.
+    """
+    limits = limits or Limits()
+    if len(data) > limits.file_bytes_max:
+        raise _too_large(limits)
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise PlanError("", "the text is UTF-16; save it as UTF-8")
+    data = data.removeprefix(_BYTE_ORDER_MARK)
+    start = data[:4096].lstrip()
+    if not start:
+        raise PlanError("", "the file is empty")
+    if start.startswith((b"{", b"[")):
+        plan = arrange(read_json(data, limits))
+        if not plan.seat_count and not plan.areas:
+            raise PlanError("zones", "there is neither a seat nor an area in the plan")
+        return plan
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise PlanError(f"line {line}", "the text is not UTF-8") from error
+    if "," not in text.partition("\n")[0] and ";" not in text.partition("\n")[0]:
+        raise PlanError("line 1", "this is neither JSON nor CSV with a header")
+    return arrange(read_csv(text, limits))
+
+
+def _too_large(limits: Limits) -> PlanError:
+    return PlanError("", f"the file is larger than {limits.file_bytes_max / 1024 / 1024:.0f} MiB")

@@ -1,0 +1,263 @@
+"""What pages and the API read: the catalogue, one event, and the public plan of its house."""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby, pairwise
+from typing import Any
+
+import msgspec
+from django.core.cache import cache
+from django.db.models import Min, Q, QuerySet
+from django.utils.text import slugify
+
+from apps.events import facade
+from apps.events.models import Category, Event, Seat
+from apps.events.plans import Area, areas_of
+from apps.events.plans.geometry import area_outline, rows_outline
+from ticketing.kernel import clock
+
+CATALOGUE_MAX = 200
+SEARCH_CHARACTERS_MAX = 100
+SEARCH_WORDS_MAX = 8
+PLAN_CACHE_SECONDS = 3_600
+_PLAN_FORMAT = 1  # part of every plan's ETag: raise it when the document changes form
+
+
+@dataclass(frozen=True, slots=True)
+class EventCard:
+    """An event as the catalogue shows it. `state`: on_sale | upcoming | sold_out | closed | canceled. `available` is
+    None while nobody has said what is free."""
+
+    slug: str
+    name: str
+    description: str
+    venue_name: str
+    city: str
+    timezone: str
+    starts_at: datetime
+    state: str
+    opens_at: datetime
+    closes_at: datetime | None
+    currency: str
+    from_price_minor: int | None
+    available: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SectionOffer:
+    slug: str
+    name: str
+    kind: str
+    capacity: int
+    available: int | None
+    prices: tuple[facade.PriceView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    card: EventCard
+    policy: facade.Policy
+    sections: tuple[SectionOffer, ...]
+
+
+def _public() -> QuerySet[Event]:
+    events = Event.objects.exclude(status=Event.Status.DRAFT).select_related("venue", "on_sale")
+    return events.annotate(from_price_minor=Min("categories__price_minor")).defer("poster")
+
+
+def list_catalogue(search: str = "") -> list[EventCard]:
+    """Public events that have not started, soonest first; with search words those that have every one of them in
+    their name, venue or city."""
+    now = clock.now()
+    events = _public().filter(starts_at__gt=now)
+    words = search.replace("\x00", " ")[:SEARCH_CHARACTERS_MAX].split()
+    for word in words[:SEARCH_WORDS_MAX]:
+        events = events.filter(
+            Q(name__icontains=word) | Q(venue__name__icontains=word) | Q(venue__city__icontains=word)
+        )
+    found = list(events.order_by("starts_at", "slug")[:CATALOGUE_MAX])
+    free = facade.availability([event.pk for event in found])
+    return [_card(event, now, free.get(event.pk)) for event in found]
+
+
+def get_event_page(slug: str) -> EventPage:
+    """Everything the event's page says. Raises facade.EventNotFound; a draft is not found."""
+    view = facade.get_event(slug)
+    event = _public().get(pk=view.id)
+    free = facade.availability([event.pk]).get(event.pk)
+    sections = tuple(
+        SectionOffer(
+            slug=section.slug,
+            name=section.name,
+            kind=section.kind,
+            capacity=section.capacity,
+            available=None if free is None else free.get(section.id, 0),
+            prices=section.prices,
+        )
+        for section in facade.list_sections(event.pk)
+    )
+    return EventPage(_card(event, clock.now(), free), view.policy, sections)
+
+
+def _card(event: Any, now: datetime, free: dict[int, int] | None) -> EventCard:
+    available = None if free is None else sum(free.values())
+    state = facade.selling_state(event.status, event.starts_at, event.on_sale.opens_at, event.on_sale.closes_at, now)
+    return EventCard(
+        slug=event.slug,
+        name=event.name,
+        description=event.description,
+        venue_name=event.venue.name,
+        city=event.venue.city,
+        timezone=event.venue.timezone,
+        starts_at=event.starts_at,
+        state="sold_out" if state == "on_sale" and available == 0 else state,
+        opens_at=event.on_sale.opens_at,
+        closes_at=event.on_sale.closes_at,
+        currency=event.currency,
+        from_price_minor=event.from_price_minor,
+        available=available,
+    )
+
+
+def get_poster(slug: str) -> tuple[str, str]:
+    """The event's poster (empty: none of its own) and its name. Raises facade.EventNotFound."""
+    facade.get_event(slug)
+    poster, name = Event.objects.values_list("poster", "name").get(slug=slug)
+    return poster, name
+
+
+def plan_version(slug: str) -> str:
+    """Changes whenever the event's public plan does: cheap, to answer "not modified" without building it.
+
+    Raises facade.EventNotFound.
+    """
+    event = facade.get_event(slug)
+    prices = Category.objects.filter(event_id=event.id).values_list("key", "name", "color", "price_minor")
+    said = f"{_PLAN_FORMAT} {event.id} {event.currency} {list(prices)}"
+    return hashlib.sha256(said.encode()).hexdigest()[:24]
+
+
+def plan_document(slug: str) -> bytes:
+    """The public plan as JSON: geometry and prices, the same for everybody, nothing about what is free.
+
+    Seats are columns, in the order of their ids (`facade.seat_ids_in_plan_order`). Raises facade.EventNotFound.
+    """
+    key = f"events:plan:{slug}:{plan_version(slug)}"
+    kept = cache.get(key)
+    if isinstance(kept, bytes):
+        return kept
+    document = msgspec.json.encode(_plan(slug))
+    cache.set(key, document, PLAN_CACHE_SECONDS)
+    return document
+
+
+def _plan(slug: str) -> dict[str, Any]:
+    event = Event.objects.select_related("plan").defer("poster").get(slug=slug)
+    layout = event.plan.layout if event.plan is not None else None
+    areas = areas_of(layout) if layout is not None else ()
+    categories = list(Category.objects.filter(event=event))
+    category_at = {category.pk: index for index, category in enumerate(categories)}
+    sections = facade.list_sections(event.pk)
+    section_at = {section.id: index for index, section in enumerate(sections)}
+    rows = list(
+        Seat.objects.filter(event=event)
+        .order_by("id")
+        .values_list(
+            "guid", "section_id", "row", "number", "x", "y", "category_id", "accessible", "companion", "row_index"
+        )
+    )
+    radius = _seat_radius(rows)
+    spots: dict[int, list[list[tuple[float, float]]]] = {}
+    for (section_id, _), members in groupby(rows, key=lambda row: (row[1], row[9])):
+        spots.setdefault(section_id, []).append([(row[4], row[5]) for row in members])
+    return {
+        "event": event.slug,
+        "currency": event.currency,
+        "size": [_short(value) for value in (layout["size"] if layout is not None else (0, 0))],
+        "seat_radius": radius,
+        "categories": [
+            {"key": c.key, "name": c.name, "color": c.color, "price_minor": c.price_minor} for c in categories
+        ],
+        "areas": [_area(area) for area in areas],
+        "sections": [
+            {
+                "id": section.slug,
+                "name": section.name,
+                "kind": section.kind,
+                "capacity": section.capacity,
+                "outline": _outline(section, spots.get(section.id, []), areas, radius),
+            }
+            for section in sections
+        ],
+        "seats": {
+            "id": [row[0] for row in rows],
+            "section": [section_at[row[1]] for row in rows],
+            "row": [row[2] for row in rows],
+            "number": [row[3] for row in rows],
+            "x": [_short(row[4]) for row in rows],
+            "y": [_short(row[5]) for row in rows],
+            "category": [category_at[row[6]] for row in rows],
+            "flags": [(1 if row[7] else 0) | (2 if row[8] else 0) for row in rows],
+        },
+    }
+
+
+def _short(value: float) -> float | int:
+    """One decimal is a tenth of a pixel; whole numbers lose their ".0"."""
+    rounded = round(value, 1)
+    return int(rounded) if rounded == int(rounded) else rounded
+
+
+def _seat_radius(rows: list[tuple[Any, ...]]) -> float | int:
+    """What seats can be drawn with so that neighbours do not touch."""
+    gaps = sorted(
+        ((after[4] - before[4]) ** 2 + (after[5] - before[5]) ** 2) ** 0.5
+        for before, after in pairwise(rows[:5_000])
+        if before[1] == after[1] and before[2] == after[2]
+    )
+    real = [gap for gap in gaps if gap > 0]
+    return _short(real[len(real) // 4] * 0.42) if real else 10
+
+
+def _outline(
+    section: facade.SectionView, rows: list[list[tuple[float, float]]], areas: tuple[Area, ...], radius: float
+) -> list[list[float]]:
+    """Around the section's seats; for general admission the area of the plan that carries its name."""
+    if rows:
+        line = rows_outline(rows, margin=radius * 1.7)
+    else:
+        named = (area for area in areas if area.text is not None and slugify(area.text.text) == section.slug)
+        line = next((corners for area in named if (corners := area_outline(area))), [])
+    return [[_short(x), _short(y)] for x, y in line]
+
+
+def _area(area: Area) -> dict[str, Any]:
+    sizes = {
+        "rectangle": {"width": area.width, "height": area.height},
+        "circle": {"radius": area.radius},
+        "ellipse": {"rx": area.rx, "ry": area.ry},
+        "polygon": {},
+        "text": {},
+    }[area.shape]
+    drawn: dict[str, Any] = {
+        "shape": area.shape,
+        "x": _short(area.x),
+        "y": _short(area.y),
+        **{name: _short(value) for name, value in sizes.items()},
+        "rotation": _short(area.rotation),
+        "color": area.color,
+        "border_color": area.border_color,
+    }
+    if area.shape == "polygon":
+        drawn["points"] = [[_short(x), _short(y)] for x, y in area.points]
+    if area.text is not None:
+        text = area.text
+        drawn["text"] = {
+            "x": _short(text.x),
+            "y": _short(text.y),
+            "text": text.text,
+            "color": text.color,
+            "size": _short(text.size),
+        }
+    return drawn

@@ -1,0 +1,17 @@
+"""Addresses of the events app. The page patterns form the namespace `events`, the API's carry it in their names."""
+
+from django.urls import path
+
+from apps.events import api_views, views
+
+page_urls = [
+    path("", views.catalogue, name="catalogue"),
+    path("events/<slug:slug>/", views.event, name="event"),
+    path("events/<slug:slug>/plan.json", views.plan, name="plan"),
+    path("events/<slug:slug>/poster.svg", views.poster, name="poster"),
+]
+
+api_urls = [
+    path("events", api_views.EventList.as_view(), name="events_api_events"),
+    path("events/<slug:event>", api_views.EventDetail.as_view(), name="events_api_event"),
+]
