@@ -1,0 +1,193 @@
+"""Who is let in, and when: the one function behind the tick, the join into an empty line and the operator's hand.
+
+Everybody who admits has the room's row locked: it carries the numbers, the rate's budget and the leader's epoch. Two
+admitters that only counted before they admitted would each fill the same free slots.
+"""
+
+import logging
+import math
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+
+from apps.events import facade as events
+from apps.queue.errors import Fenced
+from apps.queue.models import AdmissionBatch, RoomAct, WaitingRoom
+from ticketing.kernel import clock, sql, transactions
+
+logger = logging.getLogger(__name__)
+
+BURST_SECONDS = 0.5
+"""So much of the rate may be saved up while nobody waits; at least one admission."""
+RETURN_SECONDS = 900
+"""Who missed the turn may still come back this long after the claim time, to the old number."""
+BUSY_GRACE_SECONDS = 5
+"""A slot stays busy so long past what the entry says: when paying begins at the last moment, the entry hears of the
+later deadline only after that commit."""
+FREE_BATCH_MAX = 500
+OFF_BATCH_MAX = 5_000
+TICK_LOCK_MS = 1_000
+TICK_STATEMENT_MS = 5_000
+SYSTEM = "system"
+
+_PACKAGE = "apps.queue"
+_admit = sql.load(_PACKAGE, "admit")
+_count_active = sql.load(_PACKAGE, "count_active")
+_expire_admissions = sql.load(_PACKAGE, "expire_admissions")
+_note_no_shows = sql.load(_PACKAGE, "note_no_shows")
+_expire_away = sql.load(_PACKAGE, "expire_away")
+_rooms_to_tick = sql.load(_PACKAGE, "rooms_to_tick")
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Entry ids and numbers that this call let in."""
+
+    numbers: dict[uuid.UUID, int]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+def lock_room(event_id: int) -> WaitingRoom:
+    """The room, its row locked until the caller's transaction ends: the first lock of the whole system."""
+    transactions.require()
+    return WaitingRoom.objects.select_for_update(no_key=True).get(event_id=event_id)
+
+
+def burst(rate_per_second: int) -> float:
+    """The most the budget may hold."""
+    return max(1.0, rate_per_second * BURST_SECONDS)
+
+
+def refill(room: WaitingRoom, now: datetime) -> None:
+    """The room's budget counts what its rate has allowed up to `now`, fractions and all, and no more than a burst.
+
+    Changes the instance; whoever locked the row saves it.
+    """
+    most = burst(room.rate_per_second)
+    if room.ticked_at is None:
+        room.budget = most
+    else:
+        passed = max(0.0, (now - room.ticked_at).total_seconds())
+        room.budget = min(most, room.budget + passed * room.rate_per_second)
+    room.ticked_at = max(now, room.ticked_at or now)
+
+
+def open_if_due(room: WaitingRoom, event: events.EventView, now: datetime) -> None:
+    """A closed room whose event sells is open, and that is on record. Changes the locked instance."""
+    if room.state == WaitingRoom.State.CLOSED and event.selling_state(now) == "on_sale":
+        room.state = WaitingRoom.State.OPEN
+        record(room, now, SYSTEM, RoomAct.What.STATE, "closed → open", "the on-sale has opened")
+
+
+def record(room: WaitingRoom, at: datetime, who: str, what: RoomAct.What, detail: str, why: str) -> None:
+    """The act is on record, in the transaction that does it."""
+    transactions.require()
+    RoomAct.objects.create(event_id=room.event_id, at=at, who=who[:150], what=what, detail=detail[:200], why=why[:200])
+
+
+def admit_next(
+    cursor: sql.Cursor,
+    room: WaitingRoom,
+    now: datetime,
+    *,
+    reason: AdmissionBatch.Reason,
+    most: int | None = None,
+    present: Collection[uuid.UUID] = (),
+) -> Admitted:
+    """The lowest waiting numbers are ready, as many as all caps allow; `present` ones have come and shop from now on.
+
+    Joins the transaction that has the room locked, and saves the room. Without `most` the rate's budget decides; with
+    it (an operator's number) the budget may go below zero, so that the line pays for it and the rate holds over time.
+    Active shoppers and the stock bound both. A room that is off has no caps.
+    """
+    transactions.require()
+    refill(room, now)
+    is_off = room.state == WaitingRoom.State.OFF
+    active = 0
+    if is_off:
+        allowed = OFF_BATCH_MAX
+    else:
+        free_slots(cursor, room.event_id)
+        ((active,),) = _count_active.rows(cursor, event_id=room.event_id)
+        allowed = min(math.floor(room.budget) if most is None else most, room.active_max - active)
+        if room.supply_available is not None:
+            allowed = min(allowed, room.supply_available)
+    numbers: dict[uuid.UUID, int] = {}
+    if allowed > 0:
+        rows = _admit.rows(
+            cursor,
+            event_id=room.event_id,
+            most=allowed,
+            now=now,
+            present=list(present),
+            admission_seconds=room.admission_seconds,
+            claim_seconds=room.claim_seconds,
+        )
+        numbers = dict(rows)
+    if numbers:
+        room.head = max(room.head, *numbers.values())
+        if not is_off:
+            room.budget -= len(numbers)
+            AdmissionBatch.objects.create(
+                event_id=room.event_id,
+                at=now,
+                reason=reason,
+                from_number=min(numbers.values()),
+                to_number=max(numbers.values()),
+                count=len(numbers),
+                active_count=active + len(numbers),
+                active_max=room.active_max,
+                epoch=room.epoch,
+            )
+    room.save(update_fields=["state", "head", "next_number", "budget", "ticked_at", "epoch"])
+    return Admitted(numbers)
+
+
+def free_slots(cursor: sql.Cursor, event_id: int) -> int:
+    """Slots whose time is over are free, of this event; how many. Passes over entries that somebody is just using."""
+    transactions.require()
+    freed = _expire_admissions.count(cursor, limit=FREE_BATCH_MAX, event_id=event_id, grace_seconds=BUSY_GRACE_SECONDS)
+    return freed + _note_no_shows.count(cursor, limit=FREE_BATCH_MAX, event_id=event_id)
+
+
+def expire_admissions(limit: int = FREE_BATCH_MAX) -> int:
+    """Up to `limit` admissions that ran out unused are ended, as many no-shows have lost their slot, and as many that
+    stayed away for good are ended; how many in all. Of every event: rooms in which nobody waits are not ticked."""
+    with transactions.write(), connection.cursor() as cursor:
+        return (
+            _expire_admissions.count(cursor, limit=limit, event_id=None, grace_seconds=BUSY_GRACE_SECONDS)
+            + _note_no_shows.count(cursor, limit=limit, event_id=None)
+            + _expire_away.count(cursor, limit=limit, return_seconds=RETURN_SECONDS)
+        )
+
+
+def tick(event_id: int, epoch: int) -> int:
+    """One tick of one room by the leader of this epoch: opened if it is time, slots freed, and as many let in as rate,
+    cap and stock allow; how many. Raises Fenced, nothing done, where a younger leader has been."""
+    with transactions.write(lock_ms=TICK_LOCK_MS, statement_ms=TICK_STATEMENT_MS), connection.cursor() as cursor:
+        room = lock_room(event_id)
+        if room.epoch > epoch:
+            raise Fenced(f"epoch {epoch} meets {room.epoch} in the room of event {event_id}")
+        room.epoch = epoch
+        now = clock.now()
+        if room.state == WaitingRoom.State.CLOSED:
+            open_if_due(room, events.get_event_by_id(event_id), now)
+        if room.state not in (WaitingRoom.State.OPEN, WaitingRoom.State.OFF):
+            # Paused or drained since it was found due: nobody is let in, but the room knows its leader.
+            room.save(update_fields=["epoch"])
+            return 0
+        return len(admit_next(cursor, room, now, reason=AdmissionBatch.Reason.TICK))
+
+
+def due_rooms() -> list[int]:
+    """Events in whose room a tick may have something to do."""
+    with connection.cursor() as cursor:
+        rows = _rooms_to_tick.rows(cursor)
+    closed = {event_id for event_id, state in rows if state == WaitingRoom.State.CLOSED}
+    selling = set(events.selling_event_ids()) if closed else set()
+    return [event_id for event_id, _ in rows if event_id not in closed or event_id in selling]

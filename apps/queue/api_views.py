@@ -1,0 +1,72 @@
+"""POST, GET and DELETE of one's place in an event's line."""
+
+from dataclasses import replace
+from typing import Any
+
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.events import facade as events
+from apps.queue import line
+from apps.queue.errors import NoPlace
+from apps.queue.identity import Caller, caller_of, check_visitor_id, new_visitor_id
+from apps.queue.serializers import JoinBody, JoinedPlace, Place, joined_answer, place_answer
+from ticketing.kernel import problems
+from ticketing.kernel.json_body import object_of
+
+PERSONAL = {"Cache-Control": "no-store"}
+
+
+class QueueView(APIView):
+    @extend_schema(
+        operation_id="join_queue",
+        tags=["queue"],
+        summary="Join the line; joining again gives the same place",
+        request=JoinBody,
+        responses={201: JoinedPlace, 409: OpenApiResponse(description="`not-on-sale`, `room-drained`")},
+    )
+    def post(self, request: Request, event: str) -> Response:
+        found = events.get_event(event)
+        caller = _joining(caller_of(request, found.slug), object_of(request))
+        entry = line.join(found, caller)
+        return Response(joined_answer(found, entry), status=201, headers=PERSONAL)
+
+    @extend_schema(
+        operation_id="leave_queue",
+        tags=["queue"],
+        summary="Give up one's place",
+        responses={200: Place, 401: OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`")},
+    )
+    def delete(self, request: Request, event: str) -> Response:
+        found = events.get_event(event)
+        entry = line.leave(found, caller_of(request, found.slug))
+        return Response(place_answer(found, entry), headers=PERSONAL)
+
+
+class QueueStatusView(APIView):
+    @extend_schema(
+        operation_id="queue_status",
+        tags=["queue"],
+        summary="Where one stands",
+        responses={200: Place, 401: OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`")},
+    )
+    def get(self, request: Request, event: str) -> Response:
+        found = events.get_event(event)
+        caller = caller_of(request, found.slug)
+        if not caller.is_known:
+            raise problems.TokenMissing
+        entry = line.status(found, caller)
+        if entry is None:
+            raise NoPlace
+        return Response(place_answer(found, entry), headers=PERSONAL)
+
+
+def _joining(caller: Caller, body: dict[str, Any]) -> Caller:
+    """Whoever is known already stays who they are; else the visitor the body names; else somebody new."""
+    wrong = {name[:80]: "unknown field" for name in body if name != "visitor_id"}
+    if wrong:
+        raise problems.Invalid(wrong)
+    given = check_visitor_id(body["visitor_id"]) if body.get("visitor_id") is not None else ""
+    return caller if caller.is_known else replace(caller, visitor_id=given or new_visitor_id())

@@ -1,0 +1,16 @@
+from django.apps import AppConfig
+
+
+class QueueConfig(AppConfig):
+    name = "apps.queue"
+    label = "queue"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from apps.events import facade as events
+        from apps.queue import admitting, auditing, rooms
+        from ticketing.kernel import maintenance
+
+        events.on_publish(rooms.open_room)
+        auditing.register()
+        maintenance.register("expire admissions", 1, admitting.expire_admissions)

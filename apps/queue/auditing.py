@@ -1,0 +1,32 @@
+"""This app's part of the audit: I9, one event at a time in short reads."""
+
+from collections.abc import Iterator
+
+from django.db import connection
+
+from apps.events import facade as events
+from ticketing.kernel import audit, sql
+
+_PACKAGE = "apps.queue"
+_numbers = sql.load(_PACKAGE, "audit_numbers")
+_twice = sql.load(_PACKAGE, "audit_twice")
+_cap = sql.load(_PACKAGE, "audit_cap")
+
+
+def register() -> None:
+    """The auditor includes this check."""
+    audit.register("I9", "one number, one place; admission follows the numbers and never passes the cap", _check_i9)
+
+
+def _check_i9() -> Iterator[str]:
+    for event in events.list_events():
+        with connection.cursor() as cursor:
+            numbers = _numbers.rows(cursor, event_id=event.id)
+            twice = _twice.rows(cursor, event_id=event.id)
+            cap = _cap.rows(cursor, event_id=event.id)
+        for number, status, head, next_number in numbers:
+            yield f"{event.slug}: number {number} is {status} with the head at {head}, next number {next_number}"
+        for who, count in twice:
+            yield f"{event.slug}: {who} is in line {count} times"
+        for active, most in cap:
+            yield f"{event.slug}: {active} are active with a cap of {most}"

@@ -1,0 +1,32 @@
+from ticketing.kernel.problems import NotFound, Problem
+
+
+class NotAdmitted(Problem):
+    type, status, title = "not-admitted", 429, "It is not your turn yet."
+    retry_after_seconds = 2
+
+
+class AdmissionExpired(Problem):
+    type, status, title = "admission-expired", 410, "Your time to choose is over; join again."
+
+
+class NotOnSale(Problem):
+    """Before the opening (then `opens_at` says when), after the closing, or canceled."""
+
+    type, status, title = "not-on-sale", 409, "This event is not on sale now."
+
+
+class NoPlace(NotFound):
+    title = "You have no place in this line; join it first."
+
+
+class RoomDrained(Problem):
+    type, status, title = "room-drained", 409, "Nothing is left to wait for."
+
+
+class ActRefused(ValueError):
+    """An act on a room that cannot be done to it as it stands. The message says why."""
+
+
+class Fenced(RuntimeError):
+    """A younger leader has ticked this room: whoever meets it leads no more."""

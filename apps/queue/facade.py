@@ -1,0 +1,128 @@
+"""The one door into the queue app for the apps above it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from apps.queue.errors import AdmissionExpired, NotAdmitted, NotOnSale
+from apps.queue.identity import Caller, caller_of, new_visitor_id, set_visitor_cookie, visitor_of
+from apps.queue.line import (
+    EntryView,
+    JoinOutcome,
+    JoinRequest,
+    entry_by_id,
+    join,
+    join_many,
+    require_on_sale,
+    status,
+)
+from apps.queue.models import QueueEntry
+from apps.queue.rooms import report_supply, rooms_in_use
+from ticketing.kernel import problems, sql
+from ticketing.kernel.transactions import require
+
+__all__ = [
+    "AdmissionExpired",
+    "Caller",
+    "EntryState",
+    "EntryView",
+    "JoinOutcome",
+    "JoinRequest",
+    "NotAdmitted",
+    "NotOnSale",
+    "caller_of",
+    "complete",
+    "entry_by_id",
+    "join",
+    "join_many",
+    "lock_entries",
+    "new_visitor_id",
+    "owns",
+    "report_supply",
+    "require_entry",
+    "require_on_sale",
+    "require_owner",
+    "rooms_in_use",
+    "set_busy_until",
+    "set_visitor_cookie",
+    "status",
+    "visitor_of",
+]
+
+_lock_entries = sql.load("apps.queue", "lock_entries")
+_complete_entry = sql.load("apps.queue", "complete_entry")
+_set_busy_until = sql.load("apps.queue", "set_busy_until")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryState:
+    """An entry as it is under its lock."""
+
+    id: UUID
+    status: str
+    admission_expires_at: datetime | None
+    busy_until: datetime | None
+    account_id: int | None
+    visitor_id: str
+
+    def refusal(self, now: datetime) -> problems.Problem | None:
+        """Why this entry may not start a reservation now; None when it may."""
+        if self.status in (QueueEntry.Status.WAITING, QueueEntry.Status.AWAY):
+            return NotAdmitted()
+        if self.status != QueueEntry.Status.READY:
+            return AdmissionExpired()
+        if self.admission_expires_at is None:
+            return NotAdmitted()  # Let in, but it has not come yet: asking where it stands is coming.
+        if self.admission_expires_at <= now:
+            return AdmissionExpired()
+        return None
+
+
+def lock_entries(cursor: sql.Cursor, entry_ids: Sequence[UUID]) -> dict[UUID, EntryState]:
+    """These entries are locked, in id order, until the caller's transaction ends. Joins the caller's transaction."""
+    require()
+    rows = _lock_entries.rows(cursor, entry_ids=sorted(entry_ids))
+    return {row[0]: EntryState(*row) for row in rows}
+
+
+def set_busy_until(cursor: sql.Cursor, moments: Mapping[UUID, datetime | None]) -> None:
+    """Each entry's slot is busy until its moment, or not at all. The caller holds the entries' locks."""
+    require()
+    ids = sorted(moments)
+    touched = _set_busy_until.count(cursor, entry_ids=ids, moments=[moments[entry_id] for entry_id in ids])
+    if touched != len(ids):
+        raise RuntimeError(f"{touched} of {len(ids)} entries updated")
+
+
+def complete(cursor: sql.Cursor, entry_id: UUID) -> None:
+    """The entry's admission has served its purpose. The caller holds the entry's lock."""
+    require()
+    _complete_entry.count(cursor, entry_id=entry_id)
+
+
+def require_entry(event_id: int, entry: EntryView | None) -> EntryView:
+    """The caller's entry, if it may shop now. Raises NotAdmitted or AdmissionExpired. The hold decides again, under
+    the entry's lock; this only spares the work."""
+    if entry is None or entry.event_id != event_id or entry.waits:
+        raise NotAdmitted
+    if not entry.is_ready:
+        raise AdmissionExpired
+    return entry
+
+
+def owns(caller: Caller, entry: EntryView) -> bool:
+    """Whether the entry is the caller's: named by its token, its account's, or its browser's."""
+    if caller.entry_id is not None:
+        return caller.entry_id == entry.id
+    if caller.account_id is not None and caller.account_id == entry.account_id:
+        return True
+    return bool(caller.visitor_id) and caller.visitor_id == entry.visitor_id
+
+
+def require_owner(caller: Caller, entry: EntryView) -> None:
+    """Returns for the owner. Raises TokenMissing for nobody, NotOwner for somebody else."""
+    if not caller.is_known:
+        raise problems.TokenMissing
+    if not owns(caller, entry):
+        raise problems.NotOwner

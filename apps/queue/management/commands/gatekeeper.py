@@ -1,0 +1,31 @@
+"""manage.py gatekeeper: the process that needs nothing but PostgreSQL."""
+
+import signal
+import threading
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.db import connection
+
+from apps.queue import leading
+from ticketing.kernel import maintenance, signing
+
+
+class Command(BaseCommand):
+    help = (
+        "Lets the waiting rooms' lines in while it leads, stands by while another does, and runs the maintenance loop; "
+        "until it is told to stop (SIGTERM, SIGINT)."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        signing.require_key()
+        connection.ensure_connection()  # Later the loop outlives it; a process that never reached it says so and ends.
+        stopping = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopping.set())
+        self.stdout.write(f"gatekeeper: {', '.join(maintenance.jobs())}")
+        # A job that takes long (a sweep after an outage) must not keep the line waiting.
+        ticker = threading.Thread(target=leading.loop, args=(stopping,), name="ticker", daemon=True)
+        ticker.start()
+        maintenance.loop(stopping)
+        ticker.join(timeout=2)

@@ -1,0 +1,61 @@
+"""The queue's answers and bodies, as the API description shows them."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from apps.events import facade as events
+from apps.queue import line
+from apps.queue.identity import issue_admission_token, issue_queue_token
+from apps.queue.outlook import outlook
+from ticketing.kernel import clock
+
+STATUSES = ["lobby", "waiting", "paused", "ready", "completed", "expired", "left", "drained"]
+
+
+class JoinBody(serializers.Serializer):
+    visitor_id = serializers.RegexField(
+        r"^[A-Za-z0-9_-]{8,64}$",
+        required=False,
+        help_text="Random, kept by the client: one place per visitor. Without it, a cookie or a token: a new visitor.",
+    )
+
+
+class Place(serializers.Serializer):
+    status = serializers.ChoiceField(choices=STATUSES)
+    position_in_queue = serializers.IntegerField(allow_null=True, help_text="0 from ready on; null in the lobby.")
+    estimated_wait_time = serializers.IntegerField(help_text="Seconds.")
+    estimated_wait_range = serializers.ListField(
+        child=serializers.IntegerField(), min_length=2, max_length=2, help_text="Seconds, from and to."
+    )
+    next_poll = serializers.IntegerField(help_text="Milliseconds until asking again is worth it.")
+    admission_token = serializers.CharField(required=False, help_text="In every answer while ready.")
+    expires_at = serializers.DateTimeField(required=False, help_text="When ready: until then start a reservation.")
+
+
+class JoinedPlace(Place):
+    queue_token = serializers.CharField(required=False, help_text="Not for a signed-in user, who needs none.")
+
+
+def place_answer(event: events.EventView, entry: line.EntryView) -> dict[str, Any]:
+    """Where the entry stands, as the contract shows it."""
+    seen = outlook(entry)
+    answer: dict[str, Any] = {
+        "status": seen.status,
+        "position_in_queue": seen.ahead,
+        "estimated_wait_time": seen.wait_seconds,
+        "estimated_wait_range": list(seen.wait_range),
+        "next_poll": seen.ask_again_ms,
+    }
+    if entry.is_ready and entry.admission_expires_at is not None:
+        answer["admission_token"] = issue_admission_token(entry.id, event.slug, entry.number)
+        answer["expires_at"] = clock.iso(entry.admission_expires_at)
+    return answer
+
+
+def joined_answer(event: events.EventView, entry: line.EntryView) -> dict[str, Any]:
+    """The same, with the queue token of a visitor who has no account to be known by."""
+    answer = place_answer(event, entry)
+    if entry.account_id is None:
+        answer["queue_token"] = issue_queue_token(entry.id, event.slug, entry.number)
+    return answer

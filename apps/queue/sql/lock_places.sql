@@ -1,0 +1,18 @@
+-- Locks, in id order, the live entries of these accounts and browsers, each at its event.
+SELECT id
+FROM queue_queueentry
+WHERE status IN ('waiting', 'ready', 'away')
+  AND id IN (
+    SELECT entry.id
+    FROM unnest(%(account_event_ids)s::bigint[], %(account_ids)s::bigint[]) AS asked (event_id, account_id)
+    JOIN queue_queueentry AS entry ON entry.event_id = asked.event_id AND entry.account_id = asked.account_id
+    WHERE entry.status IN ('waiting', 'ready', 'away')
+    UNION ALL
+    SELECT entry.id
+    FROM unnest(%(visitor_event_ids)s::bigint[], %(visitor_ids)s::text[]) AS asked (event_id, visitor_id)
+    JOIN queue_queueentry AS entry
+      ON entry.event_id = asked.event_id AND entry.visitor_id = asked.visitor_id AND entry.account_id IS NULL
+    WHERE entry.status IN ('waiting', 'ready', 'away')
+  )
+ORDER BY id
+FOR NO KEY UPDATE

@@ -1,0 +1,6 @@
+-- A new leader has a new epoch, above every one before. It holds the leadership's advisory lock.
+INSERT INTO queue_leadership (name, epoch, leader, elected_at)
+VALUES (%(name)s, 1, %(leader)s, clock_timestamp())
+ON CONFLICT (name) DO UPDATE
+SET epoch = queue_leadership.epoch + 1, leader = excluded.leader, elected_at = excluded.elected_at
+RETURNING epoch

@@ -1,0 +1,2 @@
+-- Whether this session leads from now on, until it ends.
+SELECT pg_try_advisory_lock(%(key)s)

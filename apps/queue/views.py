@@ -1,0 +1,109 @@
+"""Joining the line from the event's page, and waiting in it."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods, require_safe
+
+from apps.events import facade as events
+from apps.queue import line
+from apps.queue.errors import NoPlace, NotOnSale, RoomDrained
+from apps.queue.identity import caller_of, new_visitor_id, set_visitor_cookie
+from apps.queue.outlook import Outlook, outlook
+from ticketing.kernel import problems
+
+REFRESH_SECONDS_MIN = 3
+
+
+@csrf_exempt  # The page is the same for everyone and carries no token; SameOriginWrites checks instead.
+@require_http_methods(["GET", "HEAD", "POST"])
+def join(request: HttpRequest, slug: str) -> HttpResponse:
+    """The browser has one place in the event's line and is on its way to choose, or to wait.
+
+    A browser without an identity gets it first, by a redirect that repeats the form, and only then a place: two first
+    clicks at once (two tabs, a double click) meet as one visitor, or leave one of them without a place to waste.
+    """
+    event = events.get_event(slug)
+    if request.method != "POST":
+        return redirect("events:event", event.slug)  # A reload, a bookmark: the button is there.
+    caller = caller_of(request, event.slug)
+    if not caller.is_known:
+        return _meet(request, event.slug)
+    try:
+        entry = line.join(event, caller)
+    except NotOnSale:
+        return redirect("events:event", event.slug)  # That page says which: upcoming, closed or canceled.
+    except RoomDrained as problem:
+        return _page(request, event, "drained", status=problem.status)
+    response = redirect("queue:wait" if entry.waits else "reservations:choose", event.slug)
+    response.status_code = 303
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+@never_cache
+@require_safe
+def wait(request: HttpRequest, slug: str) -> HttpResponse:
+    """The visitor sees where the line stands; whose turn it is goes straight on to choose."""
+    event = events.get_event(slug)
+    caller = caller_of(request, event.slug)
+    entry = line.status(event, caller) if caller.is_known else None
+    if entry is None:
+        return redirect("events:event", event.slug)
+    if entry.waits:
+        return _page(request, event, place=outlook(entry))
+    if entry.is_ready:
+        return redirect("reservations:choose", event.slug)
+    return _page(request, event, entry.status)
+
+
+@csrf_exempt  # See `join`.
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def leave(request: HttpRequest, slug: str) -> HttpResponse:
+    """The browser's place is given up."""
+    event = events.get_event(slug)
+    if request.method == "POST":
+        try:
+            line.leave(event, caller_of(request, event.slug))
+        except (NoPlace, problems.TokenMissing):
+            return redirect("events:event", event.slug)
+    response = redirect("queue:wait", event.slug)
+    response.status_code = 303
+    return response
+
+
+def _page(
+    request: HttpRequest, event: events.EventView, state: str = "", place: Outlook | None = None, status: int = 200
+) -> HttpResponse:
+    context = {
+        "event": event,
+        "state": state if place is None else place.status,
+        "place": place,
+        "minutes": None if place is None else [_minutes(seconds) for seconds in place.wait_range],
+        "refresh_seconds": None if place is None else max(REFRESH_SECONDS_MIN, place.ask_again_ms // 1_000),
+    }
+    return render(request, "queue/wait.html", context, status=status)
+
+
+def _minutes(seconds: int) -> int:
+    return -(-seconds // 60)
+
+
+def _meet(request: HttpRequest, slug: str) -> HttpResponse:
+    if "again" in request.GET:
+        context = {
+            "title": "Your browser keeps no cookie",
+            "detail": "Without one we cannot tell your place from anybody else's. Allow cookies for this site, "
+            "or log in, and try again.",
+            "action_url": reverse("events:event", args=[slug]),
+            "action_label": "Back to the event",
+        }
+        return render(request, "problem.html", context, status=400)
+    # 307: the browser sends the form again, now with the cookie.
+    response = redirect(f"{reverse('queue:join', args=[slug])}?again=1", preserve_request=True)
+    response.headers["Cache-Control"] = "no-store"
+    set_visitor_cookie(request, response, new_visitor_id())
+    return response
