@@ -1,0 +1,186 @@
+"""What is free, and claims on it: sections, seats, reservations."""
+
+import hashlib
+import json
+import uuid
+
+from django.http import HttpResponse, HttpResponseBase
+from django.utils.cache import get_conditional_response, patch_cache_control
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.events import facade as events
+from apps.queue import facade as queue
+from apps.reservations import facade, serializers
+from apps.reservations.owner import owned_reservation, who_of
+from ticketing.kernel import idempotency, problems
+from ticketing.kernel.json_body import object_of
+
+COUNTS_MAX_AGE_SECONDS = 1
+PAGE_SIZE_DEFAULT = 100
+PAGE_SIZE_MAX = 500
+PAGE_MAX = 100_000
+PERSONAL = {"Cache-Control": "no-store"}
+_NO_IDENTITY = OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`")
+_NOT_READY = OpenApiResponse(description="`not-admitted`, with Retry-After")
+_OVER = OpenApiResponse(description="`admission-expired`: join again")
+_NOT_YOURS = OpenApiResponse(description="`not-owner`, `token-wrong-event`")
+
+
+class SectionsView(APIView):
+    @extend_schema(
+        operation_id="list_sections",
+        tags=["availability"],
+        summary="How many places are free in each section",
+        auth=[],
+        responses={200: serializers.Sections, 304: OpenApiResponse(description="Unchanged since that ETag")},
+    )
+    def get(self, request: Request, event: str) -> HttpResponseBase:
+        found = events.get_event(event)
+        sections = events.list_sections(found.id)
+        free = facade.free_counts(section.id for section in sections)
+        body = json.dumps(
+            {
+                "sections": [
+                    {
+                        "section_id": section.slug,
+                        "name": section.name,
+                        "type": section.kind,
+                        "total_seats": section.capacity,
+                        "available_seats": free[section.id],
+                        "prices": [
+                            {"category": price.category, "price_minor": price.price_minor} for price in section.prices
+                        ],
+                        "currency": found.currency,
+                    }
+                    for section in sections
+                ]
+            }
+        )
+        etag = f'"{hashlib.sha256(body.encode()).hexdigest()[:24]}"'
+        answer = HttpResponse(body, content_type="application/json", headers={"ETag": etag})
+        patch_cache_control(answer, public=True, max_age=COUNTS_MAX_AGE_SECONDS)
+        return get_conditional_response(request._request, etag=etag, response=answer) or answer
+
+
+class SeatsView(APIView):
+    @extend_schema(
+        operation_id="list_seats",
+        tags=["availability"],
+        summary="A section's seats, row by row, front first",
+        parameters=[
+            OpenApiParameter("page", int, default=1),
+            OpenApiParameter("page_size", int, default=PAGE_SIZE_DEFAULT, description=f"At most {PAGE_SIZE_MAX}."),
+        ],
+        responses={200: serializers.Seats, 401: _NO_IDENTITY, 410: _OVER, 429: _NOT_READY},
+    )
+    def get(self, request: Request, event: str, section: str) -> Response:
+        found = events.get_event(event)
+        queue.require_entry(found.id, _entry_of(request, found))
+        wrong: dict[str, str] = {}
+        page = _count_of(request, "page", 1, PAGE_MAX, wrong)
+        page_size = _count_of(request, "page_size", PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, wrong)
+        if wrong:
+            raise problems.Invalid(wrong)
+        place = next((one for one in events.list_sections(found.id) if one.slug == section), None)
+        if place is None:
+            raise problems.NotFound("There is no such section.")
+        total = 0 if place.is_general_admission else place.capacity
+        seats = events.section_seats(place.id, (page - 1) * page_size, page_size) if total else []
+        taken = facade.section_statuses(place.id) if total else {}
+        answer = {
+            "seats": [
+                {
+                    "seat_id": seat.guid,
+                    "row": seat.row,
+                    "number": seat.number,
+                    "category": seat.category,
+                    "status": taken.get(seat.id, "available"),
+                    "accessible": seat.accessible,
+                }
+                for seat in seats
+            ],
+            "page": page,
+            "page_size": page_size,
+            "total": total,
+        }
+        return Response(answer, headers=PERSONAL)
+
+
+class ReservationsView(APIView):
+    @extend_schema(
+        operation_id="hold",
+        tags=["reservations"],
+        summary="Hold seats, general admission, or the best available, all or nothing",
+        parameters=[OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER, required=True)],
+        request=serializers.HoldBody,
+        responses={
+            201: serializers.ReservationState,
+            400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
+            401: _NO_IDENTITY,
+            409: OpenApiResponse(
+                description="`seats-unavailable`, `sold-out`, `not-enough-left`, `reservation-exists`, `purchase-cap`, "
+                "`not-on-sale`, `idempotency-in-progress`"
+            ),
+            410: _OVER,
+            422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`"),
+            429: _NOT_READY,
+        },
+    )
+    def post(self, request: Request, event: str) -> HttpResponse:
+        found = events.get_event(event)
+        entry = _entry_of(request, found)
+        key = idempotency.key_of(request._request)
+        body = object_of(request)
+        # Whether the entry may still shop is decided under its lock, after its key: who asks again for an answer that
+        # was lost gets that answer, also when the time to choose has run out meanwhile.
+        if entry is None:
+            raise queue.NotAdmitted
+        answer = facade.hold_one(found, entry, body, key)
+        return HttpResponse(answer.body, status=answer.status, content_type="application/json", headers=PERSONAL)
+
+
+class ReservationView(APIView):
+    @extend_schema(
+        operation_id="get_reservation",
+        tags=["reservations"],
+        summary="A reservation as it stands",
+        responses={200: serializers.ReservationState, 401: _NO_IDENTITY, 403: _NOT_YOURS},
+    )
+    def get(self, request: Request, reservation_id: uuid.UUID) -> Response:
+        return Response(owned_reservation(request, reservation_id).contract(), headers=PERSONAL)
+
+    @extend_schema(
+        operation_id="release_reservation",
+        tags=["reservations"],
+        summary="Give the places back; once more changes nothing",
+        responses={
+            200: serializers.ReservationState,
+            401: _NO_IDENTITY,
+            403: _NOT_YOURS,
+            409: OpenApiResponse(description="`payment-in-progress`"),
+        },
+    )
+    def delete(self, request: Request, reservation_id: uuid.UUID) -> Response:
+        held = owned_reservation(request, reservation_id)
+        return Response(facade.release(held.id, who_of(held)).contract(), headers=PERSONAL)
+
+
+def _entry_of(request: Request, event: events.EventView) -> queue.EntryView | None:
+    """The caller's place in this event's line, if any. Raises TokenMissing for nobody."""
+    caller = queue.caller_of(request, event.slug)
+    if not caller.is_known:
+        raise problems.TokenMissing
+    return queue.status(event, caller)
+
+
+def _count_of(request: Request, name: str, default: int, most: int, wrong: dict[str, str]) -> int:
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    if not (given.isascii() and given.isdigit() and len(given) <= 9 and 1 <= int(given) <= most):
+        wrong[name] = f"a whole number from 1 to {most} is expected"
+        return default
+    return int(given)

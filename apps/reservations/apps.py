@@ -1,0 +1,19 @@
+from django.apps import AppConfig
+
+
+class ReservationsConfig(AppConfig):
+    name = "apps.reservations"
+    label = "reservations"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from apps.events import facade as events
+        from apps.reservations import auditing, availability, ending, inventory, supplying
+        from ticketing.kernel import idempotency, maintenance
+
+        events.on_publish(inventory.materialise)
+        events.provide_availability(availability.free_by_event)
+        auditing.register()
+        maintenance.register("sweep expired reservations", 1, ending.sweep_unswept)
+        maintenance.register("report the supply to the waiting rooms", 1, supplying.report_supply)
+        maintenance.register("forget old answers", 60, idempotency.forget_old_now)

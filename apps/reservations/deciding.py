@@ -1,0 +1,360 @@
+"""One transaction of a hold: what it locks, in which order, and what it decides.
+
+The order inside, which is the order of the whole system: queue entries, cap rows, seats, then general-admission rows;
+within each kind by id. Everything is decided in memory, in arrival order; only then is anything written.
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import connection
+
+from apps.events import facade as events
+from apps.queue import facade as queue
+from apps.reservations.answers import contract_answer, reservation_of_answer
+from apps.reservations.choosing import FreeSeat, choose_one_of, fitting_count
+from apps.reservations.errors import (
+    NotEnoughLeft,
+    PurchaseCapReached,
+    ReservationExists,
+    SeatsUnavailable,
+    SoldOut,
+)
+from apps.reservations.outcomes import Contended, Held, HoldOutcome, Refused, Short, Verdict
+from apps.reservations.requests import HoldRequest
+from apps.reservations.winning import ANSWER_STATUS, Line, Win, write_wins
+from ticketing.kernel import idempotency, problems, sql, transactions
+
+LOCK_WAIT_MS = 200
+STATEMENT_MS = 3_000
+CHOICES_MAX = 3
+# Every choice that a rival's lock spoiled is followed by one from further down: out of 4, 16, 64 alternatives. All
+# buyers read the same best seats; choosing the same second best again would only move the crowd.
+ALTERNATIVES_FACTOR = 4
+ALTERNATIVES_MAX = 64
+CHOOSE_FROM_MAX = 400
+_FREE = 0
+
+_PACKAGE = "apps.reservations"
+_try_admissions = sql.load(_PACKAGE, "try_admissions")
+_lock_admissions = sql.load(_PACKAGE, "lock_admissions")
+_read_clock = sql.load(_PACKAGE, "read_clock")
+_recall_answers = sql.load(_PACKAGE, "recall_answers")
+_reservations_of_entries = sql.load(_PACKAGE, "reservations_of_entries")
+_lock_caps = sql.load(_PACKAGE, "lock_caps")
+_count_of_buyers = sql.load(_PACKAGE, "count_of_buyers")
+_read_seats = sql.load(_PACKAGE, "read_seats")
+_free_seats = sql.load(_PACKAGE, "free_seats")
+_lock_seats_skipping = sql.load(_PACKAGE, "lock_seats_skipping")
+_lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
+_lock_general_admission = sql.load(_PACKAGE, "lock_general_admission")
+_any_lapsed = sql.load(_PACKAGE, "any_lapsed")
+
+
+def decide_once(requests: Sequence[HoldRequest], *, waiting: bool) -> list[Verdict]:
+    """One transaction. `waiting`: named seats are locked in id order, waiting for rivals; else theirs are passed
+    over."""
+    with transactions.write(lock_ms=LOCK_WAIT_MS, statement_ms=STATEMENT_MS), connection.cursor() as cursor:
+        batch = _Batch(cursor, requests, waiting)
+        batch.admit()
+        batch.apply_caps()
+        batch.lock_seats()
+        batch.lock_general_admission()
+        batch.decide()
+        write_wins(cursor, batch.wins, batch.now)
+    return [batch.verdicts[index] for index in range(len(requests))]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What one transaction knows. Its methods run once each, in the order of the locks they take."""
+
+    cursor: sql.Cursor
+    requests: Sequence[HoldRequest]
+    waiting: bool
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    entries: dict[UUID, queue.EntryState] = field(default_factory=dict)
+    now: datetime = field(default=datetime.min)
+    choices: dict[int, tuple[FreeSeat, ...]] = field(default_factory=dict)
+    seat_category: dict[int, int] = field(default_factory=dict)
+    seat_section: dict[int, int] = field(default_factory=dict)
+    free: set[int] = field(default_factory=set)
+    """Seats locked by us and free under the lock."""
+    locked: set[int] = field(default_factory=set)
+    left: dict[int, int] = field(default_factory=dict)
+    lapsed_events: set[int] | None = None
+    wins: list[Win] = field(default_factory=list)
+    buyer_counts: dict[tuple[int, str], int] = field(default_factory=dict)
+    chosen_names: dict[int, str] = field(default_factory=dict)
+    """Public ids of the seats chosen for best available."""
+
+    def open(self) -> list[tuple[int, HoldRequest]]:
+        """The requests that can still win, in arrival order."""
+        return [(i, request) for i, request in enumerate(self.requests) if i not in self.verdicts]
+
+    def admit(self) -> None:
+        """Entries locked; known keys answered; who may not start a reservation is out."""
+        entry_ids = sorted({request.entry_id for request in self.requests})
+        # The first time never waiting, so that one double click delays nobody else's hold. The second time it waits its
+        # bounded turn, in id order and holding nothing else yet: the second click then gets the first one's answer.
+        admissions = _lock_admissions if self.waiting else _try_admissions
+        granted = dict(admissions.rows(self.cursor, entry_ids=entry_ids))
+        for index, request in self.open():
+            if not granted[request.entry_id]:
+                self.verdicts[index] = Contended(problems.IdempotencyInProgress())
+        mine = [entry_id for entry_id in entry_ids if granted[entry_id]]
+        self.entries = queue.lock_entries(self.cursor, mine)
+        ((self.now,),) = _read_clock.rows(self.cursor)
+        self._recall()
+        standing = {row[0]: row for row in _reservations_of_entries.rows(self.cursor, entry_ids=mine)}
+        for index, request in self.open():
+            self.verdicts |= self._refuse_by_entry(index, request, standing.get(request.entry_id))
+
+    def _recall(self) -> None:
+        asked = [(request.scope, request.idempotency_key) for _, request in self.open()]
+        rows = _recall_answers.rows(
+            self.cursor,
+            scopes=[scope for scope, _ in asked],
+            keys=[key for _, key in asked],
+            remembered_hours=idempotency.REMEMBERED_HOURS,
+        )
+        known = {(scope, key): (fingerprint, status, answer) for scope, key, fingerprint, status, answer in rows}
+        for index, request in self.open():
+            found = known.get((request.scope, request.idempotency_key))
+            if found is not None:
+                self.verdicts[index] = _replay(request, *found)
+
+    def _refuse_by_entry(
+        self, index: int, request: HoldRequest, standing: tuple[UUID, UUID, bool, bool] | None
+    ) -> dict[int, Verdict]:
+        entry = self.entries.get(request.entry_id)
+        if entry is None:
+            return {index: Refused(queue.NotAdmitted())}
+        if standing is not None:
+            _, reservation_id, is_paid, has_lapsed = standing
+            if is_paid:
+                # The entry is completed by a transaction after the one that sold: in between it still reads ready.
+                return {index: Refused(queue.AdmissionExpired("This admission has been used; join again."))}
+            problem = ReservationExists(reservation=str(reservation_id))
+            return {index: Short(problem) if has_lapsed else Refused(problem)}
+        refusal = entry.refusal(self.now)
+        if refusal is not None:
+            return {index: Refused(refusal)}
+        try:
+            queue.require_on_sale(request.event, self.now)
+        except queue.NotOnSale as problem:
+            return {index: Refused(problem)}
+        return {}
+
+    def apply_caps(self) -> None:
+        """Cap rows locked; under them the buyers' seats are counted from the reservations themselves."""
+        capped = [(i, request) for i, request in self.open() if request.event.policy.per_buyer_max is not None]
+        if not capped:
+            return
+        keys = sorted({(request.event.id, request.buyer) for _, request in capped})
+        event_ids, buyers = [event_id for event_id, _ in keys], [buyer for _, buyer in keys]
+        _lock_caps.rows(self.cursor, event_ids=event_ids, buyers=buyers)
+        rows = _count_of_buyers.rows(self.cursor, event_ids=event_ids, buyers=buyers)
+        lapsed = {(row[0], row[1]): row[3] for row in rows}
+        self.buyer_counts = dict.fromkeys(keys, 0) | {(row[0], row[1]): int(row[2]) for row in rows}
+        for index, request in capped:
+            key = (request.event.id, request.buyer)
+            most = request.event.policy.per_buyer_max
+            assert most is not None
+            if self.buyer_counts[key] + request.seat_count > most:
+                self.verdicts[index] = Refused(_cap_problem(most))
+            elif lapsed.get(key):
+                # Past their deadline but unswept they still hold seats: ended first, so that the cap stays exact.
+                self.verdicts[index] = Short(problems.Busy())
+
+    def lock_seats(self) -> None:
+        """Seats of requests that can still win are locked, named and chosen ones together, in id order."""
+        named = sorted({seat_id for _, request in self.open() for seat_id in request.seats})
+        if named:
+            free = self._read_free(named)
+            if len(free) < len(named) and self._read_lapsed():
+                free = self._read_free(named)
+            for index, request in self.open():
+                gone = [seat for seat in request.seats if seat not in free]
+                if gone:
+                    problem = SeatsUnavailable(unavailable=[request.seats[seat] for seat in gone])
+                    self.verdicts[index] = self._final_or_short(request, problem)
+        for try_number in range(CHOICES_MAX):
+            self._choose(try_number)
+            wanted = {seat_id for _, request in self.open() for seat_id in request.seats}
+            wanted |= {seat.seat_id for index, _ in self.open() for seat in self.choices.get(index, ())}
+            wanted -= self.locked
+            if wanted:
+                # After the first statement only passing over: a second wait would be out of order.
+                lock = _lock_seats_waiting if self.waiting and try_number == 0 else _lock_seats_skipping
+                for seat_id, section_id, category_id, status in lock.rows(self.cursor, seat_ids=sorted(wanted)):
+                    self.locked.add(seat_id)
+                    self.seat_section[seat_id], self.seat_category[seat_id] = section_id, category_id
+                    if status == _FREE:
+                        self.free.add(seat_id)
+            if all(self._is_ours(self.choices.get(index, ())) for index, _ in self.open()):
+                break
+
+    def _read_free(self, seat_ids: Sequence[int]) -> set[int]:
+        return {row[0] for row in _read_seats.rows(self.cursor, seat_ids=seat_ids) if row[3] == _FREE}
+
+    def _read_lapsed(self) -> bool:
+        """It is known which events have lapsed reservations; whether that was read only now.
+
+        What was read as taken before, without a lock, must then be read again: a sweep that committed between the two
+        statements is in neither, the seat still held in the first, nothing lapsed any more in the second.
+        """
+        if self.lapsed_events is not None:
+            return False
+        ids = sorted({request.event.id for request in self.requests})
+        self.lapsed_events = {row[0] for row in _any_lapsed.rows(self.cursor, event_ids=ids)}
+        return True
+
+    def _is_ours(self, choice: tuple[FreeSeat, ...]) -> bool:
+        return all(seat.seat_id in self.free for seat in choice)
+
+    def _choose(self, try_number: int) -> None:
+        """Every open request for best available has a choice of seats nobody earlier in the batch chose or named,
+        unless nothing fits. A choice that is locked and free already stays."""
+        open_requests = self.open()
+        spoken_for = {seat_id for _, request in open_requests for seat_id in request.seats}
+        for index, request in open_requests:
+            if request.best is None:
+                continue
+            current = self.choices.get(index, ())
+            if not current or not self._is_ours(current):
+                # A seat that a rival has locked was passed over: choose around it this time.
+                passed_over = {seat.seat_id for seat in current if seat.seat_id not in self.locked}
+                away = spoken_for | (self.locked - self.free) | passed_over
+                tries = try_number + (CHOICES_MAX if self.waiting else 0)
+                alternatives = min(ALTERNATIVES_FACTOR**tries, ALTERNATIVES_MAX)
+                chosen, fitting = self._propose(request, away, alternatives)
+                if chosen is None and not passed_over and fitting < request.best.quantity and self._read_lapsed():
+                    chosen, fitting = self._propose(request, away, alternatives)
+                if chosen is None:
+                    self.choices.pop(index, None)
+                    if passed_over or fitting >= request.best.quantity:
+                        self.verdicts[index] = Contended(problems.Busy())
+                    else:
+                        self.verdicts[index] = self._final_or_short(request, _shortage(fitting))
+                    continue
+                current = self.choices[index] = chosen
+            spoken_for |= {seat.seat_id for seat in current}
+
+    def _propose(
+        self, request: HoldRequest, away: set[int], alternatives: int
+    ) -> tuple[tuple[FreeSeat, ...] | None, int]:
+        """A choice from what is free and not spoken for, one of the best `alternatives`, and how many seats fit if our
+        own batch's are counted in."""
+        assert request.best is not None
+        fitting = 0
+        for limit in (CHOOSE_FROM_MAX, None):
+            rows = _free_seats.rows(self.cursor, section_id=request.best.section_id, limit=limit)
+            free = [FreeSeat(*row) for row in rows]
+            chosen = choose_one_of(
+                [seat for seat in free if seat.seat_id not in away], request.best, secrets.randbelow(alternatives)
+            )
+            if chosen is not None:
+                return chosen, request.best.quantity
+            fitting = fitting_count(free, request.best)
+            if len(free) < CHOOSE_FROM_MAX:
+                break
+        return None, fitting
+
+    def lock_general_admission(self) -> None:
+        sections = sorted({section_id for _, request in self.open() for section_id in request.quantities})
+        if sections:
+            self.left = dict(_lock_general_admission.rows(self.cursor, section_ids=sections))
+
+    def decide(self) -> None:
+        """Each open request wins or not, in arrival order, in memory."""
+        taken: dict[UUID, HoldRequest] = {}
+        answers: dict[tuple[str, str], Win] = {}
+        self.chosen_names = events.seat_guids(seat.seat_id for choice in self.choices.values() for seat in choice)
+        for index, request in self.open():
+            earlier = answers.get((request.scope, request.idempotency_key))
+            if earlier is not None:
+                self.verdicts[index] = _replay(request, earlier.request.fingerprint, ANSWER_STATUS, earlier.answer)
+                continue
+            if request.entry_id in taken:
+                problem = ReservationExists(reservation=str(taken[request.entry_id].reservation_id))
+                self.verdicts[index] = Refused(problem)
+                continue
+            verdict = self._refuse_by_stock(request, self.choices.get(index, ()))
+            if verdict is not None:
+                self.verdicts[index] = verdict
+                continue
+            key = (request.event.id, request.buyer)
+            most = request.event.policy.per_buyer_max
+            if most is not None and self.buyer_counts[key] + request.seat_count > most:
+                self.verdicts[index] = Refused(_cap_problem(most))
+                continue
+            if most is not None:
+                self.buyer_counts[key] += request.seat_count
+            win = self._win(index, request)
+            taken[request.entry_id] = request
+            answers[(request.scope, request.idempotency_key)] = win
+
+    def _refuse_by_stock(self, request: HoldRequest, choice: tuple[FreeSeat, ...]) -> Verdict | None:
+        gone = [seat for seat in request.seats if seat in self.locked and seat not in self.free]
+        if gone:
+            problem = SeatsUnavailable(unavailable=[request.seats[seat] for seat in gone])
+            return self._final_or_short(request, problem)
+        if any(seat not in self.locked for seat in request.seats):
+            return Contended(problems.Busy())
+        if not self._is_ours(choice):
+            return Contended(problems.Busy())
+        for section_id, quantity in request.quantities.items():
+            if self.left.get(section_id, 0) < quantity:
+                return self._final_or_short(request, _shortage(self.left.get(section_id, 0)))
+        return None
+
+    def _win(self, index: int, request: HoldRequest) -> Win:
+        chosen = tuple(seat.seat_id for seat in self.choices.get(index, ()))
+        seats = (*request.seats, *chosen)
+        self.free.difference_update(seats)
+        for section_id, quantity in request.quantities.items():
+            self.left[section_id] -= quantity
+        lines = [Line(self.seat_section[seat], self.seat_category[seat], seat, 1) for seat in seats]
+        lines += [Line(section, request.categories[section], None, q) for section, q in request.quantities.items()]
+        total = sum(line.quantity * request.prices[line.category_id] for line in lines)
+        until = self.now + timedelta(minutes=request.event.policy.hold_minutes)
+        names = {**self.chosen_names, **request.seats}
+        answer = idempotency.canonical(
+            contract_answer(
+                reservation_id=request.reservation_id,
+                reserved_until=until,
+                seats=[names[seat] for seat in seats],
+                general_admission=[(request.general_admission[s].slug, q) for s, q in request.quantities.items()],
+                total_minor=total,
+                currency=request.event.currency,
+                status="pending_payment",
+            )
+        )
+        win = Win(request, self.entries[request.entry_id].account_id, tuple(lines), total, until, answer)
+        self.wins.append(win)
+        self.verdicts[index] = Held(request.reservation_id, idempotency.Answer(ANSWER_STATUS, answer))
+        return win
+
+    def _final_or_short(self, request: HoldRequest, problem: problems.Problem) -> Verdict:
+        """What was found missing under a lock, or read after what has lapsed: final, unless a sweep may bring it."""
+        self._read_lapsed()
+        assert self.lapsed_events is not None
+        return Short(problem) if request.event.id in self.lapsed_events else Refused(problem)
+
+
+def _replay(request: HoldRequest, fingerprint: str, status: int, answer: str) -> HoldOutcome:
+    if fingerprint != request.fingerprint:
+        return Refused(problems.IdempotencyMismatch())
+    return Held(reservation_of_answer(answer), idempotency.Answer(status, answer))
+
+
+def _shortage(available: int) -> problems.Problem:
+    return SoldOut() if available <= 0 else NotEnoughLeft(available=available)
+
+
+def _cap_problem(most: int) -> PurchaseCapReached:
+    return PurchaseCapReached(f"One buyer may have {most} for this event.", cap=most)

@@ -1,0 +1,43 @@
+"""What a hold, a release or a payment can be told. Each names what happened."""
+
+from ticketing.kernel.problems import NotFound, Problem
+
+
+class SeatsUnavailable(Problem):
+    """Named seats that are sold or held. `unavailable` lists their public ids."""
+
+    type, status, title = "seats-unavailable", 409, "Some of these seats are gone."
+
+
+class SoldOut(Problem):
+    type, status, title = "sold-out", 409, "Sold out."
+
+
+class NotEnoughLeft(Problem):
+    """`available` says how many are."""
+
+    type, status, title = "not-enough-left", 409, "There are not that many left."
+
+
+class ReservationExists(Problem):
+    """`reservation` is the id of the live one."""
+
+    type, status, title = "reservation-exists", 409, "You already hold a reservation; finish or release it first."
+
+
+class PurchaseCapReached(Problem):
+    """`cap` is how many one buyer may have for this event."""
+
+    type, status, title = "purchase-cap", 409, "This is more than one buyer may have for this event."
+
+
+class ReservationExpired(Problem):
+    type, status, title = "reservation-expired", 410, "The time to pay is over and the seats are on sale again."
+
+
+class ReservationNotFound(NotFound):
+    title = "There is no such reservation."
+
+
+class PaymentInProgress(Problem):
+    type, status, title = "payment-in-progress", 409, "The payment has begun; cancel the order instead."

@@ -1,0 +1,113 @@
+"""The one door into the reservations app: for its own edges and for the apps above it."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from apps.events import facade as events
+from apps.queue import facade as queue
+from apps.reservations import ending, paying
+from apps.reservations.availability import (
+    Availability,
+    availability,
+    free_by_event,
+    free_counts,
+    seat_statuses,
+    section_statuses,
+)
+from apps.reservations.ending import SweepResult, sweep, sweep_all
+from apps.reservations.errors import (
+    NotEnoughLeft,
+    PaymentInProgress,
+    PurchaseCapReached,
+    ReservationExists,
+    ReservationExpired,
+    ReservationNotFound,
+    SeatsUnavailable,
+    SoldOut,
+)
+from apps.reservations.holding import Held, HoldOutcome, Refused, hold
+from apps.reservations.paying import prepare_payment
+from apps.reservations.reading import (
+    HeldPlaces,
+    HeldSeat,
+    ReservationView,
+    get_reservation,
+    live_reservation_of,
+)
+from apps.reservations.requests import HoldRequest, resolve
+from ticketing.kernel.idempotency import Answer
+
+__all__ = [
+    "Answer",
+    "Availability",
+    "Held",
+    "HeldPlaces",
+    "HeldSeat",
+    "HoldOutcome",
+    "HoldRequest",
+    "NotEnoughLeft",
+    "PaymentInProgress",
+    "PurchaseCapReached",
+    "Refused",
+    "ReservationExists",
+    "ReservationExpired",
+    "ReservationNotFound",
+    "ReservationView",
+    "SeatsUnavailable",
+    "SoldOut",
+    "SweepResult",
+    "availability",
+    "begin_payment",
+    "cancel",
+    "confirm",
+    "free_by_event",
+    "free_counts",
+    "get_reservation",
+    "hold",
+    "hold_one",
+    "live_reservation_of",
+    "prepare_payment",
+    "release",
+    "resolve",
+    "seat_statuses",
+    "section_statuses",
+    "sweep",
+    "sweep_all",
+]
+
+
+def hold_one(event: events.EventView, entry: queue.EntryView, payload: Any, idempotency_key: str) -> Answer:
+    """The payload of the public contract is held for the entry: its answer, the same each time for one key.
+
+    Raises the Problem that refused it. What decides is the same function that decides a whole batch.
+    """
+    (outcome,) = hold([resolve(event, entry, payload, idempotency_key)])
+    if isinstance(outcome, Refused):
+        raise outcome.problem
+    return outcome.answer
+
+
+def release(reservation_id: UUID, who: str) -> ReservationView:
+    """The reservation is canceled and what it held is free; one that had ended already is left as it was. Raises
+    ReservationNotFound, PaymentInProgress."""
+    ending.release(reservation_id, who)
+    return get_reservation(reservation_id)
+
+
+def begin_payment(reservation_id: UUID, *, email: str, who: str) -> ReservationView:
+    """See `paying.begin_payment`. Joins the caller's transaction."""
+    paying.begin_payment(reservation_id, email=email, who=who)
+    return get_reservation(reservation_id)
+
+
+def confirm(reservation_id: UUID, *, occurred_at: datetime, who: str, why: str) -> ReservationView:
+    """See `paying.confirm`. Joins the caller's transaction."""
+    paying.confirm(reservation_id, occurred_at=occurred_at, who=who, why=why)
+    return get_reservation(reservation_id)
+
+
+def cancel(reservation_id: UUID, *, who: str, why: str) -> ReservationView:
+    """See `ending.cancel`. Joins the caller's transaction."""
+    ending.cancel(reservation_id, who=who, why=why)
+    return get_reservation(reservation_id)

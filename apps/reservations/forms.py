@@ -1,0 +1,71 @@
+"""The forms of the choosing page, read into the same payload that the API takes."""
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.http import QueryDict
+
+from ticketing.kernel import idempotency, problems
+
+QUANTITY_DIGITS_MAX = 6
+
+
+@dataclass
+class Choice:
+    """A choice as it was sent. With `errors`, sentences for the person who made it, there is nothing to hold."""
+
+    idempotency_key: str
+    payload: dict[str, Any] = field(default_factory=dict)
+    general_admission: dict[str, str] = field(default_factory=dict)
+    best: dict[str, Any] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+
+def read_choice(sent: QueryDict) -> Choice:
+    """What the form asks for."""
+    choice = Choice(_key(sent.get("idempotency_key", "")))
+    seats = [guid for guid in sent.getlist("seats") if guid]
+    if seats:
+        choice.payload["seats"] = list(dict.fromkeys(seats))
+    if sent.get("ga_section") or sent.get("ga_quantity"):
+        section, quantity = sent.get("ga_section", ""), sent.get("ga_quantity", "")
+        choice.general_admission = {"section": section, "quantity": quantity}
+        choice.payload |= {"ga_section": section, "ga_quantity": _quantity(quantity, choice)}
+        if not section:
+            choice.errors.append("Choose where.")
+    if sent.get("best_section") or sent.get("best_quantity"):
+        section, quantity = sent.get("best_section", ""), sent.get("best_quantity", "")
+        choice.best = {
+            "section": section,
+            "quantity": quantity,
+            "category": sent.get("best_category", ""),
+            "accessible": bool(sent.get("best_accessible")),
+        }
+        wish = {"section": section, "quantity": _quantity(quantity, choice)}
+        if choice.best["accessible"]:
+            wish["accessible"] = True
+        if choice.best["category"]:
+            wish["category"] = choice.best["category"]
+        choice.payload["best_available"] = wish
+        if not section:
+            choice.errors.append("Choose where.")
+    if not choice.payload:
+        choice.errors.append("Nothing is chosen yet: choose at least one place, then hold it.")
+    return choice
+
+
+def _quantity(text: str, choice: Choice) -> int:
+    stripped = text.strip()
+    if stripped.isascii() and stripped.isdigit() and len(stripped) <= QUANTITY_DIGITS_MAX and int(stripped) >= 1:
+        return int(stripped)
+    choice.errors.append("How many? A whole number from 1, please.")
+    return 0
+
+
+def _key(sent: str) -> str:
+    """The page's key, or a new one where a script or a person emptied it."""
+    try:
+        return idempotency.check_key(sent) if sent else str(uuid.uuid4())
+    except problems.Invalid:
+        return str(uuid.uuid4())

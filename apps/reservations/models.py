@@ -1,0 +1,253 @@
+"""What is free: the inventory of every section, and the claims on it.
+
+The constraints here are the last word: whatever the code above gets wrong, a seat is not held twice, a count does not
+go below zero and an ended reservation holds nothing.
+"""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+
+
+class SeatInventory(models.Model):
+    """What can be sold of one seat now. The seat's place is copied here so that choosing reads one narrow table."""
+
+    class Status(models.IntegerChoices):
+        AVAILABLE = 0, "available"
+        HELD = 1, "held"
+        SOLD = 2, "sold"
+        BLOCKED = 3, "blocked"
+
+    seat = models.OneToOneField("events.Seat", on_delete=models.PROTECT, primary_key=True, related_name="inventory")
+    event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+", db_index=False)
+    section = models.ForeignKey("events.Section", on_delete=models.PROTECT, related_name="+", db_index=False)
+    category = models.ForeignKey("events.Category", on_delete=models.PROTECT, related_name="+", db_index=False)
+    row_index = models.PositiveIntegerField()
+    place_index = models.PositiveIntegerField()
+    rank = models.PositiveIntegerField()
+    accessible = models.BooleanField()
+    companion = models.BooleanField()
+    status = models.PositiveSmallIntegerField(choices=Status.choices, default=Status.AVAILABLE)
+    reservation_id = models.UUIDField(
+        null=True, blank=True, help_text="The live reservation that holds it, or the confirmed one that bought it."
+    )
+
+    class Meta:
+        verbose_name_plural = "seat inventory"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(status__in=[1, 2], reservation_id__isnull=False)
+                | Q(status__in=[0, 3], reservation_id__isnull=True),
+                name="seat_inventory_held_has_reservation",
+            )
+        ]
+        indexes = [
+            # Choosing the best seats reads from its front, however much is sold.
+            models.Index(fields=["section", "rank"], condition=Q(status=0), name="seat_inventory_free_by_rank"),
+            models.Index(
+                fields=["reservation_id"], condition=Q(reservation_id__isnull=False), name="seat_inventory_reservation"
+            ),
+            models.Index(fields=["section", "status"], name="seat_inventory_counts"),
+            models.Index(fields=["event", "status"], name="seat_inventory_event"),
+        ]
+
+    def __str__(self) -> str:
+        return f"seat {self.pk}: {self.get_status_display()}"
+
+
+class GeneralAdmissionInventory(models.Model):
+    """One row per general-admission section. Held and sold are derived from the lines, so that confirming a sale
+    does not touch this hot row: `taken` is both together."""
+
+    section = models.OneToOneField("events.Section", on_delete=models.PROTECT, primary_key=True, related_name="+")
+    event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
+    capacity = models.PositiveIntegerField()
+    blocked = models.PositiveIntegerField(default=0)
+    taken = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        verbose_name_plural = "general admission inventory"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(capacity__gte=F("taken") + F("blocked")), name="general_admission_never_oversold"
+            ),
+            models.CheckConstraint(condition=Q(taken__gte=0, blocked__gte=0), name="general_admission_never_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return f"section {self.pk}: {self.capacity - self.blocked - self.taken} of {self.capacity}"
+
+
+class Reservation(models.Model):
+    """One buyer's claim with one deadline at a time."""
+
+    class Status(models.TextChoices):
+        PENDING_PAYMENT = "pending_payment", "pending payment"  # → paying, canceled, expired
+        PAYING = "paying", "paying"  # → confirmed, canceled, expired
+        CONFIRMED = "confirmed", "confirmed"  # → canceled (given back after a sale)
+        CANCELED = "canceled", "canceled"
+        EXPIRED = "expired", "expired"  # → confirmed, if a payment occurred in time and its seats are its own again
+
+    LIVE = (Status.PENDING_PAYMENT, Status.PAYING)
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
+    entry = models.ForeignKey("queue.QueueEntry", on_delete=models.PROTECT, related_name="+")
+    account = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    buyer = models.CharField(max_length=80, help_text="Whom purchase caps count: account:ID or visitor:ID.")
+    email = models.CharField(max_length=254, blank=True, help_text="Normalised, from checkout on; caps count it too.")
+    status = models.CharField(max_length=16, choices=Status.choices)
+    expires_at = models.DateTimeField(help_text="Free again then, unless paying has begun.")
+    pay_deadline = models.DateTimeField(null=True, blank=True, help_text="Set once when paying begins, never extended.")
+    seat_count = models.PositiveIntegerField(help_text="Seats and general-admission places together.")
+    total_minor = models.PositiveBigIntegerField()
+    currency = models.CharField(max_length=3)
+    created_at = models.DateTimeField()
+    confirmed_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True, help_text="When it was canceled or expired.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["entry"],
+                condition=Q(status__in=["pending_payment", "paying"]),
+                name="reservation_one_live_per_admission",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status="paying") | Q(pay_deadline__isnull=False), name="reservation_paying_has_deadline"
+            ),
+            models.CheckConstraint(
+                condition=~Q(status="confirmed") | Q(confirmed_at__isnull=False), name="reservation_confirmed_has_time"
+            ),
+            models.CheckConstraint(
+                condition=~Q(status__in=["canceled", "expired"]) | Q(ended_at__isnull=False),
+                name="reservation_ended_has_time",
+            ),
+            models.CheckConstraint(condition=Q(seat_count__gte=1), name="reservation_not_empty"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["expires_at"], condition=Q(status="pending_payment"), name="reservation_pending_expiry"
+            ),
+            models.Index(fields=["pay_deadline"], condition=Q(status="paying"), name="reservation_paying_expiry"),
+            models.Index(
+                fields=["event", "buyer"],
+                condition=Q(status__in=["pending_payment", "paying", "confirmed"]),
+                name="reservation_by_buyer",
+            ),
+            models.Index(
+                fields=["event", "email"],
+                condition=Q(status__in=["pending_payment", "paying", "confirmed"]) & ~Q(email=""),
+                name="reservation_by_email",
+            ),
+            models.Index(fields=["account", "-created_at"], name="reservation_by_account"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.pk} {self.status}"
+
+
+class ReservationLine(models.Model):
+    """A hold: one seat, or a quantity of one general-admission section. `live` while its reservation is live or
+    confirmed."""
+
+    id = models.BigAutoField(primary_key=True)
+    reservation = models.ForeignKey(Reservation, on_delete=models.PROTECT, related_name="lines")
+    section = models.ForeignKey("events.Section", on_delete=models.PROTECT, related_name="+", db_constraint=False)
+    category = models.ForeignKey("events.Category", on_delete=models.PROTECT, related_name="+", db_constraint=False)
+    # No foreign key to the seat: the hold has the seat's inventory row locked, which proves that it exists, and the
+    # check would lock one more row per seat in the hottest transaction there is. The auditor looks for orphans.
+    seat = models.ForeignKey(
+        SeatInventory, on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_constraint=False,
+        db_index=False,
+    )  # fmt: skip
+    quantity = models.PositiveIntegerField()
+    price_minor = models.PositiveBigIntegerField(help_text="Of one, frozen at the hold.")
+    live = models.BooleanField(default=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["seat"], condition=Q(live=True), name="reservation_line_seat_held_once"),
+            models.CheckConstraint(
+                condition=Q(seat__isnull=True, quantity__gte=1) | Q(seat__isnull=False, quantity=1),
+                name="reservation_line_quantity",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["section"], condition=Q(live=True, seat__isnull=True), name="reservation_line_places")
+        ]
+
+    def __str__(self) -> str:
+        return f"seat {self.seat_id}" if self.seat_id is not None else f"{self.quantity} × section {self.section_id}"
+
+
+class ReservationTransition(models.Model):
+    """The append-only ledger: a trigger refuses every change and every deletion."""
+
+    id = models.BigAutoField(primary_key=True)
+    reservation = models.ForeignKey(
+        Reservation, on_delete=models.PROTECT, related_name="transitions", db_constraint=False
+    )
+    from_status = models.CharField(max_length=16, blank=True, help_text="Empty: the hold itself.")
+    to_status = models.CharField(max_length=16)
+    who = models.CharField(max_length=120)
+    why = models.CharField(max_length=200, blank=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.from_status or 'new'} → {self.to_status}"
+
+
+class PurchaseCap(models.Model):
+    """The lock under which a buyer's seats of an event are counted. It holds no number: the count is taken from the
+    reservations, so it cannot drift."""
+
+    id = models.BigAutoField(primary_key=True)
+    event = models.ForeignKey("events.Event", on_delete=models.CASCADE, related_name="+")
+    buyer = models.CharField(max_length=260, help_text="account:ID, visitor:ID or email:ADDRESS.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["event", "buyer"], name="purchase_cap_once_per_buyer")]
+
+    def __str__(self) -> str:
+        return self.buyer
+
+
+class CleanupLog(models.Model):
+    """What one sweep gave back in one section."""
+
+    id = models.BigAutoField(primary_key=True)
+    section = models.ForeignKey("events.Section", on_delete=models.CASCADE, related_name="+")
+    general_admission_released = models.PositiveIntegerField()
+    seats_released = models.PositiveIntegerField()
+    reservations_affected = models.PositiveIntegerField()
+    duration_ms = models.PositiveIntegerField()
+    swept_by = models.CharField(max_length=40)
+    swept_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-swept_at"]
+        indexes = [models.Index(fields=["-swept_at"], name="cleanup_log_latest")]
+
+    def __str__(self) -> str:
+        return f"section {self.section_id} at {self.swept_at}"
+
+
+class AvailabilityFrame(models.Model):
+    """The last frame the relay published for an event, for when Redis is away."""
+
+    event = models.OneToOneField("events.Event", on_delete=models.CASCADE, primary_key=True, related_name="+")
+    epoch = models.CharField(max_length=16, help_text="One relay's life.")
+    sequence = models.PositiveBigIntegerField()
+    frame = models.TextField()
+    published_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.sequence}"

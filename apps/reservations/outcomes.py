@@ -1,0 +1,38 @@
+"""What can come of a request to hold: two answers, and two reasons to decide it once more."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from ticketing.kernel import idempotency, problems
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The request won, now or when it was first sent: its answer, byte for byte the same each time."""
+
+    reservation_id: UUID
+    answer: idempotency.Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    problem: problems.Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Contended:
+    """Only a lock was in the way. `problem` is the answer if it stays in the way to the end."""
+
+    problem: problems.Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """Too little is free, but reservations past their deadline may still hold some of it. `problem` is the answer if
+    sweeping them changes nothing."""
+
+    problem: problems.Problem
+
+
+HoldOutcome = Held | Refused
+Verdict = HoldOutcome | Contended | Short

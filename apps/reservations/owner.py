@@ -1,0 +1,29 @@
+"""Whose reservation it is: its account's, or its queue entry's, known by any token or by the browser's cookie."""
+
+import uuid
+
+from django.http import HttpRequest
+
+from apps.queue import facade as queue
+from apps.reservations.facade import ReservationNotFound, ReservationView, get_reservation
+from ticketing.kernel import problems
+
+
+def owned_reservation(request: HttpRequest, reservation_id: uuid.UUID) -> ReservationView:
+    """The caller's reservation. Raises TokenMissing for nobody, ReservationNotFound, TokenWrongEvent, NotOwner."""
+    caller = queue.caller_of(request)
+    if not caller.is_known:
+        raise problems.TokenMissing
+    reservation = get_reservation(reservation_id)
+    if caller.event_slug not in ("", reservation.event_slug):
+        raise problems.TokenWrongEvent
+    entry = queue.entry_by_id(reservation.entry_id)
+    if entry is None:
+        raise ReservationNotFound
+    queue.require_owner(caller, entry)
+    return reservation
+
+
+def who_of(reservation: ReservationView) -> str:
+    """The owner, as the ledger writes it."""
+    return reservation.buyer

@@ -1,0 +1,165 @@
+"""Reservations as others see them: frozen values, in the public contract's words."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from apps.events import facade as events
+from apps.reservations.answers import contract_answer
+from apps.reservations.errors import ReservationNotFound
+from apps.reservations.models import Reservation
+from ticketing.kernel import clock
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSeat:
+    line_id: int
+    seat_pk: int
+    seat_id: str
+    section: str
+    section_name: str
+    row: str
+    number: str
+    category: str
+    category_name: str
+    price_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPlaces:
+    """General admission."""
+
+    line_id: int
+    section_pk: int
+    section: str
+    section_name: str
+    category: str
+    quantity: int
+    price_minor: int
+    """Of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationView:
+    id: UUID
+    event_id: int
+    event_slug: str
+    entry_id: UUID
+    account_id: int | None
+    buyer: str
+    email: str
+    status: str
+    expires_at: datetime
+    pay_deadline: datetime | None
+    total_minor: int
+    currency: str
+    seat_count: int
+    created_at: datetime
+    confirmed_at: datetime | None
+    seats: tuple[HeldSeat, ...]
+    general_admission: tuple[HeldPlaces, ...]
+
+    @property
+    def reserved_until(self) -> datetime:
+        """The deadline in force."""
+        return self.pay_deadline or self.expires_at
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in Reservation.LIVE
+
+    def contract(self) -> dict[str, Any]:
+        """The reservation as the public API shows it."""
+        return contract_answer(
+            reservation_id=self.id,
+            reserved_until=self.reserved_until,
+            seats=[seat.seat_id for seat in self.seats],
+            general_admission=[(places.section, places.quantity) for places in self.general_admission],
+            total_minor=self.total_minor,
+            currency=self.currency,
+            status=self.status,
+        )
+
+
+def get_reservation(reservation_id: UUID) -> ReservationView:
+    """The reservation now; past its deadline it reads as expired before anyone swept it. Raises
+    ReservationNotFound."""
+    views = view_reservations(Reservation.objects.filter(pk=reservation_id))
+    if not views:
+        raise ReservationNotFound
+    return views[0]
+
+
+def live_reservation_of(entry_id: UUID) -> ReservationView | None:
+    """The entry's live reservation, if its deadline has not passed."""
+    views = view_reservations(Reservation.objects.filter(entry_id=entry_id, status__in=Reservation.LIVE))
+    return views[0] if views and views[0].is_live else None
+
+
+def view_reservations(rows: Iterable[Reservation]) -> list[ReservationView]:
+    """Views of these rows, in their order."""
+    found = list(rows)
+    now = clock.now()
+    lines = [line for row in found for line in row.lines.order_by("id")]
+    seats = events.seats_by_id(line.seat_id for line in lines if line.seat_id is not None)
+    by_event = {row.event_id: events.get_event_by_id(row.event_id) for row in found}
+    sections = {section.id: section for event_id in by_event for section in events.list_sections(event_id)}
+    views = []
+    for row in found:
+        own = [line for line in lines if line.reservation_id == row.pk]
+        lapsed = row.status in Reservation.LIVE and (row.pay_deadline or row.expires_at) <= now
+        views.append(
+            ReservationView(
+                id=row.pk,
+                event_id=row.event_id,
+                event_slug=by_event[row.event_id].slug,
+                entry_id=row.entry_id,
+                account_id=row.account_id,
+                buyer=row.buyer,
+                email=row.email,
+                status=Reservation.Status.EXPIRED if lapsed else row.status,
+                expires_at=row.expires_at,
+                pay_deadline=row.pay_deadline,
+                total_minor=row.total_minor,
+                currency=row.currency,
+                seat_count=row.seat_count,
+                created_at=row.created_at,
+                confirmed_at=row.confirmed_at,
+                seats=tuple(
+                    _held_seat(line.pk, line.price_minor, seats[line.seat_id])
+                    for line in own
+                    if line.seat_id is not None
+                ),
+                general_admission=tuple(
+                    HeldPlaces(
+                        line_id=line.pk,
+                        section_pk=line.section_id,
+                        section=sections[line.section_id].slug,
+                        section_name=sections[line.section_id].name,
+                        category=sections[line.section_id].prices[0].category,
+                        quantity=line.quantity,
+                        price_minor=line.price_minor,
+                    )
+                    for line in own
+                    if line.seat_id is None
+                ),
+            )
+        )
+    return views
+
+
+def _held_seat(line_id: int, price_minor: int, seat: events.SeatView) -> HeldSeat:
+    return HeldSeat(
+        line_id=line_id,
+        seat_pk=seat.id,
+        seat_id=seat.guid,
+        section=seat.section_slug,
+        section_name=seat.section_name,
+        row=seat.row,
+        number=seat.number,
+        category=seat.category,
+        category_name=seat.category_name,
+        price_minor=price_minor,
+    )

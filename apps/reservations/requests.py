@@ -1,0 +1,171 @@
+"""A request to hold, checked and resolved to integers before it meets anyone else's: nothing the database could
+choke on reaches a batch, so one bad request can never fail its neighbours."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from apps.events import facade as events
+from apps.queue import facade as queue
+from apps.reservations.choosing import BestAvailable
+from ticketing.kernel import idempotency, problems
+
+_FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available"})
+_BEST_FIELDS = frozenset({"section", "quantity", "category", "accessible", "companions"})
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRequest:
+    """One buyer's wish, all or nothing. The reservation's id is fixed here, before any batch: after a lost connection
+    it tells whether the commit arrived."""
+
+    reservation_id: uuid.UUID
+    event: events.EventView
+    entry_id: uuid.UUID
+    buyer: str
+    """Whom purchase caps count."""
+    idempotency_key: str
+    fingerprint: str
+    prices: Mapping[int, int]
+    """Category id to price, in the event's minor units."""
+    seats: Mapping[int, str] = field(default_factory=dict)
+    """Seat id to public id, in the order asked for."""
+    general_admission: Mapping[int, events.SectionView] = field(default_factory=dict)
+    quantities: Mapping[int, int] = field(default_factory=dict)
+    """Section id to quantity; the same keys as `general_admission`."""
+    categories: Mapping[int, int] = field(default_factory=dict)
+    """General-admission section id to its category's id."""
+    best: BestAvailable | None = None
+
+    @property
+    def seat_count(self) -> int:
+        return len(self.seats) + sum(self.quantities.values()) + (self.best.quantity if self.best else 0)
+
+    @property
+    def scope(self) -> str:
+        """What an idempotency key of this request is unique within."""
+        return f"hold:{self.entry_id}"
+
+
+def resolve(event: events.EventView, entry: queue.EntryView, payload: Any, idempotency_key: str) -> HoldRequest:
+    """The request behind the contract's body. Raises Invalid naming every field that is wrong."""
+    if not isinstance(payload, dict):
+        raise problems.Invalid("a JSON object is expected")
+    wrong: dict[str, Any] = {str(name)[:80]: "unknown field" for name in payload if name not in _FIELDS}
+    if "replace" in payload:
+        wrong["replace"] = "release the reservation first; replacing one is not offered"
+    seats = _seats(event, payload.get("seats"), wrong)
+    sections = {section.slug: section for section in events.list_sections(event.id)}
+    places = _general_admission(sections, payload, wrong)
+    best = _best_available(event, sections, payload.get("best_available"), wrong)
+    if wrong:
+        raise problems.Invalid(wrong)
+    section, quantity = places if places else (None, 0)
+    request = HoldRequest(
+        reservation_id=uuid.uuid4(),
+        event=event,
+        entry_id=entry.id,
+        buyer=entry.buyer,
+        idempotency_key=idempotency.check_key(idempotency_key),
+        fingerprint=idempotency.fingerprint(payload),
+        prices={category.id: category.price_minor for category in events.list_categories(event.id)},
+        seats=seats,
+        general_admission={section.id: section} if section else {},
+        quantities={section.id: quantity} if section else {},
+        categories={section.id: section.category_id} if section and section.category_id is not None else {},
+        best=best,
+    )
+    most = event.policy.seats_per_reservation_max
+    if request.seat_count == 0:
+        raise problems.Invalid("choose seats, a quantity of general admission, or best_available")
+    if request.seat_count > most:
+        raise problems.Invalid(f"at most {most} in one reservation")
+    return request
+
+
+def _seats(event: events.EventView, asked: Any, wrong: dict[str, Any]) -> dict[int, str]:
+    if asked is None:
+        return {}
+    if not isinstance(asked, list) or not all(isinstance(guid, str) and 0 < len(guid) <= 120 for guid in asked):
+        wrong["seats"] = "a list of seat ids is expected"
+        return {}
+    if len(asked) > event.policy.seats_per_reservation_max:
+        wrong["seats"] = f"at most {event.policy.seats_per_reservation_max} in one reservation"
+        return {}
+    if len(set(asked)) != len(asked):
+        wrong["seats"] = "the same seat is named twice"
+        return {}
+    if not all(is_text(guid) for guid in asked):
+        wrong["seats"] = "no such seat"
+        return {}
+    found = events.seats_by_guid(event.id, asked)
+    unknown = [guid for guid in asked if guid not in found]
+    if unknown:
+        wrong["seats"] = [f"no such seat: {guid}" for guid in unknown]
+        return {}
+    return {found[guid].id: guid for guid in asked}
+
+
+def _general_admission(
+    sections: Mapping[str, events.SectionView], payload: dict[str, Any], wrong: dict[str, Any]
+) -> tuple[events.SectionView, int] | None:
+    slug, quantity = payload.get("ga_section"), payload.get("ga_quantity")
+    if slug is None and quantity in (None, 0) and not isinstance(quantity, bool):
+        return None
+    section = sections.get(slug) if isinstance(slug, str) else None
+    if section is None or not section.is_general_admission:
+        wrong["ga_section"] = "no such general-admission section"
+    if not is_count(quantity):
+        wrong["ga_quantity"] = "a whole number from 1 is expected"
+    if section is None or not section.is_general_admission or not is_count(quantity):
+        return None
+    return section, quantity
+
+
+def _best_available(
+    event: events.EventView, sections: Mapping[str, events.SectionView], asked: Any, wrong: dict[str, Any]
+) -> BestAvailable | None:
+    if asked is None:
+        return None
+    if not isinstance(asked, dict):
+        wrong["best_available"] = "an object is expected"
+        return None
+    bad: dict[str, str] = {str(name)[:80]: "unknown field" for name in asked if name not in _BEST_FIELDS}
+    slug, quantity = asked.get("section"), asked.get("quantity")
+    accessible, companions = asked.get("accessible", False), asked.get("companions", 0)
+    section = sections.get(slug) if isinstance(slug, str) else None
+    if section is None or section.is_general_admission:
+        bad["section"] = "no such section with reserved seats"
+    if not is_count(quantity):
+        bad["quantity"] = "a whole number from 1 is expected"
+    if not isinstance(accessible, bool):
+        bad["accessible"] = "true or false is expected"
+    if not _fits(companions, accessible, quantity):
+        bad["companions"] = "with accessible places, fewer than the quantity"
+    category_id = None
+    if asked.get("category") is not None:
+        by_key = {category.key: category.id for category in events.list_categories(event.id)}
+        category_id = by_key.get(asked["category"]) if isinstance(asked["category"], str) else None
+        if category_id is None:
+            bad["category"] = "no such category"
+    if bad or section is None or not is_count(quantity):
+        wrong["best_available"] = bad
+        return None
+    return BestAvailable(section.id, quantity, category_id, accessible, companions)
+
+
+def _fits(companions: Any, accessible: Any, quantity: Any) -> bool:
+    if isinstance(companions, bool) or not isinstance(companions, int) or companions < 0:
+        return False
+    return companions == 0 or (accessible is True and is_count(quantity) and companions < quantity)
+
+
+def is_count(value: Any) -> TypeGuard[int]:
+    """A whole number from 1 that any integer column can take; true and 2.0 are not."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1_000_000
+
+
+def is_text(value: str) -> bool:
+    """Whether PostgreSQL can store it: no NUL, no half of a surrogate pair."""
+    return "\x00" not in value and not any("\ud800" <= char <= "\udfff" for char in value)

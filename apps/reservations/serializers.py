@@ -1,0 +1,72 @@
+"""Bodies and answers of the reservations API, for its description; the rules themselves check what is sent."""
+
+from drf_spectacular.utils import extend_schema_serializer
+from rest_framework import serializers
+
+from apps.reservations.models import Reservation
+
+SEAT_STATUSES = ["available", "held", "sold", "blocked"]
+
+
+class Price(serializers.Serializer):
+    category = serializers.CharField()
+    price_minor = serializers.IntegerField()
+
+
+class SectionCounts(serializers.Serializer):
+    section_id = serializers.SlugField()
+    name = serializers.CharField()
+    type = serializers.ChoiceField(choices=["reserved", "general_admission"])
+    total_seats = serializers.IntegerField()
+    available_seats = serializers.IntegerField()
+    prices = Price(many=True)
+    currency = serializers.CharField(help_text="ISO 4217.")
+
+
+class Sections(serializers.Serializer):
+    sections = SectionCounts(many=True)
+
+
+class SeatState(serializers.Serializer):
+    seat_id = serializers.CharField()
+    row = serializers.CharField()
+    number = serializers.CharField()
+    category = serializers.CharField()
+    status = serializers.ChoiceField(choices=SEAT_STATUSES)
+    accessible = serializers.BooleanField()
+
+
+class Seats(serializers.Serializer):
+    seats = SeatState(many=True)
+    page = serializers.IntegerField()
+    page_size = serializers.IntegerField()
+    total = serializers.IntegerField()
+
+
+class BestAvailableBody(serializers.Serializer):
+    section = serializers.SlugField()
+    quantity = serializers.IntegerField(min_value=1)
+    category = serializers.CharField(required=False)
+    accessible = serializers.BooleanField(required=False, default=False)
+    companions = serializers.IntegerField(
+        required=False, default=0, min_value=0, help_text="Of the quantity, beside an accessible place."
+    )
+
+
+@extend_schema_serializer(component_name="HoldBody")
+class HoldBody(serializers.Serializer):
+    seats = serializers.ListField(child=serializers.CharField(), required=False, help_text="Seat ids.")
+    ga_section = serializers.SlugField(required=False)
+    ga_quantity = serializers.IntegerField(required=False, min_value=1)
+    best_available = BestAvailableBody(required=False)
+
+
+class ReservationState(serializers.Serializer):
+    reservation_id = serializers.UUIDField()
+    reserved_until = serializers.DateTimeField(help_text="The deadline in force.")
+    seats = serializers.ListField(child=serializers.CharField(), help_text="Seat ids.")
+    ga_section = serializers.SlugField(allow_null=True)
+    ga_quantity = serializers.IntegerField()
+    total_minor = serializers.IntegerField()
+    currency = serializers.CharField()
+    status = serializers.ChoiceField(choices=Reservation.Status.choices)

@@ -1,0 +1,7 @@
+-- Makes sure that these cap rows exist. Runs before the hold's transaction, in one of its own: inserted inside, a
+-- new row would make rivals wait for the whole hold.
+INSERT INTO reservations_purchasecap (event_id, buyer)
+SELECT DISTINCT event_id, buyer
+FROM unnest(%(event_ids)s::bigint[], %(buyers)s::text[]) AS asked (event_id, buyer)
+ORDER BY event_id, buyer
+ON CONFLICT (event_id, buyer) DO NOTHING

@@ -1,0 +1,4 @@
+-- These reservations' lines hold nothing any more.
+UPDATE reservations_reservationline
+SET live = false
+WHERE reservation_id = ANY(%(reservation_ids)s::uuid[]) AND live

@@ -1,0 +1,6 @@
+-- Locks these seats in id order, waiting for whoever has them, and gives their state under the lock.
+SELECT seat_id, section_id, category_id, status
+FROM reservations_seatinventory
+WHERE seat_id = ANY(%(seat_ids)s::bigint[])
+ORDER BY seat_id
+FOR NO KEY UPDATE

@@ -1,0 +1,7 @@
+-- Reads status and deadline again under the lock: the list was made before it.
+SELECT id, status, entry_id
+FROM reservations_reservation
+WHERE id = ANY(%(reservation_ids)s::uuid[])
+  AND status IN ('pending_payment', 'paying')
+  AND CASE status WHEN 'paying' THEN pay_deadline ELSE expires_at END <= clock_timestamp()
+ORDER BY id

@@ -1,0 +1,5 @@
+-- Takes from each row once, whatever the number of requests: the change is added up before it comes here.
+UPDATE reservations_generaladmissioninventory AS row
+SET taken = row.taken + given.quantity
+FROM unnest(%(section_ids)s::bigint[], %(quantities)s::int[]) AS given (section_id, quantity)
+WHERE row.section_id = given.section_id AND row.capacity - row.blocked - row.taken >= given.quantity

@@ -1,0 +1,25 @@
+"""Addresses of the reservations app. The page patterns form the namespace `reservations`."""
+
+from django.urls import path
+
+from apps.reservations import api_views, views
+
+page_urls = [
+    path("events/<slug:slug>/choose", views.choose, name="choose"),
+    path("events/<slug:slug>/choose/status.json", views.status, name="status"),
+    path("reservations/<uuid:reservation_id>/", views.reservation, name="reservation"),
+    path("reservations/<uuid:reservation_id>/release", views.release, name="release"),
+]
+
+api_urls = [
+    path("events/<slug:event>/sections", api_views.SectionsView.as_view(), name="reservations_api_sections"),
+    path(
+        "events/<slug:event>/sections/<slug:section>/seats",
+        api_views.SeatsView.as_view(),
+        name="reservations_api_seats",
+    ),
+    path("events/<slug:event>/reservations", api_views.ReservationsView.as_view(), name="reservations_api_hold"),
+    path(
+        "reservations/<uuid:reservation_id>", api_views.ReservationView.as_view(), name="reservations_api_reservation"
+    ),
+]

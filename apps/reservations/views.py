@@ -1,0 +1,331 @@
+"""Choosing places, what one holds, and giving it back."""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.cache import get_conditional_response
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods, require_safe
+
+from apps.events import facade as events
+from apps.queue import facade as queue
+from apps.reservations import facade
+from apps.reservations.forms import read_choice
+from apps.reservations.owner import owned_reservation, who_of
+from ticketing.kernel import clock, problems
+
+SELECTED_MAX = 100
+SEAT_ID_LENGTH_MAX = 120
+VIEWS = ("map", "list", "best", "quantity")
+
+
+@dataclass
+class _Form:
+    """What the page shows of a choice: chosen so far, and what became of the last attempt."""
+
+    selected: Sequence[str] = ()
+    general_admission: Mapping[str, str] = field(default_factory=dict)
+    best: Mapping[str, Any] = field(default_factory=dict)
+    errors: Sequence[str] = ()
+    taken: Sequence[Mapping[str, str]] = ()
+    idempotency_key: str = ""
+    status: int = 200
+
+
+@csrf_exempt  # The page may be cached one day and carries no token; SameOriginWrites checks instead.
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def choose(request: HttpRequest, slug: str) -> HttpResponse:
+    """The visitor sees what is free, or holds what was chosen and is on the way to the reservation."""
+    event = events.get_event(slug)
+    caller = queue.caller_of(request, event.slug)
+    entry = queue.status(event, caller) if caller.is_known else None
+    if event.selling_state(clock.now()) != "on_sale":
+        return redirect("events:event", event.slug)
+    try:
+        admitted = queue.require_entry(event.id, entry)
+    except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
+        return _join_first(request, event, entry, problem)
+    if request.method == "POST":
+        return _hold(request, event, admitted)
+    held = facade.live_reservation_of(admitted.id)
+    if held is not None:
+        messages.info(request, "You already hold these places. Pay for them, or give them back to choose others.")
+        return redirect("reservations:reservation", held.id)
+    return _page(request, event, admitted, _Form(selected=_selected(request.GET.getlist("seats"))))
+
+
+def _hold(request: HttpRequest, event: events.EventView, entry: queue.EntryView) -> HttpResponse:
+    choice = read_choice(request.POST)
+    form = _Form(
+        selected=_selected(choice.payload.get("seats", ())),
+        general_admission=choice.general_admission,
+        best=choice.best,
+        errors=choice.errors,
+        status=422 if choice.errors else 200,
+    )
+    if choice.errors:
+        return _page(request, event, entry, form)
+    try:
+        try:
+            answer = facade.hold_one(event, entry, choice.payload, choice.idempotency_key)
+        except problems.IdempotencyMismatch:
+            # Back in the browser, chosen anew, and sent with the old page's key: a new wish, so a new key.
+            answer = facade.hold_one(event, entry, choice.payload, str(uuid.uuid4()))
+    except facade.ReservationExists as problem:
+        messages.info(request, "You already hold these places. Pay for them, or give them back to choose others.")
+        return _see_other("reservations:reservation", problem.extra["reservation"])
+    except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
+        return _join_first(request, event, entry, problem)
+    except queue.NotOnSale:
+        return _see_other("events:event", event.slug)
+    except facade.SeatsUnavailable as problem:
+        gone = [str(guid) for guid in problem.extra.get("unavailable", ())]
+        found = events.seats_by_guid(event.id, gone)
+        form.taken = [
+            {"section": found[guid].section_name, "row": found[guid].row, "number": found[guid].number}
+            for guid in gone
+            if guid in found
+        ]
+        form.selected = [guid for guid in form.selected if guid not in gone]
+        form.status = problem.status
+        return _page(request, event, entry, form)
+    except problems.Problem as problem:
+        form.errors, form.status = _sentences(problem), problem.status
+        response = _page(request, event, entry, form)
+        for name, value in problem.headers().items():
+            response.headers[name] = value
+        return response
+    return _see_other("reservations:reservation", json.loads(answer.body)["reservation_id"])
+
+
+def _page(request: HttpRequest, event: events.EventView, entry: queue.EntryView, form: _Form) -> HttpResponse:
+    sections = events.list_sections(event.id)
+    free = facade.free_counts(section.id for section in sections)
+    if not any(free.values()) and not form.errors and not form.taken:
+        return render(request, "reservations/sold_out.html", {"event": event})
+    has_seats = any(not section.is_general_admission for section in sections)
+    has_general_admission = any(section.is_general_admission for section in sections)
+    asked = (request.POST if request.method == "POST" else request.GET).get("view", "")
+    offered = [view for view in VIEWS if (has_general_admission if view == "quantity" else has_seats)]
+    view = asked if asked in offered else offered[0]
+    context: dict[str, Any] = {
+        "event": event,
+        "view": view,
+        "has_seats": has_seats,
+        "has_general_admission": has_general_admission,
+        "sections": [
+            {
+                "slug": section.slug,
+                "name": section.name,
+                "kind": section.kind,
+                "available": free[section.id],
+                "capacity": section.capacity,
+                "prices": section.prices,
+            }
+            for section in sections
+        ],
+        "categories": _categories(sections, view),
+        "currency": event.currency,
+        "limit": event.policy.seats_per_reservation_max,
+        "plan_url": reverse("events:plan", args=[event.slug]),
+        "status_url": reverse("reservations:status", args=[event.slug]),
+        "admission_expires_at": entry.admission_expires_at,
+        "idempotency_key": str(uuid.uuid4()),
+        "selected": list(form.selected),
+        "form_errors": form.errors,
+        "taken_seats": form.taken,
+        "places": form.general_admission,
+        "best": form.best,
+    }
+    if view == "list":
+        context |= _list(request, event, sections, form)
+    return render(request, "reservations/choose.html", context, status=form.status)
+
+
+def _list(
+    request: HttpRequest, event: events.EventView, sections: Sequence[events.SectionView], form: _Form
+) -> dict[str, Any]:
+    """One section's seats, row by row."""
+    reserved = [section for section in sections if not section.is_general_admission]
+    asked = request.GET.get("section", "")
+    if not asked and form.selected:
+        # After a hold that failed, the section where the choice is.
+        chosen = events.seats_by_guid(event.id, form.selected)
+        asked = next((chosen[guid].section_slug for guid in form.selected if guid in chosen), "")
+    section = next((one for one in reserved if one.slug == asked), reserved[0])
+    taken = facade.section_statuses(section.id)
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for seat in events.section_seats(section.id):
+        rows.setdefault(seat.row, []).append(
+            {
+                "seat_id": seat.guid,
+                "number": seat.number,
+                "category_name": seat.category_name,
+                "color": seat.color,
+                "price_minor": seat.price_minor,
+                "status": taken.get(seat.id, "available"),
+                "accessible": seat.accessible,
+                "companion": seat.companion,
+            }
+        )
+    here = {seat["seat_id"] for row in rows.values() for seat in row}
+    return {
+        "list_section": {"slug": section.slug, "name": section.name},
+        "list_rows": [{"row": row, "seats": seats} for row, seats in rows.items()],
+        "selected_elsewhere": [guid for guid in form.selected if guid not in here],
+    }
+
+
+def _categories(sections: Sequence[events.SectionView], view: str) -> list[dict[str, Any]]:
+    """The prices in sight, dearest first; best available offers those of numbered seats only."""
+    found = {
+        price.category: {
+            "key": price.category,
+            "name": price.name,
+            "color": price.color,
+            "price_minor": price.price_minor,
+        }
+        for section in sections
+        if view != "best" or not section.is_general_admission
+        for price in section.prices
+    }
+    return sorted(found.values(), key=lambda category: (-category["price_minor"], category["name"]))
+
+
+@never_cache
+@require_safe
+def status(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """What is taken now, for the map: indexes into the seats of the event's plan."""
+    event = events.get_event(slug)
+    caller = queue.caller_of(request, event.slug)
+    if not caller.is_known:
+        return problems.respond(problems.TokenMissing())
+    try:
+        queue.require_entry(event.id, queue.status(event, caller))
+    except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
+        return problems.respond(problem)
+    taken = facade.seat_statuses(event.id)
+    places = [section for section in events.list_sections(event.id) if section.is_general_admission]
+    free = facade.free_counts(section.id for section in places)
+    as_of = clock.iso(clock.now())
+    state = {
+        "taken": [index for index, seat_id in enumerate(events.seat_ids_in_plan_order(event.id)) if seat_id in taken]
+        if taken
+        else [],
+        "general_admission": {section.slug: free[section.id] for section in places},
+    }
+    etag = f'"{hashlib.sha256(json.dumps(state).encode()).hexdigest()[:24]}"'
+    body = json.dumps({**state, "as_of": as_of}, separators=(",", ":"))
+    answer = HttpResponse(body, content_type="application/json", headers={"ETag": etag})
+    return get_conditional_response(request, etag=etag, response=answer) or answer
+
+
+@never_cache
+@require_safe
+def reservation(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse:
+    """What the visitor holds, and for how long."""
+    held = owned_reservation(request, reservation_id)
+    context = {
+        "reservation": {
+            "id": held.id,
+            "status": held.status,
+            "expires_at": held.expires_at,
+            "seats": [
+                {
+                    "section": seat.section_name,
+                    "row": seat.row,
+                    "number": seat.number,
+                    "price_minor": seat.price_minor,
+                    "category": seat.category_name,
+                }
+                for seat in held.seats
+            ],
+            "general_admission": [
+                {
+                    "section": places.section_name,
+                    "quantity": places.quantity,
+                    "price_minor": places.price_minor,
+                    "subtotal_minor": places.quantity * places.price_minor,
+                }
+                for places in held.general_admission
+            ],
+            "total_minor": held.total_minor,
+            "currency": held.currency,
+            "event": events.get_event_by_id(held.event_id),
+        },
+        # Checkout knows the order, if there is one, and leads on to it.
+        "order_url": reverse("orders:checkout", args=[held.id]) if held.status in ("paying", "confirmed") else "",
+    }
+    return render(request, "reservations/reservation.html", context)
+
+
+@csrf_exempt  # See `choose`.
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def release(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse:
+    """The places are given back."""
+    if request.method == "POST":
+        held = owned_reservation(request, reservation_id)
+        try:
+            facade.release(held.id, who_of(held))
+        except facade.PaymentInProgress as problem:
+            messages.warning(request, problem.detail)
+    return _see_other("reservations:reservation", reservation_id)
+
+
+def _join_first(
+    request: HttpRequest, event: events.EventView, entry: queue.EntryView | None, problem: problems.Problem
+) -> HttpResponse:
+    """The way back in, for who has no admission (any more); who waits, waits on the line's own page."""
+    if entry is not None and isinstance(problem, queue.NotAdmitted):
+        return _see_other("queue:wait", event.slug)
+    context = {"event": event, "expired": isinstance(problem, queue.AdmissionExpired)}
+    response = render(request, "reservations/join_first.html", context, status=problem.status)
+    for name, value in problem.headers().items():
+        response.headers[name] = value
+    return response
+
+
+def _selected(guids: Sequence[Any]) -> list[str]:
+    """Seat ids as a page sent them, each once, within bounds."""
+    texts = [guid for guid in guids if isinstance(guid, str) and 0 < len(guid) <= SEAT_ID_LENGTH_MAX]
+    return list(dict.fromkeys(texts))[:SELECTED_MAX]
+
+
+def _sentences(problem: problems.Problem) -> list[str]:
+    if isinstance(problem, problems.Invalid):
+        return [f"{_LABELS.get(name, name)}: {_flat(what)}." for name, what in problem.extra["errors"].items()]
+    if isinstance(problem, facade.NotEnoughLeft):
+        return [f"Only {problem.extra['available']} left there now. Choose fewer, or another part of the house."]
+    return [problem.detail]
+
+
+_LABELS = {
+    "seats": "Seats",
+    "ga_section": "Where",
+    "ga_quantity": "How many",
+    "best_available": "Best seats",
+    "body": "Your choice",
+}
+
+
+def _flat(what: Any) -> str:
+    if isinstance(what, Mapping):
+        return "; ".join(_flat(inner) for inner in what.values())
+    return "; ".join(_flat(inner) for inner in what) if isinstance(what, list | tuple) else str(what)
+
+
+def _see_other(name: str, argument: Any) -> HttpResponse:
+    response = redirect(name, argument)
+    response.status_code = 303
+    return response

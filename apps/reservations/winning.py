@@ -1,0 +1,124 @@
+"""What the winners of a hold write: one aggregated change per row, each checked by its count; headers, lines, ledger
+and answers last."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.queue import facade as queue
+from apps.reservations.requests import HoldRequest
+from ticketing.kernel import sql
+
+ANSWER_STATUS = 201
+
+_PACKAGE = "apps.reservations"
+_take_seats = sql.load(_PACKAGE, "take_seats")
+_take_general_admission = sql.load(_PACKAGE, "take_general_admission")
+_insert_reservations = sql.load(_PACKAGE, "insert_reservations")
+_insert_lines = sql.load(_PACKAGE, "insert_lines")
+_insert_transitions = sql.load(_PACKAGE, "insert_transitions")
+_remember_answers = sql.load(_PACKAGE, "remember_answers")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    section_id: int
+    category_id: int
+    seat_id: int | None
+    """Empty: general admission."""
+    quantity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Win:
+    request: HoldRequest
+    account_id: int | None
+    lines: tuple[Line, ...]
+    total_minor: int
+    reserved_until: datetime
+    answer: str
+
+
+class LostRow(RuntimeError):
+    """A write did not touch exactly the rows that were locked for it: the transaction is given up."""
+
+
+def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
+    """Every winner holds what it won. Joins the transaction that holds the locks of all of it. Raises LostRow."""
+    if not wins:
+        return
+    wins = sorted(wins, key=lambda win: win.request.reservation_id)
+    won = [win.request for win in wins]
+    ids = [request.reservation_id for request in won]
+    _take_all_seats(cursor, wins)
+    _take_all_places(cursor, wins)
+    _insert_reservations.count(
+        cursor,
+        ids=ids,
+        event_ids=[request.event.id for request in won],
+        entry_ids=[request.entry_id for request in won],
+        account_ids=[win.account_id for win in wins],
+        buyers=[request.buyer for request in won],
+        deadlines=[win.reserved_until for win in wins],
+        seat_counts=[request.seat_count for request in won],
+        totals=[win.total_minor for win in wins],
+        currencies=[request.event.currency for request in won],
+        now=now,
+    )
+    lines = [(win.request, line) for win in wins for line in win.lines]
+    _insert_lines.count(
+        cursor,
+        reservation_ids=[request.reservation_id for request, _ in lines],
+        section_ids=[line.section_id for _, line in lines],
+        category_ids=[line.category_id for _, line in lines],
+        seat_ids=[line.seat_id for _, line in lines],
+        quantities=[line.quantity for _, line in lines],
+        prices=[request.prices[line.category_id] for request, line in lines],
+    )
+    _insert_transitions.count(
+        cursor,
+        reservation_ids=ids,
+        from_statuses=[""] * len(won),
+        whos=[request.buyer for request in won],
+        to_status="pending_payment",
+        why="hold",
+        now=now,
+    )
+    queue.set_busy_until(cursor, {win.request.entry_id: win.reserved_until for win in wins})
+    _remember_answers.count(
+        cursor,
+        scopes=[request.scope for request in won],
+        keys=[request.idempotency_key for request in won],
+        fingerprints=[request.fingerprint for request in won],
+        answers=[win.answer for win in wins],
+        now=now,
+    )
+
+
+def _take_all_seats(cursor: sql.Cursor, wins: Sequence[Win]) -> None:
+    taken = [
+        (line.seat_id, win.request.reservation_id) for win in wins for line in win.lines if line.seat_id is not None
+    ]
+    if not taken:
+        return
+    count = _take_seats.count(
+        cursor, seat_ids=[seat for seat, _ in taken], reservation_ids=[owner for _, owner in taken]
+    )
+    if count != len(taken):
+        raise LostRow(f"{count} of {len(taken)} seats taken")
+
+
+def _take_all_places(cursor: sql.Cursor, wins: Sequence[Win]) -> None:
+    """Added up before it goes to the database: of several changes to one row an UPDATE applies only one."""
+    sums: dict[int, int] = {}
+    for win in wins:
+        for section_id, quantity in win.request.quantities.items():
+            sums[section_id] = sums.get(section_id, 0) + quantity
+    if not sums:
+        return
+    sections = sorted(sums)
+    count = _take_general_admission.count(
+        cursor, section_ids=sections, quantities=[sums[section] for section in sections]
+    )
+    if count != len(sections):
+        raise LostRow(f"{count} of {len(sections)} general-admission rows taken from")
