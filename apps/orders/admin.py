@@ -1,0 +1,208 @@
+"""Orders, money and tickets for staff: to find and to read. What changes them are the services, called by actions."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db import models
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
+
+from apps.orders import canceling, mail
+from apps.orders.models import Order, Payment, ProviderMessage, Refund, SandboxCharge, SandboxRefund, Ticket
+from ticketing.kernel import problems
+from ticketing.kernel.staff_lists import ask_first, counted
+from ticketing.kernel.templatetags.fairgate import money
+
+
+class _ReadOnly(admin.ModelAdmin):
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+
+class _Inline(admin.TabularInline):
+    extra = 0
+    can_delete = False
+    show_change_link = True
+
+    def has_add_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+
+class _PaymentInline(_Inline):
+    model = Payment
+    fields = ["attempt", "method", "status", "amount_minor", "captured_minor", "refunded_minor", "occurred_at"]
+
+
+class _RefundInline(_Inline):
+    model = Refund
+    fields = ["amount_minor", "status", "reason", "requested_by", "requested_at", "settled_at"]
+
+
+class _TicketInline(_Inline):
+    model = Ticket
+    fields = ["label", "category", "holder", "checked_in_at", "voided_at"]
+
+
+def _each_order(request: HttpRequest, orders: Iterable[Order], act: Callable[[Order], bool]) -> int:
+    """How many orders `act` changed. One by one: each is a transaction of its own."""
+    count = 0
+    for order in orders:
+        try:
+            count += act(order)
+        except problems.Problem as problem:
+            messages.error(request, f"{order.number}: {problem.detail}")
+    return count
+
+
+@admin.register(Order)
+class OrderAdmin(_ReadOnly):
+    list_display = ["number", "event", "status", "reason", "email", "total", "placed_at", "confirmed_at"]
+    list_filter = ["status", "reason", "event", "placed_at"]
+    search_fields = ["number", "email", "name", "reservation__id"]
+    date_hierarchy = "placed_at"
+    list_select_related = ["event"]
+    inlines = [_PaymentInline, _RefundInline, _TicketInline]
+    actions = ["resend_tickets", "refund"]
+
+    @admin.display(ordering="total_minor")
+    def total(self, order: Order) -> str:
+        return money(order.total_minor, order.currency)
+
+    def has_act_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("orders.change_order")
+
+    @admin.action(description="Send the tickets again", permissions=["act"])
+    def resend_tickets(self, request: HttpRequest, queryset: QuerySet[Order]) -> None:
+        def resend(order: Order) -> bool:
+            mail.resend_tickets(order.pk)
+            return True
+
+        count = _each_order(request, queryset.filter(status__in=Order.STANDING), resend)
+        if count:
+            messages.success(request, f"{counted(count, 'order')}: mail is on its way.")
+        else:
+            messages.warning(request, "None of these has tickets to send.")
+
+    @admin.action(description="Give back: void the tickets, refund, free the places", permissions=["act"])
+    def refund(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
+        asked = ask_first(
+            self,
+            request,
+            queryset,
+            title="Give these orders back?",
+            button="Yes, give them back",
+            effect=_when_refunded,
+        )
+        if asked is not None:
+            return asked
+        who = f"staff:{request.user.pk}"
+        count = _each_order(request, queryset, lambda order: canceling.refund_order(order.pk, who))
+        if count:
+            messages.success(request, f"{counted(count, 'order')} given back.")
+        else:
+            messages.warning(request, "There was nothing to give back.")
+        return None
+
+
+def _when_refunded(order: Order) -> tuple[str, str]:
+    what = f"{order.number}, {order.event}, {order.email}"
+    if order.status in Order.OPEN:
+        return what, "not paid yet. It is canceled, and its places are free again."
+    if order.status not in Order.STANDING:
+        return what, f"{order.get_status_display()} already. Nothing happens."
+    back_minor = sum(payment.captured_minor - payment.refunded_minor for payment in order.payments.all())
+    tickets = counted(order.tickets.filter(voided_at=None).count(), "ticket")
+    money_back = f"{money(back_minor, order.currency)} goes back" if back_minor else "no money goes back"
+    return what, f"{money_back}, and {tickets} will open no door. The places are free again."
+
+
+@admin.register(Payment)
+class PaymentAdmin(_ReadOnly):
+    list_display = ["order", "attempt", "provider", "method", "status", "captured", "refunded", "occurred_at"]
+    list_filter = ["status", "provider", "method", "created_at"]
+    search_fields = ["order__number", "order__email", "reference", "id"]
+    list_select_related = ["order"]
+
+    @admin.display(ordering="captured_minor")
+    def captured(self, payment: Payment) -> str:
+        return money(payment.captured_minor, payment.currency)
+
+    @admin.display(ordering="refunded_minor")
+    def refunded(self, payment: Payment) -> str:
+        return money(payment.refunded_minor, payment.currency)
+
+
+@admin.register(Refund)
+class RefundAdmin(_ReadOnly):
+    list_display = ["order", "amount", "status", "reason", "requested_by", "requested_at", "settled_at"]
+    list_filter = ["status", "requested_at"]
+    search_fields = ["order__number", "order__email", "reference"]
+    list_select_related = ["order"]
+
+    @admin.display(ordering="amount_minor")
+    def amount(self, refund: Refund) -> str:
+        return money(refund.amount_minor, refund.currency)
+
+
+@admin.register(ProviderMessage)
+class ProviderMessageAdmin(_ReadOnly):
+    list_display = [
+        "message_id",
+        "provider",
+        "kind",
+        "payment",
+        "occurred_at",
+        "received_at",
+        "processed_at",
+        "outcome",
+    ]
+    list_filter = ["provider", "kind", ("processed_at", admin.EmptyFieldListFilter), "received_at"]
+    search_fields = ["message_id", "reference", "payment__order__number"]
+    list_select_related = ["payment"]
+    exclude = ["raw"]
+    readonly_fields = ["bytes_as_text"]
+
+    @admin.display(description="raw")
+    def bytes_as_text(self, message: ProviderMessage) -> str:
+        return bytes(message.raw).decode("utf-8", "backslashreplace")
+
+
+@admin.register(Ticket)
+class TicketAdmin(_ReadOnly):
+    list_display = ["label", "order", "holder", "category", "issued_at", "checked_in_at", "voided_at", "page"]
+    list_filter = [
+        "order__event",
+        ("checked_in_at", admin.EmptyFieldListFilter),
+        ("voided_at", admin.EmptyFieldListFilter),
+    ]
+    search_fields = ["code", "label", "holder", "order__number", "order__email"]
+    list_select_related = ["order"]
+
+    @admin.display(description="ticket")
+    def page(self, ticket: Ticket) -> Any:
+        return format_html('<a href="{}">show</a>', reverse("orders:ticket", args=[ticket.code]))
+
+
+@admin.register(SandboxCharge)
+class SandboxChargeAdmin(_ReadOnly):
+    list_display = ["idempotency_key", "method", "amount_minor", "currency", "status", "occurred_at"]
+    list_filter = ["status", "method"]
+    search_fields = ["idempotency_key"]
+
+
+@admin.register(SandboxRefund)
+class SandboxRefundAdmin(_ReadOnly):
+    list_display = ["idempotency_key", "charge", "amount_minor", "occurred_at"]
+    search_fields = ["idempotency_key"]

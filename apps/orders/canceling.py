@@ -1,0 +1,73 @@
+"""Giving an order up: by its buyer while it is unpaid, by staff at any time, and by the clock."""
+
+from uuid import UUID
+
+from django.db import connection
+
+from apps.orders import refunds, settlement, tickets, topics
+from apps.orders.errors import OrderNotCancelable
+from apps.orders.locks import lock_order
+from apps.orders.models import Order, Payment
+from apps.orders.selectors import OrderView, order_view
+from apps.reservations import facade as reservations
+from ticketing.kernel import clock, sql, transactions
+from ticketing.kernel.outbox import facade as outbox
+
+LAPSED_MAX = 100
+_lapsed_orders = sql.load("apps.orders", "lapsed_orders")
+
+
+def cancel_order(order_id: UUID) -> OrderView:
+    """The buyer's unpaid order is canceled and what it held is free; asked again, it is so already.
+
+    A charge that is with the provider is not stopped: if it succeeds after all, the money goes back (I8 does not
+    revive what its buyer gave up). Raises OrderNotFound, and OrderNotCancelable once it is paid: whether a buyer may
+    return tickets is the organizer's policy, and the organizer's doing.
+    """
+    with transactions.write():
+        order = lock_order(order_id)
+        if order.status in (*Order.STANDING, Order.Status.REFUNDED):
+            raise OrderNotCancelable(order_status=order.status)
+        if order.status in Order.OPEN:
+            reservations.cancel(order.reservation_id, who=order.buyer, why=f"order {order.number} canceled")
+            settlement.end(order, Order.Status.CANCELED, Order.Reason.CANCELED_BY_BUYER)
+        return order_view(order)
+
+
+def refund_order(order_id: UUID, who: str) -> bool:
+    """The whole order is given back: tickets void, places free, money on its way. Staff's verb; unpaid orders are
+    canceled, ended ones stay as they are. Returns whether that changed anything. Raises OrderNotFound."""
+    with transactions.write():
+        order = lock_order(order_id)
+        if order.status in Order.OPEN or order.status in Order.STANDING:
+            reservations.cancel(order.reservation_id, who=who, why=f"order {order.number} given back")
+        if order.status in Order.OPEN:
+            settlement.end(order, Order.Status.CANCELED, Order.Reason.CANCELED_BY_STAFF)
+        elif order.status in Order.STANDING:
+            tickets.void(order, clock.now())
+            for payment in Payment.objects.filter(order=order, status=Payment.Status.SUCCEEDED):
+                refunds.request(payment, Order.Reason.CANCELED_BY_STAFF.label, who)
+            settlement.end(order, Order.Status.REFUNDED, Order.Reason.CANCELED_BY_STAFF)
+            outbox.publish(topics.SEND_REFUND_NOTICE, str(order.pk), {"order": str(order.pk)})
+        else:
+            return False
+        return True
+
+
+def fail_lapsed(limit: int = LAPSED_MAX) -> int:
+    """Up to `limit` open orders whose reservation has run out have failed; how many. Nothing stays "paying" for ever.
+
+    The reservation itself is left to its sweep, so that it reads expired and not canceled: a payment that occurred in
+    time may still revive it (I8).
+    """
+    with connection.cursor() as cursor:
+        rows = _lapsed_orders.rows(cursor, limit=limit)
+    failed = 0
+    for (order_id,) in rows:
+        with transactions.write():
+            order = lock_order(order_id)
+            if order.status not in Order.OPEN or order.pay_deadline > clock.now():
+                continue
+            settlement.end(order, Order.Status.FAILED, Order.Reason.OUT_OF_TIME)
+            failed += 1
+    return failed

@@ -1,0 +1,36 @@
+"""The one door into the orders app: what the composition root connects to the outbox and to log-in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.conf import settings
+
+from apps.orders import attaching, charging, inbox, mail, refunds, topics
+from apps.orders.providers import sandbox
+from ticketing.kernel.outbox.facade import Message
+
+attach_orders = attaching.attach_orders
+
+
+@dataclass(frozen=True, slots=True)
+class TopicHandler:
+    """What a topic's delivery does; safe to run twice. Another may take the message when `visibility` is over."""
+
+    topic: str
+    handle: Callable[[Message], None]
+    visibility: timedelta
+
+
+def handlers() -> list[TopicHandler]:
+    """Every outbox topic of a sale. Where a provider is asked, a claim lasts its time-out and 15 s more (rule 27)."""
+    asked = timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS + 15)
+    short = timedelta(minutes=1)
+    return [
+        TopicHandler(topics.CHARGE, charging.charge, asked),
+        TopicHandler(topics.REFUND, refunds.send, asked),
+        TopicHandler(topics.PROVIDER_MESSAGE, inbox.process, short),
+        TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short),
+        TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short),
+        TopicHandler(sandbox.WEBHOOK_TOPIC, inbox.deliver_sandbox_webhook, short),
+    ]

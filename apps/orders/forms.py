@@ -1,0 +1,31 @@
+"""The checkout form as a page draws it. What it accepts is decided by the same function as for the API."""
+
+from collections.abc import Mapping
+
+from django import forms
+
+
+class CheckoutForm(forms.Form):
+    """Only draws: `buyer.read_details` judges, and its refusals are put back on the fields with `refuse`."""
+
+    email = forms.CharField(
+        label="E-mail",
+        required=False,
+        widget=forms.EmailInput(attrs={"autocomplete": "email", "required": True}),
+        help_text="The tickets go here.",
+    )
+    name = forms.CharField(
+        label="Name", required=False, widget=forms.TextInput(attrs={"autocomplete": "name", "required": True})
+    )
+    payment_method = forms.ChoiceField(label="Payment", widget=forms.RadioSelect, required=False)
+
+    def __init__(self, *args: object, methods: Mapping[str, str], **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.fields["payment_method"].choices = list(methods.items())  # type: ignore[attr-defined]
+
+    def refuse(self, errors: Mapping[str, str]) -> None:
+        """These refusals stand beside their fields; those of no field of ours above the form."""
+        self.is_valid()
+        for field, what in errors.items():
+            text = f"{self.fields[field].label} {what}." if field in self.fields else f"{field}: {what}"
+            self.add_error(field if field in self.fields else None, text)

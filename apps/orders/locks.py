@@ -1,0 +1,42 @@
+"""The one lock of this app: an order's row, taken before its reservation's (rule 3). Payments, refunds, tickets and
+provider messages of an order are only written under it."""
+
+from uuid import UUID
+
+from apps.orders.errors import OrderNotFound
+from apps.orders.models import Order, Payment
+from ticketing.kernel.transactions import require
+
+
+def lock_order(order_id: UUID) -> Order:
+    """The order, as it is under its lock. Joins the caller's transaction. Raises OrderNotFound."""
+    require()
+    order = Order.objects.select_for_update(no_key=True).filter(pk=order_id).first()
+    if order is None:
+        raise OrderNotFound
+    return order
+
+
+def lock_order_of_reservation(reservation_id: UUID) -> Order | None:
+    """The reservation's order, as it is under its lock, or None. Joins the caller's transaction."""
+    require()
+    return Order.objects.select_for_update(no_key=True).filter(reservation_id=reservation_id).first()
+
+
+def lock_unattached_orders(buyer: str) -> list[Order]:
+    """The buyer's orders that no account has, locked in id order so that two who lock them never wait in a circle.
+    Joins the caller's transaction."""
+    require()
+    return list(Order.objects.select_for_update(no_key=True).filter(buyer=buyer, account=None).order_by("pk"))
+
+
+def lock_payment(payment_id: UUID) -> tuple[Order, Payment] | None:
+    """The payment and its order, locked through the order. None when there is no such payment. Joins the caller's
+    transaction."""
+    require()
+    order_id = Payment.objects.filter(pk=payment_id).values_list("order_id", flat=True).first()
+    if order_id is None:
+        return None
+    order = lock_order(order_id)
+    # Read after the lock: a rival may have settled it while we waited.
+    return order, Payment.objects.get(pk=payment_id)

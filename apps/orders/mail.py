@@ -1,0 +1,74 @@
+"""What a buyer is told by mail. Each is sent from the outbox, so a mail that fails is tried again and a mail server
+that is away delays no sale."""
+
+from uuid import UUID
+
+from django.conf import settings
+from django.core.mail import EmailMultiAlternatives
+from django.template.loader import render_to_string
+
+from apps.orders import topics
+from apps.orders.access import order_link
+from apps.orders.locks import lock_order
+from apps.orders.models import Order
+from apps.orders.selectors import OrderView, absolute, get_order
+from ticketing.kernel import clock, transactions
+from ticketing.kernel.outbox import facade as outbox
+from ticketing.kernel.outbox.facade import Message
+
+
+def send_tickets(message: Message) -> None:
+    """The buyer has mail with the tickets. A second delivery finds that they were sent, unless staff asked for it."""
+    order = get_order(UUID(message.body["order"]))
+    row = Order.objects.filter(pk=order.id)
+    if not order.is_standing or (not message.body.get("again") and row.filter(tickets_sent_at__isnull=False).exists()):
+        return
+    _send(order, f"Your tickets for {order.event.name}", "tickets")
+    row.update(tickets_sent_at=clock.now())
+
+
+def send_refund_notice(message: Message) -> None:
+    """The buyer has mail that says what comes back, and why."""
+    order = get_order(UUID(message.body["order"]))
+    _send(order, f"Your order for {order.event.name} was refunded", "refund")
+
+
+def _send(order: OrderView, subject: str, template: str) -> None:
+    context = {
+        "order": {
+            "number": order.number,
+            "event": order.event,
+            "email": order.email,
+            "name": order.name,
+            "total_minor": order.total_minor,
+            "currency": order.currency,
+            "refunded_minor": order.payment.refunded_minor,
+            "message": order.message,
+            "tickets": [
+                {
+                    "code": ticket.code,
+                    "label": ticket.label,
+                    "url": absolute(ticket.url),
+                    "qr_url": absolute(ticket.qr_url),
+                }
+                for ticket in order.tickets
+                if ticket.valid
+            ],
+        },
+        "order_url": order_link(order.id),
+        "site_url": settings.SITE_URL,
+    }
+    mail = EmailMultiAlternatives(
+        subject=" ".join(subject.split()),
+        body=render_to_string(f"orders/email/{template}.txt", context),
+        to=[order.email],
+    )
+    mail.attach_alternative(render_to_string(f"orders/email/{template}.html", context), "text/html")
+    mail.send()
+
+
+def resend_tickets(order_id: UUID) -> None:
+    """Another mail with the tickets is on its way, whether or not there was one before. Raises OrderNotFound."""
+    with transactions.write():
+        order = lock_order(order_id)
+        outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})

@@ -1,0 +1,290 @@
+"""Orders and tickets as others see them: frozen values, in the public contract's words."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urljoin
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Q
+from django.urls import reverse
+
+from apps.events import facade as events
+from apps.orders.errors import OrderNotFound, TicketNotFound
+from apps.orders.models import ATTEMPTS_MAX, Order, Payment, Ticket
+from apps.queue import facade as queue
+from ticketing.kernel import clock
+
+ORDERS_SHOWN_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TicketView:
+    code: str
+    label: str
+    section: str
+    row: str
+    number: str
+    category: str
+    price_minor: int
+    currency: str
+    holder: str
+    checked_in_at: datetime | None
+    valid: bool
+    order_id: UUID
+
+    @property
+    def url(self) -> str:
+        return reverse("orders:ticket", args=[self.code])
+
+    @property
+    def qr_url(self) -> str:
+        return reverse("orders:ticket_qr", args=[self.code])
+
+    def contract(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "label": self.label,
+            "section": self.section,
+            "row": self.row,
+            "number": self.number,
+            "category": self.category,
+            "price_minor": self.price_minor,
+            "holder": self.holder,
+            "valid": self.valid,
+            "checked_in_at": iso(self.checked_in_at),
+            "url": absolute(self.url),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentView:
+    """The latest attempt. `state` is pending, succeeded, declined or abandoned; `none` for a free order."""
+
+    provider: str
+    method: str
+    state: str
+    attempt: int
+    refunded_minor: int
+
+    def contract(self) -> dict[str, Any]:
+        return {
+            "provider": self.provider,
+            "method": self.method,
+            "state": self.state,
+            "attempt": self.attempt,
+            "attempts_left": max(ATTEMPTS_MAX - self.attempt, 0),
+            "refunded_minor": self.refunded_minor,
+        }
+
+
+_WHY_REFUNDED = {
+    Order.Reason.LATE: "The payment arrived too late.",
+    Order.Reason.WRONG_AMOUNT: "The amount paid was not the amount owed.",
+    Order.Reason.CANCELED_BY_BUYER: "The order was canceled before the payment arrived.",
+    Order.Reason.CANCELED_BY_STAFF: "The organizer canceled the order.",
+}
+_NO_PAYMENT = PaymentView("", "", "none", 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderView:
+    id: UUID
+    number: str
+    status: str
+    reason: str
+    email: str
+    name: str
+    total_minor: int
+    currency: str
+    event: events.EventView
+    entry_id: UUID
+    reservation_id: UUID
+    account_id: int | None
+    placed_at: datetime
+    pay_deadline: datetime
+    payment: PaymentView
+    tickets: tuple[TicketView, ...]
+    can_try_again: bool
+    """The last attempt was declined, and there are tries and time left for another."""
+
+    @property
+    def is_standing(self) -> bool:
+        return self.status in Order.STANDING
+
+    @property
+    def message(self) -> str:
+        """What the buyer should know, in whole sentences; empty when all is well."""
+        if self.can_try_again:
+            left = ATTEMPTS_MAX - self.payment.attempt
+            return f"The payment was declined. What you chose is still yours, and you may try {_times(left)} more."
+        if self.status == Order.Status.REFUNDED:
+            return _WHY_REFUNDED[Order.Reason(self.reason)]
+        if self.status == Order.Status.FAILED:
+            if self.reason == Order.Reason.DECLINED:
+                return "The payment was declined, and what you had chosen went back on sale. Nothing was charged."
+            return (
+                "No payment was confirmed in time, and what you had chosen went back on sale. "
+                "Should money have left your account, it comes back by itself."
+            )
+        if self.status == Order.Status.CANCELED:
+            return "What you had chosen went back on sale. Should a payment still arrive, it comes back by itself."
+        return ""
+
+    @property
+    def url(self) -> str:
+        return reverse("orders:order", args=[self.id])
+
+    def checkout_contract(self) -> dict[str, Any]:
+        return {
+            "order_id": str(self.id),
+            "status": self.status,
+            "total_minor": self.total_minor,
+            "currency": self.currency,
+            "payment": self.payment.contract(),
+        }
+
+    def contract(self) -> dict[str, Any]:
+        return {
+            **self.checkout_contract(),
+            "number": self.number,
+            "reservation_id": str(self.reservation_id),
+            "event_id": self.event.slug,
+            "email": self.email,
+            "name": self.name,
+            "placed_at": iso(self.placed_at),
+            "pay_deadline": iso(self.pay_deadline),
+            "can_try_again": self.can_try_again,
+            "message": self.message,
+            "tickets": [ticket.contract() for ticket in self.tickets],
+        }
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else "twice" if count == 2 else f"{count} times"
+
+
+def iso(moment: datetime | None) -> str | None:
+    """ISO 8601 UTC, to the millisecond."""
+    if moment is None:
+        return None
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def absolute(path: str) -> str:
+    return urljoin(settings.SITE_URL, path)
+
+
+def order_view(order: Order) -> OrderView:
+    """The order as its row says and as its payments and tickets are now."""
+    return _views([order])[0]
+
+
+def get_order(order_id: UUID) -> OrderView:
+    """The order with this id. Raises OrderNotFound."""
+    order = Order.objects.filter(pk=order_id).first()
+    if order is None:
+        raise OrderNotFound
+    return order_view(order)
+
+
+def order_of_reservation(reservation_id: UUID) -> OrderView | None:
+    """The reservation's order, or None while there is none."""
+    order = Order.objects.filter(reservation_id=reservation_id).first()
+    return None if order is None else order_view(order)
+
+
+def orders_of(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderView]:
+    """The latest orders of the account, of the browser, of the entry a token names, and these others; newest first.
+
+    Who is logged in sees nothing that this browser bought for another account: computers are shared.
+    """
+    owned = Q(pk__in=list(also))
+    of_browser = Q(buyer=f"visitor:{caller.visitor_id}")
+    if caller.account_id is not None:
+        owned |= Q(account=caller.account_id)
+        of_browser &= Q(account=None)
+    if caller.visitor_id:
+        owned |= of_browser
+    if caller.entry_id is not None:
+        owned |= Q(entry_id=caller.entry_id)
+    return _views(list(Order.objects.filter(owned).order_by("-placed_at")[:ORDERS_SHOWN_MAX]))
+
+
+def get_ticket(code: str) -> TicketView:
+    """The ticket with this code. Raises TicketNotFound."""
+    ticket = Ticket.objects.select_related("order").filter(code=code).first()
+    if ticket is None:
+        raise TicketNotFound
+    return _ticket_view(ticket, ticket.order)
+
+
+def _ticket_view(ticket: Ticket, order: Order) -> TicketView:
+    return TicketView(
+        code=ticket.code,
+        label=ticket.label,
+        section=ticket.section,
+        row=ticket.row,
+        number=ticket.number,
+        category=ticket.category,
+        price_minor=ticket.price_minor,
+        currency=order.currency,
+        holder=ticket.holder,
+        checked_in_at=ticket.checked_in_at,
+        valid=ticket.voided_at is None,
+        order_id=order.pk,
+    )
+
+
+def _views(orders: list[Order]) -> list[OrderView]:
+    ids = [order.pk for order in orders]
+    payments: dict[UUID, Payment] = {}
+    refunded: dict[UUID, int] = {}
+    for payment in Payment.objects.filter(order__in=ids).order_by("attempt"):
+        payments[payment.order_id] = payment
+        refunded[payment.order_id] = refunded.get(payment.order_id, 0) + payment.refunded_minor
+    tickets: dict[UUID, list[Ticket]] = {}
+    for ticket in Ticket.objects.filter(order__in=ids).order_by("id"):
+        tickets.setdefault(ticket.order_id, []).append(ticket)
+    found = {event_id: events.get_event_by_id(event_id) for event_id in {order.event_id for order in orders}}
+    now = clock.now() if orders else None
+    views = []
+    for order in orders:
+        last = payments.get(order.pk)
+        views.append(
+            OrderView(
+                id=order.pk,
+                number=order.number,
+                status=order.status,
+                reason=order.reason,
+                email=order.email,
+                name=order.name,
+                total_minor=order.total_minor,
+                currency=order.currency,
+                event=found[order.event_id],
+                entry_id=order.entry_id,
+                reservation_id=order.reservation_id,
+                account_id=order.account_id,
+                placed_at=order.placed_at,
+                pay_deadline=order.pay_deadline,
+                payment=_NO_PAYMENT
+                if last is None
+                else PaymentView(
+                    provider=last.provider,
+                    method=last.method,
+                    state=last.status,
+                    attempt=last.attempt,
+                    refunded_minor=refunded[order.pk],
+                ),
+                tickets=tuple(_ticket_view(ticket, order) for ticket in tickets.get(order.pk, [])),
+                can_try_again=order.status == Order.Status.PLACED
+                and last is not None
+                and last.status == Payment.Status.DECLINED
+                and last.attempt < ATTEMPTS_MAX
+                and now is not None
+                and order.pay_deadline - now >= timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS),
+            )
+        )
+    return views

@@ -1,0 +1,63 @@
+"""The sale as the API says it. These describe; what a checkout accepts is decided by `buyer.read_details`."""
+
+from rest_framework import serializers
+
+from apps.orders.models import Order, Payment
+
+
+class CheckoutSerializer(serializers.Serializer):
+    email = serializers.EmailField(required=False, help_text="Guests must; an account's own stands in.")
+    name = serializers.CharField(required=False, max_length=120, help_text="Who the tickets are for.")
+    payment_method = serializers.CharField(required=False, help_text="sandbox, sandbox_decline or sandbox_late.")
+
+
+class PaymentSerializer(serializers.Serializer):
+    provider = serializers.CharField()
+    method = serializers.CharField()
+    state = serializers.ChoiceField(choices=[*Payment.Status.values, "none"], help_text="Of the latest attempt.")
+    attempt = serializers.IntegerField()
+    attempts_left = serializers.IntegerField()
+    refunded_minor = serializers.IntegerField(help_text="Given back, or on its way back.")
+
+
+class CheckoutAnswerSerializer(serializers.Serializer):
+    order_id = serializers.UUIDField()
+    status = serializers.ChoiceField(choices=Order.Status.choices)
+    total_minor = serializers.IntegerField()
+    currency = serializers.CharField()
+    payment = PaymentSerializer()
+
+
+class TicketSerializer(serializers.Serializer):
+    code = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # The stubs take it for Field's own label.
+    section = serializers.CharField()
+    row = serializers.CharField(help_text="Empty for general admission.")
+    number = serializers.CharField(help_text="Empty for general admission.")
+    category = serializers.CharField()
+    price_minor = serializers.IntegerField()
+    holder = serializers.CharField()
+    valid = serializers.BooleanField()
+    checked_in_at = serializers.DateTimeField(allow_null=True)
+    url = serializers.URLField()
+
+
+class OrderSerializer(CheckoutAnswerSerializer):
+    number = serializers.CharField(help_text="To read out; says nothing about how many orders there are.")
+    reservation_id = serializers.UUIDField()
+    event_id = serializers.SlugField()
+    email = serializers.EmailField()
+    name = serializers.CharField()
+    placed_at = serializers.DateTimeField()
+    pay_deadline = serializers.DateTimeField()
+    can_try_again = serializers.BooleanField(help_text="Declined, with tries and time left: check out again.")
+    message = serializers.CharField(help_text="What the buyer should know; empty when all is well.")
+    tickets = TicketSerializer(many=True)
+
+
+class OrderListSerializer(serializers.Serializer):
+    orders = OrderSerializer(many=True)
+
+
+class StoredSerializer(serializers.Serializer):
+    stored = serializers.BooleanField(help_text="Always true.")

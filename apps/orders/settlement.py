@@ -1,0 +1,144 @@
+"""The one place where money changes an order. Everything here joins a transaction that holds the order's lock.
+
+What a provider says may come twice, late, or before what it says first; the decision is made from the order as it is
+under the lock and from when the payment occurred, never from when the word of it arrived (I7, I8).
+"""
+
+from datetime import timedelta
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from apps.orders import refunds, tickets, topics
+from apps.orders.locks import lock_payment
+from apps.orders.models import ATTEMPTS_MAX, Order, Payment, ProviderMessage
+from apps.orders.providers.protocol import Kind
+from apps.reservations import facade as reservations
+from ticketing.kernel import clock, transactions
+from ticketing.kernel.outbox import facade as outbox
+
+
+def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
+    """The payment and its order say what this message means for them; in words, what it changed."""
+    transactions.require()
+    if not payment.reference:
+        payment.reference = message.reference
+        payment.save(update_fields=["reference"])
+    match message.kind:
+        case Kind.SUCCEEDED:
+            return _succeeded(order, payment, message)
+        case Kind.DECLINED:
+            return _declined(order, payment, message)
+        case _:
+            return "waits for the provider"
+
+
+def _succeeded(order: Order, payment: Payment, message: ProviderMessage) -> str:
+    if payment.status == Payment.Status.SUCCEEDED:
+        return "known already"
+    payment.status, payment.settled_at = Payment.Status.SUCCEEDED, clock.now()
+    payment.captured_minor, payment.currency = message.amount_minor, message.currency
+    payment.occurred_at = message.occurred_at
+    payment.save(update_fields=["status", "settled_at", "captured_minor", "currency", "occurred_at"])
+    if order.status in (*Order.STANDING, Order.Status.REFUNDED):
+        refunds.request(payment, "this order had been settled by another payment", f"provider:{payment.provider}")
+        return "refunded: the order had been settled already"
+    if (message.amount_minor, message.currency) != (order.total_minor, order.currency):
+        return _give_back(order, payment, Order.Reason.WRONG_AMOUNT)
+    if order.status == Order.Status.CANCELED:
+        return _give_back(order, payment, Order.Reason(order.reason))
+    try:
+        # A savepoint: whatever a refused confirmation did on its way is undone, and the refund still commits.
+        with transaction.atomic():
+            view = reservations.confirm(
+                order.reservation_id,
+                occurred_at=message.occurred_at,
+                who=f"provider:{payment.provider}",
+                why=f"payment of order {order.number}",
+            )
+    except reservations.ReservationExpired:
+        return _give_back(order, payment, Order.Reason.LATE)
+    _stand(order, view)
+    return "confirmed"
+
+
+def _declined(order: Order, payment: Payment, message: ProviderMessage) -> str:
+    if payment.status != Payment.Status.PENDING:
+        return "no longer matters"
+    payment.status, payment.settled_at = Payment.Status.DECLINED, clock.now()
+    payment.occurred_at = message.occurred_at
+    payment.save(update_fields=["status", "settled_at", "occurred_at"])
+    if order.status not in Order.OPEN:
+        return "declined; the order had ended"
+    if payment.attempt >= ATTEMPTS_MAX or not has_time_for_attempt(order):
+        fail(order, Order.Reason.DECLINED)
+        return "declined; the order failed"
+    order.status = Order.Status.PLACED
+    order.save(update_fields=["status"])
+    return "declined; the buyer may try again"
+
+
+def confirm_free(order: Order) -> None:
+    """An order that owes nothing stands at once."""
+    transactions.require()
+    assert order.total_minor == 0
+    view = reservations.confirm(
+        order.reservation_id, occurred_at=clock.now(), who=order.buyer, why=f"free order {order.number}"
+    )
+    _stand(order, view)
+
+
+def abandon(payment_id: UUID) -> None:
+    """The payment was not charged and will not be; an order that still waited for it has failed. Own transaction."""
+    with transactions.write():
+        locked = lock_payment(payment_id)
+        if locked is None or locked[1].status != Payment.Status.PENDING:
+            return
+        order, payment = locked
+        _abandon(payment)
+        if order.status in Order.OPEN:
+            fail(order, Order.Reason.OUT_OF_TIME)
+
+
+def fail(order: Order, reason: Order.Reason) -> None:
+    """The order has failed and what it held is free again."""
+    transactions.require()
+    reservations.cancel(order.reservation_id, who="system", why=f"order {order.number} failed: {reason.label}")
+    end(order, Order.Status.FAILED, reason)
+
+
+def end(order: Order, status: Order.Status, reason: Order.Reason) -> None:
+    """The order has ended so. A payment nobody sent yet never will be; one that is with the provider may still answer,
+    and is then decided here like any other."""
+    transactions.require()
+    order.status, order.reason, order.ended_at = status, reason, clock.now()
+    order.save(update_fields=["status", "reason", "ended_at"])
+    for payment in Payment.objects.filter(order=order, status=Payment.Status.PENDING, started_at__isnull=True):
+        _abandon(payment)
+
+
+def has_time_for_attempt(order: Order) -> bool:
+    """Whether the provider still has its whole time-out before the deadline (rule 27)."""
+    return order.pay_deadline - clock.now() >= timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS)
+
+
+def _abandon(payment: Payment) -> None:
+    payment.status, payment.settled_at = Payment.Status.ABANDONED, clock.now()
+    payment.save(update_fields=["status", "settled_at"])
+
+
+def _stand(order: Order, view: reservations.ReservationView) -> None:
+    now = clock.now()
+    order.status, order.reason, order.confirmed_at, order.ended_at = Order.Status.CONFIRMED, "", now, None
+    order.save(update_fields=["status", "reason", "confirmed_at", "ended_at"])
+    tickets.issue(order, view, now)
+    outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk)})
+
+
+def _give_back(order: Order, payment: Payment, reason: Order.Reason) -> str:
+    reservations.cancel(order.reservation_id, who="system", why=f"order {order.number} refunded: {reason.label}")
+    refunds.request(payment, reason.label, f"provider:{payment.provider}")
+    end(order, Order.Status.REFUNDED, reason)
+    outbox.publish(topics.SEND_REFUND_NOTICE, str(order.pk), {"order": str(order.pk)})
+    return f"refunded: {reason.label}"

@@ -1,0 +1,7 @@
+-- I4: orders of this piece that stand without a confirmed reservation, or do not stand with one.
+SELECT sale.number, sale.status, reservation.id, reservation.status
+FROM orders_order AS sale
+JOIN reservations_reservation AS reservation ON reservation.id = sale.reservation_id
+WHERE sale.id > %(after)s
+  AND sale.id <= %(until)s
+  AND (sale.status IN ('confirmed', 'partly_refunded')) <> (reservation.status = 'confirmed')

@@ -1,0 +1,7 @@
+-- Up to %(limit)s open orders whose time to pay is over, longest over first. Nothing is locked: each is decided again
+-- under its own lock.
+SELECT id
+FROM orders_order
+WHERE status IN ('placed', 'paying') AND pay_deadline <= clock_timestamp()
+ORDER BY pay_deadline
+LIMIT %(limit)s

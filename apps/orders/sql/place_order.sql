@@ -1,0 +1,11 @@
+-- Places the order of a reservation, once: who comes second waits for the first one's commit and then inserts nothing.
+-- It is the transaction's first lock, so nobody can wait for us in a circle.
+INSERT INTO orders_order (
+    id, number, reservation_id, event_id, entry_id, account_id, buyer, email, name, status, reason, total_minor,
+    currency, pay_deadline, placed_at
+)
+VALUES (
+    %(id)s, %(number)s, %(reservation_id)s, %(event_id)s, %(entry_id)s, %(account_id)s, %(buyer)s, %(email)s, %(name)s,
+    'placed', '', %(total_minor)s, %(currency)s, clock_timestamp(), clock_timestamp()
+)
+ON CONFLICT ON CONSTRAINT order_one_per_reservation DO NOTHING

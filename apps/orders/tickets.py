@@ -1,0 +1,56 @@
+"""Tickets: one for each place of a confirmed order, with a code nobody can guess."""
+
+import secrets
+from datetime import datetime
+
+from apps.orders.models import Order, Ticket
+from apps.reservations import facade as reservations
+from ticketing.kernel.transactions import require
+
+CODE_LENGTH = 28  # 140 random bits, seven groups of four to read out.
+_CODE_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+
+
+def new_code() -> str:
+    return "".join(secrets.choice(_CODE_ALPHABET) for _ in range(CODE_LENGTH))
+
+
+def issue(order: Order, reservation: reservations.ReservationView, now: datetime) -> None:
+    """The order has one ticket per seat and per general-admission place. Joins the caller's transaction."""
+    require()
+    tickets = [
+        Ticket(
+            line_id=seat.line_id,
+            seat_id=seat.seat_pk,
+            label=f"{seat.section_name}, row {seat.row}, seat {seat.number}",
+            section=seat.section_name,
+            row=seat.row,
+            number=seat.number,
+            category=seat.category_name,
+            price_minor=seat.price_minor,
+        )
+        for seat in reservation.seats
+    ]
+    for places in reservation.general_admission:
+        tickets += [
+            Ticket(
+                line_id=places.line_id,
+                place=place,
+                label=f"{places.section_name}, {place} of {places.quantity}"
+                if places.quantity > 1
+                else places.section_name,
+                section=places.section_name,
+                category=places.category,
+                price_minor=places.price_minor,
+            )
+            for place in range(1, places.quantity + 1)
+        ]
+    for ticket in tickets:
+        ticket.order, ticket.code, ticket.holder, ticket.issued_at = order, new_code(), order.name, now
+    Ticket.objects.bulk_create(tickets)
+
+
+def void(order: Order, now: datetime) -> None:
+    """None of the order's tickets opens a door any more. Joins the caller's transaction."""
+    require()
+    Ticket.objects.filter(order=order, voided_at__isnull=True).update(voided_at=now)

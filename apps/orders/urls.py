@@ -1,0 +1,22 @@
+"""Addresses of the orders app. The page patterns form the namespace `orders`, the API's carry it in their names."""
+
+from django.urls import path
+
+from apps.orders import api_views, views
+
+page_urls = [
+    path("reservations/<uuid:reservation_id>/checkout", views.checkout, name="checkout"),
+    path("orders/<uuid:order_id>/", views.order, name="order"),
+    path("orders/<uuid:order_id>/tickets.pdf", views.tickets_pdf, name="tickets_pdf"),
+    path("tickets/", views.my_tickets, name="my_tickets"),
+    path("tickets/<slug:code>/", views.ticket, name="ticket"),
+    path("tickets/<slug:code>/qr.svg", views.ticket_qr, name="ticket_qr"),
+]
+
+api_urls = [
+    path("reservations/<uuid:reservation_id>/checkout", api_views.Checkout.as_view(), name="orders_api_checkout"),
+    path("orders", api_views.OrderList.as_view(), name="orders_api_orders"),
+    path("orders/<uuid:order_id>", api_views.OrderDetail.as_view(), name="orders_api_order"),
+    path("orders/<uuid:order_id>/cancel", api_views.CancelOrder.as_view(), name="orders_api_cancel"),
+    path("webhooks/payments/<slug:provider>", api_views.PaymentWebhook.as_view(), name="orders_api_payment_webhook"),
+]

@@ -1,0 +1,215 @@
+"""Pages of the sale: checkout, the order while the money moves and after it, tickets.
+
+The POST here is exempt from the token check because kernel.origin.SameOriginWrites covers it (rule 26).
+"""
+
+import secrets
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import cache_control, never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods, require_safe
+
+from apps.events import facade as events
+from apps.orders import access, documents, selectors
+from apps.orders.checkout import check_out
+from apps.orders.errors import PaymentTimeOver
+from apps.orders.forms import CheckoutForm
+from apps.orders.providers import chosen_provider
+from apps.orders.selectors import OrderView
+from apps.queue import facade as queue
+from apps.reservations import facade as reservations
+from ticketing.kernel import idempotency, problems
+
+
+@csrf_exempt
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def checkout(request: HttpRequest, reservation_id: UUID) -> HttpResponse:
+    """The form for a live reservation; whoever has an order already is shown that instead."""
+    reservation = access.open_reservation(request, reservation_id)
+    order = selectors.order_of_reservation(reservation_id)
+    if request.method == "POST":
+        return _pay(request, reservation, order)
+    if order is not None and not order.can_try_again:
+        return redirect(order.url)
+    if not reservation.is_live:
+        return redirect("reservations:reservation", reservation_id)
+    form = CheckoutForm(initial=_initial(request, order), methods=chosen_provider().methods)
+    return _checkout_page(request, reservation, order, form)
+
+
+def _pay(request: HttpRequest, reservation: reservations.ReservationView, order: OrderView | None) -> HttpResponse:
+    key = request.POST.get("idempotency_key", "")
+    if not key:
+        raise problems.IdempotencyKeyRequired("Open the checkout page again.")
+    payload = {field: request.POST.get(field, "") for field in ("email", "name", "payment_method")}
+    initial = _initial(request, order)
+    try:
+        check_out(
+            reservation,
+            payload,
+            idempotency.check_key(key),
+            email=initial["email"],
+            name=initial["name"],
+            account_id=access.known_caller(request).account_id,
+        )
+    except problems.Invalid as problem:
+        form = CheckoutForm(request.POST, methods=chosen_provider().methods)
+        form.refuse(problem.extra["errors"])
+        return _checkout_page(request, reservation, order, form, status=422)
+    except reservations.PurchaseCapReached as problem:
+        form = CheckoutForm(request.POST, methods=chosen_provider().methods)
+        form.is_valid()
+        form.add_error(None, problem.detail)
+        return _checkout_page(request, reservation, order, form, status=problem.status)
+    except (reservations.ReservationExpired, PaymentTimeOver):
+        if order is None:
+            return redirect("reservations:reservation", reservation.id)
+    placed = selectors.order_of_reservation(reservation.id)
+    if placed is None:
+        raise problems.NotFound
+    return HttpResponseRedirect(placed.url, status=303)
+
+
+def _initial(request: HttpRequest, order: OrderView | None) -> dict[str, str]:
+    if order is not None:
+        email, name = order.email, order.name
+    else:
+        email, name = access.account_details(request.user.pk if request.user.is_authenticated else None)
+    return {"email": email, "name": name, "payment_method": next(iter(chosen_provider().methods))}
+
+
+def _checkout_page(
+    request: HttpRequest,
+    reservation: reservations.ReservationView,
+    order: OrderView | None,
+    form: CheckoutForm,
+    status: int = 200,
+) -> HttpResponse:
+    context = {
+        "reservation": _bill(reservation),
+        "form": form,
+        "order": order,
+        "idempotency_key": secrets.token_urlsafe(18),
+    }
+    return render(request, "orders/checkout.html", context, status=status)
+
+
+def _bill(reservation: reservations.ReservationView) -> dict[str, Any]:
+    return {
+        "id": reservation.id,
+        "status": reservation.status,
+        "expires_at": reservation.reserved_until,
+        "total_minor": reservation.total_minor,
+        "currency": reservation.currency,
+        "event": events.get_event_by_id(reservation.event_id),
+        "seats": [
+            {
+                "section": seat.section_name,
+                "row": seat.row,
+                "number": seat.number,
+                "price_minor": seat.price_minor,
+                "category": seat.category_name,
+            }
+            for seat in reservation.seats
+        ],
+        "general_admission": [
+            {
+                "section": places.section_name,
+                "quantity": places.quantity,
+                "price_minor": places.price_minor,
+                "subtotal_minor": places.quantity * places.price_minor,
+            }
+            for places in reservation.general_admission
+        ],
+    }
+
+
+@never_cache
+@require_safe
+def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
+    """The order. A link from the mail is exchanged for a cookie, so that its key leaves the address bar."""
+    if access.fits(order_id, request.GET.get("key", "")):
+        response = redirect("orders:order", order_id)
+        access.remember_link(request, response, order_id)
+        return response
+    return render(request, "orders/order.html", {"order": _shown(access.open_order(request, order_id))})
+
+
+def _shown(order: OrderView) -> dict[str, Any]:
+    """The order as its page draws it. A declined payment that may be tried again is shown as such, not as under way."""
+    retry_url = reverse("orders:checkout", args=[order.reservation_id]) if order.can_try_again else ""
+    return {
+        "id": order.id,
+        "number": order.number,
+        "status": "declined" if order.can_try_again else order.status,
+        "email": order.email,
+        "name": order.name,
+        "total_minor": order.total_minor,
+        "currency": order.currency,
+        "event": order.event,
+        "tickets": [ticket for ticket in order.tickets if ticket.valid],
+        "payment_state": {"declined": "failed", "abandoned": "failed"}.get(order.payment.state, order.payment.state),
+        "message": order.message,
+        "refunded_minor": order.payment.refunded_minor,
+        "reservation_id": order.reservation_id,
+        "retry_url": retry_url,
+        "pdf_url": reverse("orders:tickets_pdf", args=[order.id]),
+    }
+
+
+@never_cache
+@require_safe
+def tickets_pdf(request: HttpRequest, order_id: UUID) -> HttpResponse:
+    shown = access.open_order(request, order_id)
+    if not any(ticket.valid for ticket in shown.tickets):
+        raise problems.NotFound("This order has no valid tickets.")
+    response = HttpResponse(documents.tickets_pdf(shown), content_type="application/pdf")
+    response.headers["Content-Disposition"] = f'inline; filename="tickets-{shown.number}.pdf"'
+    return response
+
+
+@never_cache
+@require_safe
+def ticket(request: HttpRequest, code: str) -> HttpResponse:
+    """The ticket, for whoever knows its code: on a phone at the door nobody logs in."""
+    found = selectors.get_ticket(code)
+    order = selectors.get_order(found.order_id)
+    shown = asdict(found) | {
+        "qr_url": found.qr_url,
+        "order_url": order.url if access.may_open(request, order) else "",
+    }
+    return render(request, "orders/ticket.html", {"ticket": shown, "event": order.event})
+
+
+@cache_control(private=True, max_age=3_600)
+@require_safe
+def ticket_qr(request: HttpRequest, code: str) -> HttpResponse:
+    drawing = documents.qr_svg(selectors.get_ticket(code).code)
+    return HttpResponse(drawing, content_type="image/svg+xml; charset=utf-8")
+
+
+@never_cache
+@require_safe
+def my_tickets(request: HttpRequest) -> HttpResponse:
+    """The orders of this account, of this browser, and those opened here by their links."""
+    found = selectors.orders_of(queue.caller_of(request), access.opened_by_link(request))
+    shown = [
+        {
+            "id": order.id,
+            "url": order.url,
+            "status": order.status,
+            "total_minor": order.total_minor,
+            "currency": order.currency,
+            "ticket_count": sum(ticket.valid for ticket in order.tickets),
+            "event": order.event,
+        }
+        for order in found
+    ]
+    return render(request, "orders/my_tickets.html", {"orders": shown})
