@@ -1,0 +1,287 @@
+// The house as numbers: where every seat is, what it costs, who its neighbours are. Knows nothing of drawing.
+
+const SEATS_PER_TILE = 140;
+const BOTH_ENDS_SEATS_MAX = 2500;
+export const ACCESSIBLE = 1;
+export const COMPANION = 2;
+
+export class Plan {
+  constructor(json) {
+    const seats = json.seats;
+    this.currency = json.currency;
+    this.categories = json.categories;
+    this.areas = json.areas ?? [];
+    this.count = seats.id.length;
+    this.ids = seats.id;
+    this.row = seats.row;
+    this.number = seats.number;
+    this.x = Float32Array.from(seats.x);
+    this.y = Float32Array.from(seats.y);
+    this.section = Uint16Array.from(seats.section);
+    this.category = Uint16Array.from(seats.category);
+    this.flags = Uint8Array.from(seats.flags);
+    this.taken = new Uint8Array(this.count);
+    this.index = new Map(this.ids.map((id, seat) => [id, seat]));
+    this.sections = json.sections.map((section) => ({ ...section, seats: [], free: section.capacity }));
+    for (let seat = 0; seat < this.count; seat++) this.sections[this.section[seat]].seats.push(seat);
+    this.box = this.#measureBox(json.size);
+    this.#layTiles();
+    this.pitch = this.#measurePitch();
+    this.#measureSections();
+    this.#orderRows();
+  }
+
+  // ---- words and prices
+
+  price(seat) {
+    return this.categories[this.category[seat]].price_minor;
+  }
+
+  place(seat) {
+    return `Row ${this.row[seat]} seat ${this.number[seat]}`;
+  }
+
+  kind(seat) {
+    if (this.flags[seat] & ACCESSIBLE) return "wheelchair place";
+    return this.flags[seat] & COMPANION ? "companion place" : "";
+  }
+
+  // ---- what is taken
+
+  // Takes the whole list; returns the seats that changed. Sections are counted again, never nudged.
+  setTaken(list) {
+    const now = new Uint8Array(this.count);
+    for (const seat of list) now[seat] = 1;
+    const changed = [];
+    for (let seat = 0; seat < this.count; seat++) if (now[seat] !== this.taken[seat]) changed.push(seat);
+    this.taken = now;
+    for (const section of this.sections) {
+      if (section.seats.length) section.free = section.seats.reduce((free, seat) => free + 1 - now[seat], 0);
+    }
+    return changed;
+  }
+
+  // ---- neighbours
+
+  // The seat nearest to a point, or -1 when none is within `reach`.
+  nearest(x, y, reach) {
+    let best = -1;
+    let bestDistance = reach * reach;
+    for (const tile of this.tilesIn(x - reach, y - reach, x + reach, y + reach)) {
+      for (const seat of tile.seats) {
+        const distance = (this.x[seat] - x) ** 2 + (this.y[seat] - y) ** 2;
+        if (distance < bestDistance) [best, bestDistance] = [seat, distance];
+      }
+    }
+    return best;
+  }
+
+  // The next seat that passes `may` in a direction: along the row first, then whatever lies most nearly that way.
+  step(from, dx, dy, may) {
+    const { seats, isUpright } = this.rows.get(this.#rowKey(from));
+    const along = isUpright ? dy : dx;
+    if (along) {
+      for (let place = seats.indexOf(from) + along; seats[place] !== undefined; place += along) {
+        if (may(seats[place])) return seats[place];
+      }
+    }
+    let best = -1;
+    let bestScore = Infinity;
+    for (let seat = 0; seat < this.count; seat++) {
+      if (seat === from || !may(seat)) continue;
+      const ahead = (this.x[seat] - this.x[from]) * dx + (this.y[seat] - this.y[from]) * dy;
+      const aside = Math.abs((this.x[seat] - this.x[from]) * dy) + Math.abs((this.y[seat] - this.y[from]) * dx);
+      if (ahead < this.pitch * 0.4 || aside > ahead * 1.6) continue;
+      const score = ahead + aside * 2;
+      if (score < bestScore) [best, bestScore] = [seat, score];
+    }
+    return best;
+  }
+
+  // The outermost seat of the same row that passes `may`; the seat itself where none does.
+  rowEnd(from, last, may) {
+    const { seats } = this.rows.get(this.#rowKey(from));
+    return (last ? seats.findLast(may) : seats.find(may)) ?? from;
+  }
+
+  stepSection(from, dx, dy) {
+    let best = -1;
+    let bestScore = Infinity;
+    const here = this.sections[from].middle;
+    this.sections.forEach(({ middle }, section) => {
+      if (section === from || !middle) return;
+      const ahead = (middle[0] - here[0]) * dx + (middle[1] - here[1]) * dy;
+      const aside = Math.abs((middle[0] - here[0]) * dy) + Math.abs((middle[1] - here[1]) * dx);
+      if (ahead <= 1 || aside > ahead * 2) return;
+      const score = ahead + aside * 1.5;
+      if (score < bestScore) [best, bestScore] = [section, score];
+    });
+    return best;
+  }
+
+  *tilesIn(x0, y0, x1, y1) {
+    const clamp = (value, most) => Math.max(0, Math.min(most, value));
+    const left = clamp(Math.floor((x0 - this.box.x) / this.tileSize), this.tileColumns - 1);
+    const right = clamp(Math.floor((x1 - this.box.x) / this.tileSize), this.tileColumns - 1);
+    const top = clamp(Math.floor((y0 - this.box.y) / this.tileSize), this.tileRows - 1);
+    const bottom = clamp(Math.floor((y1 - this.box.y) / this.tileSize), this.tileRows - 1);
+    for (let row = top; row <= bottom; row++) {
+      for (let column = left; column <= right; column++) {
+        const tile = this.tiles[row * this.tileColumns + column];
+        if (tile.seats.length) yield tile;
+      }
+    }
+  }
+
+  // ---- measuring, once
+
+  #measureBox(size) {
+    const box = { x0: Infinity, y0: Infinity, x1: -Infinity, y1: -Infinity };
+    const take = (x, y) => {
+      box.x0 = Math.min(box.x0, x);
+      box.y0 = Math.min(box.y0, y);
+      box.x1 = Math.max(box.x1, x);
+      box.y1 = Math.max(box.y1, y);
+    };
+    for (let seat = 0; seat < this.count; seat++) take(this.x[seat], this.y[seat]);
+    for (const section of this.sections) for (const [x, y] of section.outline ?? []) take(x, y);
+    for (const area of this.areas) for (const [x, y] of areaCorners(area)) take(x, y);
+    if (box.x0 === Infinity) return { x: 0, y: 0, width: size[0] || 1, height: size[1] || 1 };
+    const margin = Math.max(box.x1 - box.x0, box.y1 - box.y0, 1) * 0.02;
+    return { x: box.x0 - margin, y: box.y0 - margin, width: box.x1 - box.x0 + 2 * margin, height: box.y1 - box.y0 + 2 * margin };
+  }
+
+  #layTiles() {
+    const { width, height } = this.box;
+    this.tileSize = Math.sqrt((width * height * SEATS_PER_TILE) / Math.max(this.count, SEATS_PER_TILE));
+    this.tileColumns = Math.max(1, Math.ceil(width / this.tileSize));
+    this.tileRows = Math.max(1, Math.ceil(height / this.tileSize));
+    this.tiles = Array.from({ length: this.tileColumns * this.tileRows }, () => ({ seats: [], labels: [] }));
+    this.tileOf = new Array(this.count);
+    for (let seat = 0; seat < this.count; seat++) {
+      const tile = this.#tileAt(this.x[seat], this.y[seat]);
+      tile.seats.push(seat);
+      this.tileOf[seat] = tile;
+    }
+  }
+
+  #tileAt(x, y) {
+    const column = Math.min(this.tileColumns - 1, Math.floor((x - this.box.x) / this.tileSize));
+    const row = Math.min(this.tileRows - 1, Math.floor((y - this.box.y) / this.tileSize));
+    return this.tiles[row * this.tileColumns + column];
+  }
+
+  // The usual distance between neighbours: the median over a sample, so that one crowded corner does not decide.
+  #measurePitch() {
+    const found = [];
+    const stride = Math.max(1, Math.floor(this.count / 150));
+    for (let seat = 0; seat < this.count; seat += stride) {
+      let nearest = Infinity;
+      for (const other of this.tileOf[seat].seats) {
+        if (other === seat) continue;
+        const distance = Math.hypot(this.x[other] - this.x[seat], this.y[other] - this.y[seat]);
+        if (distance > 0.01 && distance < nearest) nearest = distance;
+      }
+      if (nearest < Infinity) found.push(nearest);
+    }
+    found.sort((a, b) => a - b);
+    return found.length ? found[found.length >> 1] : 20;
+  }
+
+  #measureSections() {
+    for (const section of this.sections) {
+      const points = section.outline?.length ? section.outline : section.seats.map((seat) => [this.x[seat], this.y[seat]]);
+      if (!points.length) continue;
+      const xs = points.map(([x]) => x);
+      const ys = points.map(([, y]) => y);
+      const [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+      section.box = { x: x0, y: y0, width: x1 - x0, height: y1 - y0 };
+      section.middle = [(x0 + x1) / 2, (y0 + y1) / 2];
+      if (section.seats.length) {
+        const sum = section.seats.reduce(([x, y], seat) => [x + this.x[seat], y + this.y[seat]], [0, 0]);
+        section.middle = [sum[0] / section.seats.length, sum[1] / section.seats.length];
+      }
+      section.room = roomAt(points, section.middle);
+      section.corners = points;
+      const tally = new Map();
+      for (const seat of section.seats) tally.set(this.category[seat], (tally.get(this.category[seat]) ?? 0) + 1);
+      section.categories = [...tally.keys()].sort((a, b) => tally.get(b) - tally.get(a));
+      // The name stands just before the front of the section, where the aisle is.
+      let front = Infinity;
+      for (const seat of section.seats) {
+        if (Math.abs(this.x[seat] - section.middle[0]) < this.pitch * 2) front = Math.min(front, this.y[seat]);
+      }
+      section.label = [section.middle[0], (front === Infinity ? y0 : front) - this.pitch * 0.95];
+    }
+  }
+
+  #rowKey(seat) {
+    return `${this.section[seat]}\n${this.row[seat]}`;
+  }
+
+  #orderRows() {
+    this.rows = new Map();
+    for (let seat = 0; seat < this.count; seat++) {
+      const key = this.#rowKey(seat);
+      if (!this.rows.has(key)) this.rows.set(key, { seats: [], isUpright: false });
+      this.rows.get(key).seats.push(seat);
+    }
+    for (const line of this.rows.values()) {
+      const row = line.seats;
+      const [first, last] = [row[0], row[row.length - 1]];
+      this.#labelRowEnd(first, row[1] ?? first, -1);
+      // Rows beside the stage stand upright: there the up and down keys go along them.
+      line.isUpright = Math.abs(this.y[last] - this.y[first]) > Math.abs(this.x[last] - this.x[first]);
+      const axis = line.isUpright ? this.y : this.x;
+      // One end is enough where names are long, and where aisles are narrow between many blocks.
+      if (row.length > 3 && this.row[first].length < 4 && this.count <= BOTH_ENDS_SEATS_MAX) this.#labelRowEnd(last, row[row.length - 2], 1);
+      line.seats = [...row].sort((a, b) => axis[a] - axis[b]);
+    }
+  }
+
+  #labelRowEnd(end, next, side) {
+    const dx = this.x[end] - this.x[next];
+    const dy = this.y[end] - this.y[next];
+    const length = Math.hypot(dx, dy) || 1;
+    const [ux, uy] = end === next ? [side, 0] : [dx / length, dy / length];
+    this.tileOf[end].labels.push({ text: this.row[end], x: this.x[end] + ux * this.pitch, y: this.y[end] + uy * this.pitch });
+  }
+}
+
+// How wide and how high a shape is where its name will stand.
+function roomAt(points, middle) {
+  const stretch = (along, across) => {
+    const crossed = [];
+    points.forEach((point, index) => {
+      const next = points[(index + 1) % points.length];
+      if (point[across] > middle[across] === next[across] > middle[across]) return;
+      const part = (middle[across] - point[across]) / (next[across] - point[across]);
+      crossed.push(point[along] + part * (next[along] - point[along]));
+    });
+    return crossed.length > 1 ? Math.max(...crossed) - Math.min(...crossed) : 0;
+  };
+  return [stretch(0, 1), stretch(1, 0)];
+}
+
+// Whether a box of words stands wholly within the section's shape: its neighbours' names begin right behind the edge.
+export function hasRoom(section, left, top, right, bottom) {
+  return [[left, top], [right, top], [right, bottom], [left, bottom]].every(([x, y]) => isInside(section.corners, x, y));
+}
+
+function isInside(points, x, y) {
+  let inside = false;
+  points.forEach(([ax, ay], index) => {
+    const [bx, by] = points[(index + 1) % points.length];
+    if (ay > y !== by > y && x < ax + ((y - ay) / (by - ay)) * (bx - ax)) inside = !inside;
+  });
+  return inside;
+}
+
+export function areaCorners(area) {
+  const { shape, x = 0, y = 0 } = area;
+  if (shape === "rectangle") return [[x, y], [x + area.width, y + area.height]];
+  if (shape === "circle") return [[x - area.radius, y - area.radius], [x + area.radius, y + area.radius]];
+  if (shape === "ellipse") return [[x - area.rx, y - area.ry], [x + area.rx, y + area.ry]];
+  if (shape === "polygon") return area.points;
+  return [];
+}

@@ -1,0 +1,465 @@
+// Draws the house as SVG. What is drawn depends on how close one is:
+//   far    sections as shapes, with how many places are free
+//   near   every seat as a dot: one path per tile and color, so that 15,000 seats are a few hundred elements
+//   close  every seat an element of its own, with its number and a name for screen readers
+// Only tiles in sight are drawn, a few milliseconds' worth in each frame.
+
+import { ACCESSIBLE, COMPANION, hasRoom } from "./seat-map-plan.js";
+
+const FAR_BELOW_PX = 4.6; // distance between seats on the screen
+const CLOSE_FROM_PX = 15;
+const CLOSE_FROM_PX_SMALL = 6.5; // a small house can afford elements at any distance
+const SMALL_HOUSE_SEATS = 2500;
+const NUMBERS_FROM_PX = 22;
+const SEAT_PX_MAX = 60;
+const FRAME_BUDGET_MS = 7;
+const GLIDE_MS = 240;
+const SVG = "http://www.w3.org/2000/svg";
+
+export function shape(name, attributes = {}, ...children) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) if (value !== undefined) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+}
+
+export class View {
+  constructor(stage, plan, { describe, describeSection }) {
+    this.plan = plan;
+    this.stage = stage;
+    this.describe = describe;
+    this.describeSection = describeSection;
+    this.chosen = new Set();
+    this.level = "";
+    this.scale = 0;
+    this.x = 0;
+    this.y = 0;
+    this.drawn = new Map(); // tile → its element at this level
+    this.calm = matchMedia("(prefers-reduced-motion: reduce)");
+    this.ink = plan.categories.map(({ color }) => (isBright(luminance(color)) ? "seat-no seat-no--dark" : "seat-no"));
+
+    this.layers = Object.fromEntries(
+      ["areas", "outlines", "seats", "labels", "picks", "cursor"].map((name) => [name, shape("g", { class: `map-${name}`, role: "presentation" })]),
+    );
+    this.world = shape("g", { role: "presentation" }, ...Object.values(this.layers));
+    this.svg = shape("svg", {
+      class: "seat-map",
+      role: "listbox",
+      "aria-multiselectable": "true",
+      "aria-label": "Seat map",
+      "aria-describedby": "map-keys",
+      tabindex: "0",
+    }, this.world);
+    this.#drawAreas();
+    this.#drawSections();
+    stage.replaceChildren(this.svg);
+    new ResizeObserver(() => this.#resize()).observe(stage);
+    this.#resize();
+  }
+
+  // ---- where we are
+
+  #resize() {
+    const wasFit = this.isFit;
+    this.width = this.stage.clientWidth || 1;
+    this.height = this.stage.clientHeight || 1;
+    // The help and the buttons, at the foot or the head, cover no seat while the whole house is shown.
+    const style = getComputedStyle(this.stage);
+    this.head = Number.parseFloat(style.getPropertyValue("--map-head")) || 0;
+    this.foot = Number.parseFloat(style.getPropertyValue("--map-foot")) || 0;
+    const { box, pitch } = this.plan;
+    this.fitScale = Math.min(this.width / box.width, (this.height - this.head - this.foot) / box.height);
+    this.scaleMax = Math.max(SEAT_PX_MAX / pitch, this.fitScale * 1.5);
+    this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
+    if (!this.scale || wasFit) this.#set(this.#fitTarget());
+    else this.#set({ scale: this.scale, x: this.x, y: this.y });
+  }
+
+  #fitTarget() {
+    const { box } = this.plan;
+    const scale = this.fitScale;
+    return { scale, x: (this.width - box.width * scale) / 2 - box.x * scale, y: this.head + (this.height - this.head - this.foot - box.height * scale) / 2 - box.y * scale };
+  }
+
+  get isFit() {
+    return this.scale > 0 && this.scale <= this.fitScale * 1.001;
+  }
+
+  get seatPx() {
+    return this.plan.pitch * this.scale;
+  }
+
+  toPlan(px, py) {
+    return [(px - this.x) / this.scale, (py - this.y) / this.scale];
+  }
+
+  toScreen(x, y) {
+    return [x * this.scale + this.x, y * this.scale + this.y];
+  }
+
+  #set({ scale, x, y }) {
+    const { box } = this.plan;
+    this.scale = Math.min(this.scaleMax, Math.max(this.fitScale, scale));
+    // The house can be moved about but never lost: its middle third stays in sight, and it is centered while it fits.
+    const keep = (offset, start, size, room) => {
+      const length = size * this.scale;
+      if (length <= room) return (room - length) / 2 - start * this.scale;
+      return Math.min(room * 0.5 - start * this.scale, Math.max(room * 0.5 - (start + size) * this.scale, offset));
+    };
+    this.x = keep(x, box.x, box.width, this.width);
+    this.y = this.head + keep(y - this.head, box.y, box.height, this.height - this.head - this.foot);
+    this.#ask();
+  }
+
+  pan(dx, dy) {
+    this.#stop();
+    this.#set({ scale: this.scale, x: this.x + dx, y: this.y + dy });
+  }
+
+  // Zooms so that the point under (px, py) stays where it is.
+  zoom(factor, px = this.width / 2, py = this.height / 2, glide = false) {
+    const scale = Math.min(this.scaleMax, Math.max(this.fitScale, this.scale * factor));
+    const [x, y] = this.toPlan(px, py);
+    const target = { scale, x: px - x * scale, y: py - y * scale };
+    if (glide) return this.#glide(target);
+    this.#stop();
+    this.#set(target);
+  }
+
+  fit() {
+    this.#glide(this.#fitTarget());
+  }
+
+  // Brings a point of the plan to the middle, with seats `seatPx` apart.
+  comeTo(x, y, seatPx) {
+    const scale = Math.min(this.scaleMax, seatPx / this.plan.pitch);
+    this.#glide({ scale, x: this.width / 2 - x * scale, y: this.height / 2 - y * scale });
+  }
+
+  openSection(section) {
+    const { box, middle } = this.plan.sections[section];
+    const room = 1.12 * Math.max(box.width / this.width, box.height / this.height, 1e-6);
+    // Close enough for single seats even where the whole section does not fit.
+    const scale = Math.min(this.scaleMax, Math.max(1 / room, CLOSE_FROM_PX / this.plan.pitch));
+    const [x, y] = 1 / room < scale ? middle : [box.x + box.width / 2, box.y + box.height / 2];
+    this.#glide({ scale, x: this.width / 2 - x * scale, y: this.height / 2 - y * scale });
+  }
+
+  // Moves just as far as needed to have a point well in sight.
+  reveal(x, y) {
+    const [px, py] = this.toScreen(x, y);
+    const edge = Math.min(90, this.width / 4, this.height / 4);
+    const dx = px < edge ? edge - px : px > this.width - edge ? this.width - edge - px : 0;
+    const dy = py < edge ? edge - py : py > this.height - edge ? this.height - edge - py : 0;
+    if (dx || dy) this.#glide({ scale: this.scale, x: this.x + dx, y: this.y + dy });
+  }
+
+  #stop() {
+    cancelAnimationFrame(this.gliding);
+    this.gliding = 0;
+  }
+
+  #glide(target) {
+    this.#stop();
+    if (this.calm.matches) return this.#set(target);
+    const from = { scale: this.scale, x: this.x, y: this.y };
+    const begin = performance.now();
+    const move = (now) => {
+      const part = Math.min(1, Math.max(0, (now - begin) / GLIDE_MS));
+      const eased = 1 - (1 - part) ** 3;
+      // Scale grows by ratio, and the plan's point in the middle travels straight.
+      const scale = from.scale * (target.scale / from.scale) ** eased;
+      const mix = target.scale === from.scale ? eased : (scale - from.scale) / (target.scale - from.scale);
+      this.#set({ scale, x: from.x + (target.x - from.x) * mix, y: from.y + (target.y - from.y) * mix });
+      this.gliding = part < 1 ? requestAnimationFrame(move) : 0;
+    };
+    this.gliding = requestAnimationFrame(move);
+  }
+
+  // ---- drawing
+
+  #ask() {
+    if (!this.asked) this.asked = requestAnimationFrame(() => this.#draw());
+  }
+
+  #draw() {
+    this.asked = 0;
+    this.world.setAttribute("transform", `translate(${this.x} ${this.y}) scale(${this.scale})`);
+    const closeFrom = this.plan.count <= SMALL_HOUSE_SEATS ? CLOSE_FROM_PX_SMALL : CLOSE_FROM_PX;
+    const level = !this.plan.count || this.seatPx < FAR_BELOW_PX ? "far" : this.seatPx < closeFrom ? "near" : "close";
+    if (level !== this.level) {
+      this.level = level;
+      this.svg.dataset.level = level;
+      this.layers.seats.replaceChildren();
+      this.drawn.clear();
+    }
+    this.svg.classList.toggle("has-numbers", this.seatPx >= NUMBERS_FROM_PX);
+    this.svg.classList.toggle("is-fit", this.isFit);
+    this.#fitLabels();
+    if (level !== "far") this.#drawTiles();
+    this.onmove?.();
+  }
+
+  #drawTiles() {
+    const margin = this.plan.tileSize * 0.2;
+    const [x0, y0] = this.toPlan(0, 0);
+    const [x1, y1] = this.toPlan(this.width, this.height);
+    const wanted = new Set(this.plan.tilesIn(x0 - margin, y0 - margin, x1 + margin, y1 + margin));
+    for (const [tile, node] of this.drawn) {
+      if (wanted.has(tile)) continue;
+      node.remove();
+      this.drawn.delete(tile);
+    }
+    const begin = performance.now();
+    for (const tile of wanted) {
+      if (this.drawn.has(tile)) continue;
+      if (performance.now() - begin > FRAME_BUDGET_MS) return this.#ask();
+      const node = this.level === "close" ? this.#seatElements(tile) : this.#seatDots(tile);
+      this.drawn.set(tile, node);
+      this.layers.seats.append(node);
+    }
+  }
+
+  #seatDots(tile) {
+    const { plan } = this;
+    const paths = new Map();
+    for (const seat of tile.seats) {
+      const key = plan.taken[seat] ? -1 : plan.category[seat];
+      paths.set(key, `${paths.get(key) ?? ""}M${plan.x[seat]} ${plan.y[seat]}h0`);
+    }
+    const group = shape("g", { role: "presentation", "aria-hidden": "true" });
+    for (const [key, d] of paths) {
+      const free = key >= 0;
+      group.append(shape("path", { d, class: free ? "dots" : "dots dots--taken", stroke: free ? plan.categories[key].color : undefined, "stroke-width": plan.pitch * (free ? 0.78 : 0.5) }));
+    }
+    return group;
+  }
+
+  #seatElements(tile) {
+    const { plan } = this;
+    const group = shape("g", { role: "presentation" });
+    for (const { text, x, y } of tile.labels) {
+      group.append(shape("text", { class: "row-name", x, y, "font-size": plan.pitch * 0.5, "aria-hidden": "true" }, text));
+    }
+    for (const seat of tile.seats) group.append(this.#seatElement(seat));
+    return group;
+  }
+
+  #seatElement(seat) {
+    const { plan } = this;
+    const [x, y] = [plan.x[seat], plan.y[seat]];
+    const flags = plan.flags[seat];
+    const taken = plan.taken[seat];
+    const size = plan.pitch * (taken ? 0.26 : 0.42);
+    const color = taken ? undefined : plan.categories[plan.category[seat]].color;
+    const node = shape("g", {
+      id: `map-seat-${seat}`,
+      class: taken ? "seat-mark seat-mark--taken" : flags & COMPANION ? "seat-mark seat-mark--companion" : "seat-mark",
+      role: "option",
+      "aria-selected": this.chosen.has(seat) ? "true" : "false",
+      "aria-disabled": taken ? "true" : undefined,
+      "aria-label": this.describe(seat),
+      "data-seat": plan.ids[seat],
+    });
+    node.append(
+      flags & ACCESSIBLE
+        ? shape("rect", { x: x - size, y: y - size, width: size * 2, height: size * 2, rx: size * 0.45, fill: color })
+        : shape("circle", { cx: x, cy: y, r: size, fill: flags & COMPANION ? undefined : color, stroke: flags & COMPANION ? color : undefined, "stroke-width": flags & COMPANION ? plan.pitch * 0.1 : undefined }),
+    );
+    if (!taken) {
+      const ink = flags & COMPANION ? "seat-no seat-no--plain" : this.ink[plan.category[seat]];
+      node.append(shape("text", { class: ink, x, y, "font-size": plan.pitch * (String(plan.number[seat]).length > 2 ? 0.3 : 0.38) }, plan.number[seat]));
+    }
+    return node;
+  }
+
+  // These seats changed hands: their tiles are drawn again, where they are in sight.
+  refresh(seats) {
+    const tiles = new Set(seats.map((seat) => this.plan.tileOf[seat]));
+    for (const tile of tiles) {
+      this.drawn.get(tile)?.remove();
+      this.drawn.delete(tile);
+    }
+    this.#shadeSections();
+    this.#ask();
+  }
+
+  // ---- sections and areas
+
+  #drawAreas() {
+    // A plan may write its sections' names itself; the names drawn here, which follow the zoom, stand for those of
+    // general admission, and give way to the others once one is near.
+    const same = (text) => text.trim().toLowerCase();
+    const written = new Set(this.plan.areas.map((area) => area.text?.text).filter(Boolean).map(same));
+    const general = new Set(this.plan.sections.filter(({ seats }) => !seats.length).map(({ name }) => same(name)));
+    this.plan.sections.forEach((section) => {
+      section.isNamed = [section.name, section.name.split(" ").pop()].some((name) => written.has(same(name)));
+    });
+    for (const area of this.plan.areas) {
+      const { x = 0, y = 0, rotation } = area;
+      const paint = {
+        class: area.color ? "area" : "area area--bare",
+        fill: area.color || undefined,
+        stroke: area.border_color || undefined,
+        transform: rotation ? `rotate(${rotation} ${x} ${y})` : undefined,
+      };
+      if (area.shape === "rectangle") this.layers.areas.append(shape("rect", { ...paint, x, y, width: area.width, height: area.height, rx: 4 }));
+      if (area.shape === "circle") this.layers.areas.append(shape("circle", { ...paint, cx: x, cy: y, r: area.radius }));
+      if (area.shape === "ellipse") this.layers.areas.append(shape("ellipse", { ...paint, cx: x, cy: y, rx: area.rx, ry: area.ry }));
+      if (area.shape === "polygon") this.layers.areas.append(shape("polygon", { ...paint, points: area.points.map((point) => point.join(",")).join(" ") }));
+      if (area.text?.text && !general.has(same(area.text.text))) {
+        const { text } = area;
+        this.layers.areas.append(shape("text", { class: area.shape === "text" ? "area-text area-text--bare" : "area-text", x: text.x, y: text.y, "font-size": text.size, fill: text.color || undefined }, text.text));
+      }
+    }
+  }
+
+  #drawSections() {
+    this.outlines = this.plan.sections.map((section, index) => {
+      if (!section.outline?.length) return null;
+      const [main] = section.categories ?? [];
+      const general = section.kind === "general_admission";
+      const node = shape("polygon", {
+        id: `map-section-${index}`,
+        class: general ? "section section--general" : "section",
+        role: "option",
+        "aria-selected": "false",
+        "data-section": section.id,
+        points: section.outline.map((point) => point.join(",")).join(" "),
+        fill: main === undefined ? undefined : this.plan.categories[main].color,
+        "stroke-width": this.plan.pitch * 0.5,
+      });
+      this.layers.outlines.append(node);
+      return node;
+    });
+    this.labels = this.plan.sections.map((section) => {
+      if (!section.middle) return null;
+      const [name, free] = [shape("tspan"), shape("tspan", { class: "section-free" })];
+      const node = shape("text", { class: "section-name", "aria-hidden": "true" }, name, free);
+      this.layers.labels.append(node);
+      return { node, name, free, shown: "" };
+    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#shadeSections());
+    this.#shadeSections();
+  }
+
+  #shadeSections() {
+    const ground = luminance(getComputedStyle(this.stage).getPropertyValue("--card").trim() || "#ffffff");
+    this.plan.sections.forEach((section, index) => {
+      const node = this.outlines?.[index];
+      if (!node) return;
+      const share = section.capacity ? section.free / section.capacity : 0;
+      const opacity = section.free ? 0.34 + 0.62 * Math.min(1, share) : 1;
+      const [main] = section.free ? (section.categories ?? []) : [];
+      node.setAttribute("fill-opacity", opacity.toFixed(2));
+      // The name is dark or light, whichever reads on what its section looks like now.
+      const shown = main === undefined ? ground : opacity * luminance(this.plan.categories[main].color) + (1 - opacity) * ground;
+      this.labels?.[index]?.node.classList.toggle("section-name--dark", isBright(shown));
+      node.classList.toggle("section--gone", !section.free);
+      node.setAttribute("aria-label", this.describeSection(index));
+    });
+    if (this.labels) this.#fitLabels(true);
+  }
+
+  // Names keep their size on the screen, and stand only where there is room for them.
+  #fitLabels(again = false) {
+    const far = this.level === "far";
+    const key = `${this.level} ${this.scale.toFixed(4)}`;
+    if (!again && key === this.labelled) return;
+    this.labelled = key;
+    const size = far ? 12.5 : Math.min(22, Math.max(11, this.seatPx * 0.85));
+    this.labels.forEach((label, index) => {
+      if (!label) return;
+      const section = this.plan.sections[index];
+      const general = !section.seats.length;
+      const [wide, high] = section.room.map((length) => length * this.scale);
+      const letter = size * 0.64;
+      const tail = section.name.split(" ").pop();
+      let words = section.name;
+      let second = "";
+      let [x, y] = section.label;
+      if (far || general) {
+        [x, y] = section.middle;
+        if (words.length * letter > wide * 0.94) words = tail;
+        if (words.length * letter > wide || high < size) words = "";
+        const count = section.free ? (general || wide > 70 ? `${section.free.toLocaleString("en")} free` : String(section.free)) : wide > 58 ? "sold out" : "–";
+        // In a slanting section the corners of the words are what meets the neighbours.
+        const fits = (text, above, below) => {
+          const [half, em] = [(text.length * letter) / 2 / this.scale, size / this.scale];
+          return hasRoom(section, x - half, y - above * em, x + half, y + below * em);
+        };
+        if (words && !general && !fits(words, 0.35, 0.35)) words = "";
+        if (words && high > size * 2.5 && count.length * letter < wide && (general || (fits(words, 0.75, 0) && fits(count, 0, 1.05)))) second = count;
+      } else if (section.box.width * this.scale < 40 || section.isNamed) words = "";
+      label.node.toggleAttribute("hidden", !words);
+      label.node.classList.toggle("section-name--on", far || general);
+      if (!words) return;
+      label.node.setAttribute("font-size", size / this.scale);
+      label.node.setAttribute("stroke-width", far || general ? 0 : 4 / this.scale);
+      label.name.textContent = words;
+      label.free.textContent = second;
+      const lift = second ? -0.1 : 0.35;
+      label.name.setAttribute("x", x);
+      label.name.setAttribute("y", y + (far || general ? (lift * size) / this.scale : 0));
+      label.free.setAttribute("x", x);
+      label.free.setAttribute("y", y + (1.05 * size) / this.scale);
+    });
+  }
+
+  // ---- choice and cursor
+
+  setChosen(chosen) {
+    const touched = [...this.chosen].filter((seat) => !chosen.has(seat)).concat([...chosen].filter((seat) => !this.chosen.has(seat)));
+    this.chosen = new Set(chosen);
+    for (const seat of touched) this.svg.getElementById(`map-seat-${seat}`)?.setAttribute("aria-selected", String(chosen.has(seat)));
+    const { plan } = this;
+    const r = plan.pitch * 0.5;
+    this.layers.picks.replaceChildren(
+      ...[...chosen].map((seat) => {
+        const [x, y] = [plan.x[seat], plan.y[seat]];
+        return shape("g", { class: "pick", "aria-hidden": "true" },
+          shape("circle", { cx: x, cy: y, r }),
+          shape("path", { d: `M${x - r * 0.42} ${y + r * 0.03}l${r * 0.3} ${r * 0.3} ${r * 0.56} ${-r * 0.62}`, "stroke-width": r * 0.24 }));
+      }),
+    );
+  }
+
+  // A ring around what the keyboard or the pointer is on. Far and near, seats have no elements of their own: then the
+  // ring is what screen readers are told of.
+  setCursor(at) {
+    this.layers.cursor.replaceChildren();
+    this.outlines.forEach((node, index) => node?.classList.toggle("is-current", at?.section === index));
+    if (at?.seat === undefined) {
+      this.#point(at?.section === undefined ? null : `map-section-${at.section}`);
+      return;
+    }
+    const { plan } = this;
+    const { seat } = at;
+    const ring = shape("circle", { class: "ring", cx: plan.x[seat], cy: plan.y[seat], r: plan.pitch * 0.62, "stroke-width": plan.pitch * 0.12 });
+    const own = this.svg.getElementById(`map-seat-${seat}`);
+    if (!own) {
+      for (const [key, value] of Object.entries({ id: `map-cursor-${seat}`, role: "option", "aria-label": this.describe(seat), "aria-selected": String(this.chosen.has(seat)) })) ring.setAttribute(key, value);
+    }
+    this.layers.cursor.append(ring);
+    this.#point(at.keyboard ? (own ? own.id : ring.id) : null);
+  }
+
+  #point(id) {
+    if (id) this.svg.setAttribute("aria-activedescendant", id);
+    else this.svg.removeAttribute("aria-activedescendant");
+  }
+}
+
+// Dark letters read better than white ones from here on.
+function isBright(value) {
+  return value > 0.18;
+}
+
+function luminance(color) {
+  const value = Number.parseInt(color.slice(1, 7), 16);
+  const part = (shift) => {
+    const share = ((value >> shift) & 255) / 255;
+    return share <= 0.04 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  };
+  return 0.2126 * part(16) + 0.7152 * part(8) + 0.0722 * part(0);
+}
