@@ -1,0 +1,219 @@
+"""One whole sale in a real browser, as a person does it: at a desk, on a phone, by keyboard, and without scripts."""
+
+import itertools
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from apps.events.demo.load import load_demo
+from apps.orders.models import Order, Ticket
+from apps.reservations.models import Reservation
+from tests.factories import assert_audit_clean, hold, make_event
+from tests.races import in_another_connection
+from ticketing.kernel.outbox import facade as outbox
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+DESKTOP, PHONE = (1440, 900), (360, 740)
+OpenPage = Callable[..., "Page"]
+
+
+def deliver_everything() -> None:
+    """What the worker does: the charge, then the tickets' e-mail."""
+    while in_another_connection(outbox.deliver):
+        pass
+
+
+def get_in(page: "Page", site: str, slug: str) -> None:
+    """From the catalogue to the places, as a shopper finds the way."""
+    page.goto(site)
+    page.get_by_role("link", name=re.compile(slug, re.IGNORECASE)).first.click()
+    page.get_by_role("button", name=re.compile("get tickets", re.IGNORECASE)).first.click()
+    page.wait_for_url(re.compile(f"/events/{slug}/choose"))
+
+
+def pay(page: "Page", method: str = "sandbox") -> None:
+    """From the held places to the order's page."""
+    page.get_by_role("link", name=re.compile("checkout", re.IGNORECASE)).click()
+    page.get_by_label("E-mail").fill("ada@example.org")
+    page.get_by_label("Name", exact=True).fill("Ada Lovelace")
+    page.locator(f"input[name=payment_method][value={method}]").check(force=True)
+    page.get_by_role("button", name=re.compile("^pay", re.IGNORECASE)).click()
+    page.wait_for_url(re.compile("/orders/"))
+
+
+def assert_nothing_sticks_out(page: "Page") -> None:
+    """The page never scrolls sideways."""
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def assert_tickets(page: "Page", count: int) -> None:
+    page.get_by_role("heading", name=re.compile("you.re in", re.IGNORECASE)).wait_for()
+    assert page.locator("img.qr").count() == count
+    for image in page.locator("img.qr").all():
+        assert image.evaluate("picture => picture.decode().then(() => picture.naturalWidth > 0)")
+    assert Ticket.objects.count() == count
+    assert_audit_clean()
+
+
+def choose_seat_by_keyboard(page: "Page") -> None:
+    """The map's own keys: into the house, then one seat."""
+    house = page.get_by_role("listbox", name="Seat map")
+    page.locator("[data-seat-map][data-ready=yes]").wait_for()
+    house.focus()
+    for _ in range(8):
+        page.keyboard.press("Enter")
+        if page.locator("[data-tray-seats] li").count():
+            return
+        page.keyboard.press("ArrowRight")
+    raise AssertionError("no seat was chosen by eight presses of Enter")
+
+
+@pytest.mark.parametrize(("size", "dark"), [(DESKTOP, False), (PHONE, True)], ids=["desktop", "phone in the dark"])
+def test_a_person_buys_two_seats_from_the_list_and_sees_tickets(
+    live_site: str, browser_page: OpenPage, size: tuple[int, int], dark: bool
+) -> None:
+    make_event()
+    page = browser_page(*size, dark=dark)
+    get_in(page, live_site, "concert")
+    page.goto(f"{live_site}/events/concert/choose?view=list")
+    for seat in ("hall-A-4", "hall-A-5"):
+        page.locator(f"input[name=seats][value={seat}]").check(force=True)
+    assert_nothing_sticks_out(page)
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    assert_nothing_sticks_out(page)
+    pay(page)
+    assert_nothing_sticks_out(page)
+    deliver_everything()
+    # The page finds out by itself: nobody presses anything.
+    assert_tickets(page, 2)
+    assert_nothing_sticks_out(page)
+    assert set(Ticket.objects.values_list("seat__seat__guid", flat=True)) == {"hall-A-4", "hall-A-5"}
+    page.get_by_role("link", name=re.compile("show this ticket", re.IGNORECASE)).first.click()
+    page.locator("img.qr").wait_for()
+    assert_nothing_sticks_out(page)
+
+
+def test_a_person_buys_a_seat_on_the_map_with_the_keyboard_alone(live_site: str, browser_page: OpenPage) -> None:
+    make_event()
+    page = browser_page(*DESKTOP)
+    get_in(page, live_site, "concert")
+    page.get_by_role("listbox", name="Seat map").wait_for()
+    choose_seat_by_keyboard(page)
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).press("Enter")
+    page.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    assert Reservation.objects.get().seat_count == 1
+    pay(page)
+    deliver_everything()
+    assert_tickets(page, 1)
+
+
+def test_a_phone_without_scripts_buys_general_admission(live_site: str, browser_page: OpenPage) -> None:
+    make_event(rows=0, general_admission=40)
+    page = browser_page(*PHONE, javascript=False)
+    get_in(page, live_site, "concert")
+    page.get_by_label("How many").fill("3")
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    assert_nothing_sticks_out(page)
+    pay(page)
+    deliver_everything()
+    page.reload()
+    assert_tickets(page, 3)
+
+
+def test_best_available_holds_neighbours_without_scripts(live_site: str, browser_page: OpenPage) -> None:
+    make_event()
+    page = browser_page(*DESKTOP, javascript=False)
+    get_in(page, live_site, "concert")
+    page.goto(f"{live_site}/events/concert/choose?view=best")
+    page.get_by_label("How many").fill("4")
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    assert Reservation.objects.get().seat_count == 4
+
+
+def test_a_seat_lost_under_the_finger_is_named_and_the_rest_stays_chosen(
+    live_site: str, browser_page: OpenPage
+) -> None:
+    event = make_event()
+    page = browser_page(*DESKTOP)
+    get_in(page, live_site, "concert")
+    page.goto(f"{live_site}/events/concert/choose?view=list")
+    for seat in ("hall-B-4", "hall-B-5"):
+        page.locator(f"input[name=seats][value={seat}]").check(force=True)
+    in_another_connection(lambda: hold(event, seats=["hall-B-4"]))
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    gone = page.get_by_role("alert")
+    assert "row B seat 4" in (gone.text_content() or "")
+    assert page.locator("input[name=seats][value=hall-B-5]").is_checked()
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    assert_audit_clean()
+
+
+def test_a_declined_card_can_be_tried_again_and_then_pays(live_site: str, browser_page: OpenPage) -> None:
+    make_event(rows=0, general_admission=10)
+    page = browser_page(*DESKTOP)
+    get_in(page, live_site, "concert")
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    pay(page, "sandbox_decline")
+    deliver_everything()
+    page.get_by_role("link", name="Try again").click()
+    page.locator("input[name=payment_method][value=sandbox]").check(force=True)
+    page.get_by_role("button", name=re.compile("^pay", re.IGNORECASE)).click()
+    page.wait_for_url(re.compile("/orders/"))
+    deliver_everything()
+    assert_tickets(page, 2)
+    assert Order.objects.get().payments.count() == 2
+
+
+def test_places_given_back_are_free_again_at_once(live_site: str, browser_page: OpenPage) -> None:
+    make_event(rows=0, general_admission=2)
+    page = browser_page(*PHONE)
+    get_in(page, live_site, "concert")
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("button", name=re.compile("give .* back", re.IGNORECASE)).click()
+    page.wait_for_load_state()
+    assert Reservation.objects.get().status == Reservation.Status.CANCELED
+    page.goto(f"{live_site}/events/concert/")
+    assert "2 free" in (page.text_content("main") or "")
+    assert_audit_clean()
+
+
+def test_without_scripts_the_map_tab_shows_the_other_ways_and_no_dead_buttons(
+    live_site: str, browser_page: OpenPage
+) -> None:
+    make_event()
+    page = browser_page(*PHONE, javascript=False)
+    get_in(page, live_site, "concert")
+    page.goto(f"{live_site}/events/concert/choose?view=map")
+    assert page.locator("noscript .notice").is_visible()
+    assert not page.locator("[data-map-zoom]:visible, [data-tray-hold]:visible").count()
+    assert not page.get_by_text("Drawing the house").is_visible()
+    assert page.get_by_text(re.compile(r"until \d\d:\d\d UTC")).is_visible()
+
+
+def test_names_on_the_map_of_an_arena_never_meet_on_a_phone(live_site: str, browser_page: OpenPage) -> None:
+    load_demo()
+    page = browser_page(*PHONE)
+    page.goto(f"{live_site}/events/voltaic-afterglow/")
+    page.get_by_role("button", name=re.compile("get tickets", re.IGNORECASE)).first.click()
+    page.locator("[data-seat-map][data-ready]").wait_for()
+    boxes = [name.bounding_box() for name in page.locator(".section-name:not([hidden]) tspan").all()]
+    boxes = [box for box in boxes if box and box["width"]]
+    assert len(boxes) > 12, "names are there to be read"
+    for one, other in itertools.combinations(boxes, 2):
+        apart_x = max(one["x"], other["x"]) - min(one["x"] + one["width"], other["x"] + other["width"])
+        apart_y = max(one["y"], other["y"]) - min(one["y"] + one["height"], other["y"] + other["height"])
+        # A line's box holds room above and below its letters; two lines of one name share that.
+        assert max(apart_x, apart_y) > -5, (one, other)
+    tray, prices = page.locator(".tray").bounding_box(), page.locator("#legend-heading").bounding_box()
+    assert tray
+    assert prices
+    assert prices["y"] >= tray["y"] or prices["y"] + prices["height"] <= tray["y"], "whole, or not yet in sight"

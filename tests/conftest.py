@@ -1,0 +1,172 @@
+"""The harness every test runs in: servers of its own, and fixtures that say what they hand out."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+import pytest
+
+from tests.chromium import find_chromium, why_absent
+from tests.servers import start_for_run
+from ticketing.embedded.place import ServersFailed
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
+    from redis import Redis
+
+CHROMIUM_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+BROWSER_TIMEOUT_MS = 15_000
+
+# No timing assertions, in properties neither: a busy machine is no counterexample.
+hypothesis.settings.register_profile(
+    "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("house")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    # Before Django's settings are read for the first time, which pytest-django does last in this same step.
+    if config.option.help or config.option.version:
+        return
+    if "ticketing.settings" in sys.modules:
+        raise pytest.UsageError("the settings were read before the tests' servers ran: unset DJANGO_SETTINGS_MODULE")
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker:
+        if os.environ.get("CI") == "true" and not find_chromium():
+            raise pytest.UsageError(f"browser tests cannot run: {why_absent()}")
+        # A run that is told to end ends in order; xdist's workers follow when their channel closes.
+        signal.signal(signal.SIGTERM, _interrupt)
+    distributes = not is_worker and bool(getattr(config.option, "tx", None))
+    try:
+        config.add_cleanup(start_for_run(distributes=distributes))
+    except ServersFailed as error:
+        raise pytest.UsageError(f"the tests' servers did not start: {error}") from error
+    if distributes:
+        return
+    # Reading a setting reads the module; pytest-django sees that and sets Django up.
+    from django.conf import settings
+
+    assert settings.DATABASES
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    with_browser = [item for item in items if item.get_closest_marker("browser")]
+    if not with_browser or find_chromium():
+        return
+    left = set(with_browser)
+    config.hook.pytest_deselected(items=with_browser)
+    items[:] = [item for item in items if item not in left]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if not find_chromium():
+        terminalreporter.write_line(f"Browser tests were left out: {why_absent()}.")
+
+
+@pytest.fixture(autouse=True)
+def _empty_redis() -> None:
+    """Every test begins with an empty Redis: what an earlier one left there must not decide anything."""
+    from redis import Redis
+
+    with Redis.from_url(os.environ["REDIS_URL"]) as client:
+        client.flushall()
+
+
+@pytest.fixture
+def redis_client() -> "Iterator[Redis]":
+    """A client of this test worker's own Redis, empty."""
+    from redis import Redis
+
+    with Redis.from_url(os.environ["REDIS_URL"], decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+def second_connection(transactional_db: None) -> "Iterator[Any]":
+    """A Django connection beside the default one: it sees only what is committed, like another process."""
+    from tests.races import rival_connection
+
+    with rival_connection() as connection:
+        yield connection
+
+
+@pytest.fixture
+def live_site(live_server: Any, settings: Any) -> str:
+    """The address of the site, really served, with committed data. For pages and API; no WebSockets."""
+    settings.SITE_URL = live_server.url
+    return str(live_server.url)
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """Chromium, for the tests of one module."""
+    from playwright.sync_api import sync_playwright
+
+    with pytest.MonkeyPatch.context() as environment, sync_playwright() as playwright:
+        # Playwright keeps an event loop in this thread, in which Django would refuse to use its database.
+        environment.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        chromium = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@dataclass
+class Pages:
+    """Opens pages, each with cookies of its own; `errors` is what their scripts came to grief over, as text."""
+
+    browser: "Browser"
+    contexts: "list[BrowserContext]" = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def __call__(self, width: int = 1440, height: int = 900, *, dark: bool = False, javascript: bool = True) -> "Page":
+        context = self.browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            java_script_enabled=javascript,
+            has_touch=width < 600,
+            locale="en-US",
+            timezone_id="UTC",
+        )
+        self.contexts.append(context)
+        context.set_default_timeout(BROWSER_TIMEOUT_MS)
+        page = context.new_page()
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", self._note_blocked)
+        return page
+
+    def _note_blocked(self, message: "ConsoleMessage") -> None:
+        if "Content Security Policy" in message.text:
+            self.errors.append(message.text)
+
+
+@pytest.fixture
+def browser_page(browser: "Browser") -> Iterator[Pages]:
+    """Opens pages: `browser_page(width, height, dark=False, javascript=True)`.
+
+    A script error on any of them, or a resource that the page's own policy blocked, fails the test at its end.
+    """
+    pages = Pages(browser)
+    yield pages
+    for context in pages.contexts:
+        context.close()
+    assert not pages.errors, f"the page's scripts failed: {pages.errors}"

@@ -1,0 +1,183 @@
+"""`manage.py create_event` and `load_demo` as a person runs them."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from apps.events import facade
+from apps.events.management.commands.measure_plan_import import _house
+from apps.events.models import Event, Seat, Section, Venue
+from apps.events.plans import parse_plan
+from tests.events.factories import block, encoded, plan
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> str:
+    path = tmp_path / "house.json"
+    path.write_bytes(encoded(plan()))
+    return str(path)
+
+
+def create(*args: str, slug: str = "hamlet", starts: str = "2190-05-01T20:00+02:00") -> tuple[str, str]:
+    """What the command says on its two streams."""
+    out, err = io.StringIO(), io.StringIO()
+    usual = ("--name", "Hamlet", "--venue", "Old Theatre", "--starts", starts, "--currency", "USD")
+    call_command("create_event", slug, *usual, *args, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+def test_the_whole_command(house: str) -> None:
+    said, _ = create(
+        "--plan", house, "--price", "Stalls:4500", "--general-admission", "Standing floor:100:2500",
+        "--on-sale", "now", "--on-sale-ends", "2190-05-01T18:00+02:00", "--per-buyer", "4", "--hold-minutes", "7",
+        "--seats-per-reservation", "6", "--waiting-room", "off", "--city", "Elsinore",
+        "--timezone", "Europe/Copenhagen", "--description", "To be",
+    )  # fmt: skip
+    assert "hamlet: published, http" in said
+    assert "/events/hamlet/" in said
+    view = facade.get_event("hamlet")
+    assert (view.policy.hold_minutes, view.policy.per_buyer_max, view.policy.seats_per_reservation_max) == (7, 4, 6)
+    assert (view.city, view.timezone) == ("Elsinore", "Europe/Copenhagen")
+    assert [section.slug for section in facade.list_sections(view.id)] == ["stalls", "standing-floor"]
+
+
+def test_run_again_it_says_that_nothing_changed_and_with_other_values_which(house: str) -> None:
+    args = ("--plan", house, "--price", "Stalls:4500")
+    create(*args)
+    assert "nothing changed" in create(*args)[0]
+    with pytest.raises(CommandError) as refused:
+        create("--plan", house, "--price", "Stalls:4600", "--per-buyer", "2")
+    assert refused.value.returncode == 1
+    assert "price of “Stalls” is 4500, not 4600" in str(refused.value)
+    assert "per-buyer is none, not 2" in str(refused.value)
+
+
+def test_a_draft_is_published_by_the_same_command_without_draft(house: str) -> None:
+    args = ("--plan", house, "--price", "Stalls:4500")
+    assert "draft" in create(*args, "--draft")[0]
+    assert "published" in create(*args)[0]
+
+
+def test_a_waiting_room_has_a_rate_and_a_cap_and_is_closed_until_the_on_sale_opens() -> None:
+    args = ("--general-admission", "Floor:10:5", "--waiting-room", "rate=20,active=300")
+    create(*args)
+    room = facade.get_event("hamlet").policy.room
+    assert room == facade.RoomWish(rate_per_second=20, active_max=300)
+    assert "nothing changed" in create(*args)[0]
+    with pytest.raises(CommandError, match="waiting-room is rate=20,active=300, not off"):
+        create("--general-admission", "Floor:10:5")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "nothing to sell"),
+        (("--plan", "/no/such/file.json", "--price", "Stalls:1"), "/no/such/file.json: no such file"),
+        (("--plan", "", "--price", "Stalls:1"), "directory"),
+        (("--plan", "HOUSE"), "no price for “Stalls”"),
+        (("--plan", "HOUSE", "--price", "Stalls"), "must be CATEGORY:MINOR"),
+        (("--plan", "HOUSE", "--price", ":5"), "must be CATEGORY:MINOR"),
+        (("--plan", "HOUSE", "--price", "Stalls:"), "not a whole number"),
+        (("--plan", "HOUSE", "--price", "Stalls:45.00"), "not a whole number"),
+        (("--plan", "HOUSE", "--price", "Stalls:٤٥"), "not a whole number"),
+        (("--plan", "HOUSE", "--price", "Stalls:" + "9" * 5000), "not a whole number"),
+        (("--plan", "HOUSE", "--price", "Stalls:-1"), "must be between 0 and"),
+        (("--plan", "HOUSE", "--price", "Stalls:1", "--price", "Stalls:2"), "names “Stalls” twice"),
+        (("--price", "Stalls:1", "--general-admission", "Floor:10:5"), "which the plan has no category for"),
+        (("--general-admission", "Floor:10"), "must be NAME:CAPACITY:MINOR"),
+        (("--general-admission", "Floor:ten:5"), "not a whole number"),
+        (("--general-admission", "Floor:0:5"), "must be between 1 and"),
+        (("--general-admission", "Floor:10:5", "--on-sale", "tomorrow"), "not an ISO 8601 time"),
+        (("--general-admission", "Floor:10:5", "--on-sale", "2191-01-01"), "open after the event starts"),
+        (("--general-admission", "Floor:10:5", "--hold-minutes", "soon"), "not a whole number"),
+        (("--general-admission", "Floor:10:5", "--per-buyer", "0"), "must be between 1 and"),
+        (("--general-admission", "Floor:10:5", "--currency", "dollars"), "ISO 4217"),
+        (("--general-admission", "Floor:10:5", "--starts", "2190-02-30"), "not an ISO 8601 time"),
+        (("--general-admission", "Floor:10:5", "--starts", "2001-02-03T20:00Z"), "in the past"),
+        (("--general-admission", "Floor:10:5", "--starts", "0001-01-01T00:00+14:00"), "out of range"),
+        *(
+            (("--general-admission", "Floor:10:5", "--waiting-room", room), said)
+            for room, said in (
+                ("on", "must be off or rate=N,active=N"),
+                ("", "must be off or"),
+                ("OFF", "must be off or"),
+                ("rate=5", "must be off or"),
+                ("rate=5,rate=6", "must be off or"),
+                ("rate=5,active=6,lobby=now", "must be off or"),
+                ("rate=5,active=many", "not a whole number"),
+                ("rate=0,active=5", "must be between 1 and"),
+                ("rate=5,active=0", "must be between 1 and"),
+            )
+        ),
+        (("--general-admission", "Floor:10:5", "--no-such-option", "1"), "unrecognized arguments"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_leaves_nothing(house: str, args: tuple[str, ...], said: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        create(*(house if arg == "HOUSE" else arg for arg in args))
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert refused.value.returncode == 1
+    assert not Event.objects.exists()
+    assert not Venue.objects.exists()
+
+
+def test_a_bad_plan_is_named_with_file_and_place(tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(encoded(plan([block("Stalls", 1, 2, category="Nowhere")])))
+    with pytest.raises(CommandError, match=r"bad\.json: zones\[0\]\.rows\[0\]\.seats\[0\]\.category: "):
+        create("--plan", str(path), "--price", "Stalls:1")
+
+
+def test_what_the_plan_leaves_out_is_said(tmp_path: Path) -> None:
+    document = plan()
+    document["zones"][0]["areas"] = [{"shape": "star", "position": {"x": 0, "y": 0}}]
+    path = tmp_path / "star.json"
+    path.write_bytes(encoded(document))
+    assert "the shape “star” is not drawn" in create("--plan", str(path), "--price", "Stalls:1")[1]
+
+
+def test_a_csv_plan_works_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "house.csv"
+    path.write_text("section,row,seat,x,y,category,accessible\nStalls,A,1,10,10,Gold,yes\nStalls,A,2,35,10,Gold,\n")
+    create("--plan", str(path), "--price", "Gold:4500")
+    assert list(Seat.objects.values_list("guid", "accessible")) == [("stalls-A-1", True), ("stalls-A-2", False)]
+    assert Section.objects.get().event.plan.name == "house"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ([], "required: SLUG"),
+        (["hamlet"], "required: --name"),
+        (["hamlet", "--name", "H", "--venue", "V", "--starts", "soon", "--currency", "USD"], "not an ISO 8601 time"),
+        (["hamlet", "--nonsense"], "required"),
+    ],
+)
+def test_from_a_shell_a_wrong_call_is_one_line_on_stderr_and_exit_1(args: list[str], said: str) -> None:
+    settings = connection.settings_dict
+    name, port = settings["NAME"], settings["PORT"]
+    url = f"postgres://{settings['USER']}:{settings['PASSWORD']}@{settings['HOST']}:{port}/{name}"
+    run = subprocess.run(
+        [sys.executable, "manage.py", "create_event", *args],
+        cwd=ROOT, env=os.environ | {"DATABASE_URL": url}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert len(run.stderr.strip().splitlines()) == 1, run.stderr
+    assert said in run.stderr
+
+
+@pytest.mark.parametrize("seats", [1, 30, 601])
+def test_the_house_that_is_measured_has_exactly_the_seats_asked_for(seats: int) -> None:
+    assert parse_plan(json.dumps(_house(seats)).encode()).seat_count == seats

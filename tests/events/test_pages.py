@@ -1,0 +1,233 @@
+"""Catalogue, event page, plan and poster: what they say, to whom, and how they may be cached."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+from django.test import Client
+
+from apps.events import facade
+from apps.events.creation import GeneralAdmission
+from apps.events.demo.arena import FLOOR, arena_plan
+from apps.events.models import Category, Event, OnSale
+from tests.events.factories import block, encoded, in_days, make_event, plan
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[int, int]]:
+    """What is free, as the app above would say it: the test fills it in."""
+    said: dict[int, dict[int, int]] = {}
+    monkeypatch.setattr(facade, "_availability_providers", [lambda ids: {pk: said[pk] for pk in ids if pk in said}])
+    return said
+
+
+def _cards(client: Client, query: str = "") -> list[dict]:
+    return client.get("/", {"q": query} if query else {}).context["events"]
+
+
+def test_the_catalogue_shows_public_events_to_come_soonest_first(client: Client) -> None:
+    make_event("later", name="Later", starts_at=in_days(20))
+    make_event("sooner", name="Sooner", starts_at=in_days(10))
+    make_event("draft", draft=True)
+    gone = make_event("gone", name="Gone")
+    Event.objects.filter(pk=gone.pk).update(starts_at=in_days(-1))
+    assert [card["slug"] for card in _cards(client)] == ["sooner", "later"]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("hamlet", ["hamlet"]),
+        ("HAM old", ["hamlet"]),
+        ("elsinore", ["hamlet"]),
+        ("ham new", []),
+        ("%", []),
+        ("_", []),
+        ("\x00", ["hamlet", "macbeth"]),
+        ("a" * 5000, []),
+        ("  ", ["hamlet", "macbeth"]),
+    ],
+)
+def test_search_finds_events_that_have_every_word(client: Client, query: str, found: list[str]) -> None:
+    make_event("hamlet", name="Hamlet", venue="Old Theatre", city="Elsinore", starts_at=in_days(5))
+    make_event("macbeth", name="Macbeth", venue="New Theatre", city="Glamis", starts_at=in_days(6))
+    assert [card["slug"] for card in _cards(client, query)] == found
+
+
+def test_what_was_searched_for_is_shown_as_text(client: Client) -> None:
+    answer = client.get("/", {"q": "<script>alert(1)</script>"})
+    assert b"<script>alert" not in answer.content
+    assert b"&lt;script&gt;alert" in answer.content
+
+
+def test_the_state_follows_the_policy_the_clock_and_what_is_free(client: Client, free: dict) -> None:
+    event = make_event()
+    section_id = facade.list_sections(event.pk)[0].id
+    assert _cards(client)[0]["state"] == "on_sale"
+    assert _cards(client)[0]["available"] is None
+    free[event.pk] = {section_id: 3}
+    assert (_cards(client)[0]["state"], _cards(client)[0]["available"]) == ("on_sale", 3)
+    free[event.pk] = {section_id: 0}
+    assert (_cards(client)[0]["state"], _cards(client)[0]["available"]) == ("sold_out", 0)
+    OnSale.objects.update(opens_at=in_days(1))
+    assert _cards(client)[0]["state"] == "upcoming"
+    OnSale.objects.update(opens_at=in_days(-2), closes_at=in_days(-1))
+    assert _cards(client)[0]["state"] == "closed"
+    Event.objects.update(status=Event.Status.CANCELED)
+    assert _cards(client)[0]["state"] == "canceled"
+
+
+def test_the_event_page_says_what_where_when_and_at_which_price(client: Client, free: dict) -> None:
+    event = make_event(description="To be", per_buyer_max=4, hold_minutes=7)
+    stalls, floor = facade.list_sections(event.pk)
+    free[event.pk] = {stalls.id: 5}
+    shown = client.get("/events/hamlet/").context["event"]
+    assert (shown["hold_minutes"], shown["seats_per_reservation"], shown["per_buyer_cap"]) == (7, 8, 4)
+    assert shown["from_price_minor"] == 2000
+    assert [(s["slug"], s["available"], s["capacity"]) for s in shown["sections"]] == [
+        ("stalls", 5, 8),
+        ("floor", 0, 10),
+    ]
+    assert shown["sections"][0]["prices"][0]["price_minor"] == 4500
+    assert floor.is_general_admission
+
+
+@pytest.mark.parametrize("page", ["", "plan.json", "poster.svg"])
+def test_a_draft_and_an_unknown_event_are_not_found(client: Client, page: str) -> None:
+    make_event(draft=True)
+    assert client.get(f"/events/hamlet/{page}").status_code == 404
+    assert client.get(f"/events/unknown/{page}").status_code == 404
+
+
+def test_the_plan_is_columns_that_agree_with_one_another_and_with_the_order_of_ids(client: Client) -> None:
+    document = plan([block("Stalls", 2, 4), block("Box", 1, 3, category="Box", y=400)], ("Stalls", "Box"))
+    document["zones"][1]["rows"][0]["seats"][0]["accessible"] = True
+    document["zones"][1]["rows"][0]["seats"][1]["companion"] = True
+    event = make_event(plan=encoded(document), prices={"Stalls": 4500, "Box": 9900})
+    said = client.get("/events/hamlet/plan.json").json()
+    assert (said["event"], said["currency"], said["size"]) == ("hamlet", "USD", [2000, 2000])
+    assert [entry["key"] for entry in said["categories"]] == ["Stalls", "Box", "Floor"]
+    assert [(entry["id"], entry["capacity"]) for entry in said["sections"]] == [
+        ("stalls", 8),
+        ("box", 3),
+        ("floor", 10),
+    ]
+    seats = said["seats"]
+    assert {len(column) for column in seats.values()} == {11}
+    by_guid = facade.seats_by_guid(event.pk, seats["id"])
+    assert [by_guid[guid].id for guid in seats["id"]] == facade.seat_ids_in_plan_order(event.pk)
+    assert seats["flags"][8:] == [1, 2, 0]
+    assert [said["categories"][index]["price_minor"] for index in seats["category"][7:9]] == [4500, 9900]
+    assert seats["section"] == [0] * 8 + [1] * 3
+
+
+def test_outlines_enclose_the_seats_and_general_admission_takes_the_area_of_its_name(client: Client) -> None:
+    document = plan()
+    document["zones"][0]["areas"] = [
+        {"shape": "rectangle", "position": {"x": 0, "y": 0}, "rectangle": {"width": 50, "height": 20},
+         "text": {"text": "FLOOR", "position": {"x": 25, "y": 10}}}
+    ]  # fmt: skip
+    make_event(plan=encoded(document))
+    stalls, floor = client.get("/events/hamlet/plan.json").json()["sections"]
+    assert floor["outline"] == [[100, 100], [150, 100], [150, 120], [100, 120]]
+    xs, ys = zip(*stalls["outline"], strict=True)
+    assert min(xs) < 100
+    assert max(xs) > 175
+    assert min(ys) < 100
+    assert max(ys) > 130
+
+
+def test_an_event_without_seats_has_a_plan_too(client: Client) -> None:
+    make_event(plan=None, prices={})
+    said = client.get("/events/hamlet/plan.json").json()
+    assert said["seats"]["id"] == []
+    assert [section["id"] for section in said["sections"]] == ["floor"]
+
+
+def test_the_plan_of_an_arena_stays_well_under_a_megabyte(client: Client) -> None:
+    prices = {"Lower bowl front": 4, "Lower bowl": 3, "Upper bowl": 2, "Upper bowl rear": 1}
+    arena = json.dumps(arena_plan()).encode()
+    make_event(plan=arena, prices=prices, general_admission=(GeneralAdmission(FLOOR, 2500, 5),))
+    plain = client.get("/events/hamlet/plan.json")
+    assert len(plain.content) < 800_000
+    packed = client.get("/events/hamlet/plan.json", headers={"Accept-Encoding": "gzip"})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert len(packed.content) < 200_000
+
+
+@pytest.mark.parametrize("page", ["plan.json", "poster.svg"])
+def test_plan_and_poster_may_be_cached_by_anyone_and_answer_not_modified(client: Client, page: str) -> None:
+    make_event()
+    first = client.get(f"/events/hamlet/{page}")
+    assert "public" in first.headers["Cache-Control"]
+    assert "max-age" in first.headers["Cache-Control"]
+    assert "Cookie" not in first.headers.get("Vary", "")
+    assert "Set-Cookie" not in first.headers
+    again = client.get(f"/events/hamlet/{page}", headers={"If-None-Match": first.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_new_price_is_a_new_plan(client: Client) -> None:
+    make_event()
+    first = client.get("/events/hamlet/plan.json")
+    Category.objects.filter(key="Stalls").update(price_minor=1)
+    again = client.get("/events/hamlet/plan.json", headers={"If-None-Match": first.headers["ETag"]})
+    assert again.status_code == 200
+    assert again.json()["categories"][0]["price_minor"] == 1
+
+
+def test_a_poster_is_drawn_for_an_event_that_brings_none_and_can_do_nothing_but_draw(client: Client) -> None:
+    make_event(name='Hamlet & "the" <Prince>')
+    answer = client.get("/events/hamlet/poster.svg")
+    assert answer.headers["Content-Type"].startswith("image/svg+xml")
+    assert ElementTree.fromstring(answer.content).get("aria-label") == 'Hamlet & "the" <Prince>'
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+
+
+def test_pages_refuse_to_be_written_to(client: Client) -> None:
+    make_event()
+    assert client.post("/events/hamlet/plan.json").status_code == 405
+
+
+def test_the_api_lists_and_shows_events(client: Client, free: dict) -> None:
+    event = make_event(city="Elsinore", description="To be")
+    free[event.pk] = {facade.list_sections(event.pk)[0].id: 2}
+    (said,) = client.get("/api/events").json()["events"]
+    assert said["event_id"] == "hamlet"
+    assert said["venue"] == {"name": "Old Theatre", "city": "Elsinore", "timezone": "UTC"}
+    assert said["starts_at"].endswith("Z")
+    assert (said["status"], said["available_seats"], said["from_price_minor"]) == ("on_sale", 2, 2000)
+    detail = client.get("/api/events/hamlet").json()
+    assert detail == said | {
+        "description": "To be",
+        "hold_minutes": 10,
+        "seats_per_reservation": 8,
+        "per_buyer_cap": None,
+    }
+    assert client.get("/api/events?q=nothing").json() == {"events": []}
+
+
+def test_the_api_does_not_know_drafts_and_does_not_mind_tokens(client: Client) -> None:
+    make_event(draft=True)
+    missing = client.get("/api/events/hamlet")
+    assert (missing.status_code, missing.json()["type"]) == (404, "not-found")
+    assert client.get("/api/events", headers={"Authorization": "Bearer nonsense"}).status_code == 200
+
+
+def test_the_catalogue_costs_two_queries_however_many_events(
+    client: Client, free: dict, django_assert_num_queries
+) -> None:
+    for number in range(5):
+        make_event(f"night-{number}")
+    with django_assert_num_queries(2):
+        assert len(_cards(client)) == 5
+
+
+def test_what_costs_nothing_is_free(client: Client) -> None:
+    make_event("picnic", plan=None, prices={}, general_admission=(GeneralAdmission("Lawn", 9, 0),))
+    for path in ("/", "/events/picnic/"):
+        page = client.get(path).content.decode()
+        assert "Free</" in page
+        assert "$0.00" not in page

@@ -1,0 +1,93 @@
+"""The only way tests make rows: through the same services as everybody, so that what they start from can exist."""
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from apps.events import facade as events
+from apps.events.creation import EventSpec, GeneralAdmission, create_event
+from apps.queue import facade as queue
+from apps.reservations import facade as reservations
+from apps.reservations.models import Reservation
+from ticketing.kernel import audit, clock
+
+SEAT_PRICE_MINOR = 5_000
+PLACE_PRICE_MINOR = 2_500
+
+
+def make_event(
+    slug: str = "concert",
+    *,
+    rows: int = 5,
+    seats_per_row: int = 10,
+    general_admission: int = 0,
+    accessible: frozenset[str] = frozenset(),
+    **spec: Any,
+) -> events.EventView:
+    """A published event on sale: a section `hall` of rows A, B, … with seats `hall-A-1` …, and a section `floor` of
+    `general_admission` places. Seats named in `accessible` are accessible."""
+    lines = ["section,row,seat,x,y,category,accessible"]
+    for row in range(rows):
+        for seat in range(1, seats_per_row + 1):
+            name = chr(ord("A") + row)
+            is_accessible = "yes" if f"hall-{name}-{seat}" in accessible else "no"
+            lines.append(f"Hall,{name},{seat},{seat * 20},{row * 25},Standard,{is_accessible}")
+    create_event(
+        EventSpec(
+            slug=slug,
+            name=spec.pop("name", slug.title()),
+            venue=spec.pop("venue", "The Venue"),
+            starts_at=spec.pop("starts_at", clock.now() + timedelta(days=30)),
+            currency=spec.pop("currency", "USD"),
+            plan="\n".join(lines).encode() if rows else None,
+            prices={"Standard": spec.pop("price_minor", SEAT_PRICE_MINOR)} if rows else {},
+            general_admission=(
+                (GeneralAdmission("Floor", general_admission, spec.pop("place_price_minor", PLACE_PRICE_MINOR)),)
+                if general_admission
+                else ()
+            ),
+            opens_at=spec.pop("opens_at", clock.now() - timedelta(minutes=1)),
+            **spec,
+        )
+    )
+    return events.get_event(slug)
+
+
+def join(event: events.EventView, *, visitor_id: str = "", account_id: int | None = None) -> queue.EntryView:
+    """A buyer with a place in the event's line, a new browser unless said otherwise."""
+    visitor = visitor_id or ("" if account_id is not None else queue.new_visitor_id())
+    return queue.join(event, queue.Caller(account_id=account_id, visitor_id=visitor))
+
+
+def wish(
+    event: events.EventView, entry: queue.EntryView | None = None, *, key: str = "", **payload: Any
+) -> reservations.HoldRequest:
+    """A request to hold, as the public contract's body says it, by this buyer or a new one."""
+    return reservations.resolve(event, entry or join(event), payload, key or uuid.uuid4().hex)
+
+
+def hold(event: events.EventView, entry: queue.EntryView | None = None, **payload: Any) -> reservations.ReservationView:
+    """A live reservation of this, by this buyer or a new one."""
+    (outcome,) = reservations.hold([wish(event, entry, **payload)])
+    assert isinstance(outcome, reservations.Held), outcome
+    return reservations.get_reservation(outcome.reservation_id)
+
+
+def lapse(reservation_id: uuid.UUID, seconds: float = 1) -> None:
+    """The reservation's deadline passed this long ago; nobody has swept it yet."""
+    past = clock.now() - timedelta(seconds=seconds)
+    row = Reservation.objects.get(pk=reservation_id)
+    row.expires_at = past
+    row.pay_deadline = past if row.pay_deadline is not None else None
+    row.save(update_fields=["expires_at", "pay_deadline"])
+
+
+def audit_breaches() -> list[str]:
+    """Every breach the auditor finds, as `I2: concert: seat …`."""
+    return [f"{finding.invariant}: {breach}" for finding in audit.run() for breach in finding.breaches]
+
+
+def assert_audit_clean(*, without_money: bool = False) -> None:
+    """No invariant is broken; `without_money`: but those of orders (I4), where a test confirms without one."""
+    breaches = [breach for breach in audit_breaches() if not (without_money and breach.startswith("I4"))]
+    assert not breaches, "\n".join(breaches)

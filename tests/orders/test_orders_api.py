@@ -1,0 +1,209 @@
+"""The sale through the public contract, as strangers write a client."""
+
+import json
+
+import pytest
+from django.test import Client
+
+from apps.orders import access
+from apps.orders.models import Order, ProviderMessage
+from apps.orders.providers import sandbox
+from tests.api.calls import Api, assert_problem
+from tests.factories import PLACE_PRICE_MINOR, assert_audit_clean, make_event
+from tests.orders.sale import OWN, deliver_all, joined_browser, late_word
+from ticketing.kernel import clock
+
+pytestmark = pytest.mark.django_db(transaction=True)
+BODY = {"email": "guest@example.org", "name": "Guest Buyer"}
+
+
+@pytest.fixture
+def concert():
+    return make_event("concert", general_admission=20)
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
+def held(api: Api, **body: object) -> tuple[str, str]:
+    """A reservation's id and its owner's token."""
+    token = api.admission("concert")
+    answer = api.post(
+        "/events/concert/reservations", body or {"ga_section": "floor", "ga_quantity": 2}, token=token, key="h"
+    )
+    assert answer.status_code == 201, answer.content
+    return answer.json()["reservation_id"], token
+
+
+def test_a_guest_buys_general_admission_with_nothing_but_a_token(api, concert) -> None:
+    reservation, token = held(api)
+    answer = api.post(f"/reservations/{reservation}/checkout", BODY, token=token, key="pay")
+    assert answer.status_code == 202
+    said = answer.json()
+    assert said.keys() == {"order_id", "status", "total_minor", "currency", "payment"}
+    assert (said["total_minor"], said["currency"]) == (2 * PLACE_PRICE_MINOR, "USD")
+    deliver_all()
+    order = api.get(f"/orders/{said['order_id']}", token=token).json()
+    assert order["status"] == "confirmed"
+    assert order["payment"]["state"] == "succeeded"
+    assert [ticket["label"] for ticket in order["tickets"]] == ["Floor, 1 of 2", "Floor, 2 of 2"]
+    assert api.get("/orders", token=token).json()["orders"] == [order]
+    assert api.get(f"/reservations/{reservation}", token=token).json()["status"] == "confirmed"
+    assert_audit_clean()
+
+
+def test_the_same_key_repeats_the_same_bytes_and_another_body_is_refused(api, concert) -> None:
+    reservation, token = held(api)
+    path = f"/reservations/{reservation}/checkout"
+    first = api.post(path, BODY, token=token, key="pay")
+    deliver_all()
+    again = api.post(path, dict(reversed(BODY.items())), token=token, key="pay")
+    assert (again.status_code, again.content) == (first.status_code, first.content)
+    assert_problem(api.post(path, BODY | {"name": "Other"}, token=token, key="pay"), 422, "idempotency-mismatch")
+    other = api.post(path, BODY, token=token, key="another tab").json()
+    assert other["order_id"] == first.json()["order_id"]
+
+
+def test_without_a_key_nothing_happens(api, concert) -> None:
+    reservation, token = held(api)
+    path = f"/reservations/{reservation}/checkout"
+    assert_problem(api.post(path, BODY, token=token), 400, "idempotency-key-required")
+    assert_problem(api.post(path, BODY, token=token, key="k" * 201), 422, "invalid")
+    assert not Order.objects.exists()
+
+
+def test_a_field_we_do_not_know_is_named(api, concert) -> None:
+    reservation, token = held(api)
+    answer = api.post(f"/reservations/{reservation}/checkout", BODY | {"payment_methd": "x"}, token=token, key="pay")
+    assert assert_problem(answer, 422, "invalid")["errors"] == {"payment_methd": "unknown field"}
+    assert not Order.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"email": "x", "name": "y"}, {"email": 1, "name": 2}, BODY | {"payment_method": 3}]
+)
+def test_what_cannot_be_right_is_named_by_field(api, concert, body) -> None:
+    reservation, token = held(api)
+    answer = api.post(f"/reservations/{reservation}/checkout", body, token=token, key="pay")
+    errors = assert_problem(answer, 422, "invalid")["errors"]
+    assert errors
+    assert errors.keys() <= {"email", "name", "payment_method"}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind"),
+    [
+        (b"{", 400, "malformed"),
+        (b"[]", 422, "invalid"),
+        (b'"text"', 422, "invalid"),
+        (b'{"email":"a@example.org","name":"\\u0000"}', 422, "invalid"),
+        (b'{"email":"a@example.org","name":"\\ud800"}', 422, "invalid"),
+    ],
+)
+def test_a_body_that_is_no_body_is_refused(api, concert, body, status, kind) -> None:
+    reservation, token = held(api)
+    assert_problem(api.post(f"/reservations/{reservation}/checkout", body, token=token, key="p"), status, kind)
+
+
+def test_only_the_owner_pays_reads_and_cancels(api, concert) -> None:
+    reservation, token = held(api)
+    stranger = api.admission("concert")
+    path = f"/reservations/{reservation}/checkout"
+    assert_problem(api.post(path, BODY, key="pay"), 401, "token-missing")
+    assert_problem(api.post(path, BODY, key="pay", token="nonsense"), 401, "token-invalid")
+    assert_problem(api.post(path, BODY, key="pay", token=stranger), 403, "not-owner")
+    make_event("other")
+    assert_problem(api.post(path, BODY, key="pay", token=api.admission("other")), 403, "token-wrong-event")
+    order = api.post(path, BODY, key="pay", token=token).json()["order_id"]
+    for who, status, kind in (("", 401, "token-missing"), (stranger, 403, "not-owner")):
+        assert_problem(api.get(f"/orders/{order}", token=who), status, kind)
+        assert_problem(api.post(f"/orders/{order}/cancel", token=who), status, kind)
+    assert_problem(api.get("/orders"), 401, "token-missing")
+    assert api.get("/orders", token=stranger).json() == {"orders": []}
+    missing = "00000000-0000-4000-8000-000000000000"
+    assert_problem(api.get(f"/orders/{missing}", token=token), 404, "not-found")
+    assert_problem(api.post(f"/reservations/{missing}/checkout", BODY, key="k", token=token), 404, "not-found")
+
+
+def test_the_link_of_the_mail_opens_one_order_and_no_other(api, concert) -> None:
+    reservation, token = held(api)
+    order = api.post(f"/reservations/{reservation}/checkout", BODY, key="pay", token=token).json()["order_id"]
+    key = access.link_key(Order.objects.get().pk)
+    assert api.get(f"/orders/{order}?key={key}").json()["order_id"] == order
+    assert_problem(api.get(f"/orders/{order}?key={key}x"), 401, "token-missing")
+    assert_problem(api.get(f"/orders/00000000-0000-4000-8000-000000000000?key={key}"), 401, "token-missing")
+
+
+def test_an_account_s_address_stands_in(api, concert, django_user_model) -> None:
+    django_user_model.objects.create_user("ada@example.org", "ada@example.org", "a good password", first_name="Ada")
+    login = {"username": "ada@example.org", "password": "a good password"}
+    jwt = api.post("/auth/token", login).json()["access"]
+    api.post("/events/concert/queue", token=jwt)
+    hold = api.post("/events/concert/reservations", {"seats": ["hall-A-1"]}, token=jwt, key="h").json()
+    answer = api.post(f"/reservations/{hold['reservation_id']}/checkout", {}, token=jwt, key="pay")
+    assert answer.status_code == 202, answer.content
+    (order,) = api.get("/orders", token=jwt).json()["orders"]
+    assert (order["email"], order["name"]) == ("ada@example.org", "Ada")
+
+
+def test_a_decline_is_told_and_may_be_canceled_or_tried_again(api, concert) -> None:
+    reservation, token = held(api)
+    path = f"/reservations/{reservation}/checkout"
+    order = api.post(path, BODY | {"payment_method": "sandbox_decline"}, key="1", token=token).json()["order_id"]
+    deliver_all()
+    said = api.get(f"/orders/{order}", token=token).json()
+    assert said["can_try_again"] is True
+    assert said["payment"] | {"state": "declined", "attempts_left": 2} == said["payment"]
+    canceled = api.post(f"/orders/{order}/cancel", token=token)
+    assert (canceled.status_code, canceled.json()["status"]) == (200, "canceled")
+    assert api.post(f"/orders/{order}/cancel", token=token).json()["status"] == "canceled"
+    assert_problem(api.post(path, BODY, key="2", token=token), 410, "reservation-expired")
+    assert_audit_clean()
+
+
+def test_a_paid_order_cannot_be_canceled_by_its_buyer(api, concert) -> None:
+    reservation, token = held(api)
+    order = api.post(f"/reservations/{reservation}/checkout", BODY, key="1", token=token).json()["order_id"]
+    deliver_all()
+    document = assert_problem(api.post(f"/orders/{order}/cancel", token=token), 409, "order-not-cancelable")
+    assert document["order_status"] == "confirmed"
+
+
+def test_webhooks_are_stored_before_they_are_answered_and_only_if_signed(api, concert) -> None:
+    reservation, token = held(api)
+    api.post(f"/reservations/{reservation}/checkout", BODY | {"payment_method": "sandbox_late"}, key="1", token=token)
+    deliver_all()
+    order = Order.objects.get()
+    raw = late_word(order, clock.now())
+    path = "/webhooks/payments/sandbox"
+    assert_problem(api.post(path, raw), 400, "signature-invalid")
+    signed = {"Sandbox_Signature": sandbox.sign(raw)}
+    assert_problem(api.post(path, raw + b" ", **signed), 400, "signature-invalid")
+    assert_problem(api.post("/webhooks/payments/bank", raw, **signed), 404, "not-found")
+    assert_problem(api.get(path), 405, "method-not-allowed")
+    for _ in range(2):
+        answer = api.post(path, raw, **signed)
+        assert (answer.status_code, answer.json()) == (200, {"stored": True})
+    assert ProviderMessage.objects.filter(processed_at=None).count() == 1
+    deliver_all()
+    order.refresh_from_db()
+    assert order.status == Order.Status.CONFIRMED
+    assert_audit_clean()
+
+
+def test_a_browser_s_cookie_pays_only_from_our_own_pages(concert) -> None:
+    client, own = joined_browser("concert"), OWN
+    browser = Api(client)
+    hold = browser.post("/events/concert/reservations", {"seats": ["hall-A-1"]}, key="h", **own)
+    path = f"/reservations/{hold.json()['reservation_id']}/checkout"
+    assert_problem(browser.post(path, BODY, key="p", Sec_Fetch_Site="cross-site"), 403, "cross-origin")
+    assert_problem(browser.post(path, BODY, key="p"), 403, "cross-origin")
+    assert browser.post(path, BODY, key="p", **own).status_code == 202
+
+
+def test_the_description_of_the_api_names_the_sale(api) -> None:
+    schema = json.loads(Client().get("/api/schema?format=json").content)
+    for path in ("/api/reservations/{reservation_id}/checkout", "/api/orders", "/api/orders/{order_id}/cancel"):
+        assert path in schema["paths"]

@@ -1,0 +1,177 @@
+"""Signing up, logging in and out, and going on as a guest."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from ticketing.accounts import form_is_stale
+
+PASSWORD = "correct horse battery staple"
+SIGN_UP, LOG_IN, LOG_OUT = "/accounts/sign-up", "/accounts/log-in", "/accounts/log-out"
+
+
+@pytest.fixture(autouse=True)
+def _quick_passwords(settings: Any) -> None:
+    # What makes a password slow to guess makes a test slow to run.
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture
+def ann(db: None) -> User:
+    return User.objects.create_user("ann@example.org", password=PASSWORD)
+
+
+def who(browser: Client) -> str | None:
+    return browser.session.get("_auth_user_id")
+
+
+def test_an_account_is_made_and_its_owner_logged_in(browser: Client) -> None:
+    response = browser.post(SIGN_UP, {"username": " Ann@Example.ORG ", "password": PASSWORD, "next": "/tickets/"})
+    assert (response.status_code, response.url) == (302, "/tickets/")
+    user = User.objects.get()
+    assert (user.username, user.email) == ("ann@example.org", "ann@example.org")
+    assert who(browser) == str(user.pk)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"username": "ann@example.org", "password": ""}, "password"),
+        ({"username": "ann@example.org", "password": "short"}, "password"),
+        ({"username": "ann@example.org", "password": "1234567890123"}, "password"),
+        ({"username": "annabella@example.org", "password": "annabella@example.org"}, "password"),
+        ({"username": "ann@example.org", "password": "nul\x00" + PASSWORD}, "password"),
+        ({"username": "ann@example.org", "password": "x" * 1_001}, "password"),
+        ({"username": "", "password": PASSWORD}, "username"),
+        ({"username": "ann", "password": PASSWORD}, "username"),
+        ({"username": "ann\x00@example.org", "password": PASSWORD}, "username"),
+        ({"username": f"{'x' * 150}@example.org", "password": PASSWORD}, "username"),
+    ],
+)
+def test_what_is_wrong_with_a_sign_up_is_said_beside_its_field(
+    browser: Client, fields: dict[str, str], field: str
+) -> None:
+    response = browser.post(SIGN_UP, fields)
+    assert response.status_code == 200
+    assert list(response.context["form"].errors) == [field]
+    assert not User.objects.exists()
+
+
+def test_an_address_has_one_account_whatever_its_capitals(browser: Client, ann: User) -> None:
+    response = browser.post(SIGN_UP, {"username": "ANN@example.org", "password": PASSWORD})
+    assert "log in instead" in response.content.decode()
+    assert User.objects.count() == 1
+
+
+def test_two_sign_ups_at_once_make_one_account(browser: Client, ann: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The form saw no account; the other sign-up commits; ours meets the unique name."""
+    monkeypatch.setattr("ticketing.accounts.SignUpForm.clean_username", lambda form: "ann@example.org")
+    response = browser.post(SIGN_UP, {"username": "ann@example.org", "password": PASSWORD})
+    assert (response.status_code, list(response.context["form"].errors)) == (200, ["username"])
+    assert User.objects.count() == 1
+    assert who(browser) is None
+
+
+def test_logging_in_and_out(browser: Client, ann: User) -> None:
+    response = browser.post(LOG_IN, {"username": "Ann@Example.org", "password": PASSWORD})
+    assert (response.status_code, response.url) == (302, "/")
+    assert who(browser) == str(ann.pk)
+    assert "Log out" in browser.get("/").content.decode()
+    assert browser.get(LOG_OUT).status_code == 405, "a link in somebody's page logs nobody out"
+    assert browser.post(LOG_OUT).status_code == 302
+    assert who(browser) is None
+
+
+def test_the_staffs_name_is_no_address_and_logs_in_too(browser: Client, db: None) -> None:
+    User.objects.create_superuser("Admin", password=PASSWORD)
+    assert browser.post(LOG_IN, {"username": "Admin", "password": PASSWORD}).status_code == 302
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"username": "ann@example.org", "password": "wrong"},
+        {"username": "bob@example.org", "password": PASSWORD},
+        {"username": "ann@example.org\x00", "password": PASSWORD},
+        {"username": "", "password": ""},
+        {},
+    ],
+)
+def test_a_log_in_that_fails_shows_the_form_again(browser: Client, ann: User, fields: dict[str, str]) -> None:
+    response = browser.post(LOG_IN, fields)
+    assert response.status_code == 200
+    assert response.context["form"].errors
+    assert who(browser) is None
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)", "http:evil.example",
+     "\x00//evil.example", "https://testserver.evil.example/", " //evil.example"],
+)  # fmt: skip
+@pytest.mark.parametrize("path", [LOG_IN, SIGN_UP])
+def test_the_way_on_never_leaves_the_site(browser: Client, ann: User, path: str, target: str) -> None:
+    page = browser.get(path, {"next": target}).content.decode()
+    assert "evil.example" not in page
+    assert "javascript:" not in page
+    name = "ann@example.org" if path == LOG_IN else "bob@example.org"
+    response = browser.post(path, {"username": name, "password": PASSWORD, "next": target})
+    assert (response.status_code, response.url) == (302, "/")
+
+
+@pytest.mark.parametrize("path", [LOG_IN, SIGN_UP])
+def test_a_guest_may_go_on_where_they_were(browser: Client, db: None, path: str) -> None:
+    page = browser.get(path, {"next": "/events/concert/choose"}).content.decode()
+    assert 'href="/events/concert/choose">Continue as guest' in page
+    assert 'href="/">Continue as guest' in browser.get(path).content.decode()
+
+
+@pytest.mark.parametrize("path", [LOG_IN, SIGN_UP, LOG_OUT])
+def test_account_forms_carry_a_token_of_their_own(db: None, path: str) -> None:
+    strict = Client(enforce_csrf_checks=True, headers={"sec-fetch-site": "same-origin"})
+    response: Any = strict.post(path, {"username": "ann@example.org", "password": PASSWORD})
+    assert response.status_code == 403
+    assert not User.objects.exists()
+
+
+@pytest.fixture
+def strict(db: None) -> Client:
+    """A browser whose forms' tokens are checked."""
+    return Client(enforce_csrf_checks=True, headers={"sec-fetch-site": "same-origin"})
+
+
+@pytest.mark.parametrize("path", [LOG_IN, SIGN_UP, LOG_OUT, "/admin/login/"])
+def test_a_page_that_was_open_too_long_says_so_and_leads_back(strict: Client, path: str) -> None:
+    came_from = "http://testserver/accounts/log-in?next=/tickets/"
+    response: Any = strict.post(path, {"username": "ann@example.org"}, headers={"referer": came_from})
+    page = response.content.decode()
+    assert response.status_code == 403
+    assert "open too long" in page
+    assert 'class="site-header"' in page
+    assert f'href="{came_from}">Open it again' in page
+    assert "no-store" in response.headers["Cache-Control"]
+
+
+def test_the_way_back_never_leaves_the_site(strict: Client) -> None:
+    response: Any = strict.post(LOG_IN, {}, headers={"referer": "http://evil.example/"})
+    assert "evil.example" not in response.content.decode()
+    assert 'href="/">See all events' in response.content.decode()
+
+
+@pytest.mark.parametrize("path", [LOG_IN, SIGN_UP])
+@pytest.mark.parametrize(("target", "way_on"), [("/tickets/", "/tickets/"), ("//evil.example/", "/"), ("", "/")])
+def test_who_logged_in_elsewhere_goes_on_from_an_old_page(
+    strict: Client, ann: User, path: str, target: str, way_on: str
+) -> None:
+    """The log-in page is open in one tab; its owner logs in in another; the first tab is sent then."""
+    strict.force_login(ann)
+    response: Any = strict.post(path, {"username": "x", "password": "y", "next": target})
+    assert (response.status_code, response.url) == (302, way_on)
+
+
+def test_a_stale_token_is_a_problem_document_to_the_api(rf: Any) -> None:
+    response = form_is_stale(rf.post("/api/events"))
+    assert response.status_code == 403
+    assert response.headers["Content-Type"] == "application/problem+json"

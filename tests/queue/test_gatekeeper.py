@@ -1,0 +1,140 @@
+"""One leader among the gatekeepers: elected, replaced when it dies, refused when it wakes up late."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from apps.events.facade import EventView
+from apps.queue import leading
+from apps.queue.leading import Gatekeeper
+from apps.queue.models import AdmissionBatch, Leadership, WaitingRoom
+from tests.factories import assert_audit_clean
+from tests.queue.rooms import full_line, make_room, pass_time, statuses
+
+ROOT = Path(__file__).resolve().parents[2]
+WAIT_SECONDS_MAX = 30
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def database_url() -> str:
+    here = connection.settings_dict
+    return f"postgres://{here['USER']}:{here['PASSWORD']}@{here['HOST']}:{here['PORT']}/{here['NAME']}"
+
+
+@pytest.fixture
+def event() -> EventView:
+    return make_room()
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Gatekeeper, Gatekeeper]]:
+    first, second = Gatekeeper(database_url()), Gatekeeper(database_url())
+    yield first, second
+    first.resign()
+    second.resign()
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    """Returns as soon as it is so. Raises AssertionError if it does not come."""
+    deadline, pause = time.monotonic() + WAIT_SECONDS_MAX, threading.Event()
+    while not true():
+        assert time.monotonic() < deadline, f"never: {what}"
+        pause.wait(0.05)
+
+
+def test_one_leads_and_the_other_stands_by(event: EventView, pair: tuple[Gatekeeper, Gatekeeper]) -> None:
+    first, second = pair
+    full_line(event, 5)
+    assert (first.run_once(), second.run_once()) == (3, 0)
+    assert (first.leads, second.leads) == (True, False)
+    assert WaitingRoom.objects.get().epoch == first.epoch
+    first.resign()
+    second.run_once()
+    assert second.leads
+    assert Leadership.objects.get().epoch == second.epoch == 2
+
+
+def test_a_leader_whose_session_ended_leads_no_more_and_what_it_began_is_refused(
+    event: EventView, pair: tuple[Gatekeeper, Gatekeeper]
+) -> None:
+    """F: leads; its session is ended by the server (it hung, or the network went)
+    S: leads, and ticks the room
+    F: wakes up in the middle of its round, believing that it leads: the room's epoch is younger
+    F: notices, and stands by
+    """
+    first, second = pair
+    full_line(event, 9)
+    first.run_once()
+    assert first._session is not None
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [first._session.info.backend_pid])
+    until(lambda: second.run_once() >= 0 and second.leads, "the stand-by leads")
+    WaitingRoom.objects.update(active_max=6)
+    pass_time(event)
+    assert second.run_once() == 3
+    WaitingRoom.objects.update(active_max=9)
+    pass_time(event)
+    first._speak = lambda: None  # type: ignore[method-assign]  # It does not look before it acts.
+    assert first.run_once() == 0
+    assert not first.leads
+    assert statuses(event).count("ready") == 6
+    assert [batch.epoch for batch in AdmissionBatch.objects.order_by("id")] == [1, 2]
+
+
+def test_a_leader_that_hangs_loses_its_session_by_its_silence(
+    pair: tuple[Gatekeeper, Gatekeeper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leading, "SILENCE_MS_MAX", 50)
+    first, second = pair
+    first.run_once()
+    assert first.leads
+    until(lambda: second.run_once() >= 0 and second.leads, "the stand-by leads")
+    first.run_once()
+    assert not first.leads
+
+
+def test_one_room_s_trouble_keeps_no_other_room_waiting(pair: tuple[Gatekeeper, Gatekeeper]) -> None:
+    stuck, fine = make_room("stuck"), make_room("fine", venue="B")
+    full_line(stuck, 2)
+    full_line(fine, 2)
+    # Its head may not pass the numbers handed out: the tick of this room fails at the constraint.
+    WaitingRoom.objects.filter(event_id=stuck.id).update(next_number=1)
+    assert pair[0].run_once() == 2
+    assert statuses(stuck) == ["waiting", "waiting"]
+    assert statuses(fine) == ["ready", "ready"]
+
+
+def test_when_the_leading_process_is_killed_another_goes_on(event: EventView) -> None:
+    environment = os.environ | {"DATABASE_URL": database_url(), "DATABASE_DIRECT_URL": database_url()}
+    command = [sys.executable, "-W", "ignore", "manage.py", "gatekeeper"]
+    processes = {}
+    try:
+        for _ in range(2):
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            processes[process.pid] = process
+        full_line(event, 6)
+        until(lambda: statuses(event).count("ready") == 3, "the first leader lets three in")
+        leader = Leadership.objects.get()
+        pid = int(leader.leader.rpartition(":")[2])
+        processes[pid].send_signal(signal.SIGKILL)
+        processes[pid].wait(timeout=WAIT_SECONDS_MAX)
+        until(lambda: Leadership.objects.get().epoch > leader.epoch, "the stand-by leads")
+        WaitingRoom.objects.update(active_max=6)
+        until(lambda: statuses(event).count("ready") == 6, "the second leader lets the others in")
+        assert WaitingRoom.objects.get().epoch > leader.epoch
+    finally:
+        for process in processes.values():
+            process.terminate()
+        for process in processes.values():
+            process.wait(timeout=WAIT_SECONDS_MAX)
+    assert_audit_clean()

@@ -1,0 +1,483 @@
+"""A waiting room: it opens by itself, lets in by the numbers within its caps, and tells everyone the truth."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+
+from apps.events.facade import EventView
+from apps.queue import admitting, errors, facade, line, outlook, rooms
+from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
+from apps.reservations import supplying
+from tests.factories import assert_audit_clean, audit_breaches, hold, join, make_event
+from tests.queue.rooms import (
+    come,
+    complete,
+    full_line,
+    let_admission_lapse,
+    let_claim_lapse,
+    line_of,
+    make_room,
+    open_now,
+    pass_time,
+    row,
+    statuses,
+    tick,
+)
+from tests.races import statements
+from ticketing.kernel import clock, maintenance, problems
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def event() -> EventView:
+    return make_room()
+
+
+def room() -> WaitingRoom:
+    return WaitingRoom.objects.get()
+
+
+def visitor(name: str) -> facade.Caller:
+    return facade.Caller(visitor_id=f"visitor-{name}")
+
+
+def test_a_room_is_closed_until_the_on_sale_opens_and_then_opens_by_itself() -> None:
+    later = make_room("later", opens_at=clock.now() + timedelta(hours=1))
+    assert room().state == "closed"
+    with pytest.raises(errors.NotOnSale) as refused:
+        join(later)
+    assert "opens_at" in refused.value.extra
+    assert admitting.due_rooms() == []
+    assert admitting.tick(later.id, 1) == 0
+    assert room().state == "closed"
+    sold = make_room("sold", venue="B")
+    assert admitting.due_rooms() == [sold.id]
+    admitting.tick(sold.id, 1)
+    assert WaitingRoom.objects.get(event_id=sold.id).state == "open"
+    act = RoomAct.objects.get()
+    assert (act.who, act.what, act.detail) == ("system", "state", "closed → open")
+    assert admitting.due_rooms() == []
+
+
+def test_the_first_join_after_the_opening_opens_the_room_before_any_tick(event: EventView) -> None:
+    assert join(event).is_ready
+    assert room().state == "open"
+    assert RoomAct.objects.get().detail == "closed → open"
+
+
+def test_who_comes_to_an_empty_line_is_let_in_at_once_until_the_cap_is_reached(event: EventView) -> None:
+    entries = line_of(event, 5)
+    assert [entry.status for entry in entries] == ["ready"] * 3 + ["waiting"] * 2
+    assert row(entries[0]).admission_expires_at is not None
+    assert row(entries[0]).claim_expires_at is None
+    batches = AdmissionBatch.objects.all()
+    assert [(batch.reason, batch.count, batch.active_max) for batch in batches] == [("empty line", 1, 3)] * 3
+    assert max(batch.active_count for batch in batches) == 3
+    assert (room().head, room().next_number) == (3, 6)
+    assert_audit_clean()
+
+
+def test_nobody_overtakes_a_lower_number_that_waits(event: EventView) -> None:
+    first, *_ = full_line(event, 1)
+    second = join(event)
+    assert second.status == "waiting"
+    assert tick(event) == 2
+    assert row(first).ready_at == row(second).ready_at
+
+
+def test_a_tick_lets_in_what_the_rate_has_allowed_and_carries_the_fraction() -> None:
+    event = make_room(rate=10, active=100)
+    full_line(event, 30)
+    start = clock.now()
+    WaitingRoom.objects.update(budget=0, ticked_at=start)
+    locked = WaitingRoom.objects.get()
+    for tenths, whole in ((2.5, 2), (5, 5), (7.5, 5)):
+        admitting.refill(locked, start + timedelta(seconds=tenths / 10))
+        assert int(locked.budget) == whole
+    # Half a second's worth and no more, however long nothing was let in.
+    admitting.refill(locked, start + timedelta(hours=1))
+    assert locked.budget == 5
+    assert tick(event, seconds=3600) == 5
+    assert tick(event, seconds=0) == 0
+    assert statuses(event) == ["ready"] * 5 + ["waiting"] * 25
+    assert_audit_clean()
+
+
+def test_a_slow_rate_lets_in_one_at_a_time() -> None:
+    event = make_room(rate=1, active=100)
+    full_line(event, 3)
+    assert [tick(event), tick(event, seconds=0), tick(event)] == [1, 0, 1]
+
+
+def test_the_cap_counts_who_has_been_let_in_and_has_not_come_yet(event: EventView) -> None:
+    entries = full_line(event, 6)
+    assert tick(event) == 3
+    assert tick(event) == 0
+    assert come(entries[0]).is_ready
+    assert tick(event) == 0
+    line.leave(event, facade.Caller(entry_id=entries[1].id))
+    assert tick(event) == 1
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize("end", ["completed", "expired", "left", "away", "removed"])
+def test_each_end_of_an_admission_frees_its_slot(event: EventView, end: str) -> None:
+    entries = full_line(event, 4)
+    assert tick(event) == 3
+    mine = entries[0]
+    if end == "away":
+        let_claim_lapse(mine)
+    else:
+        come(mine)
+    if end == "completed":
+        complete(mine.id)
+    elif end == "expired":
+        let_admission_lapse(mine)
+    elif end == "left":
+        line.leave(event, facade.Caller(entry_id=mine.id))
+    elif end == "removed":
+        assert rooms.remove(mine.id, who="staff")
+    assert tick(event) == 1
+    assert row(mine).status == ("left" if end == "removed" else end)
+    assert row(entries[3]).status == "ready"
+    assert_audit_clean()
+
+
+def test_a_live_reservation_keeps_the_slot_past_the_admission(event: EventView) -> None:
+    entries = full_line(event, 4)
+    tick(event)
+    hold(event, come(entries[0]), seats=["hall-A-1"])
+    let_admission_lapse(entries[0])
+    assert tick(event) == 0
+    # Checkout began at the last moment: its later deadline is on the way to the entry, a commit later.
+    QueueEntry.objects.filter(pk=entries[0].id).update(busy_until=clock.now())
+    assert tick(event) == 0
+    assert come(entries[0]).is_ready
+    QueueEntry.objects.filter(pk=entries[0].id).update(busy_until=None)
+    assert tick(event) == 1
+
+
+def test_the_first_question_after_the_turn_claims_the_admission(event: EventView) -> None:
+    (entry,) = full_line(event, 1)
+    tick(event)
+    waiting = row(entry)
+    assert (waiting.status, waiting.admission_expires_at) == ("ready", None)
+    assert waiting.claim_expires_at - waiting.ready_at == timedelta(seconds=120)  # type: ignore[operator]
+    claimed = come(entry)
+    assert claimed.admission_expires_at is not None
+    assert come(entry).admission_expires_at == claimed.admission_expires_at, "claimed once"
+    assert timedelta(seconds=299) < claimed.admission_expires_at - clock.now() <= timedelta(seconds=300)
+
+
+def test_joining_again_is_coming_too(event: EventView) -> None:
+    open_now(event)
+    WaitingRoom.objects.update(state="paused")
+    first = line.join(event, visitor("ann"))
+    WaitingRoom.objects.update(state="open")
+    tick(event)
+    again = line.join(event, visitor("ann"))
+    assert again.id == first.id
+    assert again.admission_expires_at is not None
+
+
+def test_who_has_been_let_in_but_has_not_come_holds_nothing(event: EventView) -> None:
+    (entry,) = full_line(event, 1)
+    tick(event)
+    found = row(entry)
+    state = facade.EntryState(found.pk, found.status, found.admission_expires_at, None, None, "")
+    assert isinstance(state.refusal(clock.now()), errors.NotAdmitted)
+
+
+def test_a_no_show_loses_the_slot_not_the_number_and_is_next_when_it_comes_back(event: EventView) -> None:
+    entries = full_line(event, 8)
+    tick(event)
+    let_claim_lapse(entries[1])
+    assert tick(event) == 1
+    assert row(entries[1]).status == "away"
+    head = room().head
+    back = come(entries[1])
+    assert (back.status, back.number) == ("waiting", entries[1].number)
+    assert outlook.outlook(back).ahead == 0
+    assert tick(event) == 0, "no slot is free"
+    line.leave(event, facade.Caller(entry_id=entries[0].id))
+    assert tick(event) == 1
+    assert row(entries[1]).status == "ready"
+    assert room().head == head, "it was there before"
+    assert row(entries[4]).status == "waiting"
+    assert_audit_clean()
+
+
+def test_who_comes_a_moment_too_late_before_anybody_noticed_is_next_all_the_same(event: EventView) -> None:
+    (entry,) = full_line(event, 1)
+    tick(event)
+    let_claim_lapse(entry)
+    assert come(entry).status == "waiting"
+    assert tick(event) == 1
+    assert come(entry).is_ready
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_after_a_quarter_of_an_hour_the_number_is_gone_too(event: EventView, noticed: bool) -> None:
+    (entry,) = full_line(event, 1)
+    tick(event)
+    let_claim_lapse(entry, seconds=admitting.RETURN_SECONDS + 1)
+    if noticed:
+        admitting.expire_admissions()
+        assert row(entry).status == "expired"
+    assert come(entry).status == "expired"
+    again = line.join(event, facade.Caller(entry_id=entry.id))
+    assert (again.number, again.status) == (2, "ready")
+
+
+@pytest.mark.parametrize("end", ["left", "completed", "expired"])
+def test_who_joins_again_after_an_end_is_last(event: EventView, end: str) -> None:
+    entries = full_line(event, 5)
+    QueueEntry.objects.filter(pk=entries[0].id).update(status=end, ended_at=clock.now())
+    again = line.join(event, facade.Caller(entry_id=entries[0].id))
+    assert (again.number, again.status) == (6, "waiting")
+    assert again.visitor_id == entries[0].visitor_id
+
+
+def test_many_join_in_one_transaction_each_with_an_outcome_of_its_own(event: EventView) -> None:
+    other = make_event("other", venue="B")
+    later = make_room("later", venue="C", opens_at=clock.now() + timedelta(hours=1))
+    account = User.objects.create_user("ann").pk
+    old = line.join(event, visitor("old"))
+    asked = [
+        facade.JoinRequest(event, visitor("one")),
+        facade.JoinRequest(event, facade.Caller(account_id=account, visitor_id="visitor-one")),
+        facade.JoinRequest(event, visitor("one")),
+        facade.JoinRequest(later, visitor("one")),
+        facade.JoinRequest(event, facade.Caller()),
+        facade.JoinRequest(event, facade.Caller(entry_id=uuid4())),
+        facade.JoinRequest(event, facade.Caller(entry_id=old.id)),
+        facade.JoinRequest(other, visitor("one")),
+        facade.JoinRequest(event, visitor("two")),
+    ]
+    with statements() as seen:
+        outcomes: list[Any] = facade.join_many(asked)
+    assert seen.count("lock_places") == 1
+    kinds = [outcome if isinstance(outcome, facade.EntryView) else type(outcome) for outcome in outcomes]
+    assert kinds[3:6] == [errors.NotOnSale, problems.TokenMissing, problems.TokenInvalid]
+    one, ann, same, *_, mine, elsewhere, two = outcomes
+    assert [entry.number for entry in (old, one, ann, two)] == [1, 2, 3, 4]
+    assert (one.id, ann.id) == (asked[0].entry_id, asked[1].entry_id)
+    assert (same, mine.id) == (one, old.id)
+    assert [entry.status for entry in (one, ann, two, elsewhere)] == ["ready", "ready", "waiting", "ready"]
+    assert (elsewhere.event_id, elsewhere.number) == (other.id, 1)
+    assert_audit_clean()
+
+
+def test_a_paused_room_takes_joins_and_lets_nobody_in(event: EventView) -> None:
+    open_now(event)
+    assert rooms.set_state(event.id, "paused", who="staff", why="the till is down")
+    assert not rooms.set_state(event.id, "paused", who="staff")
+    entry = join(event)
+    assert entry.status == "waiting"
+    assert outlook.outlook(entry).status == "paused"
+    assert admitting.due_rooms() == []
+    assert tick(event) == 0
+    rooms.set_state(event.id, "open", who="staff")
+    assert tick(event) == 1
+    acts = RoomAct.objects.order_by("id")
+    assert [(act.who, act.detail, act.why) for act in acts] == [
+        ("staff", "open → paused", "the till is down"),
+        ("staff", "paused → open", ""),
+    ]
+
+
+def test_a_room_that_is_switched_off_lets_everyone_in(event: EventView) -> None:
+    full_line(event, 8)
+    rooms.set_state(event.id, "off", who="staff")
+    assert admitting.due_rooms() == [event.id]
+    assert tick(event) == 8
+    assert join(event).is_ready
+    assert_audit_clean()
+
+
+def test_a_room_switched_on_over_its_cap_lets_nobody_in_until_there_is_room(event: EventView) -> None:
+    rooms.set_state(event.id, "off", who="staff")
+    entries = line_of(event, 5)
+    rooms.set_state(event.id, "open", who="staff")
+    assert join(event).status == "waiting"
+    assert tick(event) == 0
+    assert_audit_clean()
+    for entry in entries[:3]:
+        complete(entry.id)
+    assert tick(event) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "to"), [("closed", "open"), ("open", "closed"), ("open", "lobby"), ("off", "drained")]
+)
+def test_moves_that_there_are_not_are_refused(event: EventView, state: str, to: str) -> None:
+    WaitingRoom.objects.update(state=state)
+    with pytest.raises(errors.ActRefused, match=f"{state} cannot become {to}"):
+        rooms.set_state(event.id, to, who="staff")
+    assert not RoomAct.objects.exists()
+
+
+def test_rate_and_cap_are_set_live_and_a_lower_cap_sends_nobody_out(event: EventView) -> None:
+    full_line(event, 9)
+    tick(event)
+    assert rooms.set_limits(event.id, rate_per_second=100, active_max=5, who="staff")
+    assert not rooms.set_limits(event.id, rate_per_second=100, active_max=5, who="staff")
+    assert tick(event) == 2
+    rooms.set_limits(event.id, rate_per_second=100, active_max=2, who="staff", why="calm")
+    assert tick(event) == 0
+    assert_audit_clean()
+    assert RoomAct.objects.first().detail == "100/s, 5 active → 100/s, 2 active"  # type: ignore[union-attr]
+    for rate, active in ((0, 1), (1, -1), (rooms.RATE_MAX + 1, 1)):
+        with pytest.raises(errors.ActRefused):
+            rooms.set_limits(event.id, rate_per_second=rate, active_max=active, who="staff")
+
+
+def test_an_operator_lets_in_at_once_within_the_cap_and_the_rate_pays_for_it() -> None:
+    event = make_room(rate=2, active=20)
+    full_line(event, 40)
+    WaitingRoom.objects.update(state="paused", budget=0, ticked_at=clock.now())
+    assert rooms.admit_now(event.id, 10, who="staff") == 10
+    assert rooms.admit_now(event.id, 30, who="staff") == 10, "as far as the cap goes"
+    assert statuses(event)[:21] == ["ready"] * 20 + ["waiting"]
+    assert [batch.reason for batch in AdmissionBatch.objects.all()] == ["operator", "operator"]
+    assert -20 <= room().budget < -19
+    WaitingRoom.objects.update(state="open", active_max=100)
+    assert tick(event, seconds=5) == 0
+    assert tick(event, seconds=5) == 0
+    assert tick(event, seconds=1) == 1
+    assert [act.detail for act in RoomAct.objects.order_by("id")] == ["10 of 10", "10 of 30"]
+    WaitingRoom.objects.update(state="drained")
+    with pytest.raises(errors.ActRefused, match="drained"):
+        rooms.admit_now(event.id, 1, who="staff")
+    with pytest.raises(errors.ActRefused):
+        rooms.admit_now(event.id, 0, who="staff")
+
+
+def test_removing_is_on_record_and_happens_once(event: EventView) -> None:
+    (entry,) = full_line(event, 1)
+    assert rooms.remove(entry.id, who="staff", why="a script")
+    assert not rooms.remove(entry.id, who="staff")
+    assert come(entry).status == "left"
+    act = RoomAct.objects.get()
+    assert (act.who, act.what, act.detail, act.why) == ("staff", "remove", "number 1, waiting", "a script")
+    with pytest.raises(errors.ActRefused):
+        rooms.remove(uuid4(), who="staff")
+
+
+def test_nobody_is_let_in_while_nothing_is_available_and_again_once_a_hold_lapses(event: EventView) -> None:
+    full_line(event, 3)
+    facade.report_supply(event.id, available=0, held=2)
+    assert tick(event) == 0
+    assert room().state == "open"
+    facade.report_supply(event.id, available=2, held=0)
+    assert tick(event) == 2
+
+
+def test_when_nothing_can_be_bought_any_more_the_room_is_drained_and_says_so(event: EventView) -> None:
+    entries = full_line(event, 4)
+    tick(event)
+    facade.report_supply(event.id, available=0, held=0)
+    facade.report_supply(event.id, available=0, held=0)
+    assert room().state == "drained"
+    assert outlook.outlook(come(entries[3])).status == "drained"
+    assert come(entries[0]).is_ready, "who is in stays in"
+    for caller in (visitor("new"), facade.Caller(entry_id=entries[3].id)):
+        with pytest.raises(errors.RoomDrained):
+            line.join(event, caller)
+    assert line.join(event, facade.Caller(entry_id=entries[0].id)).id == entries[0].id
+    assert tick(event) == 0
+    act = RoomAct.objects.get()
+    assert (act.who, act.detail) == ("system", "open → drained")
+    # Somebody gave tickets back: an operator opens it again.
+    facade.report_supply(event.id, available=5, held=0)
+    rooms.set_state(event.id, "open", who="staff")
+    assert tick(event) == 0
+    line.leave(event, facade.Caller(entry_id=entries[0].id))
+    assert tick(event) == 1
+    assert_audit_clean()
+
+
+def test_the_stock_is_reported_by_whoever_has_it() -> None:
+    event = make_room(rows=1, seats_per_row=4, general_admission=3, active=10)
+    make_event("quiet", venue="B")
+    assert "report the supply to the waiting rooms" in maintenance.jobs()
+    assert supplying.report_supply() == 0, "closed: nobody asks yet"
+    entry = join(event)
+    hold(event, entry, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
+    assert supplying.report_supply() == 1
+    (told,) = WaitingRoom.objects.filter(event_id=event.id)
+    assert (told.supply_available, told.supply_held) == (4, 3)
+    assert told.supply_at is not None
+
+
+def test_the_position_falls_and_the_wait_is_an_interval_from_what_was_measured() -> None:
+    event = make_room(rate=10, active=1000)
+    entries = full_line(event, 50)
+    last = entries[-1]
+    seen = outlook.outlook(last)
+    assert (seen.status, seen.ahead) == ("waiting", 50)
+    assert (seen.wait_seconds, seen.wait_range) == (5, (5, 8))
+    assert tick(event) == 5
+    assert outlook.outlook(come(last)).ahead == 45
+    # Half as fast as the rate would allow: five in the last second.
+    AdmissionBatch.objects.update(at=clock.now() - timedelta(seconds=1))
+    slower = outlook.outlook(last)
+    assert slower.ahead == 45
+    assert 9 <= slower.wait_seconds <= 11
+    assert slower.wait_range[0] == 4
+    tick(event)
+    come(entries[0])
+    assert outlook.outlook(come(entries[0])).ahead == 0
+
+
+def test_a_leaver_ahead_brings_everyone_behind_no_further_back(event: EventView) -> None:
+    entries = full_line(event, 10)
+    for entry in entries[:9]:
+        line.leave(event, facade.Caller(entry_id=entry.id))
+    assert outlook.outlook(entries[9]).ahead == 10
+    assert tick(event) == 1
+    assert room().head == 10
+
+
+@pytest.mark.parametrize(("rate", "claim"), [(1, 120), (50, 120), (50, 1), (2000, 10)])
+def test_the_farther_back_the_later_one_asks_again_and_never_too_late_for_the_turn(rate: int, claim: int) -> None:
+    before = 0.0
+    for ahead in (0, 1, 10, 100, 1_000, 100_000, 2_000_000):
+        asked = [outlook.next_poll_ms(ahead, rate, claim) for _ in range(20)]
+        soonest_ms = max(0.0, ahead - admitting.burst(rate)) / rate * 1_000
+        assert max(asked) <= soonest_ms + claim * 500
+        assert max(asked) <= outlook.NEXT_POLL_MAX_MS
+        assert min(asked) > 0
+        assert max(asked) >= before * (1 - outlook.JITTER) * 0.99
+        before = max(asked)
+    assert len({outlook.next_poll_ms(100_000, rate, claim) for _ in range(20)}) > 1, "not all together"
+
+
+def test_the_auditor_finds_a_number_passed_over_a_cap_passed_and_a_second_place(event: EventView) -> None:
+    full_line(event, 6)
+    tick(event)
+    assert_audit_clean()
+    WaitingRoom.objects.update(head=4)
+    assert audit_breaches() == ["I9: concert: number 4 is waiting with the head at 4, next number 7"]
+    WaitingRoom.objects.update(head=3)
+    QueueEntry.objects.filter(number=4).update(status="ready", ready_at=clock.now(), claim_expires_at=clock.now())
+    assert audit_breaches() == [
+        "I9: concert: number 4 is ready with the head at 3, next number 7",
+        "I9: concert: 4 are active with a cap of 3",
+    ]
+
+
+def test_the_budget_is_never_counted_twice_when_the_clock_stands(event: EventView) -> None:
+    full_line(event, 3)
+    pass_time(event, 1)
+    now = clock.now()
+    locked = WaitingRoom.objects.get()
+    admitting.refill(locked, now)
+    budget = locked.budget
+    admitting.refill(locked, now - timedelta(seconds=1))
+    admitting.refill(locked, now)
+    assert locked.budget == budget

@@ -1,0 +1,151 @@
+"""The relay: one recounted frame per event on sale, in PostgreSQL and in Redis, with or without Redis."""
+
+import json
+import logging
+import threading
+from datetime import timedelta
+
+import psycopg
+import pytest
+from django.db import OperationalError
+from redis import Redis
+
+from apps.reservations import facade as reservations
+from apps.reservations import relay
+from apps.reservations.models import AvailabilityFrame
+from tests.factories import hold, make_event
+from ticketing.kernel import clock, redis
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def counts(frame: str) -> dict[str, int]:
+    return {section["section_id"]: section["available_seats"] for section in json.loads(frame)["sections"]}
+
+
+def test_a_frame_says_what_is_free_in_every_section_now() -> None:
+    event = make_event(general_admission=20)
+    first = relay.Relay()
+    assert first.run_once() == 1
+    assert counts(AvailabilityFrame.objects.get().frame) == {"hall": 50, "floor": 20}
+    view = hold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=3)
+    first.run_once()
+    assert counts(AvailabilityFrame.objects.get().frame) == {"hall": 48, "floor": 17}
+    reservations.release(view.id, who="test")
+    first.run_once()
+    frame = AvailabilityFrame.objects.get()
+    assert counts(frame.frame) == {"hall": 50, "floor": 20}
+    assert json.loads(frame.frame)["timestamp"].endswith("Z")
+
+
+def test_frames_of_one_relay_are_numbered_upward_and_another_relay_has_another_epoch() -> None:
+    make_event()
+    first, second = relay.Relay(), relay.Relay()
+    ids = []
+    for one in (first, first, second):
+        one.run_once()
+        frame = AvailabilityFrame.objects.get()
+        ids.append((frame.epoch, frame.sequence))
+    assert ids[0][0] == ids[1][0] != ids[2][0]
+    assert ids[0][1] < ids[1][1]
+
+
+def test_redis_has_the_same_frame_under_the_event_s_key_for_a_while(redis_client: Redis) -> None:
+    event = make_event()
+    relay.Relay().run_once()
+    frame = AvailabilityFrame.objects.get()
+    key = f"frame:{{{event.id}}}"
+    assert redis_client.hgetall(key) == {"id": f"{frame.epoch}-{frame.sequence}", "frame": frame.frame}
+    assert 0 < redis_client.ttl(key) <= relay.FRAME_KEPT_SECONDS
+
+
+def test_without_redis_the_frame_is_in_postgresql_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_event()
+
+    def away() -> None:
+        raise redis.RedisAway("connection refused")
+
+    monkeypatch.setattr(redis, "client", away)
+    with caplog.at_level(logging.WARNING):
+        assert relay.Relay().run_once() == 1
+    assert counts(AvailabilityFrame.objects.get().frame) == {"hall": 50}
+    assert "Redis is away" in caplog.text
+
+
+def test_redis_that_goes_and_returns_is_said_once_each_however_many_events_and_windows(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_event("first")
+    make_event("second", venue="B")
+
+    def away() -> None:
+        raise redis.RedisAway("connection refused")
+
+    one = relay.Relay()
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        with monkeypatch.context() as without_redis:
+            without_redis.setattr(redis, "client", away)
+            for _ in range(3):
+                one.run_once()
+        assert [record.message.split(" (")[0] for record in caplog.records] == ["relay: Redis is away"]
+        caplog.clear()
+        for _ in range(3):
+            one.run_once()
+        assert [record.message for record in caplog.records] == ["relay: Redis answers again; frames are in it"]
+
+
+def test_a_database_that_goes_and_returns_is_said_once_each(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopping, windows = threading.Event(), []
+
+    def fail_twice(self: relay.Relay) -> int:
+        windows.append(1)
+        if len(windows) <= 2:
+            raise OperationalError("connection refused\nis it running?") from psycopg.OperationalError("refused")
+        stopping.set()
+        return 0
+
+    monkeypatch.setattr(relay.Relay, "run_once", fail_twice)
+    monkeypatch.setattr(relay, "WINDOW_SECONDS", 0.01)
+    with caplog.at_level(logging.WARNING):
+        relay.loop(stopping)
+    assert [record.message.split(" (")[0] for record in caplog.records] == [
+        "relay: the database is away",
+        "relay: the database answers again",
+    ]
+    assert "Traceback" not in caplog.text
+
+
+def test_only_events_on_sale_have_frames() -> None:
+    now = clock.now()
+    make_event("on-sale")
+    make_event("upcoming", venue="B", opens_at=now + timedelta(hours=1))
+    make_event("closed", venue="C", closes_at=now - timedelta(seconds=1))
+    assert relay.Relay().run_once() == 1
+    assert AvailabilityFrame.objects.get().event.slug == "on-sale"
+
+
+def test_the_loop_outlives_a_window_that_fails_and_stops_when_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_event()
+    stopping, windows = threading.Event(), []
+    run_once = relay.Relay.run_once
+
+    def fail_first(self: relay.Relay) -> int:
+        windows.append(1)
+        if len(windows) == 1:
+            raise OperationalError("the database is restarting")
+        stopping.set()
+        return run_once(self)
+
+    monkeypatch.setattr(relay.Relay, "run_once", fail_first)
+    monkeypatch.setattr(relay, "WINDOW_SECONDS", 0.01)
+    relay.loop(stopping)
+    assert len(windows) == 2
+    assert AvailabilityFrame.objects.count() == 1
+    assert "this window failed" in caplog.text

@@ -1,0 +1,93 @@
+"""The servers that a test run starts for itself, before Django's settings are read.
+
+One PostgreSQL for the run, in which every parallel worker has a database of its own, and one Valkey per worker: flush,
+publish and kill are not per database there. They lie in a temporary folder with a guardian that removes everything
+when the run ends, also when it is killed.
+"""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from ticketing.embedded.guardian import dismiss, guard
+from ticketing.embedded.place import Place, ServersFailed, can_enter, choose_account, furnish
+from ticketing.embedded.servers import Servers, new_password, start_disposable
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+DATABASE_OF_RUN = "FAIRGATE_TEST_DATABASE_URL"
+# What a developer's shell may say about other servers must not reach a test run: it creates and drops databases.
+OVERRIDDEN = (
+    "DATABASE_URL",
+    "DATABASE_DIRECT_URL",
+    "REDIS_URL",
+    "CELERY_BROKER_URL",
+    "SECRET_KEY",
+    "TOKEN_KEYS",
+    "SITE_URL",
+    "ALLOWED_HOSTS",
+    "EMAIL_URL",
+    "DEBUG",
+    "LOG_LEVEL",
+)
+
+
+def temporary_place() -> tuple[Place, Callable[[], None]]:
+    """Returns a new place in a temporary folder, and what ends its servers and removes it."""
+    account = choose_account()
+    for parent in (Path(tempfile.gettempdir()), Path("/var/tmp")):
+        if account is None or can_enter(parent, account):
+            break
+    else:
+        raise ServersFailed(f"account {account.name} can enter neither {tempfile.gettempdir()} nor /var/tmp")
+    place = furnish(parent / f"fairgate-test-{os.getpid()}-{new_password()[:8]}", account)
+    guardian = guard(place.folder, CHECKOUT)
+    return place, lambda: dismiss(guardian)
+
+
+def start_for_run(*, distributes: bool) -> Callable[[], None]:
+    """Starts what this process of the run needs, points the environment at it, and returns what ends it again.
+
+    `distributes`: this process only hands tests to parallel workers. It starts the PostgreSQL that they share.
+    """
+    for name in OVERRIDDEN:
+        os.environ.pop(name, None)
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ and DATABASE_OF_RUN in os.environ
+    place, end = temporary_place()
+    try:
+        servers = start_disposable(place, with_postgres=not is_worker, with_valkey=not distributes)
+    except BaseException:
+        end()
+        raise
+    _point_environment_at(servers)
+    if not distributes:
+        os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
+    return end
+
+
+def _point_environment_at(servers: Servers) -> None:
+    if servers.postgres:
+        os.environ[DATABASE_OF_RUN] = servers.postgres.url()
+    os.environ["DATABASE_URL"] = os.environ[DATABASE_OF_RUN]
+    if servers.valkey:
+        os.environ["REDIS_URL"] = servers.valkey.url
+    os.environ["SECRET_KEY"] = "known-to-every-test-and-good-for-nothing-else"
+
+
+def environment_without_run() -> dict[str, str]:
+    """Returns the environment for a process that must find its own servers, like a person's fresh shell."""
+    of_the_run = (*OVERRIDDEN, DATABASE_OF_RUN, "DJANGO_SETTINGS_MODULE", "PYTEST_CURRENT_TEST", "PORT")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in of_the_run and not name.startswith("PYTEST_XDIST")
+    }
+
+
+def end_processes(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Leaves none of the processes running."""
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.wait(timeout=10)
