@@ -105,9 +105,9 @@ def _caller_of_token(request: HttpRequest, token: str, event_slug: str | None) -
     return Caller(entry_id=entry_id, event_slug=claims.audience)
 
 
-def issue_queue_token(entry_id: uuid.UUID, event_slug: str, number: int) -> str:
+def issue_queue_token(entry_id: uuid.UUID, event_slug: str, number: int | None) -> str:
     return tokens.issue("queue", str(entry_id), timedelta(days=QUEUE_TOKEN_DAYS), event_slug, num=number)
 
 
-def issue_admission_token(entry_id: uuid.UUID, event_slug: str, number: int) -> str:
+def issue_admission_token(entry_id: uuid.UUID, event_slug: str, number: int | None) -> str:
     return tokens.issue("admission", str(entry_id), timedelta(hours=ADMISSION_TOKEN_HOURS), event_slug, num=number)

@@ -23,7 +23,8 @@ class EntryView:
     id: uuid.UUID
     event_id: int
     event_slug: str
-    number: int
+    number: int | None
+    """None in the lobby, until it is drawn."""
     status: str
     admission_expires_at: datetime | None
     account_id: int | None
@@ -198,7 +199,7 @@ class _Joining:
         for event_id, entries in self.new.items():
             room = self.rooms[event_id]
             open_if_due(room, views[event_id], self.now)
-            if not _lets_in_at_once(room, entries[0].number):
+            if not _lets_in_at_once(room, entries[0].number or 0):
                 room.save(update_fields=["next_number", "state"])
                 continue
             present = [entry.pk for entry in entries]

@@ -45,7 +45,7 @@ def outlook(entry: EntryView) -> Outlook:
         return Outlook(entry.status, 0, 0, (0, 0), ask_again_ms)
     room = WaitingRoom.objects.get(event_id=entry.event_id)
     # Nobody's position ever rises: the head does not fall, and who came back after a missed turn is next, not first.
-    ahead = max(0, entry.number - room.head)
+    ahead = max(0, (entry.number or 0) - room.head)
     if room.state == WaitingRoom.State.DRAINED:
         return Outlook("drained", ahead, 0, (0, 0), NEXT_POLL_ENDED_MS)
     ceiling = float(room.rate_per_second)

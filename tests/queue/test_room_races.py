@@ -173,8 +173,10 @@ def naive_numbered_join(connection: Any, event: EventView, visitor: str) -> None
     """The number from a sequence, which no lock guards and no rollback gives back."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO queue_queueentry (id, event_id, number, visitor_id, status, joined_at)"
-            " VALUES (gen_random_uuid(), %s, nextval('naive_numbers'), %s, 'waiting', clock_timestamp())",
+            "INSERT INTO queue_queueentry"
+            " (id, event_id, number, visitor_id, status, joined_at, in_lobby, nonce, marked)"
+            " VALUES (gen_random_uuid(), %s, nextval('naive_numbers'), %s, 'waiting', clock_timestamp(),"
+            " false, '', '')",
             [event.id, visitor],
         )
 

@@ -1,4 +1,4 @@
-"""The kernel's own rows: remembered answers and the auditor's latest results."""
+"""The kernel's own rows: remembered answers, token keys, the shop's vital signs, the auditor's latest results."""
 
 from django.db import models
 
@@ -20,6 +20,39 @@ class IdempotentAnswer(models.Model):
 
     def __str__(self) -> str:
         return f"{self.scope} {self.key}"
+
+
+class TokenKey(models.Model):
+    """A key that tokens are signed with from `signs_from` on, and verified with until `verifies_until`."""
+
+    key_id = models.CharField(max_length=16, primary_key=True)
+    secret = models.BinaryField()
+    created_at = models.DateTimeField()
+    signs_from = models.DateTimeField(help_text="Later than its making, so that every process knows it by then.")
+    verifies_until = models.DateTimeField(null=True, blank=True, help_text="Empty: as long as it or its tokens live.")
+    dropped_at = models.DateTimeField(null=True, blank=True, help_text="Compromised: nothing it signed counts.")
+
+    class Meta:
+        ordering = ["-signs_from"]
+
+    def __str__(self) -> str:
+        return self.key_id
+
+
+class Signal(models.Model):
+    """The latest of one vital sign as one process measured it. Old ones say nothing."""
+
+    name = models.CharField(max_length=40)
+    process = models.CharField(max_length=80)
+    value = models.FloatField()
+    count = models.PositiveIntegerField(help_text="Of how many measurements.")
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["name", "process"], name="signal_once_per_process")]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:g}"
 
 
 class AuditRun(models.Model):

@@ -1,0 +1,102 @@
+"""The places in an event's line."""
+
+import secrets
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+
+def new_nonce() -> bytes:
+    """What makes an entry's leaf unguessable."""
+    return secrets.token_bytes(16)
+
+
+class QueueEntry(models.Model):
+    """One place of one account or one browser."""
+
+    class Status(models.TextChoices):
+        WAITING = "waiting", "waiting"  # → ready, left
+        READY = "ready", "ready"  # → completed, expired, left; while unclaimed: away, or waiting by a poll that is late
+        AWAY = "away", "away"  # → waiting, expired
+        COMPLETED = "completed", "completed"
+        EXPIRED = "expired", "expired"
+        LEFT = "left", "left"
+
+    class Mark(models.TextChoices):
+        OPERATOR = "operator", "by an operator"
+        VIP = "vip", "by a VIP link"
+
+    LIVE = (Status.WAITING, Status.READY, Status.AWAY)
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    event = models.ForeignKey("events.Event", on_delete=models.CASCADE, related_name="queue_entries")
+    number = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty in the lobby, until it is drawn.")
+    in_lobby = models.BooleanField(default=False, help_text="It joined before the opening: its number is drawn.")
+    nonce = models.BinaryField(
+        max_length=16, default=new_nonce, help_text="Random: with the id it makes the leaf that the proof shows."
+    )
+    marked = models.CharField(
+        max_length=10,
+        choices=Mark.choices,
+        blank=True,
+        default="",
+        help_text="Let through ahead of its turn; counted in the caps, left out of the order's proof by name.",
+    )
+    account = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True)
+    visitor_id = models.CharField(max_length=64, blank=True, help_text="The browser's random id; empty for accounts.")
+    status = models.CharField(max_length=10, choices=Status.choices)
+    joined_at = models.DateTimeField()
+    ready_at = models.DateTimeField(null=True, blank=True)
+    claim_expires_at = models.DateTimeField(
+        null=True, blank=True, help_text="Admitted by its number: until then it must come, or it loses the slot."
+    )
+    admission_expires_at = models.DateTimeField(
+        null=True, blank=True, help_text="Until then a reservation may be started."
+    )
+    busy_until = models.DateTimeField(
+        null=True, blank=True, help_text="A live reservation keeps the slot until then; set by the hold."
+    )
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name_plural = "queue entries"
+        ordering = ["event", "number"]
+        constraints = [
+            models.UniqueConstraint(fields=["event", "number"], name="queue_entry_number_once_per_event"),
+            models.UniqueConstraint(
+                fields=["event", "account"],
+                condition=Q(status__in=["waiting", "ready", "away"], account__isnull=False),
+                name="queue_entry_one_place_per_account",
+            ),
+            models.UniqueConstraint(
+                fields=["event", "visitor_id"],
+                condition=Q(status__in=["waiting", "ready", "away"], account__isnull=True),
+                name="queue_entry_one_place_per_visitor",
+            ),
+            models.CheckConstraint(condition=Q(number__gte=1) | Q(in_lobby=True), name="queue_entry_has_number"),
+            models.CheckConstraint(
+                condition=Q(account__isnull=False, visitor_id="") | (Q(account__isnull=True) & ~Q(visitor_id="")),
+                name="queue_entry_has_one_identity",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status="ready")
+                | (
+                    Q(ready_at__isnull=False)
+                    & (Q(admission_expires_at__isnull=False) | Q(claim_expires_at__isnull=False))
+                ),
+                name="queue_entry_ready_has_deadline",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["admission_expires_at"], condition=Q(status="ready"), name="queue_entry_ready_expiry"),
+            models.Index(fields=["claim_expires_at"], condition=Q(status="away"), name="queue_entry_away_expiry"),
+            models.Index(fields=["event", "number"], condition=Q(status="waiting"), name="queue_entry_waiting_order"),
+            models.Index(fields=["event"], condition=Q(status="ready"), name="queue_entry_ready_slots"),
+            models.Index(fields=["event", "ended_at"], condition=Q(ended_at__isnull=False), name="queue_entry_endings"),
+            models.Index(fields=["event"], condition=~Q(marked=""), name="queue_entry_marked"),
+        ]
+
+    def __str__(self) -> str:
+        return f"number {self.number} for {self.event_id}"
