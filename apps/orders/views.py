@@ -15,7 +15,6 @@ from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
-from apps.events import facade as events
 from apps.orders import access, documents, selectors
 from apps.orders.checkout import check_out
 from apps.orders.errors import PaymentTimeOver
@@ -93,42 +92,12 @@ def _checkout_page(
     status: int = 200,
 ) -> HttpResponse:
     context = {
-        "reservation": _bill(reservation),
+        "reservation": reservation.bill(),
         "form": form,
         "order": order,
         "idempotency_key": secrets.token_urlsafe(18),
     }
     return render(request, "orders/checkout.html", context, status=status)
-
-
-def _bill(reservation: reservations.ReservationView) -> dict[str, Any]:
-    return {
-        "id": reservation.id,
-        "status": reservation.status,
-        "expires_at": reservation.reserved_until,
-        "total_minor": reservation.total_minor,
-        "currency": reservation.currency,
-        "event": events.get_event_by_id(reservation.event_id),
-        "seats": [
-            {
-                "section": seat.section_name,
-                "row": seat.row,
-                "number": seat.number,
-                "price_minor": seat.price_minor,
-                "category": seat.category_name,
-            }
-            for seat in reservation.seats
-        ],
-        "general_admission": [
-            {
-                "section": places.section_name,
-                "quantity": places.quantity,
-                "price_minor": places.price_minor,
-                "subtotal_minor": places.quantity * places.price_minor,
-            }
-            for places in reservation.general_admission
-        ],
-    }
 
 
 @never_cache

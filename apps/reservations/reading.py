@@ -82,6 +82,36 @@ class ReservationView:
             status=self.status,
         )
 
+    def bill(self) -> dict[str, Any]:
+        """The reservation as pages list it: the deadline in force, every line with its price, and the event."""
+        return {
+            "id": self.id,
+            "status": self.status,
+            "expires_at": self.reserved_until,
+            "total_minor": self.total_minor,
+            "currency": self.currency,
+            "event": events.get_event_by_id(self.event_id),
+            "seats": [
+                {
+                    "section": seat.section_name,
+                    "row": seat.row,
+                    "number": seat.number,
+                    "price_minor": seat.price_minor,
+                    "category": seat.category_name,
+                }
+                for seat in self.seats
+            ],
+            "general_admission": [
+                {
+                    "section": places.section_name,
+                    "quantity": places.quantity,
+                    "price_minor": places.price_minor,
+                    "subtotal_minor": places.quantity * places.price_minor,
+                }
+                for places in self.general_admission
+            ],
+        }
+
 
 def get_reservation(reservation_id: UUID) -> ReservationView:
     """The reservation now; past its deadline it reads as expired before anyone swept it. Raises

@@ -236,33 +236,7 @@ def reservation(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse
     """What the visitor holds, and for how long."""
     held = owned_reservation(request, reservation_id)
     context = {
-        "reservation": {
-            "id": held.id,
-            "status": held.status,
-            "expires_at": held.expires_at,
-            "seats": [
-                {
-                    "section": seat.section_name,
-                    "row": seat.row,
-                    "number": seat.number,
-                    "price_minor": seat.price_minor,
-                    "category": seat.category_name,
-                }
-                for seat in held.seats
-            ],
-            "general_admission": [
-                {
-                    "section": places.section_name,
-                    "quantity": places.quantity,
-                    "price_minor": places.price_minor,
-                    "subtotal_minor": places.quantity * places.price_minor,
-                }
-                for places in held.general_admission
-            ],
-            "total_minor": held.total_minor,
-            "currency": held.currency,
-            "event": events.get_event_by_id(held.event_id),
-        },
+        "reservation": held.bill(),
         # Checkout knows the order, if there is one, and leads on to it.
         "order_url": reverse("orders:checkout", args=[held.id]) if held.status in ("paying", "confirmed") else "",
     }
