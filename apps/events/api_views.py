@@ -24,6 +24,7 @@ def _said(card: selectors.EventCard) -> dict[str, Any]:
         "starts_at": card.starts_at,
         "status": card.state,
         "opens_at": card.opens_at,
+        "lobby_opens_at": card.lobby_opens_at,
         "closes_at": card.closes_at,
         "currency": card.currency,
         "from_price_minor": card.from_price_minor,

@@ -299,6 +299,12 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
         raise EventRefused("the on-sale would open after the event starts")
     if closes_at is not None and closes_at <= opens_at:
         raise EventRefused("the on-sale would end before it opens")
+    lobby_opens_at = _lobby_opens_at(spec, venue.timezone)
+    if lobby_opens_at is not None:
+        if opens_at <= now:
+            raise EventRefused("a lobby needs an on-sale that opens later")
+        if lobby_opens_at >= opens_at:
+            raise EventRefused("the lobby would open after the on-sale does")
     if closes_at is not None and closes_at > starts_at:
         raise EventRefused("the on-sale would end after the event starts")
     stored = None
@@ -323,9 +329,16 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
         per_buyer_max=spec.per_buyer_max,
         room_rate_per_second=None if spec.room is None else spec.room.rate_per_second,
         room_active_max=None if spec.room is None else spec.room.active_max,
+        room_lobby_opens_at=lobby_opens_at,
     )
     _write_offer(event, spec, plan)
     return event
+
+
+def _lobby_opens_at(spec: EventSpec, timezone: str) -> datetime | None:
+    if spec.room is None or spec.room.lobby_opens_at is None:
+        return None
+    return at_venue(spec.room.lobby_opens_at, timezone)
 
 
 def _write_offer(event: Event, spec: EventSpec, plan: Plan | None) -> None:
@@ -389,6 +402,13 @@ def _moment(moment: datetime | None) -> str:
     return "none" if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+def _room(room: RoomWish | None, lobby_opens_at: datetime | None) -> str:
+    if room is None:
+        return "off"
+    lobby = "" if lobby_opens_at is None else f",lobby={_moment(lobby_opens_at)}"
+    return f"rate={room.rate_per_second},active={room.active_max}{lobby}"
+
+
 def _given_values(spec: EventSpec, timezone: str) -> dict[str, str]:
     plan = "none" if spec.plan is None else f"{hashlib.sha256(spec.plan).hexdigest()[:12]}…"
     closes_at = None if spec.closes_at is None else at_venue(spec.closes_at, timezone)
@@ -404,9 +424,7 @@ def _given_values(spec: EventSpec, timezone: str) -> dict[str, str]:
         "hold-minutes": str(spec.hold_minutes),
         "seats-per-reservation": str(spec.seats_per_reservation_max),
         "per-buyer": "none" if spec.per_buyer_max is None else str(spec.per_buyer_max),
-        "waiting-room": (
-            "off" if spec.room is None else f"rate={spec.room.rate_per_second},active={spec.room.active_max}"
-        ),
+        "waiting-room": _room(spec.room, _lobby_opens_at(spec, timezone)),
         **{f"price of “{name}”": str(price) for name, price in spec.prices.items()},
         **{
             f"general admission “{area.name}”": f"{area.capacity} at {area.price_minor}"
@@ -432,10 +450,11 @@ def _standing_values(event: Event) -> dict[str, str]:
         "hold-minutes": str(on_sale.hold_minutes),
         "seats-per-reservation": str(on_sale.seats_per_reservation_max),
         "per-buyer": "none" if on_sale.per_buyer_max is None else str(on_sale.per_buyer_max),
-        "waiting-room": (
-            "off"
-            if on_sale.room_rate_per_second is None
-            else f"rate={on_sale.room_rate_per_second},active={on_sale.room_active_max}"
+        "waiting-room": _room(
+            None
+            if on_sale.room_rate_per_second is None or on_sale.room_active_max is None
+            else RoomWish(on_sale.room_rate_per_second, on_sale.room_active_max),
+            on_sale.room_lobby_opens_at,
         ),
         **{f"price of “{category.key}”": str(category.price_minor) for category in prices},
         **{

@@ -35,6 +35,8 @@ class RoomWish:
 
     rate_per_second: int
     active_max: int
+    lobby_opens_at: datetime | None = None
+    """From then until the on-sale opens people gather, and are numbered by a draw; None: no lobby."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def _event_view(event: Event) -> EventView:
             room=(
                 None
                 if on_sale.room_rate_per_second is None or on_sale.room_active_max is None
-                else RoomWish(on_sale.room_rate_per_second, on_sale.room_active_max)
+                else RoomWish(on_sale.room_rate_per_second, on_sale.room_active_max, on_sale.room_lobby_opens_at)
             ),
         ),
     )

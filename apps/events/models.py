@@ -97,6 +97,12 @@ class OnSale(models.Model):
     room_active_max = models.PositiveIntegerField(
         "waiting room: active max", null=True, blank=True, help_text="People shopping at once."
     )
+    room_lobby_opens_at = models.DateTimeField(
+        "waiting room: lobby opens at",
+        null=True,
+        blank=True,
+        help_text="From then until the on-sale opens people gather, and a draw numbers them; empty: no lobby.",
+    )
 
     class Meta:
         constraints = [
@@ -122,6 +128,12 @@ class OnSale(models.Model):
                 condition=Q(room_rate_per_second__isnull=True, room_active_max__isnull=True)
                 | Q(room_rate_per_second__gte=1, room_active_max__gte=1),
                 name="on_sale_room_has_rate_and_cap",
+            ),
+            models.CheckConstraint(
+                condition=Q(room_lobby_opens_at__isnull=True)
+                | Q(room_rate_per_second__isnull=False, room_lobby_opens_at__lt=F("opens_at")),
+                name="on_sale_lobby_before_opening",
+                violation_error_message="A lobby belongs to a waiting room, and opens before the on-sale does.",
             ),
         ]
 

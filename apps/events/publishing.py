@@ -76,8 +76,14 @@ def refresh_statistics() -> None:
 
 
 def _check(event: Event, plan: Plan | None, categories: Mapping[str, Category]) -> None:
-    if not OnSale.objects.filter(event=event).exists():
+    on_sale = OnSale.objects.filter(event=event).first()
+    if on_sale is None:
         raise EventRefused(f"{event.slug} has no on-sale: when it opens is not known")
+    if on_sale.room_lobby_opens_at is not None and on_sale.opens_at <= clock.now():
+        raise EventRefused(
+            f"{event.slug} is to have a lobby, but its on-sale would be open at once: "
+            "let it open later, or do without the lobby"
+        )
     general = list(Section.objects.filter(event=event))
     if not general and (plan is None or not plan.seat_count):
         raise EventRefused(f"{event.slug} has neither seats nor general admission: there is nothing to sell")

@@ -27,7 +27,7 @@ _PLAN_FORMAT = 1  # part of every plan's ETag: raise it when the document change
 @dataclass(frozen=True, slots=True)
 class EventCard:
     """An event as the catalogue shows it. `state`: on_sale | upcoming | sold_out | closed | canceled. `available` is
-    None while nobody has said what is free."""
+    None while nobody has said what is free; `has_open_lobby`: people gather for the on-sale, which is yet to open."""
 
     slug: str
     name: str
@@ -39,6 +39,8 @@ class EventCard:
     state: str
     opens_at: datetime
     closes_at: datetime | None
+    lobby_opens_at: datetime | None
+    has_open_lobby: bool
     currency: str
     from_price_minor: int | None
     available: int | None
@@ -103,6 +105,7 @@ def get_event_page(slug: str) -> EventPage:
 def _card(event: Any, now: datetime, free: dict[int, int] | None) -> EventCard:
     available = None if free is None else sum(free.values())
     state = facade.selling_state(event.status, event.starts_at, event.on_sale.opens_at, event.on_sale.closes_at, now)
+    lobby_opens_at = event.on_sale.room_lobby_opens_at
     return EventCard(
         slug=event.slug,
         name=event.name,
@@ -114,6 +117,8 @@ def _card(event: Any, now: datetime, free: dict[int, int] | None) -> EventCard:
         state="sold_out" if state == "on_sale" and available == 0 else state,
         opens_at=event.on_sale.opens_at,
         closes_at=event.on_sale.closes_at,
+        lobby_opens_at=lobby_opens_at,
+        has_open_lobby=state == "upcoming" and lobby_opens_at is not None and lobby_opens_at <= now,
         currency=event.currency,
         from_price_minor=event.from_price_minor,
         available=available,

@@ -18,6 +18,9 @@ class EventSerializer(serializers.Serializer):
     starts_at = serializers.DateTimeField()
     status = serializers.ChoiceField(choices=STATES)
     opens_at = serializers.DateTimeField(help_text="When the on-sale opens.")
+    lobby_opens_at = serializers.DateTimeField(
+        allow_null=True, help_text="From then until opens_at one may join the lobby, whose order is drawn; null: none."
+    )
     closes_at = serializers.DateTimeField(allow_null=True)
     currency = serializers.CharField(help_text="ISO 4217.")
     from_price_minor = serializers.IntegerField(allow_null=True, help_text="The lowest price.")

@@ -84,6 +84,9 @@ def test_an_event_made_at_the_desk_can_be_published(desk: Client) -> None:
         "categories-0-name": "Stalls", "categories-0-color": "#0f766e", "categories-0-price_minor": 4500,
         "categories-0-position": 0, "sections-TOTAL_FORMS": 0, "sections-INITIAL_FORMS": 0,
     }  # fmt: skip
+    lobby = {"on_sale-0-room_lobby_opens_at_0": starts.date(), "on_sale-0-room_lobby_opens_at_1": starts.time()}
+    answer = desk.post(reverse("admin:events_event_add"), fields | lobby)
+    assert "A lobby belongs to a waiting room, and opens before the on-sale does." in answer.content.decode()
     answer = desk.post(reverse("admin:events_event_add"), fields)
     assert answer.status_code == 302, answer.context["errors"]
     event = Event.objects.get(slug="lear")

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from django.db import connection
 
 from apps.events import facade
 from apps.events.management.commands.measure_plan_import import _house
-from apps.events.models import Event, Seat, Section, Venue
+from apps.events.models import Event, OnSale, Seat, Section, Venue
 from apps.events.plans import parse_plan
+from apps.events.publishing import EventRefused, publish_event
 from tests.events.factories import block, encoded, plan
+from ticketing.kernel import clock
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.django_db
@@ -78,6 +81,28 @@ def test_a_waiting_room_has_a_rate_and_a_cap_and_is_closed_until_the_on_sale_ope
         create("--general-admission", "Floor:10:5")
 
 
+def test_a_waiting_room_may_have_a_lobby_before_its_on_sale() -> None:
+    room = "rate=20,active=300,lobby=2189-12-31T23:00"
+    args = ("--general-admission", "Floor:10:5", "--timezone", "Europe/Oslo", "--on-sale", "2190-01-01T09:00")
+    create(*args, "--waiting-room", room)
+    wish = facade.get_event("hamlet").policy.room
+    assert wish == facade.RoomWish(20, 300, datetime(2189, 12, 31, 22, tzinfo=UTC))
+    assert "nothing changed" in create(*args, "--waiting-room", room)[0]
+    with pytest.raises(CommandError, match=r"active=300,lobby=2189-12-31T22:00:00Z, not rate=20,active=300$"):
+        create(*args, "--waiting-room", "rate=20,active=300")
+
+
+def test_a_draft_with_a_lobby_is_not_published_once_its_on_sale_would_be_open() -> None:
+    args = ("--general-admission", "Floor:10:5", "--on-sale", "2190-01-01T09:00Z")
+    args += ("--waiting-room", "rate=20,active=300,lobby=2189-01-01")
+    create(*args, "--draft")
+    past = clock.now() - timedelta(hours=1)
+    OnSale.objects.update(opens_at=past, room_lobby_opens_at=past - timedelta(hours=1))
+    with pytest.raises(EventRefused, match="its on-sale would be open at once"):
+        publish_event(Event.objects.get().pk)
+    assert Event.objects.get().status == "draft"
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -113,11 +138,27 @@ def test_a_waiting_room_has_a_rate_and_a_cap_and_is_closed_until_the_on_sale_ope
                 ("OFF", "must be off or"),
                 ("rate=5", "must be off or"),
                 ("rate=5,rate=6", "must be off or"),
-                ("rate=5,active=6,lobby=now", "must be off or"),
+                ("rate=5,active=6,lobby=now", "--waiting-room lobby 'now' is not an ISO 8601 time"),
+                ("rate=5,active=6,lobby=", "is not an ISO 8601 time"),
+                ("rate=5,active=6,lobby=2189-01-01,lobby=2189-01-02", "must be off or"),
+                ("rate=5,lobby=2189-01-01", "must be off or"),
+                ("rate=5,active=6,hall=2189-01-01", "must be off or"),
+                ("rate=5,active=6,lobby=2189-01-01", "a lobby needs an on-sale that opens later"),
                 ("rate=5,active=many", "not a whole number"),
                 ("rate=0,active=5", "must be between 1 and"),
                 ("rate=5,active=0", "must be between 1 and"),
             )
+        ),
+        (
+            (
+                "--general-admission",
+                "Floor:10:5",
+                "--on-sale",
+                "2190-01-01",
+                "--waiting-room",
+                "rate=5,active=6,lobby=2190-01-01",
+            ),
+            "the lobby would open after the on-sale does",
         ),
         (("--general-admission", "Floor:10:5", "--no-such-option", "1"), "unrecognized arguments"),
     ],

@@ -79,6 +79,18 @@ def test_the_state_follows_the_policy_the_clock_and_what_is_free(client: Client,
     assert _cards(client)[0]["state"] == "canceled"
 
 
+def test_the_page_offers_the_lobby_while_it_is_open_and_says_before_when_it_will_be(client: Client) -> None:
+    make_event(room=facade.RoomWish(5, 50, in_days(1)), opens_at=in_days(2))
+    before = client.get("/events/hamlet/")
+    assert not before.context["event"]["has_open_lobby"]
+    assert b"The lobby opens" in before.content
+    assert b"Enter the lobby" not in before.content
+    OnSale.objects.update(room_lobby_opens_at=in_days(-1))
+    assert b"Enter the lobby" in client.get("/events/hamlet/").content
+    OnSale.objects.update(opens_at=in_days(-1), room_lobby_opens_at=in_days(-2))
+    assert b"obby" not in client.get("/events/hamlet/").content
+
+
 def test_the_event_page_says_what_where_when_and_at_which_price(client: Client, free: dict) -> None:
     event = make_event(description="To be", per_buyer_max=4, hold_minutes=7)
     stalls, floor = facade.list_sections(event.pk)

@@ -40,7 +40,13 @@ class Command(BaseCommand):
         add("--hold-minutes", default="10", metavar="N", help="time to pay after a hold; default: 10")
         add("--seats-per-reservation", default="8", metavar="N", help="default: 8")
         add("--description", default="")
-        add("--waiting-room", default="off", metavar="off|rate=N,active=N", help="default: off")
+        add(
+            "--waiting-room",
+            default="off",
+            metavar="off|rate=N,active=N[,lobby=ISO]",
+            help="so many let in per second and shopping at once; with a lobby people gather from then on, and a draw "
+            "at the opening numbers them; default: off",
+        )
         add("--draft", action="store_true", help="do not publish; the same command without it does")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -119,9 +125,16 @@ def _room(value: str) -> RoomWish | None:
         return None
     parts = [part.strip().partition("=") for part in value.split(",")]
     given = {name: text for name, _, text in parts}
-    if len(parts) != 2 or given.keys() != {"rate", "active"}:
-        raise CommandError(f"--waiting-room {value[:80]!r} must be off or rate=N,active=N, as in rate=50,active=500")
-    return RoomWish(_whole(given["rate"], "--waiting-room rate"), _whole(given["active"], "--waiting-room active"))
+    if len(parts) != len(given) or given.keys() - {"lobby"} != {"rate", "active"}:
+        raise CommandError(
+            f"--waiting-room {value[:80]!r} must be off or rate=N,active=N, as in rate=50,active=500, "
+            "with lobby=ISO where there is to be a lobby"
+        )
+    return RoomWish(
+        _whole(given["rate"], "--waiting-room rate"),
+        _whole(given["active"], "--waiting-room active"),
+        _moment(given["lobby"], "--waiting-room lobby") if "lobby" in given else None,
+    )
 
 
 def _prices(values: list[str]) -> dict[str, int]:
