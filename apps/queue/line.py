@@ -291,6 +291,11 @@ def entry_by_id(entry_id: uuid.UUID) -> EntryView | None:
     return None if entry is None else _view(entry, entry.event.slug)
 
 
+def find_place(event_id: int, caller: Caller) -> QueueEntry | None:
+    """The caller's entry as it stands, or None. Nothing changes by it: looking is not coming."""
+    return _find(event_id, caller)
+
+
 def _has_lapsed(entry: QueueEntry, now: datetime) -> bool:
     return (
         entry.status == QueueEntry.Status.READY

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from apps.queue import api_views, views
+from apps.queue.fairness import api_views as fairness_api
 
 page_urls = [
     path("events/<slug:slug>/join", views.join, name="join"),
@@ -13,4 +14,7 @@ page_urls = [
 api_urls = [
     path("events/<slug:event>/queue", api_views.QueueView.as_view(), name="queue_api_queue"),
     path("events/<slug:event>/queue/status", api_views.QueueStatusView.as_view(), name="queue_api_status"),
+    path("events/<slug:event>/queue/proof", fairness_api.ProofView.as_view(), name="queue_api_proof"),
+    path("events/<slug:event>/queue/receipt", fairness_api.ReceiptView.as_view(), name="queue_api_receipt"),
+    path("receipt-keys", fairness_api.ReceiptKeysView.as_view(), name="queue_api_receipt_keys"),
 ]

@@ -1,0 +1,111 @@
+"""GET the proof, page by page; one's own receipt; the keys that receipts are signed with."""
+
+import hashlib
+import json
+from typing import Any
+
+from django.http import HttpResponse, HttpResponseBase
+from django.utils.cache import get_conditional_response, patch_cache_control
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.events import facade as events
+from apps.queue.errors import NoPlace
+from apps.queue.fairness import published, receipts, serializers
+from apps.queue.identity import caller_of
+from apps.queue.line import find_place
+from ticketing.kernel import problems
+
+MOVING_MAX_AGE_SECONDS = 2
+FINAL_MAX_AGE_SECONDS = 86_400
+KEYS_MAX_AGE_SECONDS = 60
+PERSONAL = {"Cache-Control": "no-store"}
+
+
+class ProofView(APIView):
+    @extend_schema(
+        operation_id="queue_proof",
+        tags=["queue"],
+        summary="Everything by which anyone can check the line's order, without personal data",
+        auth=[],
+        parameters=[
+            OpenApiParameter(
+                "part", str, enum=published.PARTS, description="A further page of this part; places unless given."
+            ),
+            OpenApiParameter("after", int, description="The `next` of the page before; without it, the document."),
+        ],
+        responses={
+            200: serializers.Proof,
+            304: OpenApiResponse(description="Unchanged since that ETag"),
+            422: OpenApiResponse(description="`invalid`"),
+        },
+    )
+    def get(self, request: Request, event: str) -> HttpResponseBase:
+        found = events.get_event(event)
+        wanted = _wanted(request)
+        if wanted is None:
+            return _cacheable(request, published.document(found), MOVING_MAX_AGE_SECONDS)
+        page = published.page(found, *wanted)
+        return _cacheable(request, page.body, FINAL_MAX_AGE_SECONDS if page.is_final else MOVING_MAX_AGE_SECONDS)
+
+
+class ReceiptView(APIView):
+    @extend_schema(
+        operation_id="queue_receipt",
+        tags=["queue"],
+        summary="A signed receipt of one's own place",
+        responses={
+            200: serializers.Receipt,
+            401: OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`"),
+        },
+    )
+    def get(self, request: Request, event: str) -> Response:
+        found = events.get_event(event)
+        caller = caller_of(request, found.slug)
+        if not caller.is_known:
+            raise problems.TokenMissing
+        # Looking is not coming: a receipt claims no admission.
+        entry = find_place(found.id, caller)
+        if entry is None:
+            raise NoPlace
+        name = f'attachment; filename="receipt-{found.slug}.json"'
+        return Response(receipts.issue(found, entry), headers={**PERSONAL, "Content-Disposition": name})
+
+
+class ReceiptKeysView(APIView):
+    @extend_schema(
+        operation_id="receipt_keys",
+        tags=["queue"],
+        summary="Every public key that receipts were ever signed with",
+        auth=[],
+        responses={200: serializers.ReceiptKeys},
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        return _cacheable(request, {"keys": receipts.published_keys()}, KEYS_MAX_AGE_SECONDS)
+
+
+def _wanted(request: Request) -> tuple[str, int] | None:
+    """Which part, after what; None for the document itself. Raises Invalid."""
+    part, after = request.query_params.get("part"), request.query_params.get("after")
+    wrong = {name[:80]: "unknown parameter" for name in request.query_params if name not in ("part", "after", "format")}
+    if part is not None and part not in published.PARTS:
+        wrong["part"] = f"one of {', '.join(published.PARTS)} is expected"
+    if after is not None and not (after.isascii() and after.isdigit() and len(after) <= 15):
+        wrong["after"] = "a whole number from 0 on is expected, of at most 15 digits"
+    if wrong:
+        raise problems.Invalid(wrong)
+    if part is None and after is None:
+        return None
+    return part or "places", int(after or 0)
+
+
+def _cacheable(request: Request, body: dict[str, Any], seconds: int) -> HttpResponseBase:
+    # The moment of asking alone is no change.
+    said = json.dumps({name: value for name, value in body.items() if name != "generated_at"}, separators=(",", ":"))
+    etag = f'"{hashlib.sha256(said.encode()).hexdigest()[:24]}"'
+    text = json.dumps(body, separators=(",", ":")) if "generated_at" in body else said
+    answer = HttpResponse(text, content_type="application/json", headers={"ETag": etag})
+    patch_cache_control(answer, public=True, max_age=seconds, **({"immutable": True} if seconds > 3600 else {}))
+    return get_conditional_response(request._request, etag=etag, response=answer) or answer

@@ -1,0 +1,100 @@
+"""Whether a receipt and the published data tell the same story. Pure, like verifying.py; needs `cryptography` for the
+signature and nothing else."""
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from apps.queue.fairness import proofs
+from apps.queue.fairness.verifying import Mismatch, Verified, Watch
+
+STAGES = ("lobby", "drawn", "first come")
+_HEX = re.compile(r"(?:[0-9a-f]{2})*")
+
+
+def read_receipt(receipt: Any, event: str, keys: Any) -> Watch | Mismatch:
+    """What the published data must show, where the receipt is signed with a published key, of this event, and whole."""
+    if not isinstance(receipt, Mapping):
+        return Mismatch("the receipt is not an object")
+    signed = {name: value for name, value in receipt.items() if name != "signature"}
+    signature, public = _bytes(receipt.get("signature"), 64), _public_of(receipt.get("key_id"), keys)
+    if public is None:
+        return Mismatch(f"the receipt is signed with key {str(receipt.get('key_id'))[:40]!r}, which is not published")
+    if signature is None:
+        return Mismatch("the receipt carries no signature")
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, proofs.canonical(signed))
+    except (InvalidSignature, ValueError):
+        return Mismatch("the receipt's signature is not this key's: it was changed, or never issued")
+    if receipt.get("event") != event:
+        return Mismatch(f"the receipt is of event {str(receipt.get('event'))[:80]!r}")
+    return _watch_of(receipt)
+
+
+def _watch_of(receipt: Mapping[str, Any]) -> Watch | Mismatch:
+    as_of = receipt.get("as_of")
+    leaf, nonce = _bytes(receipt.get("leaf"), 32), _bytes(receipt.get("nonce"))
+    chain = _bytes(as_of.get("chain_head")) if isinstance(as_of, Mapping) else None
+    next_number = as_of.get("next_number") if isinstance(as_of, Mapping) else None
+    number = receipt.get("number")
+    try:
+        entry = uuid.UUID(str(receipt.get("entry")))
+    except ValueError:
+        entry = None
+    is_whole = (
+        None not in (leaf, nonce, chain, entry)
+        and _is_number(next_number)
+        and (number is None or _is_number(number))
+        and receipt.get("stage") in STAGES
+    )
+    if not is_whole:
+        return Mismatch("the receipt is signed, but something is missing in it")
+    assert leaf is not None
+    assert nonce is not None
+    assert chain is not None
+    assert entry is not None
+    if proofs.leaf(entry, nonce) != leaf:
+        return Mismatch("the receipt's leaf is not that of its entry and nonce")
+    return Watch(leaf=leaf, next_number=int(next_number), chain_head=chain)  # type: ignore[arg-type]
+
+
+def compare(receipt: Mapping[str, Any], document: Mapping[str, Any], verified: Verified) -> Mismatch | None:
+    """The first thing in which a receipt that was read disagrees with published data that was verified."""
+    number, leaf = receipt["number"], receipt["leaf"]
+    draw = document.get("draw")
+    commitment = draw.get("commitment") if isinstance(draw, Mapping) else None
+    if receipt.get("commitment") is not None and receipt["commitment"] != commitment:
+        return Mismatch(f"the receipt names commitment {receipt['commitment']}, published is {commitment}")
+    if number is not None and verified.watched_number != number:
+        if verified.watched_number is None:
+            return Mismatch(f"the receipt's leaf {leaf} stands nowhere", number)
+        return Mismatch(f"the receipt's leaf {leaf} stands at number {verified.watched_number}", number)
+    if receipt["stage"] != "lobby" or verified.stage in ("none", "open", "closed"):
+        return None
+    if not verified.watched_is_entrant:
+        return Mismatch(f"the receipt's leaf {leaf} is not among the lobby's entrants")
+    return None
+
+
+def _public_of(key_id: Any, keys: Any) -> bytes | None:
+    known = keys if isinstance(keys, Iterable) and not isinstance(keys, (str, Mapping)) else ()
+    for key in known:
+        if isinstance(key, Mapping) and key.get("key_id") == key_id and isinstance(key_id, str):
+            public = _bytes(key.get("public"), 32)
+            # An id that does not follow from its key could be lent to another one.
+            return public if public is not None and proofs.sha256(public).hex()[:16] == key_id else None
+    return None
+
+
+def _bytes(value: Any, length: int | None = None) -> bytes | None:
+    if not isinstance(value, str) or not _HEX.fullmatch(value) or (length is not None and len(value) != 2 * length):
+        return None
+    return bytes.fromhex(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -1,0 +1,248 @@
+"""The public data by which anyone can check an event's line: numbers, leaves, the draw, what operators did. Nothing
+in it tells who anybody is. The format, in enough detail to write a second verifier: docs/fairness.md.
+
+A document carries the first page of everything; further pages are asked for by part and place. What a document says of
+the room is of one moment; pages of numbers below its `next_number` never change afterwards, so that a sequence of pages
+fetched while others join verifies all the same.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from apps.events import facade as events
+from apps.queue.fairness import receipts
+from apps.queue.models import RoomAct
+from ticketing.kernel import clock, problems, sql
+
+FORMAT = 1
+PLACES_PAGE = 10_000
+ENTRANTS_PAGE = 5_000
+ENTRANTS_PAGES_MAX = 65_536
+LIST_PAGE = 2_000
+AFTER_MAX = 10**15
+PARTS = ("places", "entrants", "marked", "admissions", "acts")
+SYSTEM = "system"
+
+_PACKAGE = "apps.queue"
+_header = sql.load(_PACKAGE, "proof_header")
+_places = sql.load(_PACKAGE, "proof_places")
+_entrants = sql.load(_PACKAGE, "proof_entrants")
+_marked = sql.load(_PACKAGE, "proof_marked")
+_admissions = sql.load(_PACKAGE, "proof_admissions")
+_acts = sql.load(_PACKAGE, "proof_acts")
+
+# A note on a VIP link says whom it is for.
+_DETAIL_WITHHELD = frozenset({RoomAct.What.LINK})
+
+
+class NoRoom(problems.NotFound):
+    title = "This event has no line."
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A room and its draw as of one moment."""
+
+    at: datetime
+    state: str
+    next_number: int
+    chain_head: bytes
+    lobby_count: int
+    head: int
+    acts_count: int
+    admissions_count: int
+    statement: str | None
+    commitment: bytes | None
+    committed_at: datetime | None
+    reveal_by: datetime | None
+    frozen_at: datetime | None
+    digest: bytes | None
+    digest_at: datetime | None
+    secret: bytes | None
+    beacon_value: bytes | None
+    revealed_at: datetime | None
+    seed: bytes | None
+    is_operator_proof: bool | None
+    drawn_at: datetime | None
+    numbered_at: datetime | None
+
+    @property
+    def first_number(self) -> int:
+        """The lowest number whose leaf can be published: before the draw those of the lobby have none."""
+        return 1 if self.drawn_at is not None else self.lobby_count + 1
+
+    @property
+    def drawn_through(self) -> int:
+        """Up to here numbers are read from the draw, for the entries do not have them yet."""
+        return self.lobby_count if self.drawn_at is not None and self.numbered_at is None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    body: dict[str, Any]
+    is_final: bool
+    """It will be the same for ever, and may be kept."""
+
+
+def read_header(event_id: int) -> Header:
+    """The room and its draw as they stand. Raises NoRoom."""
+    with connection.cursor() as cursor:
+        rows = _header.rows(cursor, event_id=event_id)
+    if not rows:
+        raise NoRoom
+    values: list[Any] = [bytes(value) if isinstance(value, memoryview) else value for value in rows[0]]
+    return Header(*values)
+
+
+def document(event: events.EventView) -> dict[str, Any]:
+    """Everything the proof begins with, and the first page of each part. Raises NoRoom."""
+    header = read_header(event.id)
+    return {
+        **summary(event, header),
+        "keys": receipts.published_keys(),
+        "places": _places_page(event.id, header, 0).body,
+        "entrants": _entrants_page(event.id, header, 0).body if header.digest is not None else None,
+        **{part: _list_page(event.id, part, 0).body for part in ("marked", "admissions", "acts")},
+    }
+
+
+def summary(event: events.EventView, header: Header) -> dict[str, Any]:
+    """The room and its draw, as published."""
+    return {
+        "format": FORMAT,
+        "event": event.slug,
+        "generated_at": clock.iso(header.at),
+        "room": {
+            "state": header.state,
+            "next_number": header.next_number,
+            "chain_head": header.chain_head.hex(),
+            "lobby_count": header.lobby_count,
+            "head": header.head,
+            "admissions_count": header.admissions_count,
+            "acts_count": header.acts_count,
+        },
+        "draw": None if header.statement is None else _draw(header),
+    }
+
+
+def _draw(header: Header) -> dict[str, Any]:
+    return {
+        "statement": header.statement,
+        "commitment": _hex(header.commitment),
+        "committed_at": _iso(header.committed_at),
+        "reveal_by": _iso(header.reveal_by),
+        "frozen_at": _iso(header.frozen_at),
+        "entrants_count": None if header.frozen_at is None else header.lobby_count,
+        "digest": _hex(header.digest),
+        "digest_at": _iso(header.digest_at),
+        "secret": _hex(header.secret),
+        "beacon_value": _hex(header.beacon_value),
+        "revealed_at": _iso(header.revealed_at),
+        "seed": _hex(header.seed),
+        "is_operator_proof": header.is_operator_proof,
+        "drawn_at": _iso(header.drawn_at),
+        "numbered_at": _iso(header.numbered_at),
+    }
+
+
+def page(event: events.EventView, part: str, after: int) -> Page:
+    """One page of one part, with what names it. Raises NoRoom, NotFound for entrants nobody has counted yet."""
+    header = read_header(event.id)
+    if part == "places":
+        found = _places_page(event.id, header, after)
+    elif part == "entrants":
+        found = _entrants_page(event.id, header, after)
+    else:
+        found = _list_page(event.id, part, after)
+    return Page({"format": FORMAT, "event": event.slug, "part": part, **found.body}, found.is_final)
+
+
+def _places_page(event_id: int, header: Header, after: int) -> Page:
+    first = max(after + 1, header.first_number)
+    last = min(first + PLACES_PAGE, header.next_number) - 1
+    leaves: list[str | None] = [None] * max(0, last - first + 1)
+    if leaves:
+        with connection.cursor() as cursor:
+            rows = _places.rows(cursor, event_id=event_id, first=first, last=last, drawn_through=header.drawn_through)
+        for number, leaf in rows:
+            leaves[number - first] = bytes(leaf).hex()
+    is_full = len(leaves) == PLACES_PAGE
+    body = {"from": first, "leaves": leaves, "next": last if is_full and last + 1 < header.next_number else None}
+    # Before the draw the same question is answered from the first late arrival on.
+    return Page(body, is_full and body["next"] is not None and first == after + 1)
+
+
+def _entrants_page(event_id: int, header: Header, after: int) -> Page:
+    if header.digest is None:
+        raise problems.NotFound("The entrants are published when the lobby has closed.")
+    pages = 1
+    while pages * ENTRANTS_PAGE < header.lobby_count and pages < ENTRANTS_PAGES_MAX:
+        pages *= 2
+    if after >= pages:
+        return Page({"items": [], "next": None}, is_final=True)
+    width = 2**128 // pages
+    with connection.cursor() as cursor:
+        rows = _entrants.rows(
+            cursor,
+            event_id=event_id,
+            from_id=uuid.UUID(int=after * width),
+            to_id=uuid.UUID(int=(after + 1) * width - 1),
+        )
+    return Page(
+        {"items": [bytes(leaf).hex() for (leaf,) in rows], "next": after + 1 if after + 1 < pages else None}, True
+    )
+
+
+def _list_page(event_id: int, part: str, after: int) -> Page:
+    with connection.cursor() as cursor:
+        if part == "marked":
+            rows = _marked.rows(cursor, event_id=event_id, after=after, most=LIST_PAGE)
+            items = [{"number": number, "by": mark} for number, mark in rows]
+        elif part == "admissions":
+            rows = _admissions.rows(cursor, event_id=event_id, after=after, most=LIST_PAGE)
+            items = [
+                {"at": clock.iso(at), "reason": reason, "from": first, "to": last, "count": count}
+                for _, at, reason, first, last, count in rows
+            ]
+        else:
+            rows = _acts.rows(cursor, event_id=event_id, after=after, most=LIST_PAGE, system=SYSTEM)
+            items = [
+                {
+                    "at": clock.iso(at),
+                    "by": "system" if is_system else "operator",
+                    "what": what,
+                    "detail": "" if what in _DETAIL_WITHHELD else detail,
+                }
+                for _, at, what, detail, is_system in rows
+            ]
+    is_full = len(rows) == LIST_PAGE
+    # Marks come to lower numbers later; the other two are only ever added to.
+    return Page({"items": items, "next": rows[-1][0] if is_full else None}, is_full and part != "marked")
+
+
+def _hex(value: bytes | None) -> str | None:
+    return None if value is None else value.hex()
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else clock.iso(moment)
+
+
+def merged(first: Mapping[str, Any], pages: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any]:
+    """One document with all pages of each part in it, as it is kept in a file."""
+    whole = dict(first)
+    for part, further in pages.items():
+        if whole.get(part) is None:
+            continue
+        name = "leaves" if part == "places" else "items"
+        whole[part] = {
+            **whole[part],
+            name: [*whole[part][name], *(value for one in further for value in one[name])],
+            "next": None,
+        }
+    return whole

@@ -1,0 +1,91 @@
+"""A visitor's receipt: what the house says now about one place, signed so that it cannot take it back.
+
+Ed25519: whoever can check a receipt cannot forge one. The private key follows from the house's SECRET_KEY; every public
+key that ever signed is kept and published, so that receipts stay good after that key has changed.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from apps.events import facade as events
+from apps.queue.fairness import proofs
+from apps.queue.models import Draw, DrawnPlace, QueueEntry, ReceiptKey, WaitingRoom
+from ticketing.kernel import clock, signing
+
+FORMAT = 1
+NOT_OPERATOR_PROOF = "consistent, not operator-proof"
+OPERATOR_PROOF = "drawn with an outside beacon"
+_LABEL = b"fairgate receipts 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    key_id: str
+    public: bytes
+    private: Ed25519PrivateKey
+
+
+def current_signer() -> Signer:
+    """The key that signs now, derived from the house's key. Raises ImproperlyConfigured where the house has none."""
+    secret = HKDF(algorithm=SHA256(), length=32, salt=None, info=_LABEL).derive(signing.require_key().encode())
+    private = Ed25519PrivateKey.from_private_bytes(secret)
+    public = private.public_key().public_bytes_raw()
+    return Signer(key_id_of(public), public, private)
+
+
+def key_id_of(public: bytes) -> str:
+    """The first 16 hexadecimal digits of the key's SHA-256."""
+    return proofs.sha256(public).hex()[:16]
+
+
+def published_keys() -> list[dict[str, str]]:
+    """Every key that receipts were ever signed with, the first one first."""
+    return [
+        {
+            "key_id": key.key_id,
+            "algorithm": "Ed25519",
+            "public": bytes(key.public).hex(),
+            "first_used_at": clock.iso(key.first_used_at),
+        }
+        for key in ReceiptKey.objects.order_by("first_used_at", "key_id")
+    ]
+
+
+def issue(event: events.EventView, entry: QueueEntry) -> dict[str, Any]:
+    """The signed receipt of this place, as it stands; its key is on record before anybody can have it."""
+    signer = current_signer()
+    ReceiptKey.objects.get_or_create(
+        key_id=signer.key_id, defaults={"public": signer.public, "first_used_at": clock.now()}
+    )
+    # The entry was read before: numbers are handed out with the room's row, so what the row says now covers it.
+    room = WaitingRoom.objects.get(event_id=event.id)
+    draw = Draw.objects.filter(event_id=event.id).first()
+    number = entry.number if entry.number is not None else _drawn_number(entry, draw)
+    is_operator_proof = entry.in_lobby and draw is not None and draw.is_operator_proof is True
+    nonce = bytes(entry.nonce)
+    receipt: dict[str, Any] = {
+        "format": FORMAT,
+        "event": event.slug,
+        "entry": str(entry.pk),
+        "nonce": nonce.hex(),
+        "leaf": proofs.leaf(entry.pk, nonce).hex(),
+        "number": number,
+        "stage": "first come" if not entry.in_lobby else "lobby" if number is None else "drawn",
+        "commitment": None if draw is None else bytes(draw.commitment).hex(),
+        "as_of": {"next_number": room.next_number, "chain_head": bytes(room.chain_head).hex()},
+        "claim": OPERATOR_PROOF if is_operator_proof else NOT_OPERATOR_PROOF,
+        "issued_at": clock.iso(clock.now()),
+        "key_id": signer.key_id,
+    }
+    return {**receipt, "signature": signer.private.sign(proofs.canonical(receipt)).hex()}
+
+
+def _drawn_number(entry: QueueEntry, draw: Draw | None) -> int | None:
+    if draw is None or draw.drawn_at is None:
+        return None
+    drawn = DrawnPlace.objects.filter(entry_id=entry.pk, event_id=entry.event_id)
+    return drawn.values_list("number", flat=True).first()

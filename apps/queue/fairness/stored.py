@@ -1,0 +1,33 @@
+"""What only the house itself can check beside the published data: that nothing stands in the ledger that the proof
+leaves out, and that entries have the numbers that they drew."""
+
+from django.db import connection
+
+from apps.queue.fairness.verifying import Mismatch
+from ticketing.kernel import sql
+
+_stored = sql.load("apps.queue", "proof_stored")
+_unlike_draw = sql.load("apps.queue", "proof_unlike_draw")
+
+
+def check(event_id: int) -> Mismatch | None:
+    """The first thing in which entries, draw and room disagree; None where they agree."""
+    with connection.cursor() as cursor:
+        ((next_number, lobby_count, drawn_at, numbered_at, highest, lobby, beyond, below, drawn),) = _stored.rows(
+            cursor, event_id=event_id
+        )
+        if highest is not None and highest >= next_number:
+            return Mismatch(f"an entry has it, but the next number is {next_number}", highest)
+        if lobby != lobby_count:
+            return Mismatch(f"{lobby} entries are of the lobby, the room counts {lobby_count}")
+        if beyond is not None:
+            return Mismatch(f"an entry of the lobby has it, whose numbers end with {lobby_count}", beyond)
+        if below is not None and drawn_at is not None:
+            return Mismatch(f"a late arrival has it, though numbers up to {lobby_count} are the lobby's", below)
+        if drawn_at is not None and drawn != lobby_count:
+            return Mismatch(f"{drawn} numbers were drawn for {lobby_count} entries")
+        if numbered_at is not None:
+            rows = _unlike_draw.rows(cursor, event_id=event_id)
+            if rows:
+                return Mismatch("another entry has it than the one that drew it", rows[0][0])
+    return None

@@ -1,0 +1,226 @@
+"""Recompute every place in an event's line from published data alone."""
+
+import json
+import math
+import urllib.error
+import urllib.parse
+import urllib.request
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from apps.events import facade as events
+from apps.queue.fairness import inclusion, published, stored, verifying
+from ticketing.kernel import problems
+
+TIMEOUT_SECONDS = 60
+ATTEMPTS = 3
+PAGE_MAX_BYTES = 16 * 1024 * 1024
+PROGRESS_FROM = 50_000
+
+_HELP = {
+    "event": "The event's slug.",
+    "--url": "Check another house, or this one from outside: fetch the data from there, as in https://tickets.example.",
+    "--file": "Check a document that somebody kept, without asking anybody.",
+    "--save": "Keep everything that was checked in this file; --file and --earlier read it.",
+    "--earlier": "A document kept before: it must be a beginning of this one. Names the first number that changed.",
+    "--receipt": "A visitor's receipt: signed here, its place where it says, the chain as it saw it.",
+}
+
+
+class Command(BaseCommand):
+    help = (
+        "Recompute every place in an event's line from published data alone: the lobby's draw, the first-come chain. "
+        "Exit 0 if all agrees, else 1 and the first mismatch. The format: docs/fairness.md."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("event", help=_HELP["event"])
+        source = parser.add_mutually_exclusive_group()
+        source.add_argument("--url", metavar="BASE", help=_HELP["--url"])
+        source.add_argument("--file", type=Path, help=_HELP["--file"])
+        for name in ("--save", "--earlier", "--receipt"):
+            parser.add_argument(name, type=Path, metavar="FILE", help=_HELP[name])
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        slug = options["event"]
+        source = _source(slug, options["url"], options["file"])
+        document = source.first()
+        if not isinstance(document, dict) or document.get("event") != slug:
+            raise CommandError(f"the data is not of event {slug!r}")
+        receipt, watch = None, None
+        if options["receipt"] is not None:
+            receipt = _read(options["receipt"])
+            watch = _agreed(inclusion.read_receipt(receipt, slug, document.get("keys")))
+        verified = _agreed(
+            verifying.verify(
+                document,
+                source.page,
+                progress=self._show_progress if options["verbosity"] else None,
+                watch=watch,
+                earlier=None if options["earlier"] is None else _read(options["earlier"]),
+            )
+        )
+        if receipt is not None and (differs := inclusion.compare(receipt, document, verified)) is not None:
+            raise CommandError(str(differs))
+        if isinstance(source, _House) and (differs := stored.check(source.event.id)) is not None:
+            raise CommandError(str(differs))
+        if options["save"] is not None:
+            whole = published.merged(document, source.seen)
+            options["save"].write_text(json.dumps(whole, separators=(",", ":")) + "\n", encoding="utf-8")
+        for sentence in sentences(verified, receipt):
+            self.stdout.write(sentence)
+
+    def _show_progress(self, done: int, total: int) -> None:
+        if total >= PROGRESS_FROM:
+            self.stderr.write(f"\r{done:,} of {total:,}", ending="\n" if done >= total else "")
+            self.stderr.flush()
+
+
+def sentences(verified: verifying.Verified, receipt: Any = None) -> list[str]:
+    """What was verified, in words."""
+    said = []
+    if verified.stage == "open":
+        said.append(f"Lobby: open, {verified.lobby_count:,} in it. The commitment is that of the published statement.")
+    elif verified.stage in ("closed", "counted", "revealed"):
+        step = {
+            "closed": "closed, the entrants' digest is not published yet",
+            "counted": "the entrants have the published digest; the secret is not revealed yet",
+            "revealed": "secret and seed are as committed to; the numbers are not drawn yet",
+        }[verified.stage]
+        said.append(f"Lobby: {verified.lobby_count:,} entrants; {step}.")
+    elif verified.stage == "drawn":
+        said.append(
+            f"Draw: numbers 1 to {verified.drawn_count:,} are the one order that commitment, digest and secret give."
+        )
+        if verified.is_operator_proof:
+            said.append("Operator-proof: an outside beacon was mixed in.")
+    if not verified.is_operator_proof and verified.stage != "none":
+        said.append("Consistent, not operator-proof: so far no outside beacon is in the seed.")
+    if verified.first_come_count:
+        said.append(
+            f"First come: {verified.first_come_count:,} numbers, {verified.lobby_count + 1:,} to "
+            f"{verified.next_number - 1:,}, without a gap; the chain over them ends in {verified.chain_head}."
+        )
+    elif verified.stage == "none":
+        said.append("Nobody has a number yet.")
+    if verified.marked:
+        numbers = ", ".join(map(str, verified.marked[:20])) + (", …" if len(verified.marked) > 20 else "")
+        said.append(f"Let through ahead of their turn, and marked so: {len(verified.marked):,} ({numbers}).")
+    said.append(f"On record: {verified.admissions_count:,} admissions, {verified.acts_count:,} acts.")
+    said += [f"Note: {note}." for note in verified.notes]
+    if receipt is not None:
+        where = (
+            f"its leaf stands at number {verified.watched_number:,}"
+            if verified.watched_number is not None
+            else "its leaf is among the entrants"
+            if verified.watched_is_entrant
+            else "its leaf is not published yet"
+        )
+        said.append(f"Receipt: signed with a published key; {where}; the chain ran through what it saw.")
+    said.append("Everything published agrees.")
+    return said
+
+
+class _House:
+    """This house's own published data, by the function that serves it."""
+
+    def __init__(self, slug: str) -> None:
+        self.seen: dict[str, list[Any]] = {}
+        try:
+            self.event = events.get_event(slug)
+        except problems.Problem as problem:
+            raise CommandError(problem.detail) from problem
+
+    def first(self) -> Any:
+        try:
+            # As it goes out: what a stranger's JSON parser would make of it.
+            return json.loads(json.dumps(published.document(self.event)))
+        except problems.Problem as problem:
+            raise CommandError(problem.detail) from problem
+
+    def page(self, part: str, after: int) -> Any:
+        body = published.page(self.event, part, after).body
+        self.seen.setdefault(part, []).append(body)
+        return body
+
+
+class _Web:
+    """Any house's, over HTTP."""
+
+    def __init__(self, slug: str, base: str) -> None:
+        self.seen: dict[str, list[Any]] = {}
+        if urllib.parse.urlsplit(base).scheme not in ("http", "https"):
+            raise CommandError(f"--url {base[:200]!r} is not an http or https address")
+        self.address = f"{base.rstrip('/')}/api/events/{urllib.parse.quote(slug, safe='')}/queue/proof"
+
+    def first(self) -> Any:
+        return self._get(self.address)
+
+    def page(self, part: str, after: int) -> Any:
+        body = self._get(f"{self.address}?{urllib.parse.urlencode({'part': part, 'after': after})}")
+        self.seen.setdefault(part, []).append(body)
+        return body
+
+    def _get(self, address: str) -> Any:
+        request = urllib.request.Request(address, headers={"Accept": "application/json"})  # noqa: S310
+        for attempt in range(ATTEMPTS):
+            try:
+                with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+                    raw = answer.read(PAGE_MAX_BYTES + 1)
+                break
+            except urllib.error.HTTPError as error:
+                error.close()
+                if error.code < 500 or attempt + 1 == ATTEMPTS:
+                    raise CommandError(f"{address} answers {error.code}") from error
+            except (OSError, ValueError) as error:
+                if attempt + 1 == ATTEMPTS:
+                    raise CommandError(f"{address} cannot be read: {error}") from error
+        if len(raw) > PAGE_MAX_BYTES:
+            raise CommandError(f"{address} answers with more than {PAGE_MAX_BYTES:,} bytes")
+        return _parse(raw, address)
+
+
+class _Kept:
+    """A whole document in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.seen: dict[str, list[Any]] = {}
+        self.path = path
+
+    def first(self) -> Any:
+        return _read(self.path)
+
+    def page(self, part: str, after: int) -> Any:
+        raise CommandError(f"{self.path} holds only the first page of {part}: keep one with --save")
+
+
+def _source(slug: str, base: str | None, path: Path | None) -> _House | _Web | _Kept:
+    if base is not None:
+        return _Web(slug, base)
+    return _Kept(path) if path is not None else _House(slug)
+
+
+def _agreed(outcome: Any) -> Any:
+    if isinstance(outcome, verifying.Mismatch):
+        raise CommandError(str(outcome))
+    return outcome
+
+
+def _read(path: Path) -> Any:
+    try:
+        return _parse(path.read_bytes(), str(path))
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _parse(raw: bytes, where: str) -> Any:
+    def refuse(constant: str) -> float:
+        return math.nan  # No number that anything accepts.
+
+    try:
+        return json.loads(raw, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"{where} is not JSON") from error

@@ -1,0 +1,27 @@
+-- What the proof of an event's line begins with, as of one moment: its room, its draw, and how much there is of the
+-- rest. One statement, so one snapshot. The secret stays here until it is revealed.
+SELECT clock_timestamp(),
+       room.state,
+       room.next_number,
+       room.chain_head,
+       room.lobby_count,
+       room.head,
+       (SELECT count(*) FROM queue_roomact AS act WHERE act.event_id = room.event_id),
+       (SELECT count(*) FROM queue_admissionbatch AS batch WHERE batch.event_id = room.event_id),
+       draw.statement,
+       draw.commitment,
+       draw.committed_at,
+       draw.reveal_by,
+       draw.frozen_at,
+       draw.digest,
+       draw.digest_at,
+       CASE WHEN draw.revealed_at IS NOT NULL THEN draw.secret END,
+       CASE WHEN draw.revealed_at IS NOT NULL THEN draw.beacon_value END,
+       draw.revealed_at,
+       CASE WHEN draw.revealed_at IS NOT NULL THEN draw.seed END,
+       draw.is_operator_proof,
+       draw.drawn_at,
+       draw.numbered_at
+FROM queue_waitingroom AS room
+LEFT JOIN queue_draw AS draw ON draw.event_id = room.event_id
+WHERE room.event_id = %(event_id)s

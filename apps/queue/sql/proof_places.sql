@@ -1,0 +1,11 @@
+-- The leaves of the numbers from %(first)s to %(last)s, in their order; a number without an entry has none.
+-- Until the drawn numbers stand in the entries themselves, up to %(drawn_through)s they are read from the draw.
+SELECT number, sha256(uuid_send(id) || nonce)
+FROM queue_queueentry
+WHERE event_id = %(event_id)s AND number BETWEEN greatest(%(first)s, %(drawn_through)s + 1) AND %(last)s
+UNION ALL
+SELECT place.number, sha256(uuid_send(entry.id) || entry.nonce)
+FROM queue_drawnplace AS place
+JOIN queue_queueentry AS entry ON entry.id = place.entry_id
+WHERE place.event_id = %(event_id)s AND place.number BETWEEN %(first)s AND least(%(last)s, %(drawn_through)s)
+ORDER BY 1
