@@ -16,6 +16,7 @@ from django.db import connection
 from apps.events import facade as events
 from apps.queue.errors import Fenced
 from apps.queue.models import AdmissionBatch, RoomAct, WaitingRoom
+from apps.queue.room import Room, lock_room, record, save_room
 from ticketing.kernel import clock, sql, transactions
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ _count_active = sql.load(_PACKAGE, "count_active")
 _expire_admissions = sql.load(_PACKAGE, "expire_admissions")
 _note_no_shows = sql.load(_PACKAGE, "note_no_shows")
 _expire_away = sql.load(_PACKAGE, "expire_away")
+_record_batch = sql.load(_PACKAGE, "record_batch")
 _rooms_to_tick = sql.load(_PACKAGE, "rooms_to_tick")
 
 
@@ -52,60 +54,50 @@ class Admitted:
         return len(self.numbers)
 
 
-def lock_room(event_id: int) -> WaitingRoom:
-    """The room, its row locked until the caller's transaction ends: the first lock of the whole system."""
-    transactions.require()
-    return WaitingRoom.objects.select_for_update(no_key=True).get(event_id=event_id)
-
-
-def burst(rate_per_second: int) -> float:
+def burst(rate_per_second: float) -> float:
     """The most the budget may hold."""
     return max(1.0, rate_per_second * BURST_SECONDS)
 
 
-def refill(room: WaitingRoom, now: datetime) -> None:
+def refill(room: Room, now: datetime) -> None:
     """The room's budget counts what its rate has allowed up to `now`, fractions and all, and no more than a burst.
 
-    Changes the instance; whoever locked the row saves it.
+    Changes the locked room; whoever locked it saves it.
     """
-    most = burst(room.rate_per_second)
+    most = burst(room.rate)
     if room.ticked_at is None:
         room.budget = most
     else:
         passed = max(0.0, (now - room.ticked_at).total_seconds())
-        room.budget = min(most, room.budget + passed * room.rate_per_second)
+        room.budget = min(most, room.budget + passed * room.rate)
     room.ticked_at = max(now, room.ticked_at or now)
 
 
-def open_if_due(room: WaitingRoom, event: events.EventView, now: datetime) -> None:
-    """A closed room whose event sells is open, and that is on record. Changes the locked instance."""
+def open_if_due(cursor: sql.Cursor, room: Room, event: events.EventView, now: datetime) -> None:
+    """A closed room whose event sells is open, and that is on record. Changes the locked room."""
     if room.state == WaitingRoom.State.CLOSED and event.selling_state(now) == "on_sale":
         room.state = WaitingRoom.State.OPEN
-        record(room, now, SYSTEM, RoomAct.What.STATE, "closed → open", "the on-sale has opened")
-
-
-def record(room: WaitingRoom, at: datetime, who: str, what: RoomAct.What, detail: str, why: str) -> None:
-    """The act is on record, in the transaction that does it."""
-    transactions.require()
-    RoomAct.objects.create(event_id=room.event_id, at=at, who=who[:150], what=what, detail=detail[:200], why=why[:200])
+        record(cursor, room.event_id, now, SYSTEM, RoomAct.What.STATE, "closed → open", "the on-sale has opened")
 
 
 def admit_next(
     cursor: sql.Cursor,
-    room: WaitingRoom,
+    room: Room,
     now: datetime,
     *,
     reason: AdmissionBatch.Reason,
     most: int | None = None,
     present: Collection[uuid.UUID] = (),
 ) -> Admitted:
-    """The lowest waiting numbers are ready, as many as all caps allow; `present` ones have come and shop from now on.
+    """Who is marked and then the lowest waiting numbers are ready, as many as all caps allow; `present` ones have come
+    and shop from now on.
 
     Joins the transaction that has the room locked, and saves the room. Without `most` the rate's budget decides; with
     it (an operator's number) the budget may go below zero, so that the line pays for it and the rate holds over time.
-    Active shoppers and the stock bound both. A room that is off has no caps.
+    Active shoppers and the stock bound both. A room that is off has no caps. Marked ones count in every cap, have a
+    record of their own, and do not move the head: nobody's place in line depends on them.
     """
-    transactions.require()
+    transactions.require(cursor)
     refill(room, now)
     is_off = room.state == WaitingRoom.State.OFF
     active = 0
@@ -117,40 +109,45 @@ def admit_next(
         allowed = min(math.floor(room.budget) if most is None else most, room.active_max - active)
         if room.supply_available is not None:
             allowed = min(allowed, room.supply_available)
-    numbers: dict[uuid.UUID, int] = {}
+    marked: dict[uuid.UUID, int] = {}
+    in_turn: dict[uuid.UUID, int] = {}
     if allowed > 0:
-        rows = _admit.rows(
+        for entry_id, number, is_marked in _admit.rows(
             cursor,
             event_id=room.event_id,
             most=allowed,
+            numbered_through=room.numbered_through,
             now=now,
             present=list(present),
             admission_seconds=room.admission_seconds,
             claim_seconds=room.claim_seconds,
-        )
-        numbers = dict(rows)
-    if numbers:
-        room.head = max(room.head, *numbers.values())
-        if not is_off:
-            room.budget -= len(numbers)
-            AdmissionBatch.objects.create(
-                event_id=room.event_id,
-                at=now,
-                reason=reason,
-                from_number=min(numbers.values()),
-                to_number=max(numbers.values()),
-                count=len(numbers),
-                active_count=active + len(numbers),
-                active_max=room.active_max,
-                epoch=room.epoch,
-            )
-    room.save(update_fields=["state", "head", "next_number", "budget", "ticked_at", "epoch"])
-    return Admitted(numbers)
+        ):
+            (marked if is_marked else in_turn)[entry_id] = number
+    room.head = max(room.head, *in_turn.values()) if in_turn else room.head
+    if not is_off:
+        for numbers, why in ((marked, AdmissionBatch.Reason.MARKED), (in_turn, reason)):
+            if numbers:
+                room.budget -= len(numbers)
+                active += len(numbers)
+                _record_batch.count(
+                    cursor,
+                    event_id=room.event_id,
+                    at=now,
+                    reason=str(why),
+                    from_number=min(numbers.values()),
+                    to_number=max(numbers.values()),
+                    count=len(numbers),
+                    active_count=active,
+                    active_max=room.active_max,
+                    epoch=room.epoch,
+                )
+    save_room(cursor, room)
+    return Admitted(marked | in_turn)
 
 
 def free_slots(cursor: sql.Cursor, event_id: int) -> int:
     """Slots whose time is over are free, of this event; how many. Passes over entries that somebody is just using."""
-    transactions.require()
+    transactions.require(cursor)
     freed = _expire_admissions.count(cursor, limit=FREE_BATCH_MAX, event_id=event_id, grace_seconds=BUSY_GRACE_SECONDS)
     return freed + _note_no_shows.count(cursor, limit=FREE_BATCH_MAX, event_id=event_id)
 
@@ -170,16 +167,16 @@ def tick(event_id: int, epoch: int) -> int:
     """One tick of one room by the leader of this epoch: opened if it is time, slots freed, and as many let in as rate,
     cap and stock allow; how many. Raises Fenced, nothing done, where a younger leader has been."""
     with transactions.write(lock_ms=TICK_LOCK_MS, statement_ms=TICK_STATEMENT_MS), connection.cursor() as cursor:
-        room = lock_room(event_id)
+        room = lock_room(cursor, event_id)
         if room.epoch > epoch:
             raise Fenced(f"epoch {epoch} meets {room.epoch} in the room of event {event_id}")
         room.epoch = epoch
-        now = clock.now()
+        now = clock.now_on(cursor)
         if room.state == WaitingRoom.State.CLOSED:
-            open_if_due(room, events.get_event_by_id(event_id), now)
+            open_if_due(cursor, room, events.get_event_by_id(event_id), now)
         if room.state not in (WaitingRoom.State.OPEN, WaitingRoom.State.OFF):
             # Paused or drained since it was found due: nobody is let in, but the room knows its leader.
-            room.save(update_fields=["epoch"])
+            save_room(cursor, room)
             return 0
         return len(admit_next(cursor, room, now, reason=AdmissionBatch.Reason.TICK))
 

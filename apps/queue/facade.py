@@ -81,14 +81,14 @@ class EntryState:
 
 def lock_entries(cursor: sql.Cursor, entry_ids: Sequence[UUID]) -> dict[UUID, EntryState]:
     """These entries are locked, in id order, until the caller's transaction ends. Joins the caller's transaction."""
-    require()
+    require(cursor)
     rows = _lock_entries.rows(cursor, entry_ids=sorted(entry_ids))
     return {row[0]: EntryState(*row) for row in rows}
 
 
 def set_busy_until(cursor: sql.Cursor, moments: Mapping[UUID, datetime | None]) -> None:
     """Each entry's slot is busy until its moment, or not at all. The caller holds the entries' locks."""
-    require()
+    require(cursor)
     ids = sorted(moments)
     touched = _set_busy_until.count(cursor, entry_ids=ids, moments=[moments[entry_id] for entry_id in ids])
     if touched != len(ids):
@@ -97,7 +97,7 @@ def set_busy_until(cursor: sql.Cursor, moments: Mapping[UUID, datetime | None]) 
 
 def complete(cursor: sql.Cursor, entry_id: UUID) -> None:
     """The entry's admission has served its purpose. The caller holds the entry's lock."""
-    require()
+    require(cursor)
     _complete_entry.count(cursor, entry_id=entry_id)
 
 

@@ -13,6 +13,7 @@ from apps.queue.admitting import BUSY_GRACE_SECONDS, RETURN_SECONDS, admit_next,
 from apps.queue.errors import NoPlace, NotOnSale, RoomDrained
 from apps.queue.identity import Caller
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
+from apps.queue.room import Room, lock_rooms, save_room
 from ticketing.kernel import clock, problems, sql, transactions
 
 _lock_places = sql.load("apps.queue", "lock_places")
@@ -121,7 +122,7 @@ class _Joining:
     def __init__(self, requests: Sequence[JoinRequest]) -> None:
         self.requests = requests
         self.outcomes: list[QueueEntry | problems.Problem] = [problems.TokenMissing()] * len(requests)
-        self.rooms: dict[int, WaitingRoom] = {}
+        self.rooms: dict[int, Room] = {}
         self.entries_of_tokens: dict[uuid.UUID, QueueEntry] = {}
         self.standing: dict[_Identity, QueueEntry] = {}
         self.new: dict[int, list[QueueEntry]] = {}
@@ -129,9 +130,7 @@ class _Joining:
 
     def lock(self, cursor: sql.Cursor) -> None:
         """The rooms, then the live entries of everyone who asks, are locked; the clock is read under the locks."""
-        event_ids = {request.event.id for request in self.requests}
-        rooms = WaitingRoom.objects.select_for_update(no_key=True).filter(event_id__in=event_ids)
-        self.rooms = {room.event_id: room for room in rooms.order_by("event_id")}
+        self.rooms = lock_rooms(cursor, [request.event.id for request in self.requests])
         tokens = [request.caller.entry_id for request in self.requests if request.caller.entry_id is not None]
         self.entries_of_tokens = QueueEntry.objects.in_bulk(tokens) if tokens else {}
         asked = {identity for request in self.requests if (identity := self._identity(request)) is not None}
@@ -147,7 +146,7 @@ class _Joining:
         if locked:
             for entry in QueueEntry.objects.filter(pk__in=[row[0] for row in locked]):
                 self.standing[(entry.event_id, entry.account_id, entry.visitor_id)] = entry
-        self.now = clock.now()
+        self.now = clock.now_on(cursor)
 
     def _identity(self, request: JoinRequest) -> _Identity | None:
         """Whose place is meant: the caller's, or whoever a token speaks for. None: a token of no entry here, or
@@ -198,9 +197,9 @@ class _Joining:
         QueueEntry.objects.bulk_create([entry for entries in self.new.values() for entry in entries])
         for event_id, entries in self.new.items():
             room = self.rooms[event_id]
-            open_if_due(room, views[event_id], self.now)
+            open_if_due(cursor, room, views[event_id], self.now)
             if not _lets_in_at_once(room, entries[0].number or 0):
-                room.save(update_fields=["next_number", "state"])
+                save_room(cursor, room)
                 continue
             present = [entry.pk for entry in entries]
             admitted = admit_next(
@@ -213,7 +212,7 @@ class _Joining:
                     entry.admission_expires_at = self.now + timedelta(seconds=room.admission_seconds)
 
 
-def _lets_in_at_once(room: WaitingRoom, first_number: int) -> bool:
+def _lets_in_at_once(room: Room, first_number: int) -> bool:
     """Whether a join should try to let in: nobody is ahead. (It would overtake nobody in any case, since the lowest
     numbers go first; with a line ahead the tick does it, and the join stays cheap.)"""
     if room.state == WaitingRoom.State.OFF:
@@ -224,7 +223,7 @@ def _lets_in_at_once(room: WaitingRoom, first_number: int) -> bool:
     return not ahead.exists()
 
 
-def _come(entry: QueueEntry, room: WaitingRoom, now: datetime) -> None:
+def _come(entry: QueueEntry, room: Room | WaitingRoom, now: datetime) -> None:
     """What coming does to a locked entry: the first time after its turn it is claimed; too late, it has its old number
     back (the next tick admits it first), and after RETURN_SECONDS it is over. A lapsed admission is over as well."""
     status = entry.status

@@ -5,9 +5,10 @@ import uuid
 from django.db import connection
 
 from apps.events import facade as events
-from apps.queue.admitting import SYSTEM, admit_next, lock_room, record, refill
+from apps.queue.admitting import SYSTEM, admit_next, refill
 from apps.queue.errors import ActRefused
 from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
+from apps.queue.room import lock_room, record, save_room
 from ticketing.kernel import clock, transactions
 
 RATE_MAX = 100_000
@@ -39,18 +40,18 @@ def open_room(event_id: int) -> None:
 
 def set_state(event_id: int, state: str, *, who: str, why: str = "") -> bool:
     """The room is in this state; False if it was already. Raises ActRefused for a move that there is not."""
-    with transactions.write():
-        room = lock_room(event_id)
+    with transactions.write(), connection.cursor() as cursor:
+        room = lock_room(cursor, event_id)
         before = room.state
         if before == state:
             return False
         if state not in MOVES.get(before, ()):
             raise ActRefused(f"a room that is {before} cannot become {state}")
-        now = clock.now()
+        now = clock.now_on(cursor)
         refill(room, now)
         room.state = state
-        room.save(update_fields=["state", "budget", "ticked_at"])
-        record(room, now, who, RoomAct.What.STATE, f"{before} → {state}", why)
+        save_room(cursor, room)
+        record(cursor, room.event_id, now, who, RoomAct.What.STATE, f"{before} → {state}", why)
     return True
 
 
@@ -61,17 +62,19 @@ def set_limits(event_id: int, *, rate_per_second: int, active_max: int, who: str
     """
     if not 1 <= rate_per_second <= RATE_MAX or not 0 <= active_max <= ACTIVE_MAX:
         raise ActRefused(f"the rate must be between 1 and {RATE_MAX}, the cap between 0 and {ACTIVE_MAX}")
-    with transactions.write():
-        room = lock_room(event_id)
+    with transactions.write(), connection.cursor() as cursor:
+        room = lock_room(cursor, event_id)
         before = (room.rate_per_second, room.active_max)
         if before == (rate_per_second, active_max):
             return False
-        now = clock.now()
+        now = clock.now_on(cursor)
         refill(room, now)  # What has passed was at the old rate.
         room.rate_per_second, room.active_max = rate_per_second, active_max
-        room.save(update_fields=["rate_per_second", "active_max", "budget", "ticked_at"])
+        if room.rate_now is not None:
+            room.rate_now = min(room.rate_now, rate_per_second)
+        save_room(cursor, room)
         detail = f"{before[0]}/s, {before[1]} active → {rate_per_second}/s, {active_max} active"
-        record(room, now, who, RoomAct.What.LIMITS, detail, why)
+        record(cursor, room.event_id, now, who, RoomAct.What.LIMITS, detail, why)
     return True
 
 
@@ -84,12 +87,12 @@ def admit_now(event_id: int, count: int, *, who: str, why: str = "") -> int:
     if not 1 <= count <= ADMIT_MAX:
         raise ActRefused(f"admit between 1 and {ADMIT_MAX}")
     with transactions.write(), connection.cursor() as cursor:
-        room = lock_room(event_id)
+        room = lock_room(cursor, event_id)
         if room.state not in (_State.OPEN, _State.PAUSED):
             raise ActRefused(f"the room is {room.state}: nobody is let in by hand")
-        now = clock.now()
+        now = clock.now_on(cursor)
         admitted = admit_next(cursor, room, now, reason=AdmissionBatch.Reason.OPERATOR, most=count)
-        record(room, now, who, RoomAct.What.ADMIT, f"{len(admitted)} of {count}", why)
+        record(cursor, room.event_id, now, who, RoomAct.What.ADMIT, f"{len(admitted)} of {count}", why)
     return len(admitted)
 
 
@@ -98,15 +101,15 @@ def remove(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
     entry = QueueEntry.objects.filter(pk=entry_id).first()
     if entry is None:
         raise ActRefused("there is no such place")
-    with transactions.write():
-        room = lock_room(entry.event_id)
+    with transactions.write(), connection.cursor() as cursor:
+        room = lock_room(cursor, entry.event_id)
         entry = QueueEntry.objects.select_for_update(no_key=True).get(pk=entry_id)
         if entry.status not in QueueEntry.LIVE:
             return False
-        now = clock.now()
+        now = clock.now_on(cursor)
         was, entry.status, entry.ended_at = entry.status, QueueEntry.Status.LEFT, now
         entry.save(update_fields=["status", "ended_at"])
-        record(room, now, who, RoomAct.What.REMOVE, f"number {entry.number}, {was}", why)
+        record(cursor, room.event_id, now, who, RoomAct.What.REMOVE, f"number {entry.number}, {was}", why)
     return True
 
 
@@ -120,16 +123,15 @@ def report_supply(event_id: int, *, available: int, held: int) -> None:
         return
     if known[:2] == (available, held) and (available + held > 0 or known[2] not in (_State.OPEN, _State.PAUSED)):
         return
-    with transactions.write():
-        room = lock_room(event_id)
-        now = clock.now()
+    with transactions.write(), connection.cursor() as cursor:
+        room = lock_room(cursor, event_id)
+        now = clock.now_on(cursor)
         room.supply_available, room.supply_held, room.supply_at = available, held, now
-        room.save(update_fields=["supply_available", "supply_held", "supply_at"])
         if available + held == 0 and room.state in (_State.OPEN, _State.PAUSED):
             before, room.state = room.state, _State.DRAINED
-            room.save(update_fields=["state"])
             why = "nothing is free and nothing is held"
-            record(room, now, SYSTEM, RoomAct.What.STATE, f"{before} → drained", why)
+            record(cursor, room.event_id, now, SYSTEM, RoomAct.What.STATE, f"{before} → drained", why)
+        save_room(cursor, room)
 
 
 def rooms_in_use() -> list[int]:

@@ -64,6 +64,28 @@ def test_a_write_on_a_connection_beside_django_s_has_the_same_limits_and_is_as_m
             raise AssertionError("never reached")
 
 
+def test_a_cursor_of_either_kind_tells_whether_it_is_in_a_transaction() -> None:
+    with connection.cursor() as ours:
+        with pytest.raises(transactions.OutsideTransaction):
+            transactions.require(ours)
+        with transaction.atomic():
+            transactions.require(ours)
+        with transactions.write():
+            transactions.require(ours)
+    with rival_connection() as other:
+        other.ensure_connection()
+        beside = other.connection
+        assert beside is not None
+        with beside.cursor() as theirs, pytest.raises(transactions.OutsideTransaction):
+            transactions.require(theirs)
+        with transactions.write_on(beside) as theirs:
+            transactions.require(theirs)
+            before = clock.now_on(theirs)
+            assert clock.now_on(theirs) > before, "it moves on inside a transaction"
+            with pytest.raises(transactions.OutsideTransaction):
+                transactions.require()
+
+
 def test_what_joins_a_transaction_refuses_to_run_without_one() -> None:
     with pytest.raises(transactions.OutsideTransaction):
         transactions.require()

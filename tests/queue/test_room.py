@@ -1,15 +1,18 @@
 """A waiting room: it opens by itself, lets in by the numbers within its caps, and tells everyone the truth."""
 
+import dataclasses
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 
 from apps.events.facade import EventView
 from apps.queue import admitting, errors, facade, line, outlook, rooms
 from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
+from apps.queue.room import Room, lock_room, save_room
 from apps.reservations import supplying
 from tests.factories import assert_audit_clean, audit_breaches, hold, join, make_event
 from tests.queue.rooms import (
@@ -27,7 +30,7 @@ from tests.queue.rooms import (
     tick,
 )
 from tests.races import statements
-from ticketing.kernel import clock, maintenance, problems
+from ticketing.kernel import clock, maintenance, problems, transactions
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -39,6 +42,12 @@ def event() -> EventView:
 
 def room() -> WaitingRoom:
     return WaitingRoom.objects.get()
+
+
+def locked_room(event: EventView) -> Room:
+    """As it is under its lock, which is given up at once."""
+    with transactions.write(), connection.cursor() as cursor:
+        return lock_room(cursor, event.id)
 
 
 def visitor(name: str) -> facade.Caller:
@@ -94,7 +103,7 @@ def test_a_tick_lets_in_what_the_rate_has_allowed_and_carries_the_fraction() -> 
     full_line(event, 30)
     start = clock.now()
     WaitingRoom.objects.update(budget=0, ticked_at=start)
-    locked = WaitingRoom.objects.get()
+    locked = locked_room(event)
     for tenths, whole in ((2.5, 2), (5, 5), (7.5, 5)):
         admitting.refill(locked, start + timedelta(seconds=tenths / 10))
         assert int(locked.budget) == whole
@@ -475,9 +484,89 @@ def test_the_budget_is_never_counted_twice_when_the_clock_stands(event: EventVie
     full_line(event, 3)
     pass_time(event, 1)
     now = clock.now()
-    locked = WaitingRoom.objects.get()
+    locked = locked_room(event)
     admitting.refill(locked, now)
     budget = locked.budget
     admitting.refill(locked, now - timedelta(seconds=1))
     admitting.refill(locked, now)
     assert locked.budget == budget
+
+
+def test_a_locked_room_is_the_whole_row_and_saving_it_changes_nothing_else(event: EventView) -> None:
+    """In the order of the statement, which names every column but those that the model does not have either."""
+    fields = [field.name for field in dataclasses.fields(Room)]
+    assert sorted(fields) == sorted(column.attname for column in WaitingRoom._meta.concrete_fields)
+    WaitingRoom.objects.update(
+        message="hello", message_at=clock.now(), supply_at=clock.now(), supply_held=3, chain_head=b"\x00\xff",
+        lobby_opens_at=clock.now(), lobby_count=4, next_number=9, numbered_through=2, rate_now=2.5, rate_floor=1,
+    )  # fmt: skip
+    before = WaitingRoom.objects.values().get()
+    with transactions.write(), connection.cursor() as cursor:
+        locked = lock_room(cursor, event.id)
+        assert [getattr(locked, name) for name in fields] == [before[name] for name in fields]
+        save_room(cursor, locked)
+    assert WaitingRoom.objects.values().get() == before
+    with connection.cursor() as cursor:
+        with pytest.raises(transactions.OutsideTransaction):
+            lock_room(cursor, event.id)
+        with transactions.write(), pytest.raises(WaitingRoom.DoesNotExist):
+            lock_room(cursor, event.id + 1)
+
+
+def test_the_rate_in_force_is_what_the_health_of_the_shop_allows() -> None:
+    event = make_room(rate=10, active=100)
+    full_line(event, 30)
+    WaitingRoom.objects.update(rate_now=4)
+    assert locked_room(event).rate == 4
+    assert tick(event) == 2, "half a second's worth"
+    rooms.set_limits(event.id, rate_per_second=3, active_max=100, who="staff")
+    assert room().rate_now == 3, "never above what the operator allows"
+
+
+def test_who_is_marked_goes_first_within_the_caps_and_moves_no_head(event: EventView) -> None:
+    entries = full_line(event, 6)
+    QueueEntry.objects.filter(number__in=(5, 6)).update(marked="vip")
+    assert tick(event) == 3
+    assert [row(entries[at]).status for at in (4, 5, 0, 1)] == ["ready", "ready", "ready", "waiting"]
+    assert room().head == 1
+    batches = AdmissionBatch.objects.order_by("id")
+    assert [(batch.reason, batch.from_number, batch.to_number, batch.count) for batch in batches] == [
+        ("marked", 5, 6, 2),
+        ("tick", 1, 1, 1),
+    ]
+    assert [batch.active_count for batch in batches] == [2, 3]
+    assert_audit_clean()
+    QueueEntry.objects.filter(number=5).update(marked="")
+    assert audit_breaches() == ["I9: concert: number 5 is ready with the head at 1, next number 7"]
+
+
+def test_who_has_no_number_yet_is_not_in_line_and_nobody_beyond_the_numbered_is_let_in(event: EventView) -> None:
+    """Three were in the lobby; the draw has written one number so far; two came late."""
+    entries = full_line(event, 5)
+    QueueEntry.objects.filter(number__lte=3).update(in_lobby=True)
+    QueueEntry.objects.filter(number__in=(2, 3)).update(number=None)
+    WaitingRoom.objects.update(lobby_count=3, numbered_through=1)
+    assert tick(event) == 1
+    assert row(entries[0]).status == "ready"
+    assert tick(event) == 0
+    QueueEntry.objects.filter(pk=entries[4].id).update(marked="operator")
+    assert tick(event) == 1, "let through ahead of its turn, draw or no draw"
+    assert row(entries[4]).status == "ready"
+    for number in (2, 3):
+        QueueEntry.objects.filter(pk=entries[number - 1].id).update(number=number)
+    WaitingRoom.objects.update(numbered_through=None)
+    assert tick(event) == 1
+    assert row(entries[1]).status == "ready"
+    assert_audit_clean()
+    QueueEntry.objects.filter(pk=entries[3].id).update(in_lobby=True)
+    assert audit_breaches() == ["I9: concert: number 4 is waiting with the head at 2, next number 6"]
+
+
+def test_a_room_in_which_all_are_still_in_the_lobby_is_not_ticked(event: EventView) -> None:
+    full_line(event, 1)
+    QueueEntry.objects.update(in_lobby=True, number=None)
+    WaitingRoom.objects.update(lobby_count=1)
+    assert admitting.due_rooms() == []
+    assert_audit_clean()
+    QueueEntry.objects.update(status="ready", ready_at=clock.now(), claim_expires_at=clock.now())
+    assert audit_breaches() == ["I9: concert: number None is ready with the head at 0, next number 2"]

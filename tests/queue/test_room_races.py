@@ -47,10 +47,10 @@ def naive_tick(event: EventView) -> int:
         ((active,),) = admitting._count_active.rows(cursor, event_id=event.id)
         rows = admitting._admit.rows(
             cursor, event_id=event.id, most=room.active_max - active, now=clock.now(), present=[],
-            admission_seconds=300, claim_seconds=120,
+            numbered_through=None, admission_seconds=300, claim_seconds=120,
         )  # fmt: skip
-        WaitingRoom.objects.filter(event_id=event.id, head__lt=max(number for _, number in rows)).update(
-            head=max(number for _, number in rows)
+        WaitingRoom.objects.filter(event_id=event.id, head__lt=max(number for _, number, _ in rows)).update(
+            head=max(number for _, number, _ in rows)
         )
     return len(rows)
 

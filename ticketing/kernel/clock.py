@@ -4,13 +4,20 @@ from datetime import UTC, datetime
 
 from django.db import connection
 
+from ticketing.kernel.sql import Cursor
+
 
 def now() -> datetime:
     """The database's wall clock at this moment (`clock_timestamp()`): it moves on inside a transaction, where
     `now()` would stay frozen at its start (a decision that waited for a lock would judge an old hour)."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        (moment,) = cursor.fetchone()
+        return now_on(cursor)
+
+
+def now_on(cursor: Cursor) -> datetime:
+    """The same, asked on the caller's cursor: for transactions on a connection that is not Django's."""
+    cursor.execute("SELECT clock_timestamp()")
+    ((moment,),) = cursor.fetchall()
     return moment
 
 

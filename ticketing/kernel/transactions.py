@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
@@ -16,6 +16,13 @@ _SET_LIMITS = (
     "SELECT set_config('lock_timeout', %s, true), set_config('statement_timeout', %s, true),"
     " set_config('idle_in_transaction_session_timeout', %s, true)"
 )
+
+
+class HasConnection(Protocol):
+    """A cursor that knows the psycopg connection it is of."""
+
+    @property
+    def connection(self) -> Any: ...
 
 
 class OutsideTransaction(RuntimeError):
@@ -64,9 +71,17 @@ def _inside_test_transaction() -> bool:
     return any(getattr(atomic, "_from_testcase", False) for atomic in connection.atomic_blocks)
 
 
-def require() -> None:
-    """Returns only inside a transaction. Raises OutsideTransaction."""
-    if not connection.in_atomic_block:
+def require(cursor: HasConnection | None = None) -> None:
+    """Returns only inside a transaction: the one of this cursor, Django's or psycopg's, or without a cursor the one of
+    Django's connection. Raises OutsideTransaction."""
+    if cursor is None:
+        inside = connection.in_atomic_block
+    else:
+        # Django's cursors hand on what they wrap. Both kinds of connection are in autocommit but inside a block, where
+        # Django's leaves it and psycopg's has sent its BEGIN.
+        on = cursor.connection
+        inside = not on.autocommit or on.info.transaction_status != TransactionStatus.IDLE
+    if not inside:
         raise OutsideTransaction("this joins the caller's transaction, and there is none")
 
 

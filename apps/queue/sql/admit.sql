@@ -1,16 +1,28 @@
--- The first %(most)s waiting numbers of a room are ready. No lower bound: who returned is below the head, and goes first.
+-- Up to %(most)s who wait in a room are ready: first the marked ones, let through ahead of their turn, then the lowest
+-- numbers, up to %(numbered_through)s where the draw has not numbered everybody yet. No lower bound: who returned is
+-- below the head, and goes first. Who has no number yet is not in line.
 -- Those in %(present)s are here and shop from now on; the others have a claim time in which to come.
 -- The caller holds the room's lock, so numbers only leave; an entry that leaves meanwhile is waited for and dropped.
-WITH turn AS (
+WITH ahead AS MATERIALIZED (
     SELECT id
     FROM queue_queueentry
-    WHERE event_id = %(event_id)s AND status = 'waiting'
+    WHERE event_id = %(event_id)s AND marked <> '' AND status = 'waiting' AND number IS NOT NULL
     ORDER BY number
     LIMIT %(most)s
+), turn AS (
+    SELECT id
+    FROM queue_queueentry
+    WHERE event_id = %(event_id)s
+      AND status = 'waiting'
+      AND marked = ''
+      AND number IS NOT NULL
+      AND (%(numbered_through)s::bigint IS NULL OR number <= %(numbered_through)s)
+    ORDER BY number
+    LIMIT %(most)s - (SELECT count(*) FROM ahead)
 ), locked AS (
     SELECT id
     FROM queue_queueentry
-    WHERE id IN (SELECT id FROM turn) AND status = 'waiting'
+    WHERE id IN (SELECT id FROM ahead UNION ALL SELECT id FROM turn) AND status = 'waiting'
     ORDER BY id
     FOR NO KEY UPDATE
 )
@@ -25,4 +37,4 @@ SET status = 'ready',
     END
 FROM locked
 WHERE entry.id = locked.id
-RETURNING entry.id, entry.number
+RETURNING entry.id, entry.number, entry.marked <> ''

@@ -1,12 +1,21 @@
--- Entries whose number does not fit the room: never handed out, passed over by the head, or let in ahead of it.
+-- Entries whose number does not fit the room: never handed out, the draw's without having been in the lobby or the
+-- other way round, passed over by the head, or let in ahead of it or without one. Who was let through by an operator
+-- or a link is marked so, and left out of the order.
 SELECT entry.number, entry.status, room.head, room.next_number
 FROM queue_queueentry AS entry
 JOIN queue_waitingroom AS room ON room.event_id = entry.event_id
 WHERE entry.event_id = %(event_id)s
   AND (
     entry.number >= room.next_number
-    OR (entry.status = 'waiting' AND entry.ready_at IS NULL AND entry.number <= room.head)
-    OR (entry.ready_at IS NOT NULL AND entry.number > room.head)
+    OR entry.in_lobby <> (entry.number <= room.lobby_count)
+    OR (entry.number IS NULL AND entry.ready_at IS NOT NULL)
+    OR (
+      entry.marked = ''
+      AND (
+        (entry.status = 'waiting' AND entry.ready_at IS NULL AND entry.number <= room.head)
+        OR (entry.ready_at IS NOT NULL AND entry.number > room.head)
+      )
+    )
   )
 ORDER BY entry.number
 LIMIT 50

@@ -1,9 +1,14 @@
 -- The rooms in which a tick may find something to do: those that have yet to open, and those in whose line somebody is.
+-- Who is in the lobby has no number and is not in line yet.
 SELECT event_id, state
 FROM queue_waitingroom AS room
 WHERE state = 'closed'
    OR (
      state IN ('open', 'off')
-     AND EXISTS (SELECT FROM queue_queueentry AS entry WHERE entry.event_id = room.event_id AND entry.status = 'waiting')
+     AND EXISTS (
+       SELECT
+       FROM queue_queueentry AS entry
+       WHERE entry.event_id = room.event_id AND entry.status = 'waiting' AND entry.number IS NOT NULL
+     )
    )
 ORDER BY event_id
