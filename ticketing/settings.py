@@ -304,7 +304,8 @@ LOGGING = {
         "celery.worker.consumer.consumer": {"filters": ["outages"]},
         "django_celery_beat.schedulers": {"filters": ["outages"]},
         "ticketing.kernel.maintenance": {"filters": ["outages"]},
-        # These meet it with every request.
+        # These meet it with every request, and with every report of vital signs.
+        "psycopg.pool": {"filters": ["outages", "warnings"]},
         "ticketing.handlers": {"filters": ["outages", "warnings"]},
         "ticketing.health": {"filters": ["warnings"]},
     },

@@ -1,10 +1,10 @@
-"""The auditor's results and the remembered answers, for staff."""
+"""The auditor's results, the remembered answers and the processes' vital signs, for staff."""
 
 from django.contrib import admin
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from ticketing.kernel.models import AuditRun, IdempotentAnswer
+from ticketing.kernel.models import AuditRun, IdempotentAnswer, Signal
 from ticketing.kernel.staff_lists import ReadOnlyAdmin
 
 
@@ -54,3 +54,10 @@ class IdempotentAnswerAdmin(ReadOnlyAdmin):
     list_filter = ["status"]
     search_fields = ["=scope", "=key"]
     search_help_text = "The whole scope (hold:… or checkout:… with the queue entry's id) or the whole key."
+
+
+@admin.register(Signal)
+class SignalAdmin(ReadOnlyAdmin):
+    list_display = ["name", "value", "count", "process", "at"]
+    list_filter = ["name"]
+    ordering = ["name", "process"]

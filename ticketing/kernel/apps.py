@@ -7,4 +7,10 @@ class KernelConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from ticketing.kernel import signing  # noqa: F401 - registers its check
+        from ticketing.kernel import (
+            maintenance,
+            signing,  # noqa: F401 - registers its check
+            vitals,
+        )
+
+        maintenance.register("forget old vital signs", 60, vitals.forget_old)

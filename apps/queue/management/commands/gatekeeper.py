@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from apps.queue import leading
-from ticketing.kernel import maintenance, signing
+from ticketing.kernel import maintenance, signing, vitals
 
 
 class Command(BaseCommand):
@@ -19,6 +19,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         signing.require_key()
+        vitals.begin()  # Where the worker is away, charges are made here.
         connection.ensure_connection()  # Later the loop outlives it; a process that never reached it says so and ends.
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):

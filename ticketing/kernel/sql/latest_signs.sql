@@ -1,0 +1,6 @@
+-- The worst that any process reported of each sign in the last %(max_age_seconds)s seconds, of no fewer than
+-- %(count_min)s measurements.
+SELECT DISTINCT ON (name) name, value, count, process
+FROM kernel_signal
+WHERE at > clock_timestamp() - make_interval(secs => %(max_age_seconds)s) AND count >= %(count_min)s
+ORDER BY name, value DESC

@@ -1,0 +1,6 @@
+-- The latest of what one process measured, a row for each sign. Nobody else writes these rows.
+INSERT INTO kernel_signal (name, process, value, count, at)
+SELECT measured.name, %(process)s, measured.value, measured.count, clock_timestamp()
+FROM unnest(%(names)s::text[], %(values)s::float8[], %(counts)s::integer[]) AS measured (name, value, count)
+ON CONFLICT (name, process) DO UPDATE
+SET value = excluded.value, count = excluded.count, at = excluded.at
