@@ -1,5 +1,8 @@
 """Joining the line from the event's page, and waiting in it."""
 
+from datetime import timedelta
+from uuid import UUID
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -12,9 +15,11 @@ from apps.queue import line
 from apps.queue.errors import NoPlace, NotOnSale, RoomDrained
 from apps.queue.identity import caller_of, new_visitor_id, set_visitor_cookie
 from apps.queue.outlook import Outlook, outlook
-from ticketing.kernel import problems
+from apps.queue.wording import odds_words, wait_words
+from ticketing.kernel import clock, problems
 
 REFRESH_SECONDS_MIN = 3
+COUNTDOWN_HOURS_MAX = 24
 
 
 @csrf_exempt  # The page is the same for everyone and carries no token; SameOriginWrites checks instead.
@@ -53,7 +58,7 @@ def wait(request: HttpRequest, slug: str) -> HttpResponse:
     if entry is None:
         return redirect("events:event", event.slug)
     if entry.waits:
-        return _page(request, event, place=outlook(entry))
+        return _page(request, event, place=outlook(entry), entry_id=entry.id)
     if entry.is_ready:
         return redirect("reservations:choose", event.slug)
     return _page(request, event, entry.status)
@@ -76,20 +81,34 @@ def leave(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _page(
-    request: HttpRequest, event: events.EventView, state: str = "", place: Outlook | None = None, status: int = 200
+    request: HttpRequest,
+    event: events.EventView,
+    state: str = "",
+    place: Outlook | None = None,
+    entry_id: UUID | None = None,
+    status: int = 200,
 ) -> HttpResponse:
+    if place is None:
+        return render(request, "queue/wait.html", {"event": event, "state": state, "in_line": False}, status=status)
+    now = clock.now()
+    drawing = place.status == "lobby" and getattr(place, "stage", "") == "drawing"
+    people_ahead = max(0, (place.ahead or 0) - 1)  # The position counts oneself.
+    opens_at = getattr(place, "opens_at", None)
+    is_far = opens_at is not None and opens_at - now > timedelta(hours=COUNTDOWN_HOURS_MAX)
     context = {
         "event": event,
-        "state": state if place is None else place.status,
+        "state": "drawing" if drawing else place.status,
+        "in_line": place.status != "drained",
         "place": place,
-        "minutes": None if place is None else [_minutes(seconds) for seconds in place.wait_range],
-        "refresh_seconds": None if place is None else max(REFRESH_SECONDS_MIN, place.ask_again_ms // 1_000),
+        "people_ahead": people_ahead,
+        "entry_key": entry_id or "",
+        "wait_words": wait_words(place.status, place.wait_range),
+        "odds_words": odds_words(people_ahead, getattr(place, "tickets_left", None)),
+        "countdown_style": "words" if is_far else "digits",
+        "now": now,
+        "refresh_seconds": max(REFRESH_SECONDS_MIN, place.ask_again_ms // 1_000),
     }
     return render(request, "queue/wait.html", context, status=status)
-
-
-def _minutes(seconds: int) -> int:
-    return -(-seconds // 60)
 
 
 def _meet(request: HttpRequest, slug: str) -> HttpResponse:

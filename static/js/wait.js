@@ -1,70 +1,253 @@
 // The line moves while one waits: ask again when the answer said to, show it, and go on when it is one's turn.
+import { ring, wantsToBeTold } from "./tell.js";
 
+const AGAIN_MS_MIN = 1_000;
 const AGAIN_MS_MAX = 30_000;
+const ANSWER_MS_MAX = 20_000;
 const SPEAK_MS_MIN = 20_000;
+const RELOAD_MS_MIN = 10_000;
+const RING_MS = 1_300;
 const line = document.querySelector("[data-line]");
 const part = (name) => document.querySelector(`[data-line-${name}]`);
 const figure = (number) => number.toLocaleString("en-US");
-let first = null;
+const follows = line.classList.contains("line");
+const pageTitle = document.title.replace(/^[^·]*· /, "");
 let trouble = 0;
-let spokenAt = 0;
+let spokenAt = Date.now();
+let askedAt = 0;
+let notBefore = 0;
+let asking = false;
 let timer;
 
+// What is kept over reloads; a browser that keeps nothing only forgets where one began.
+function recall(key) {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+function keep(key, value) {
+  try {
+    localStorage.setItem(key, value);
+  } catch {
+    // Private windows may refuse.
+  }
+}
+
+// Where this place began, so that the way to the front has a length. Told apart by the place's own key: a new place
+// begins anew.
+function firstPlace(place) {
+  const key = "fairgate-line";
+  const [whose, number] = (recall(key) ?? "").split(" ");
+  if (whose === line.dataset.key && Number(number) >= place) return Number(number);
+  keep(key, `${line.dataset.key} ${place}`);
+  return place;
+}
+
+function spanWords(seconds) {
+  const minutes = Math.ceil(seconds / 60);
+  return minutes < 90 ? [minutes, "minute"] : [Math.round(minutes / 60), "hour"];
+}
+
+// The same words as the page's own, in apps/queue/wording.py.
 function waitWords(place) {
   if (place.status === "paused") return "The line stands still for a moment. Your place is safe.";
-  const [from, to] = place.estimated_wait_range.map((seconds) => Math.ceil(seconds / 60));
-  if (to <= 1) return "Less than a minute.";
-  return from === to ? `About ${to} minutes.` : `Between ${from} and ${to} minutes, as things go now.`;
+  const range = place.estimated_wait_range;
+  if (!Array.isArray(range)) return "Nobody can say yet how long it takes.";
+  if (range[1] <= 60) return "Less than a minute.";
+  const [from, fromUnit] = spanWords(range[0]);
+  const [to, unit] = spanWords(range[1]);
+  const counted = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
+  if (from === to && fromUnit === unit) return `About ${counted(to, unit)}, as things go now.`;
+  if (from === 0) return `Up to ${counted(to, unit)}, as things go now.`;
+  if (fromUnit === unit) return `Between ${from} and ${to} ${unit}s, as things go now.`;
+  return `Between ${counted(from, fromUnit)} and ${counted(to, unit)}, as things go now.`;
+}
+
+function oddsWords(ahead, left) {
+  if (typeof left !== "number") return "";
+  if (left === 0) return "Every ticket is sold or held right now. Whatever is not paid for comes back, and the line goes on.";
+  if (ahead >= left) return "More people are ahead of you than tickets are left. Some will not buy, so it is not over, but it is unlikely.";
+  if (ahead * 2 >= left) return "It may be close: many buy more than one ticket.";
+  return "";
+}
+
+const stageOf = (place) => (place.status === "lobby" && place.stage === "drawing" ? "drawing" : place.status);
+const STAMPS = { lobby: "Lobby", drawing: "Drawing", paused: "Paused", waiting: "In line", ready: "Your turn" };
+
+function turnTo(stage) {
+  line.dataset.status = stage;
+  part("stamp").textContent = STAMPS[stage];
+  part("stamp").classList.toggle("stamp--upcoming", stage === "paused");
+  part("stamp").classList.toggle("stamp--on-sale", stage === "ready");
+  document.querySelectorAll("[data-line-when]").forEach((block) => {
+    block.hidden = !block.dataset.lineWhen.split(" ").includes(stage);
+  });
+}
+
+function showMessage(text) {
+  const region = part("message");
+  if ((region.querySelector(".line__message-text")?.textContent ?? "") === text) return;
+  region.textContent = "";
+  if (!text) return;
+  for (const [name, words] of [["head", "From the organiser"], ["text", text]]) {
+    const paragraph = document.createElement("p");
+    paragraph.className = `line__message-${name}`;
+    paragraph.textContent = words;
+    region.append(paragraph);
+  }
+}
+
+function showProgress(place) {
+  const first = Math.max(firstPlace(place), 1);
+  const done = Math.round(100 * (1 - place / first));
+  part("progress").hidden = first < 2;
+  part("first").textContent = figure(first);
+  part("track").setAttribute("aria-valuenow", done);
+  part("track").setAttribute("aria-valuetext", place ? `${figure(place)} of ${figure(first)} to go` : "You are next");
+  part("track").firstElementChild.style.inlineSize = `${done}%`;
 }
 
 function show(place) {
-  const ahead = place.position_in_queue;
-  first ??= Math.max(ahead, 1);
-  part("stamp").textContent = place.status === "paused" ? "Paused" : "In line";
-  part("ahead").textContent = figure(ahead);
-  part("wait").textContent = waitWords(place);
-  part("track").style.inlineSize = `${Math.round(100 * (1 - ahead / first))}%`;
-  document.title = document.title.replace(/^[^·]*/, ahead ? `${figure(ahead)} to go ` : "You are next ");
-  // Said now and then, not at every answer: who listens wants to do something else meanwhile.
-  if (Date.now() - spokenAt > SPEAK_MS_MIN || place.status !== line.dataset.status) {
-    spokenAt = Date.now();
-    part("says").textContent = `${ahead ? `${figure(ahead)} to go.` : "You are next."} ${waitWords(place)}`;
+  const stage = stageOf(place);
+  const changed = stage !== line.dataset.status;
+  turnTo(stage);
+  showMessage(place.message ?? "");
+  let said = "";
+  if (stage === "lobby") {
+    document.title = `In the lobby · ${pageTitle}`;
+  } else if (stage === "drawing") {
+    said = "Your place is being drawn.";
+    document.title = `Drawing · ${pageTitle}`;
+  } else {
+    const number = place.position_in_queue ?? 0;
+    const ahead = Math.max(0, number - 1);
+    const left = place.tickets_left;
+    const odds = oddsWords(ahead, left);
+    part("place").textContent = number ? figure(number) : "Next";
+    part("ahead").textContent = figure(ahead);
+    part("wait").textContent = waitWords(place);
+    part("stock").hidden = typeof left !== "number";
+    if (typeof left === "number") part("tickets").textContent = figure(left);
+    part("odds").hidden = !odds;
+    part("odds").textContent = odds;
+    showProgress(number);
+    said = `${number > 1 ? `Number ${figure(number)} in line.` : "You are next."} ${waitWords(place)}`;
+    document.title = `${stage === "paused" ? "Paused, " : ""}${number > 1 ? `${figure(number)} in line` : "You are next"} · ${pageTitle}`;
   }
-  line.dataset.status = place.status;
+  // Said now and then, not at every answer: who listens wants to do something else meanwhile.
+  if (said && (changed || Date.now() - spokenAt > SPEAK_MS_MIN)) {
+    spokenAt = Date.now();
+    part("says").textContent = said;
+  }
+}
+
+function showTrouble(words) {
+  const region = part("trouble");
+  if (!region || region.textContent === words) return;
+  region.textContent = "";
+  if (!words) return;
+  const notice = document.createElement("p");
+  notice.className = "notice";
+  notice.textContent = words;
+  region.append(notice);
+}
+
+// The page itself says how it ended. Not twice in a row: an answer that only this script does not understand must not
+// make the page load for ever.
+function loadAgain() {
+  const last = Number(recall("fairgate-line-loaded"));
+  const since = Date.now() - last;
+  if (last && since >= 0 && since < RELOAD_MS_MIN) return false;
+  keep("fairgate-line-loaded", String(Date.now()));
+  location.reload();
+  return true;
+}
+
+function goOn() {
+  location.replace(line.dataset.go);
+}
+
+// Whoever looks at the page goes straight on. Whoever asked to be told and looks elsewhere is called first, and goes on
+// with the first look: the seats would otherwise wait in a tab that nobody knows of.
+function comeIn() {
+  if (!follows) return goOn();
+  const first = line.dataset.status !== "ready";
+  turnTo("ready");
+  document.title = `Your turn! · ${pageTitle}`;
+  if (first) part("says").textContent = "It is your turn.";
+  if (!wantsToBeTold()) return goOn();
+  if (first) ring(pageTitle.split(" · ")[0]);
+  if (!document.hidden) setTimeout(goOn, first ? RING_MS : 0);
+}
+
+// Seconds or a date, as HTTP has it; what is neither counts as nothing.
+function retryAfterMs(answer) {
+  const said = answer.headers.get("Retry-After");
+  if (!said) return 0;
+  const wanted = /^\d+$/.test(said) ? Number(said) * 1_000 : Date.parse(said) - Date.now();
+  return wanted > 0 ? wanted : 0;
+}
+
+function backOff(wantedMs) {
+  trouble += 1;
+  const own = Math.min(AGAIN_MS_MAX, AGAIN_MS_MIN * 2 ** Math.min(trouble, 5));
+  // Never sooner than was asked for, and not all at once.
+  const again = wantedMs ? Math.max(wantedMs, own / 2) * (1 + 0.2 * Math.random()) : own * (0.8 + 0.4 * Math.random());
+  notBefore = wantedMs ? Date.now() + wantedMs : 0;
+  return again;
 }
 
 async function ask() {
+  if (asking) return;
   clearTimeout(timer);
-  let again;
+  asking = true;
+  askedAt = Date.now();
+  let again = AGAIN_MS_MAX;
   try {
     const answer = await fetch(line.dataset.statusUrl, {
       headers: { Accept: "application/json" },
       cache: "no-store",
       credentials: "same-origin",
+      signal: AbortSignal.timeout(ANSWER_MS_MAX),
     });
-    if (answer.status === 401 || answer.status === 404) return location.reload();
-    if (!answer.ok) throw new Error(String(answer.status));
-    const place = await answer.json();
-    if (place.status === "ready") {
-      part("says").textContent = "It is your turn.";
-      return location.replace(line.dataset.go);
+    if ((answer.status === 401 || answer.status === 404) && loadAgain()) return;
+    if (!answer.ok) {
+      again = backOff(retryAfterMs(answer));
+      showTrouble("Very many people are here right now. Your place is kept; this page asks again by itself.");
+      return;
     }
-    // Ended, one way or another: the page itself says how.
-    if (place.status !== "waiting" && place.status !== "paused") return location.reload();
+    const place = await answer.json();
     trouble = 0;
-    part("lost").hidden = true;
-    show(place);
-    again = place.next_poll;
+    notBefore = 0;
+    showTrouble("");
+    again = Math.max(AGAIN_MS_MIN / 4, Number(place.next_poll) || AGAIN_MS_MAX);
+    if (place.status === "ready") comeIn();
+    else if (follows && place.status in STAMPS) show(place);
+    else if (place.status !== line.dataset.status) loadAgain();
   } catch {
-    trouble += 1;
-    part("lost").hidden = false;
-    again = Math.min(AGAIN_MS_MAX, 1_000 * 2 ** Math.min(trouble, 5)) * (0.8 + 0.4 * Math.random());
+    again = backOff(0);
+    showTrouble("No connection right now. Your place is kept; this page tries again by itself.");
+  } finally {
+    asking = false;
+    clearTimeout(timer);
+    timer = setTimeout(ask, again);
   }
-  timer = setTimeout(ask, again);
 }
 
+// After sleep, a lost network or another tab: at once, for a turn may have come. But never before the time that the
+// house has asked for, and not twice for one waking.
+function askNow() {
+  if (line.dataset.status === "ready") return goOn();
+  if (Date.now() >= notBefore && Date.now() - askedAt >= AGAIN_MS_MIN) ask();
+}
+
+if (follows && (line.dataset.status === "waiting" || line.dataset.status === "paused")) {
+  showProgress(Number(line.dataset.place));
+}
 timer = setTimeout(ask, Number(line.dataset.nextPoll));
-// After sleep, a lost network or another tab: at once, for a turn may have come.
-addEventListener("online", ask);
-document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && ask());
-addEventListener("pageshow", (event) => event.persisted && ask());
+addEventListener("online", askNow);
+addEventListener("offline", () => showTrouble("No connection right now. Your place is kept; this page tries again by itself."));
+document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && askNow());
+addEventListener("pageshow", (event) => event.persisted && askNow());

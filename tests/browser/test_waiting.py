@@ -3,18 +3,18 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from apps.queue import admitting, facade, line, outlook
+from apps.queue import admitting, facade, line
 from apps.queue.models import QueueEntry, WaitingRoom
 from tests.factories import assert_audit_clean, join
 from tests.queue.rooms import full_line, make_room
 from tests.races import in_another_connection
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
     from apps.events.facade import EventView
 
@@ -60,7 +60,7 @@ def test_who_waits_goes_straight_on_when_the_one_before_has_left(
 ) -> None:
     page = browser_page(*size, dark=dark)
     line_up(page, live_site)
-    assert page.locator("[data-line-ahead]").text_content() == "1"
+    assert page.locator("[data-line-place]").text_content() == "1"
     assert_nothing_sticks_out(page)
     page.goto(f"{live_site}/events/concert/choose")
     assert page.url.endswith("/wait")
@@ -94,20 +94,40 @@ def test_a_lost_network_is_said_and_the_place_is_still_there(
     page.wait_for_url(re.compile("/events/concert/choose"))
 
 
-def test_a_long_line_says_an_honest_interval_and_leaving_ends_it(
-    live_site: str, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_of_two_one_is_let_in_after_the_other(
+    live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
 ) -> None:
-    monkeypatch.setattr(outlook, "NEXT_POLL_MAX_MS", 300)
+    first, second = browser_page(1440, 900), browser_page(360, 740, dark=True)
+    line_up(first, live_site)
+    line_up(second, live_site)
+    assert first.locator("[data-line-place]").text_content() == "1"
+    assert second.locator("[data-line-place]").text_content() == "2"
+    assert second.locator("[data-line-ahead]").text_content() == "1"
+    free_the_slot(*full)
+    first.wait_for_url(re.compile("/events/concert/choose"))
+    second.locator("[data-line-place]", has_text=re.compile("^1$")).wait_for()
+    assert second.url.endswith("/wait")
+    event, _ = full
+    came = QueueEntry.objects.get(number=2)
+    free_the_slot(event, line.entry_by_id(came.id))
+    second.wait_for_url(re.compile("/events/concert/choose"))
+    assert [entry.status for entry in QueueEntry.objects.order_by("number")] == ["left", "left", "ready"]
+    assert_audit_clean()
+
+
+def test_a_long_line_says_an_honest_interval_and_leaving_ends_it(
+    live_site: str, browser_page: OpenPage, tmp_path: Path
+) -> None:
     event = make_room(rate=1, active=50, general_admission=20)
     full_line(event, 3)
     WaitingRoom.objects.update(state="paused", next_number=2400)
     page = browser_page(360, 740)
     line_up(page, live_site)
-    page.get_by_text("Your place is safe").wait_for()
+    page.get_by_text("Your place is safe").first.wait_for()
     in_another_connection(lambda: WaitingRoom.objects.update(state="open"))
-    page.locator("[data-line-wait]", has_text="Between 40 and 60 minutes").wait_for()
-    assert page.locator("[data-line-ahead]").text_content() == "2,400"
-    assert "2,400 to go" in page.title()
+    ask_until(page, "document.querySelector('[data-line-wait]').textContent.startsWith('Between 40 and 60 minutes')")
+    assert page.locator("[data-line-place]").text_content() == "2,400"
+    assert "2,400 in line" in page.title()
     assert_nothing_sticks_out(page)
     for name, size, dark in (("phone", (360, 740), False), ("desk", (1280, 800), True)):
         page.set_viewport_size({"width": size[0], "height": size[1]})
@@ -116,3 +136,161 @@ def test_a_long_line_says_an_honest_interval_and_leaving_ends_it(
     page.get_by_role("button", name="Leave the line").click()
     page.get_by_role("heading", name="You left the line").wait_for()
     page.screenshot(path=str(tmp_path / "left.png"))
+
+
+def ask_until(page: "Page", condition: str) -> None:
+    """The page asks at once, as after a sleep, until it shows what it should."""
+    page.wait_for_function(f"() => {{ dispatchEvent(new Event('online')); return {condition}; }}", polling=300)
+
+
+class Answers:
+    """What the status route answers to this page from now on: set `now` to (status code, headers, body)."""
+
+    def __init__(self, page: "Page", first: dict[str, Any]) -> None:
+        self.asked = 0
+        self.now: tuple[int, dict[str, str], dict[str, Any]] = (200, {}, first)
+        page.route("**/queue/status", self._answer)
+
+    def _answer(self, route: "Route") -> None:
+        self.asked += 1
+        status, headers, body = self.now
+        route.fulfill(status=status, headers=headers, json=body)
+
+    def say(self, **body: Any) -> None:
+        self.now = (200, {}, {**self.now[2], **body})
+
+
+PLACE = {
+    "status": "waiting", "position_in_queue": 40, "estimated_wait_time": 90, "estimated_wait_range": [30, 150],
+    "next_poll": 200_000, "message": "", "tickets_left": None,
+}  # fmt: skip
+
+
+def test_every_answer_has_its_picture(
+    live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
+) -> None:
+    page = browser_page(360, 740)
+    answers = Answers(page, {**PLACE, "status": "lobby", "stage": "lobby", "position_in_queue": None})
+    line_up(page, live_site)
+    ask_until(page, "document.querySelector('[data-line]').dataset.status === 'lobby'")
+    page.get_by_text("everybody who is here when sales open has the same chance").wait_for()
+    answers.say(stage="drawing")
+    ask_until(page, "document.querySelector('[data-line]').dataset.status === 'drawing'")
+    page.get_by_text("Your place is being drawn").first.wait_for()
+    answers.say(status="waiting", position_in_queue=40, tickets_left=300)
+    ask_until(page, "document.querySelector('[data-line-place]').textContent === '40'")
+    assert page.locator("[data-line-ahead]").text_content() == "39"
+    assert page.locator("[data-line-tickets]").text_content() == "300"
+    assert page.locator("[data-line-odds]").is_hidden()
+    answers.say(position_in_queue=10, tickets_left=4, message="<b>Bear</b> with us\nplease")
+    ask_until(page, "document.querySelector('[data-line-place]').textContent === '10'")
+    assert page.locator("[data-line-track]").get_attribute("aria-valuenow") == "75"
+    assert page.locator(".line__message-text").text_content() == "<b>Bear</b> with us\nplease"
+    assert "unlikely" in (page.locator("[data-line-odds]").text_content() or "")
+    answers.say(status="paused", message="")
+    ask_until(page, "document.querySelector('[data-line]').dataset.status === 'paused'")
+    assert page.locator("[data-line-message]").text_content() == ""
+    assert page.title().startswith("Paused")
+    assert_nothing_sticks_out(page)
+
+
+def test_a_reload_keeps_the_way_one_has_come(
+    live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
+) -> None:
+    page = browser_page(360, 740)
+    answers = Answers(page, PLACE)
+    line_up(page, live_site)
+    ask_until(page, "document.querySelector('[data-line-first]').textContent === '40'")
+    answers.say(position_in_queue=20)
+    page.reload()
+    ask_until(page, "document.querySelector('[data-line-track]').getAttribute('aria-valuenow') === '50'")
+
+
+def test_it_asks_when_it_was_told_to_and_never_sooner(
+    live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
+) -> None:
+    page = browser_page(1440, 900)
+    page.clock.install()
+    answers = Answers(page, PLACE)
+    line_up(page, live_site)
+    with page.expect_response("**/queue/status"):
+        page.clock.run_for(5_000)
+    page.locator("[data-line-place]", has_text=re.compile("^40$")).wait_for()
+    assert answers.asked == 1
+    page.clock.run_for(150_000)
+    assert page.locator("[data-line-place]").text_content() == "40"
+    assert answers.asked == 1
+    answers.now = (503, {"Retry-After": "120"}, {"type": "busy"})
+    with page.expect_response("**/queue/status"):
+        page.clock.run_for(60_000)
+    page.get_by_text("Very many people are here right now").wait_for()
+    asked = answers.asked
+    page.clock.run_for(100_000)
+    page.evaluate("dispatchEvent(new Event('online'))")
+    assert page.get_by_text("Very many people are here right now").is_visible()
+    assert answers.asked == asked, "the house had asked for two minutes"
+    answers.now = (200, {}, PLACE)
+    with page.expect_response("**/queue/status"):
+        page.clock.run_for(60_000)
+    page.get_by_text("Very many people are here right now").wait_for(state="hidden")
+
+
+# Chromium shows no real message in a test: the page's own calls are written down instead.
+NOTE_MESSAGES = """
+window.Notification = class {
+  static permission = "default";
+  static requestPermission() {
+    sessionStorage.setItem("asked", String(Number(sessionStorage.getItem("asked")) + 1));
+    this.permission = "granted";
+    return Promise.resolve("granted");
+  }
+  constructor(title) { sessionStorage.setItem("told", title); }
+};
+"""
+
+
+def test_who_asks_for_it_is_told_and_is_asked_for_nothing_before(
+    live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
+) -> None:
+    page = browser_page(360, 740)
+    page.add_init_script(NOTE_MESSAGES)
+    line_up(page, live_site)
+    button = page.get_by_role("button", name="Tell me when it is my turn")
+    button.wait_for()
+    assert page.evaluate("sessionStorage.getItem('asked')") is None
+    button.click()
+    told = page.get_by_role("button", name="You will be told", pressed=True)
+    told.wait_for()
+    page.get_by_text("a message on your screen. Keep this page open").wait_for()
+    assert page.evaluate("sessionStorage.getItem('asked')") == "1"
+    page.reload()
+    told.wait_for()
+    told.click()
+    button.wait_for()
+    button.click()
+    free_the_slot(*full)
+    page.wait_for_url(re.compile("/events/concert/choose"))
+    assert page.evaluate("sessionStorage.getItem('told')") == "It is your turn"
+
+
+def test_by_keyboard_alone_one_asks_to_be_told_and_leaves(
+    live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
+) -> None:
+    page = browser_page(1440, 900)
+    page.add_init_script(NOTE_MESSAGES)
+    line_up(page, live_site)
+    page.get_by_role("button", name="Tell me").wait_for()
+    tab_to(page, "[data-line-tell-button]")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="You will be told", pressed=True).wait_for()
+    tab_to(page, "form[action$='/leave'] button")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="You left the line").wait_for()
+
+
+def tab_to(page: "Page", selector: str) -> None:
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("(wanted) => document.activeElement?.matches(wanted) ?? false", selector):
+            return
+    raise AssertionError(f"the keyboard does not reach {selector}")
