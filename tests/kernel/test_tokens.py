@@ -9,7 +9,7 @@ from typing import Any
 import jwt
 import pytest
 
-from ticketing.kernel import problems, tokens
+from ticketing.kernel import clock, problems, token_keys, tokens
 
 HOUR = timedelta(hours=1)
 KINDS = frozenset({"queue"})
@@ -18,9 +18,14 @@ KINDS = frozenset({"queue"})
 @pytest.fixture(autouse=True)
 def _fresh_keys() -> Iterator[None]:
     """Keys are read once per process; these tests change them."""
-    tokens._keys.cache_clear()
+    token_keys.forget()
     yield
-    tokens._keys.cache_clear()
+    token_keys.forget()
+
+
+def signing_key() -> tuple[str, bytes]:
+    key = token_keys.signing_key(clock.process_now())
+    return key.key_id, key.secret
 
 
 def refused(token: str, **options: Any) -> str:
@@ -61,7 +66,7 @@ def test_a_changed_claim_breaks_the_signature() -> None:
 
 
 def test_the_algorithm_is_ours_to_choose_not_the_token_s() -> None:
-    kid, key = next(iter(tokens._keys().items()))
+    kid, key = signing_key()
     claims = {"typ": "queue", "sub": "x", "aud": "", "exp": 4_000_000_000}
     for algorithm, secret in (("none", None), ("HS384", key * 2), ("HS512", key * 2)):
         assert refused(jwt.encode(claims, secret, algorithm=algorithm, headers={"kid": kid})) == "token-invalid"
@@ -71,7 +76,7 @@ def test_the_algorithm_is_ours_to_choose_not_the_token_s() -> None:
 
 @pytest.mark.parametrize("missing", ["typ", "sub", "aud", "exp"])
 def test_a_token_without_a_claim_it_must_have_is_refused(missing: str) -> None:
-    kid, key = next(iter(tokens._keys().items()))
+    kid, key = signing_key()
     claims = {"typ": "queue", "sub": "x", "aud": "", "exp": 4_000_000_000}
     del claims[missing]
     assert refused(jwt.encode(claims, key, algorithm="HS256", headers={"kid": kid})) == "token-invalid"
@@ -81,9 +86,15 @@ def test_an_old_key_still_verifies_a_dropped_one_does_not_and_the_first_one_sign
     settings.TOKEN_KEYS = ["old:" + "a" * 32]
     issued = tokens.issue("queue", "x", HOUR)
     settings.TOKEN_KEYS = ["new:" + "b" * 32, "old:" + "a" * 32]
-    tokens._keys.cache_clear()
+    token_keys.forget()
     assert tokens.read(issued, KINDS).subject == "x"
     assert jwt.get_unverified_header(tokens.issue("queue", "x", HOUR))["kid"] == "new"
     settings.TOKEN_KEYS = ["new:" + "b" * 32]
-    tokens._keys.cache_clear()
+    token_keys.forget()
     assert refused(issued) == "token-invalid"
+
+
+def test_a_token_that_would_outlive_its_key_is_not_issued() -> None:
+    tokens.issue("queue", "x", token_keys.LIFETIME_MAX)
+    with pytest.raises(ValueError, match="31 days"):
+        tokens.issue("queue", "x", token_keys.LIFETIME_MAX + timedelta(seconds=1))
