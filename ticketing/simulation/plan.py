@@ -1,0 +1,90 @@
+"""What a run is to be: who comes, when, and against which limits it is held."""
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+VISITORS_MAX = 200_000
+CONNECTIONS_MAX = 1_000
+SECONDS_MAX = 86_400
+
+
+class PlanRefused(ValueError):
+    """The run cannot be as asked for; the message is one line for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    event: str
+    base: str
+    """Scheme, host and port; every path of the contract follows it."""
+    visitors: int
+    over_seconds: float
+    """They come spread at random over so long."""
+    buyers: int = 0
+    """So many of the visitors buy; the others look round and leave."""
+    listeners: int = 0
+    """Beside the visitors: they only follow what is free."""
+    twice: float = 0.05
+    """The share that joins from two tabs at the same moment."""
+    leavers: float = 0.05
+    """The share that loses patience while waiting."""
+    stay_seconds: float = 5.0
+    """How long somebody who is let in takes, on average, for each thing they do."""
+    seconds_max: float = 900.0
+    connections: int = 64
+    seed: int = 0
+    rate_max: float | None = None
+    """Admissions a second that must not be exceeded; None: not held against it."""
+    active_max: int | None = None
+    anywhere: bool = False
+
+    def __post_init__(self) -> None:
+        self._within("visitors", self.visitors, 1, VISITORS_MAX)
+        self._within("listeners", self.listeners, 0, VISITORS_MAX)
+        self._within("buyers", self.buyers, 0, self.visitors)
+        self._within("connections", self.connections, 1, CONNECTIONS_MAX)
+        for name in ("over", "stay"):
+            self._within(name, getattr(self, f"{name}_seconds"), 0, SECONDS_MAX)
+        self._within("at most", self.seconds_max, 1, SECONDS_MAX)
+        for name in ("twice", "leavers"):
+            self._within(name, getattr(self, name), 0, 1)
+
+    def _within(self, name: str, value: float, least: float, most: float) -> None:
+        if not least <= value <= most:
+            raise PlanRefused(f"{name} must be between {least:,} and {most:,}, not {value:,}")
+
+
+def check_base(text: str, *, anywhere: bool) -> str:
+    """The address without a path. Raises PlanRefused unless it is one, and is this machine's own or `anywhere`."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise PlanRefused(f"{text!r} is not an address such as http://127.0.0.1:8000") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+        raise PlanRefused(f"{text!r} is not an address such as http://127.0.0.1:8000")
+    if not anywhere:
+        for address in addresses_of(parts.hostname, port or (443 if parts.scheme == "https" else 80)):
+            if not is_loopback(address):
+                raise PlanRefused(
+                    f"{parts.hostname} is {address}, another machine's: a crowd is let loose on it with --anywhere only"
+                )
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def addresses_of(host: str, port: int) -> list[str]:
+    """Every address the name stands for. Raises PlanRefused where there is none."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise PlanRefused(f"there is no host {host!r}") from error
+    return sorted({str(entry[4][0]) for entry in found})
+
+
+def is_loopback(address: str) -> bool:
+    """Whether this address is the machine itself, also in its IPv6 disguise."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_loopback

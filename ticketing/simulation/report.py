@@ -1,0 +1,113 @@
+"""What a run says for people: a line while it goes on, the figures at its end."""
+
+from collections.abc import Iterator, Sequence
+
+from ticketing.simulation.crowd import Run
+from ticketing.simulation.figures import most_within, per_second, percentiles
+
+CALLS = ("join", "poll", "leave", "sections", "seats", "hold", "checkout", "order", "listen")
+
+
+def progress(run: Run, answers_before: int, seconds_since: float) -> str:
+    """The run now, in one line."""
+    counts, line = run.figures.counts, run.line
+    rate = (run.figures.answers - answers_before) / max(seconds_since, 0.001)
+    waiting = counts["joined"] - counts["let in"] - _ended_in_line(run)
+    bought = f", {counts['bought']:,} bought" if run.plan.buyers else ""
+    wrong = f", {sum(run.figures.breaches.counts.values())} WRONG" if run.figures.breaches.counts else ""
+    return (
+        f"{run.seconds:4.0f} s  {counts['joined']:,} joined, {max(0, waiting):,} waiting, {line.active:,} inside, "
+        f"{counts['let in']:,} let in{bought}; {rate:,.0f} answers/s{wrong}"
+    )
+
+
+def report(run: Run) -> Iterator[str]:
+    """The figures, line by line."""
+    plan, figures, line = run.plan, run.figures, run.line
+    counts = figures.counts
+    early = f"; ended early: {run.ended}" if run.ended else ""
+    yield f"{plan.event} at {plan.base}: {plan.visitors:,} visitors over {plan.over_seconds:g} s, seed {plan.seed}"
+    yield f"took        {run.seconds:,.1f} s, {figures.answers:,} answers{early}"
+    yield f"joined      {counts['joined']:,}{_share(counts['from two tabs'], ' from two tabs at once')}"
+    admissions = sorted(line.admissions)
+    yield (
+        f"let in      {counts['let in']:,}: {per_second(admissions):,.1f} a second on average, "
+        f"at most {most_within(admissions, 1.0):,} seen in any one second{_limit(plan.rate_max, '/s')}"
+    )
+    yield f"at once     {line.active_most:,} inside at most, as far as seen{_limit(plan.active_max)}"
+    if figures.waited:
+        half, most = percentiles(figures.waited)[::3]
+        right = 100 * figures.told_right / len(figures.waited)
+        yield f"waited      half of them {half:,.0f} s, the last {most:,.0f} s; {right:.0f} % as long as told at first"
+    yield f"order       {_order(run)}"
+    yield f"ends        {_list(_outcomes(run)) or 'none'}"
+    if figures.refusals:
+        yield f"refused     {_list(figures.refusals.most_common())}"
+    if figures.retries:
+        yield f"no answer   {_list(figures.retries.most_common())}; asked again"
+    yield f"{'':<12}{'answers':>9}{'p50':>9}{'p95':>9}{'p99':>9}{'max':>9}  ms"
+    for call in CALLS:
+        if call in figures.took_ms:
+            cells = "".join(f"{value:>9,.1f}" for value in percentiles(figures.took_ms[call]))
+            yield f"{call:<12}{len(figures.took_ms[call]):>9,}{cells}"
+    yield f"the crowd was at most {run.late_seconds_max:.1f} s behind its own plan"
+    yield from _verdict(run)
+
+
+def _order(run: Run) -> str:
+    counts, breaches = run.figures.counts, run.figures.breaches.counts
+    kept = ("positions that rose", "overtaken", "one number twice", "numbers that changed", "two places")
+    broken = sum(breaches[kind] for kind in kept)
+    missed = f", {counts['missed a turn']:,} missed a turn" if counts["missed a turn"] else ""
+    said = "kept" if not broken else f"BROKEN {broken:,} times"
+    return f"{said}, in {run.line.answers:,} answers to people waiting{missed}"
+
+
+def _verdict(run: Run) -> Iterator[str]:
+    breaches = run.figures.breaches
+    if run.is_clean:
+        yield "nothing happened that must not happen"
+        return
+    for kind, count in breaches.counts.most_common():
+        yield f"WRONG: {kind}, {count:,} times"
+        for example in breaches.examples[kind]:
+            yield f"       {example}"
+
+
+ENDS = (
+    "bought",
+    "left the shop",
+    "left the line",
+    "found nothing",
+    "told that it is over",
+    "came when nothing is sold",
+    "ran out of time",
+    "did not pay",
+    "expired in line",
+    "left in line",
+    "completed in line",
+    "failed",
+    "never came",
+    "still waiting at the end",
+)
+_IN_LINE = ("left the line", "told that it is over", "expired in line", "left in line", "completed in line")
+
+
+def _outcomes(run: Run) -> list[tuple[str, int]]:
+    return [(end, run.figures.counts[end]) for end in (*ENDS, "tickets") if run.figures.counts[end]]
+
+
+def _ended_in_line(run: Run) -> int:
+    return sum(run.figures.counts[end] for end in _IN_LINE)
+
+
+def _list(pairs: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in pairs)
+
+
+def _share(count: int, what: str) -> str:
+    return f", {count:,}{what}" if count else ""
+
+
+def _limit(limit: float | None, unit: str = "") -> str:
+    return f" (limit {limit:g}{unit})" if limit is not None else ""
