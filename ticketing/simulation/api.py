@@ -4,6 +4,8 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
@@ -29,11 +31,23 @@ class Answer:
     received_at: float
     retry_after_seconds: float = RETRY_AFTER_SECONDS
     etag: str = ""
+    said_at: datetime | None = None
+    """By the house's own clock, to the second: what it names as a moment is meant by that clock."""
 
     @property
     def problem(self) -> str:
         """The refusal's type; empty where it is none."""
         return str(self.document.get("type", "")) if self.status >= 400 else ""
+
+    def seconds_until(self, name: str) -> float | None:
+        """From this answer to the moment it names so, a second off at most; None where it names none."""
+        try:
+            moment = datetime.fromisoformat(self.document[name])
+        except (KeyError, TypeError, ValueError):
+            return None
+        if moment.tzinfo is None or self.said_at is None:
+            return None
+        return (moment - self.said_at).total_seconds()
 
 
 class NoAnswer(Exception):
@@ -86,6 +100,7 @@ class Api:
             received_at,
             _seconds(answered.get("Retry-After", "")),
             answered.get("ETag", ""),
+            _moment(answered.get("Date", "")),
         )
         if status < 400 and (answer.document or status == 304):
             return answer
@@ -111,6 +126,13 @@ def _document(raw: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
 
 def _seconds(text: str) -> float:
     return min(60.0, float(text)) if text.isascii() and text.isdigit() and len(text) < 6 else RETRY_AFTER_SECONDS
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return parsedate_to_datetime(text)
+    except ValueError:
+        return None
 
 
 class _LoopbackOnly(ThreadedResolver):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ticketing.simulation.api import Answer
-from ticketing.simulation.visitors import Door, Habits, Visitor, seconds_until
+from ticketing.simulation.visitors import Door, Habits, Visitor
 
 CHOICES_MAX = 5
 """Somebody else was faster: so often another choice is made, then the buyer leaves."""
@@ -100,7 +100,7 @@ class Buyer(Visitor):
             return self.random.random()
         if answer.problem in TOO_LATE:
             return self.ends("ran out of time")
-        left = seconds_until(answer.document.get("reserved_until"))
+        left = answer.seconds_until("reserved_until")
         if answer.status != 201 or left is None:
             return self.unexpected("hold", answer)
         self._reservation = str(answer.document["reservation_id"])

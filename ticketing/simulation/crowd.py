@@ -65,7 +65,7 @@ def assemble(plan: Plan, door: Door, wares: Wares) -> list[tuple[float, Actor]]:
         buys = number in buyers
         crowd.append((moment, Buyer(name, door, own, habits, wares) if buys else Visitor(name, door, own, habits)))
     listeners = [Listener(door, random.Random(rng.random())) for _ in range(plan.listeners)]  # noqa: S311
-    return [*crowd, *((rng.uniform(0, 1), listener) for listener in listeners)]
+    return [*crowd, *((rng.uniform(0, min(1.0, plan.over_seconds)), listener) for listener in listeners)]
 
 
 async def run(plan: Plan, watch: Watch | None = None, stopping: asyncio.Event | None = None) -> Run:

@@ -5,7 +5,6 @@ import math
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from ticketing.simulation.api import Answer, Api, Busy, NoAnswer
@@ -166,7 +165,7 @@ class Visitor:
 
     def _not_joined(self, answer: Answer) -> float | None:
         if answer.problem == "not-on-sale":
-            in_seconds = seconds_until(answer.document.get("opens_at"))
+            in_seconds = answer.seconds_until("opens_at")
             if in_seconds is not None and in_seconds > -1:
                 return max(0.0, in_seconds) + self.random.random()
             return self.ends("came when nothing is sold")
@@ -213,7 +212,7 @@ class Visitor:
         door, at = self.door, answer.received_at
         self.admission_token = str(answer.document["admission_token"])
         self._learn_number(self.admission_token)
-        left = seconds_until(answer.document.get("expires_at"))
+        left = answer.seconds_until("expires_at")
         if left is None or self.position != 0:
             return self.unexpected("ready", answer)
         self.inside_until = at + left
@@ -251,15 +250,6 @@ class Visitor:
         if answer.status != 200:
             return self.unexpected("leave", answer)
         return self.ends("left the shop" if self.admission_token else "left the line")
-
-
-def seconds_until(moment: Any) -> float | None:
-    """From now on; None for what is no time."""
-    try:
-        at = datetime.fromisoformat(moment)
-    except (TypeError, ValueError):
-        return None
-    return (at - datetime.now(UTC)).total_seconds() if at.tzinfo else None
 
 
 def _interval(given: Any) -> tuple[float, float] | None:
