@@ -4,11 +4,13 @@ from django.urls import path
 
 from apps.queue import api_views, views
 from apps.queue.fairness import api_views as fairness_api
+from apps.queue.fairness import views as fairness_page
 
 page_urls = [
     path("events/<slug:slug>/join", views.join, name="join"),
     path("events/<slug:slug>/wait", views.wait, name="wait"),
     path("events/<slug:slug>/leave", views.leave, name="leave"),
+    path("events/<slug:slug>/fairness", fairness_page.fairness, name="fairness"),
 ]
 
 api_urls = [

@@ -35,6 +35,7 @@ _entrants = sql.load(_PACKAGE, "proof_entrants")
 _marked = sql.load(_PACKAGE, "proof_marked")
 _admissions = sql.load(_PACKAGE, "proof_admissions")
 _acts = sql.load(_PACKAGE, "proof_acts")
+_latest_acts = sql.load(_PACKAGE, "proof_latest_acts")
 
 # A note on a VIP link says whom it is for.
 _DETAIL_WITHHELD = frozenset({RoomAct.What.LINK})
@@ -211,18 +212,31 @@ def _list_page(event_id: int, part: str, after: int) -> Page:
             ]
         else:
             rows = _acts.rows(cursor, event_id=event_id, after=after, most=LIST_PAGE, system=SYSTEM)
-            items = [
-                {
-                    "at": clock.iso(at),
-                    "by": "system" if is_system else "operator",
-                    "what": what,
-                    "detail": "" if what in _DETAIL_WITHHELD else detail,
-                }
-                for _, at, what, detail, is_system in rows
-            ]
+            items = [{**_act(what, detail, is_system), "at": clock.iso(at)} for _, at, what, detail, is_system in rows]
     is_full = len(rows) == LIST_PAGE
     # Marks come to lower numbers later; the other two are only ever added to.
     return Page({"items": items, "next": rows[-1][0] if is_full else None}, is_full and part != "marked")
+
+
+def _act(what: str, detail: str, is_system: bool) -> dict[str, Any]:
+    return {
+        "by": "system" if is_system else "operator",
+        "what": what,
+        "detail": "" if what in _DETAIL_WITHHELD else detail,
+    }
+
+
+def latest_acts(event_id: int, most: int) -> list[dict[str, Any]]:
+    """The last that was done to the room, latest first, as published."""
+    with connection.cursor() as cursor:
+        rows = _latest_acts.rows(cursor, event_id=event_id, most=most, system=SYSTEM)
+    return [{**_act(what, detail, is_system), "at": at} for at, what, detail, is_system in rows]
+
+
+def first_marked(event_id: int, most: int) -> list[int]:
+    """The lowest numbers that were let through ahead of their turn."""
+    with connection.cursor() as cursor:
+        return [number for number, _ in _marked.rows(cursor, event_id=event_id, after=0, most=most)]
 
 
 def _hex(value: bytes | None) -> str | None:

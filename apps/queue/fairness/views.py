@@ -1,0 +1,76 @@
+"""The page by which anyone can check an event's line."""
+
+import json
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.cache import patch_cache_control
+from django.views.decorators.http import require_safe
+
+from apps.events import facade as events
+from apps.queue.fairness import published, receipts
+
+ACTS_SHOWN_MAX = 50
+MARKS_SHOWN_MAX = 50
+
+
+@require_safe
+def fairness(request: HttpRequest, slug: str) -> HttpResponse:
+    """What was promised for this event's line, what came of it, and how to check it: in the browser, or by command."""
+    event = events.get_event(slug)
+    header = published.read_header(event.id)
+    marked = published.first_marked(event.id, MARKS_SHOWN_MAX + 1)
+    statement = _statement(header.statement)
+    context = {
+        "event": event,
+        "now": header,
+        "chain_head": header.chain_head.hex(),
+        "first_come_from": header.lobby_count + 1,
+        "first_come_count": header.next_number - 1 - header.lobby_count,
+        "last_number": header.next_number - 1,
+        "draw": published.summary(event, header)["draw"],
+        "reveal_by": header.reveal_by,
+        "statement": statement,
+        "beacon": _beacon_of(statement),
+        "steps": _steps(header),
+        "claim": receipts.OPERATOR_PROOF if header.is_operator_proof else receipts.NOT_OPERATOR_PROOF,
+        "marked": marked[:MARKS_SHOWN_MAX],
+        "has_more_marked": len(marked) > MARKS_SHOWN_MAX,
+        "acts": published.latest_acts(event.id, ACTS_SHOWN_MAX),
+        "keys": receipts.published_keys(),
+        "base_url": request.build_absolute_uri("/").rstrip("/"),
+    }
+    response = render(request, "queue/fairness.html", context)
+    patch_cache_control(response, private=True, no_cache=True)
+    return response
+
+
+def _statement(text: str | None) -> dict[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {}  # The check itself says what is wrong with it.
+    return value if isinstance(value, dict) else {}
+
+
+def _beacon_of(statement: dict[str, Any]) -> dict[str, Any] | None:
+    beacon = statement.get("beacon")
+    return beacon if isinstance(beacon, dict) and beacon.get("source") not in (None, "", "none") else None
+
+
+def _steps(header: published.Header) -> list[dict[str, Any]]:
+    """The draw's steps in order: what it is called, what it means, and when it happened, if it has."""
+    if header.statement is None:
+        return []
+    return [
+        {
+            "name": "Promised",
+            "at": header.committed_at,
+            "means": "The rule and the fingerprint of a secret are fixed.",
+        },
+        {"name": "Lobby closed", "at": header.frozen_at, "means": "From here on nobody can enter the draw."},
+        {"name": "Entrants fixed", "at": header.digest_at, "means": "One fingerprint over all of them is published."},
+        {"name": "Revealed", "at": header.revealed_at, "means": "The secret is shown, and with it the seed."},
+        {"name": "Drawn", "at": header.drawn_at, "means": "The seed gives everyone in the lobby a number."},
+    ]

@@ -1,0 +1,134 @@
+"""The fairness page checks a line in the browser: what agrees, what does not, and what it is without scripts."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from apps.queue.fairness import published, receipts
+from apps.queue.models import QueueEntry
+from tests.queue.proven_rooms import arrive, close_lobby, drawn_room, entries_of, on_record, open_lobby
+from tests.queue.rooms import make_room
+from tests.races import in_another_connection
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from apps.events.facade import EventView
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+OpenPage = Callable[..., "Page"]
+PHONE, DESKTOP = (360, 740), (1440, 900)
+
+
+@pytest.fixture
+def drawn() -> "EventView":
+    return drawn_room(lobby=40, late=25)
+
+
+@pytest.fixture(autouse=True)
+def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PLACES_PAGE", "ENTRANTS_PAGE", "LIST_PAGE"):
+        monkeypatch.setattr(published, name, 16)
+
+
+def look(page: "Page", site: str) -> str:
+    """What the check says in words."""
+    page.goto(f"{site}/events/concert/fairness")
+    page.get_by_role("button", name=re.compile("check every place", re.IGNORECASE)).click()
+    return result_of(page)
+
+
+def result_of(page: "Page") -> str:
+    page.locator("[data-fair-result]:not([hidden])").wait_for()
+    return page.locator("[data-fair-result]").inner_text()
+
+
+def assert_nothing_sticks_out(page: "Page") -> None:
+    width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert width[0] <= width[1], f"{width[0]} px wide on a screen of {width[1]}"
+
+
+@pytest.mark.parametrize(("size", "dark"), [(DESKTOP, False), (PHONE, True)], ids=["desk", "phone"])
+def test_the_browser_recomputes_every_place(
+    live_site: str, browser_page: OpenPage, drawn: "EventView", size: tuple[int, int], dark: bool
+) -> None:
+    page = browser_page(*size, dark=dark)
+    said = look(page, live_site)
+    assert "everything agrees" in said.lower()
+    assert "Numbers 1 to 40" in said
+    assert "Numbers 41 to 65" in said
+    assert "One was let through" in said
+    assert "consistent, not operator-proof" in said
+    assert_nothing_sticks_out(page)
+
+
+def test_the_browser_follows_a_lobby_before_its_draw(live_site: str, browser_page: OpenPage) -> None:
+    event = make_room("concert")
+    page = browser_page(*DESKTOP)
+    assert "nobody has a number yet" in look(page, live_site).lower()
+    in_another_connection(lambda: open_lobby(event, 40))
+    assert "The lobby is open with 40 in it" in look(page, live_site)
+    in_another_connection(lambda: close_lobby(event))
+    assert "All 40 entrants" in look(page, live_site)
+    in_another_connection(lambda: QueueEntry.objects.filter(pk=QueueEntry.objects.all()[:1]).update(nonce=b"x" * 16))
+    assert "an entrant was changed, added or dropped" in look(page, live_site)
+
+
+def test_the_browser_names_the_first_number_that_does_not_agree(
+    live_site: str, browser_page: OpenPage, drawn: "EventView"
+) -> None:
+    def swap() -> None:
+        one, other = QueueEntry.objects.get(number=21), QueueEntry.objects.get(number=30)
+        for entry, number in ((one, 10**6), (other, 21), (one, 30)):
+            entry.number = number
+            entry.save(update_fields=["number"])
+
+    in_another_connection(swap)
+    page = browser_page(*DESKTOP)
+    said = look(page, live_site)
+    assert "this does not agree" in said.lower()
+    assert "Number 21: the seed gives it to another entrant." in said
+
+
+def test_a_changed_first_come_number_does_not_agree(live_site: str, browser_page: OpenPage) -> None:
+    event = make_room("concert")
+    arrive(event, 20)
+    on_record(event)
+    page = browser_page(*DESKTOP)
+    assert "Numbers 1 to 20: none is missing" in look(page, live_site)
+    in_another_connection(lambda: QueueEntry.objects.filter(number=19).update(nonce=b"x" * 16))
+    assert "The chain over the numbers 1 to 20" in look(page, live_site)
+    in_another_connection(lambda: QueueEntry.objects.filter(number=18).delete())
+    assert "Number 18: there is no entry." in look(page, live_site)
+
+
+def test_a_receipt_is_checked_in_the_browser(
+    live_site: str, browser_page: OpenPage, drawn: "EventView", tmp_path: Path
+) -> None:
+    receipt = receipts.issue(drawn, entries_of(drawn)[49])
+    page = browser_page(*DESKTOP)
+
+    def hand_in(content: object) -> str:
+        file = tmp_path / "receipt.json"
+        file.write_text(json.dumps(content))
+        page.goto(f"{live_site}/events/concert/fairness")
+        page.locator("[data-fair-receipt]").set_input_files(file)
+        return result_of(page)
+
+    assert "Your receipt: its place is number 50" in hand_in(receipt)
+    assert "does not agree with your receipt" in hand_in({**receipt, "number": 51}).lower()
+    assert "another event" in hand_in({**receipt, "event": "another"})
+    assert "no receipt" in hand_in([1])
+
+
+def test_without_scripts_the_page_says_how_to_check(live_site: str, browser_page: OpenPage, drawn: "EventView") -> None:
+    page = browser_page(*PHONE, javascript=False)
+    page.goto(f"{live_site}/events/concert/fairness")
+    assert f"verify_queue concert --url {live_site}" in (page.text_content("main") or "")
+    assert not page.get_by_role("button", name=re.compile("check every place", re.IGNORECASE)).is_visible()
+    assert_nothing_sticks_out(page)
