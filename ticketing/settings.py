@@ -12,6 +12,9 @@ from urllib.parse import urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.retry import Retry
 
 from ticketing import addresses
 from ticketing.embedded.state import read_state
@@ -140,7 +143,13 @@ CACHES = {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "cache",
-        "OPTIONS": {"IGNORE_EXCEPTIONS": True, "SOCKET_CONNECT_TIMEOUT": 0.5, "SOCKET_TIMEOUT": 0.5},
+        "OPTIONS": {
+            "IGNORE_EXCEPTIONS": True,
+            "SOCKET_CONNECT_TIMEOUT": 0.5,
+            "SOCKET_TIMEOUT": 0.5,
+            # Once more over a connection that a restart cut, never over one that is silent: the wait would add up.
+            "CONNECTION_POOL_KWARGS": {"retry": Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,))},
+        },
     }
 }
 CHANNEL_LAYERS = {
@@ -310,5 +319,7 @@ LOGGING = {
         "ticketing.handlers": {"filters": ["outages", "warnings"]},
         "ticketing.health": {"filters": ["warnings"]},
         "ticketing.kernel.token_keys": {"filters": ["warnings"]},
+        "ticketing.kernel.redis": {"filters": ["warnings"]},
+        "apps.queue.exceptional": {"filters": ["warnings"]},
     },
 }

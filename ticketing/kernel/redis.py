@@ -1,12 +1,66 @@
-"""Redis, which may refuse but never grant, and may vanish at any moment: every caller catches RedisAway."""
+"""Redis, which may refuse but never grant, and may vanish at any moment: every caller catches RedisAway, or lets
+`attempt` do it."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from django_redis import get_redis_connection
 from redis import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
+
+from ticketing.kernel import telemetry
+
+logger = logging.getLogger(__name__)
 
 RedisAway = RedisError
+REST_SECONDS = 1.0
+"""After a failure nothing is asked of it for so long: what would wait for a time-out again goes on without it."""
+
+Value = TypeVar("Value")
+
+
+class _Outage:
+    """What this process knows of Redis's absence."""
+
+    rests_until = 0.0
+    is_on = False
+
+
+_outage = _Outage()
 
 
 def client() -> Redis:
     """A pooled client with short time-outs. Whatever it does may raise RedisAway."""
     return get_redis_connection("default")
+
+
+def attempt(act: Callable[[Redis], Value]) -> Value | None:
+    """What `act` did with Redis, or None where that failed: at once, while it failed less than a second ago.
+
+    The log has one line when Redis goes and one when it returns. An error that Redis itself answers (a key of another
+    kind, say) is no outage: None, and the next attempt asks again.
+    """
+    if time.monotonic() < _outage.rests_until:
+        return None
+    try:
+        value = act(client())
+    except ResponseError as error:
+        logger.warning("Redis refused: %s", telemetry.brief(error))
+        return None
+    except RedisAway as error:
+        _outage.rests_until = time.monotonic() + REST_SECONDS
+        if not _outage.is_on:
+            logger.warning("Redis is away (%s); PostgreSQL answers until it returns", telemetry.brief(error))
+        _outage.is_on = True
+        return None
+    if _outage.is_on:
+        logger.warning("Redis answers again")
+    _outage.is_on = False
+    return value
+
+
+def forget_outage() -> None:
+    """The next attempt is made, whatever came of the last one."""
+    _outage.rests_until, _outage.is_on = 0.0, False
