@@ -92,6 +92,31 @@ def _empty_redis() -> None:
         client.flushall()
 
 
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """The run's database; before it is dropped, the connections that batchers keep to it are closed."""
+    yield
+    from ticketing.kernel import batching
+
+    for batcher in list(batching._batchers):
+        batcher.close()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A poll tells what is committed, not what a process or Redis knew a moment ago; those who test that memory
+    (`tests.queue.boards.remembering`) turn it on again."""
+    from apps.queue import board, exceptional, polling
+    from ticketing.kernel import redis
+
+    polling.forget_everything()
+    redis.forget_outage()
+    monkeypatch.setattr(board, "CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(board, "COPY_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(exceptional, "FEED_SECONDS", 0.0)
+    monkeypatch.setattr(polling, "EVENT_SECONDS", 0.0)
+
+
 @pytest.fixture
 def redis_client() -> "Iterator[Redis]":
     """A client of this test worker's own Redis, empty."""

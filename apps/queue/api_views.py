@@ -9,9 +9,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.events import facade as events
-from apps.queue import line
+from apps.queue import line, polling
 from apps.queue.errors import NoPlace
-from apps.queue.identity import Caller, caller_of, check_visitor_id, new_visitor_id
+from apps.queue.identity import Caller, caller_of, check_visitor_id, issue_queue_token, new_visitor_id
+from apps.queue.outlook import outlook
 from apps.queue.serializers import JoinBody, JoinedPlace, Place, joined_answer, place_answer
 from ticketing.kernel import problems
 from ticketing.kernel.json_body import object_of
@@ -42,7 +43,7 @@ class QueueView(APIView):
     def delete(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
         entry = line.leave(found, caller_of(request, found.slug))
-        return Response(place_answer(found, entry), headers=PERSONAL)
+        return Response(place_answer(found, polling.Place(outlook(entry), entry)), headers=PERSONAL)
 
 
 class QueueStatusView(APIView):
@@ -50,17 +51,23 @@ class QueueStatusView(APIView):
         operation_id="queue_status",
         tags=["queue"],
         summary="Where one stands",
-        responses={200: Place, 401: OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`")},
+        responses={
+            200: JoinedPlace,
+            401: OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`"),
+        },
     )
     def get(self, request: Request, event: str) -> Response:
-        found = events.get_event(event)
+        found = polling.event_of(event)
         caller = caller_of(request, found.slug)
         if not caller.is_known:
             raise problems.TokenMissing
-        entry = line.status(found, caller)
-        if entry is None:
+        place = polling.look(found, caller)
+        if place is None:
             raise NoPlace
-        return Response(place_answer(found, entry), headers=PERSONAL)
+        answer = place_answer(found, place)
+        if place.drawn_number is not None and caller.entry_id is not None:
+            answer["queue_token"] = issue_queue_token(caller.entry_id, found.slug, place.drawn_number)
+        return Response(answer, headers=PERSONAL)
 
 
 def _joining(caller: Caller, body: dict[str, Any]) -> Caller:

@@ -33,6 +33,10 @@ class Caller:
     entry_id: uuid.UUID | None = None
     event_slug: str = ""
     """The event the token names; empty without one."""
+    in_line: bool = False
+    """Named by what is kept while waiting (a queue token): asking where it stands need not ask the ledger."""
+    number: int | None = None
+    """The place's number as that says; None: of the lobby."""
 
     @property
     def is_known(self) -> bool:
@@ -102,7 +106,15 @@ def _caller_of_token(request: HttpRequest, token: str, event_slug: str | None) -
         entry_id = uuid.UUID(claims.subject)
     except ValueError as error:
         raise problems.TokenInvalid from error
-    return Caller(entry_id=entry_id, event_slug=claims.audience)
+    if claims.typ != "queue":
+        return Caller(entry_id=entry_id, event_slug=claims.audience)
+    number = claims.values.get("num")
+    return Caller(
+        entry_id=entry_id,
+        event_slug=claims.audience,
+        in_line=True,
+        number=number if isinstance(number, int) and number > 0 else None,
+    )
 
 
 def issue_queue_token(entry_id: uuid.UUID, event_slug: str, number: int | None) -> str:

@@ -15,9 +15,10 @@ import psycopg
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
-from apps.queue import admitting
+from apps.events import facade as events
+from apps.queue import admitting, board
 from apps.queue.errors import Fenced
-from ticketing.kernel import sql
+from ticketing.kernel import sql, telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class Gatekeeper:
                 except DatabaseError:
                     # One room's trouble (a lock that did not come, say) delays no other; the next tick tries again.
                     logger.exception("gatekeeper: the tick of event %s failed", event_id)
+            _show()
             return admitted
         except Fenced as error:
             logger.warning("gatekeeper: leads no more: %s", error)
@@ -113,6 +115,14 @@ class Gatekeeper:
         assert self._session is not None, "a leader has its session"
         with self._session.cursor() as cursor:
             _keep_leading.rows(cursor)
+
+
+def _show() -> None:
+    """What the ticks have done is on the boards. To fail at it costs nobody the lead: PostgreSQL is read instead."""
+    try:
+        board.copy(board.rooms_to_copy(events.selling_event_ids()))
+    except DatabaseError as error:
+        logger.warning("gatekeeper: the boards are as of an earlier tick: %s", telemetry.brief(error))
 
 
 def loop(stopping: threading.Event) -> None:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from django.db import connection
 
 from apps.events import facade as events
+from apps.queue import exceptional
 from apps.queue.admitting import BUSY_GRACE_SECONDS, RETURN_SECONDS, admit_next, open_if_due
 from apps.queue.errors import NoPlace, NotOnSale, RoomDrained
 from apps.queue.identity import Caller
@@ -259,6 +260,7 @@ def leave(event: events.EventView, caller: Caller) -> EntryView:
         if entry.status in QueueEntry.LIVE:
             entry.status, entry.ended_at = QueueEntry.Status.LEFT, clock.now()
             entry.save(update_fields=["status", "ended_at"])
+    exceptional.note(event.id, entry.number, entry.pk)
     return _view(entry, event.slug)
 
 

@@ -3,13 +3,15 @@
 import math
 import random
 from dataclasses import dataclass
+from datetime import datetime
 
-from django.db import connection
-
+from apps.queue import board as boards
+from apps.queue import exchange
 from apps.queue.admitting import burst
+from apps.queue.board import Board
 from apps.queue.line import EntryView
 from apps.queue.models import WaitingRoom
-from ticketing.kernel import sql
+from ticketing.kernel import clock
 
 NEXT_POLL_READY_MS = 15_000
 NEXT_POLL_ENDED_MS = 60_000
@@ -17,12 +19,12 @@ NEXT_POLL_MIN_MS = 1_000
 NEXT_POLL_MAX_MS = 300_000
 JITTER = 0.2
 """A poll comes up to this share early, so that those who joined together do not ask together."""
-MEASURED_SECONDS = 120
-MEASURED_MIN_COUNT = 5
 RANGE_HIGH = 1.5
 """Visitors keep their slots for as long as they like: the far end of the interval is this much later."""
+LOBBY_POLLS_PER_SECOND = 2_000
+"""A lobby asks for its numbers no faster than this, as far as the claim time allows."""
+LOBBY_SPREAD_MIN_MS = 2_000
 
-_recent_admissions = sql.load("apps.queue", "recent_admissions")
 _random = random.SystemRandom()
 
 
@@ -30,33 +32,79 @@ _random = random.SystemRandom()
 class Outlook:
     status: str
     """As the public contract names it."""
-    ahead: int
-    """Numbers still to be reached; 0 from ready on."""
+    ahead: int | None
+    """Numbers still to be reached; 0 from ready on, None in the lobby."""
     wait_seconds: int
+    """In the lobby: until the on-sale opens and places are drawn."""
     wait_range: tuple[int, int]
     ask_again_ms: int
     """After which asking again is worth it: `next_poll`."""
+    stage: str = ""
+    """Of the lobby: `lobby` or `drawing`."""
+    opens_at: datetime | None = None
+    """In the lobby: when the on-sale opens and places are drawn."""
+    tickets_left: int | None = None
+    """While waiting: what is free now, whoever takes it. None: not known."""
+    rate: float | None = None
+    """While waiting: admissions per second as they go."""
+    message: str = ""
+    """While waiting: what the organiser says to everybody."""
 
 
 def outlook(entry: EntryView) -> Outlook:
     """How the entry stands in its room now."""
     if not entry.waits:
-        ask_again_ms = NEXT_POLL_READY_MS if entry.is_ready else NEXT_POLL_ENDED_MS
-        return Outlook(entry.status, 0, 0, (0, 0), ask_again_ms)
-    room = WaitingRoom.objects.get(event_id=entry.event_id)
+        return _not_waiting(entry)
+    board = boards.of(entry.event_id, with_number=entry.number or 0)
+    number = entry.number
+    if number is None and board.is_drawn:
+        number = exchange.number_of(entry.id)  # Drawn, and on its way into the entry.
+    return of_number(board, number)
+
+
+def _not_waiting(entry: EntryView) -> Outlook:
+    return Outlook(entry.status, 0, 0, (0, 0), NEXT_POLL_READY_MS if entry.is_ready else NEXT_POLL_ENDED_MS)
+
+
+def of_number(board: Board, number: int | None) -> Outlook:
+    """What this number can expect that waits; None: an entry of the lobby that has no number yet."""
+    if number is None:
+        return _in_lobby(board)
     # Nobody's position ever rises: the head does not fall, and who came back after a missed turn is next, not first.
-    ahead = max(0, (entry.number or 0) - room.head)
-    if room.state == WaitingRoom.State.DRAINED:
-        return Outlook("drained", ahead, 0, (0, 0), NEXT_POLL_ENDED_MS)
-    ceiling = float(room.rate_per_second)
-    expected = min(ceiling, _measured_rate(entry.event_id) or ceiling)
-    soonest, likely = ahead / ceiling, ahead / expected
+    ahead = max(0, number - board.head)
+    if board.state == WaitingRoom.State.DRAINED:
+        return Outlook("drained", ahead, 0, (0, 0), NEXT_POLL_ENDED_MS, message=board.message)
+    measured = board.measured_rate
+    expected = board.rate if measured is None else min(board.rate, measured)
+    soonest, likely = ahead / board.rate_ceiling, ahead / expected
     return Outlook(
-        status="paused" if room.state == WaitingRoom.State.PAUSED else "waiting",
+        status="paused" if board.state == WaitingRoom.State.PAUSED else "waiting",
         ahead=ahead,
         wait_seconds=math.ceil(likely),
         wait_range=(math.floor(soonest), math.ceil(likely * RANGE_HIGH)),
-        ask_again_ms=next_poll_ms(ahead, room.rate_per_second, room.claim_seconds),
+        ask_again_ms=next_poll_ms(ahead, board.rate_ceiling, board.claim_seconds),
+        tickets_left=board.supply_available,
+        rate=0.0 if board.state == WaitingRoom.State.PAUSED else round(expected, 2),
+        message=board.message,
+    )
+
+
+def _in_lobby(board: Board) -> Outlook:
+    if board.state == WaitingRoom.State.DRAINED:
+        return Outlook("drained", None, 0, (0, 0), NEXT_POLL_ENDED_MS, message=board.message)
+    until_open = 0.0
+    if board.opens_at is not None:
+        until_open = max(0.0, (board.opens_at - clock.process_now()).total_seconds())
+    return Outlook(
+        status="lobby",
+        ahead=None,
+        wait_seconds=math.ceil(until_open),
+        wait_range=(math.floor(until_open), math.ceil(until_open)),
+        ask_again_ms=lobby_poll_ms(until_open, board.lobby_count, board.claim_seconds),
+        stage=board.stage or "drawing",
+        opens_at=board.opens_at,
+        tickets_left=board.supply_available,
+        message=board.message,
     )
 
 
@@ -68,10 +116,13 @@ def next_poll_ms(ahead: int, rate_per_second: int, claim_seconds: int) -> int:
     return int(wanted * (1 - JITTER * _random.random()))
 
 
-def _measured_rate(event_id: int) -> float | None:
-    """Admissions per second as they went lately; None where too few did to say."""
-    with connection.cursor() as cursor:
-        ((count, seconds),) = _recent_admissions.rows(cursor, event_id=event_id, window_seconds=MEASURED_SECONDS)
-    if count < MEASURED_MIN_COUNT or seconds < 1:
-        return None
-    return float(count) / float(seconds)
+def lobby_poll_ms(until_open_seconds: float, lobby_count: int, claim_seconds: int) -> int:
+    """When somebody in the lobby should ask again, in milliseconds: at the opening, each at a random moment of a span
+    that keeps the whole lobby to LOBBY_POLLS_PER_SECOND. Whoever drew the first number is let in soon after, so the
+    span is at most half the claim time. Long before, now and then: there may be a message."""
+    span_ms = min(claim_seconds * 500, max(LOBBY_SPREAD_MIN_MS, lobby_count * 1_000 / LOBBY_POLLS_PER_SECOND))
+    until_open_ms = until_open_seconds * 1_000
+    if until_open_ms > NEXT_POLL_MAX_MS:
+        return int(min(NEXT_POLL_MAX_MS, until_open_ms / 2) * (1 - JITTER * _random.random()))
+    # Not at once in any case: two answers are never both of the same tenth of a second.
+    return max(NEXT_POLL_MIN_MS, int(until_open_ms + span_ms * _random.random()))

@@ -5,6 +5,7 @@ import uuid
 from django.db import connection
 
 from apps.events import facade as events
+from apps.queue import board, exceptional
 from apps.queue.admitting import SYSTEM, admit_next, refill
 from apps.queue.errors import ActRefused
 from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
@@ -52,6 +53,7 @@ def set_state(event_id: int, state: str, *, who: str, why: str = "") -> bool:
         room.state = state
         save_room(cursor, room)
         record(cursor, room.event_id, now, who, RoomAct.What.STATE, f"{before} → {state}", why)
+        board.renew_after_commit(event_id)
     return True
 
 
@@ -75,6 +77,7 @@ def set_limits(event_id: int, *, rate_per_second: int, active_max: int, who: str
         save_room(cursor, room)
         detail = f"{before[0]}/s, {before[1]} active → {rate_per_second}/s, {active_max} active"
         record(cursor, room.event_id, now, who, RoomAct.What.LIMITS, detail, why)
+        board.renew_after_commit(event_id)
     return True
 
 
@@ -93,6 +96,7 @@ def admit_now(event_id: int, count: int, *, who: str, why: str = "") -> int:
         now = clock.now_on(cursor)
         admitted = admit_next(cursor, room, now, reason=AdmissionBatch.Reason.OPERATOR, most=count)
         record(cursor, room.event_id, now, who, RoomAct.What.ADMIT, f"{len(admitted)} of {count}", why)
+        board.renew_after_commit(event_id)
     return len(admitted)
 
 
@@ -110,6 +114,7 @@ def remove(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
         was, entry.status, entry.ended_at = entry.status, QueueEntry.Status.LEFT, now
         entry.save(update_fields=["status", "ended_at"])
         record(cursor, room.event_id, now, who, RoomAct.What.REMOVE, f"number {entry.number}, {was}", why)
+    exceptional.note(entry.event_id, entry.number, entry.pk)
     return True
 
 
@@ -131,6 +136,7 @@ def report_supply(event_id: int, *, available: int, held: int) -> None:
             before, room.state = room.state, _State.DRAINED
             why = "nothing is free and nothing is held"
             record(cursor, room.event_id, now, SYSTEM, RoomAct.What.STATE, f"{before} → drained", why)
+            board.renew_after_commit(event_id)
         save_room(cursor, room)
 
 

@@ -8,6 +8,7 @@ from apps.events import facade as events
 from apps.queue import line
 from apps.queue.identity import issue_admission_token, issue_queue_token
 from apps.queue.outlook import outlook
+from apps.queue.polling import Place as PlaceSeen
 from ticketing.kernel import clock
 
 STATUSES = ["lobby", "waiting", "paused", "ready", "completed", "expired", "left", "drained"]
@@ -29,6 +30,13 @@ class Place(serializers.Serializer):
         child=serializers.IntegerField(), min_length=2, max_length=2, help_text="Seconds, from and to."
     )
     next_poll = serializers.IntegerField(help_text="Milliseconds until asking again is worth it.")
+    tickets_left = serializers.IntegerField(
+        required=False, allow_null=True, help_text="While waiting: what is free now; null: not known."
+    )
+    rate_per_second = serializers.FloatField(required=False, help_text="While waiting: how fast people are let in.")
+    message = serializers.CharField(required=False, help_text="While waiting: the organiser's words to everybody.")
+    stage = serializers.ChoiceField(choices=["lobby", "drawing"], required=False, help_text="In the lobby.")
+    opens_at = serializers.DateTimeField(required=False, help_text="In the lobby: when places are drawn.")
     admission_token = serializers.CharField(required=False, help_text="In every answer while ready.")
     expires_at = serializers.DateTimeField(required=False, help_text="When ready: until then start a reservation.")
 
@@ -37,9 +45,9 @@ class JoinedPlace(Place):
     queue_token = serializers.CharField(required=False, help_text="Not for a signed-in user, who needs none.")
 
 
-def place_answer(event: events.EventView, entry: line.EntryView) -> dict[str, Any]:
-    """Where the entry stands, as the contract shows it."""
-    seen = outlook(entry)
+def place_answer(event: events.EventView, place: PlaceSeen) -> dict[str, Any]:
+    """Where somebody stands, as the contract shows it."""
+    seen, entry = place.outlook, place.entry
     answer: dict[str, Any] = {
         "status": seen.status,
         "position_in_queue": seen.ahead,
@@ -47,7 +55,16 @@ def place_answer(event: events.EventView, entry: line.EntryView) -> dict[str, An
         "estimated_wait_range": list(seen.wait_range),
         "next_poll": seen.ask_again_ms,
     }
-    if entry.is_ready and entry.admission_expires_at is not None:
+    if place.waits:
+        answer["tickets_left"] = seen.tickets_left
+        answer["message"] = seen.message
+        if seen.rate is not None:
+            answer["rate_per_second"] = seen.rate
+        if seen.stage:
+            answer["stage"] = seen.stage
+        if seen.opens_at is not None:
+            answer["opens_at"] = clock.iso(seen.opens_at)
+    if entry is not None and entry.is_ready and entry.admission_expires_at is not None:
         answer["admission_token"] = issue_admission_token(entry.id, event.slug, entry.number)
         answer["expires_at"] = clock.iso(entry.admission_expires_at)
     return answer
@@ -55,7 +72,7 @@ def place_answer(event: events.EventView, entry: line.EntryView) -> dict[str, An
 
 def joined_answer(event: events.EventView, entry: line.EntryView) -> dict[str, Any]:
     """The same, with the queue token of a visitor who has no account to be known by."""
-    answer = place_answer(event, entry)
+    answer = place_answer(event, PlaceSeen(outlook(entry), entry))
     if entry.account_id is None:
         answer["queue_token"] = issue_queue_token(entry.id, event.slug, entry.number)
     return answer

@@ -11,10 +11,10 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
 from apps.events import facade as events
-from apps.queue import line
+from apps.queue import line, polling
 from apps.queue.errors import NoPlace, NotOnSale, RoomDrained
 from apps.queue.identity import caller_of, new_visitor_id, set_visitor_cookie
-from apps.queue.outlook import Outlook, outlook
+from apps.queue.outlook import Outlook
 from apps.queue.wording import odds_words, wait_words
 from ticketing.kernel import clock, problems
 
@@ -54,14 +54,15 @@ def wait(request: HttpRequest, slug: str) -> HttpResponse:
     """The visitor sees where the line stands; whose turn it is goes straight on to choose."""
     event = events.get_event(slug)
     caller = caller_of(request, event.slug)
-    entry = line.status(event, caller) if caller.is_known else None
-    if entry is None:
+    place = polling.look(event, caller) if caller.is_known else None
+    if place is None:
         return redirect("events:event", event.slug)
-    if entry.waits:
-        return _page(request, event, place=outlook(entry), entry_id=entry.id)
-    if entry.is_ready:
+    if place.waits:
+        entry_id = caller.entry_id if place.entry is None else place.entry.id
+        return _page(request, event, place=place.outlook, entry_id=entry_id)
+    if place.is_ready:
         return redirect("reservations:choose", event.slug)
-    return _page(request, event, entry.status)
+    return _page(request, event, place.outlook.status)
 
 
 @csrf_exempt  # See `join`.
@@ -91,9 +92,9 @@ def _page(
     if place is None:
         return render(request, "queue/wait.html", {"event": event, "state": state, "in_line": False}, status=status)
     now = clock.now()
-    drawing = place.status == "lobby" and getattr(place, "stage", "") == "drawing"
+    drawing = place.stage == "drawing"
     people_ahead = max(0, (place.ahead or 0) - 1)  # The position counts oneself.
-    opens_at = getattr(place, "opens_at", None)
+    opens_at = place.opens_at
     is_far = opens_at is not None and opens_at - now > timedelta(hours=COUNTDOWN_HOURS_MAX)
     context = {
         "event": event,
@@ -103,7 +104,7 @@ def _page(
         "people_ahead": people_ahead,
         "entry_key": entry_id or "",
         "wait_words": wait_words(place.status, place.wait_range),
-        "odds_words": odds_words(people_ahead, getattr(place, "tickets_left", None)),
+        "odds_words": odds_words(people_ahead, place.tickets_left),
         "countdown_style": "words" if is_far else "digits",
         "now": now,
         "refresh_seconds": max(REFRESH_SECONDS_MIN, place.ask_again_ms // 1_000),

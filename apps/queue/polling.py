@@ -1,0 +1,95 @@
+"""Asking where one stands: from the board and the token alone while one waits, from the ledger at the turn itself.
+
+Whoever has a number above the head waits, unless it is an exceptional place, so the answer is a subtraction: no query,
+whoever else waits. From the head down, and for exceptional places, the entry is read, and asking is coming: it claims.
+A place of the lobby has no number; once everybody in it has drawn one, it is exchanged at the first poll.
+"""
+
+import time
+from dataclasses import dataclass
+
+from apps.events import facade as events
+from apps.queue import board as boards
+from apps.queue import exceptional, exchange, line
+from apps.queue.identity import Caller
+from apps.queue.models import WaitingRoom
+from apps.queue.outlook import Outlook, of_number, outlook
+
+EVENT_SECONDS = 10.0
+"""So long a process remembers an event's address: slugs stay."""
+EVENTS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a visitor stands."""
+
+    outlook: Outlook
+    entry: line.EntryView | None = None
+    """As the ledger has it; None: it was not asked, since the place waits."""
+    drawn_number: int | None = None
+    """The number that a lobby place was exchanged for: the caller is to get a token that carries it."""
+
+    @property
+    def is_ready(self) -> bool:
+        return self.entry is not None and self.entry.is_ready
+
+    @property
+    def waits(self) -> bool:
+        return self.entry is None or self.entry.waits
+
+
+def look(event: events.EventView, caller: Caller) -> Place | None:
+    """Where the caller stands, or None without a place. Asking is coming, as in `line.status`."""
+    if caller.in_line and caller.entry_id is not None:
+        try:
+            place = _from_the_board(event.id, caller)
+        except WaitingRoom.DoesNotExist:
+            return None
+        if place is not None:
+            return place
+    entry = line.status(event, caller)
+    return None if entry is None else Place(outlook(entry), entry)
+
+
+def _from_the_board(event_id: int, caller: Caller) -> Place | None:
+    """The place of a caller who waits for sure; None: the ledger is to be asked."""
+    assert caller.entry_id is not None
+    number = caller.number
+    board = boards.of(event_id, with_number=number or 0)
+    drawn = None
+    if number is None:
+        if not board.lobby_count and not board.stage:
+            return None
+        if board.is_drawn and board.stage == "":
+            number = drawn = exchange.number_of(caller.entry_id)
+            if number is None:
+                return None
+    if number is not None and (number <= board.head or number >= board.next_number):
+        return None
+    if not exceptional.waits_for_sure(event_id, number, caller.entry_id):
+        return None
+    return Place(of_number(board, number), drawn_number=drawn)
+
+
+_events: dict[str, tuple[float, events.EventView]] = {}
+
+
+def event_of(slug: str) -> events.EventView:
+    """The event, as this process knew it a moment ago: for its address, not for its policy. Raises EventNotFound."""
+    known = _events.get(slug)
+    now = time.monotonic()
+    if known is not None and now < known[0]:
+        return known[1]
+    event = events.get_event(slug)
+    if len(_events) >= EVENTS_MAX:
+        _events.clear()
+    _events[slug] = (now + EVENT_SECONDS, event)
+    return event
+
+
+def forget_everything() -> None:
+    """As in a process that has just started."""
+    _events.clear()
+    boards.forget_everything()
+    exceptional.forget_everything()
