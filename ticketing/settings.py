@@ -262,6 +262,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "EventState": "apps.events.serializers.STATES",
         "PlaceStatus": "apps.queue.serializers.STATUSES",
+        "LobbyStage": "apps.queue.serializers.STAGES",
         "SeatStatus": "apps.reservations.serializers.SEAT_STATUSES",
         "ReservationStatus": "apps.reservations.models.Reservation.Status",
         "OrderStatus": "apps.orders.models.Order.Status",

@@ -12,6 +12,7 @@ from apps.queue.polling import Place as PlaceSeen
 from ticketing.kernel import clock
 
 STATUSES = ["lobby", "waiting", "paused", "ready", "completed", "expired", "left", "drained"]
+STAGES = ["lobby", "drawing"]
 
 
 class JoinBody(serializers.Serializer):
@@ -35,7 +36,7 @@ class Place(serializers.Serializer):
     )
     rate_per_second = serializers.FloatField(required=False, help_text="While waiting: how fast people are let in.")
     message = serializers.CharField(required=False, help_text="While waiting: the organiser's words to everybody.")
-    stage = serializers.ChoiceField(choices=["lobby", "drawing"], required=False, help_text="In the lobby.")
+    stage = serializers.ChoiceField(choices=STAGES, required=False, help_text="In the lobby.")
     opens_at = serializers.DateTimeField(required=False, help_text="In the lobby: when places are drawn.")
     admission_token = serializers.CharField(required=False, help_text="In every answer while ready.")
     expires_at = serializers.DateTimeField(required=False, help_text="When ready: until then start a reservation.")
