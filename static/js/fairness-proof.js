@@ -114,6 +114,9 @@ async function checkSeed(draw, statement) {
   if (promised && !beacon.length && Date.parse(draw.revealed_at) < Date.parse(draw.reveal_by)) {
     throw new Mismatch("The promised beacon was left out before its deadline.");
   }
+  if (beacon.length && statement.beacon.at && Date.parse(statement.beacon.at) <= Date.parse(draw.digest_at)) {
+    throw new Mismatch("The beacon’s round came out before the entrants were fixed.");
+  }
   const seed = await sha256(secret, bytesOf(draw.digest, "The fingerprint", 32), beacon);
   if (hexOf(seed) !== draw.seed) throw new Mismatch("The seed does not follow from secret, entrants and beacon.");
   return seed;

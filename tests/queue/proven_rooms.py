@@ -52,7 +52,7 @@ def arrive(event: EventView, count: int) -> list[QueueEntry]:
     return entries
 
 
-def open_lobby(event: EventView, count: int, *, beacon: str = "none") -> list[QueueEntry]:
+def open_lobby(event: EventView, count: int, *, beacon: str = "none", beacon_at: str | None = None) -> list[QueueEntry]:
     """A lobby that is committed to, with so many in it."""
     now = clock.now()
     statement = proofs.canonical(
@@ -60,7 +60,7 @@ def open_lobby(event: EventView, count: int, *, beacon: str = "none") -> list[Qu
             "event": event.slug,
             "rule": "sort by SHA-256(seed ‖ leaf)",
             "secret_sha256": proofs.sha256(SECRET).hex(),
-            "beacon": {"source": beacon, "round": None if beacon == "none" else 7},
+            "beacon": {"source": beacon, "round": None if beacon == "none" else 7, "at": beacon_at},
             "opens_at": clock.iso(now),
             "reveal_by": clock.iso(now),
             "fallback": "without the beacon",

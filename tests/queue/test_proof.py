@@ -2,16 +2,19 @@
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.db import connection
+from django.db.models import F
 
 from apps.events.facade import EventView
 from apps.queue.fairness import proofs, published, verifying
 from apps.queue.models import Draw, QueueEntry, WaitingRoom
 from tests.queue.proven_rooms import (
+    BEACON,
     arrive,
     close_lobby,
     draw_numbers,
@@ -26,6 +29,7 @@ from tests.queue.proven_rooms import (
     verdict,
 )
 from tests.queue.rooms import make_room
+from ticketing.kernel import clock
 
 pytestmark = pytest.mark.django_db
 
@@ -358,6 +362,18 @@ def test_a_promised_beacon_may_only_be_left_out_after_the_deadline_for_it() -> N
     assert verdict("concert") == ""
     move(event, 60)
     assert "without the promised beacon before the deadline" in verdict("concert")
+
+
+def test_a_beacon_that_came_out_before_the_entrants_were_fixed_proves_nothing() -> None:
+    event = make_room("concert")
+    open_lobby(event, 3, beacon="https://beacon.example", beacon_at=clock.iso(clock.now() + timedelta(hours=1)))
+    close_lobby(event)
+    reveal(event, BEACON)
+    assert verdict("concert") == ""
+    Draw.objects.update(
+        digest_at=F("digest_at") + timedelta(hours=2), revealed_at=F("revealed_at") + timedelta(hours=3)
+    )
+    assert "before the entrants were fixed" in verdict("concert")
 
 
 def test_whoever_rewrites_the_whole_chain_is_found_by_a_copy_kept_before(room: EventView, tmp_path: Any) -> None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from apps.queue.fairness import proofs
@@ -124,8 +124,9 @@ class _Verifying:
             raise _Differs(f"the head is {self.head}, but the next number is {self.next_number}")
         self._read_earlier()
         stage = self._check_draw(document.get("draw"))
-        drawn = self._check_drawn_places() if stage == "drawn" else 0
-        self._check_first_come()
+        places = self._leaves(1 if stage == "drawn" else self.lobby_count + 1, self.next_number - 1)
+        drawn = self._check_drawn_places(places) if stage == "drawn" else 0
+        self._check_first_come(places)
         marked = self._check_marked()
         admissions = self._check_admissions()
         acts = self._check_acts()
@@ -233,6 +234,10 @@ class _Verifying:
             if revealed_at < reveal_by:
                 raise _Differs("the secret was revealed without the promised beacon before the deadline for it")
             self.notes.append(f"the promised beacon {_named(beacon)} did not come in time: the stated fallback applied")
+        if value and isinstance(beacon, Mapping) and beacon.get("at") is not None:
+            at, digest_at = _moment(beacon, "at"), _moment(draw, "digest_at")
+            if at <= digest_at:
+                raise _Differs(f"the beacon's round came out at {beacon['at']}, before the entrants were fixed")
         if value:
             self.notes.append(f"compare the beacon value {value.hex()} with {_named(beacon)}")
         self.seed = _hex(draw, "seed", (32,))
@@ -241,9 +246,9 @@ class _Verifying:
             raise _Differs(f"the seed is {found.hex()}, published is {self.seed.hex()}")
         self.is_operator_proof = bool(value)
 
-    def _check_drawn_places(self) -> int:
+    def _check_drawn_places(self, places: Iterator[tuple[int, bytes]]) -> int:
         """Numbers 1 to the number of entrants are in the one order that the seed gives."""
-        leaves = [leaf for _, leaf in self._leaves(1, self.lobby_count)]
+        leaves = [leaf for _, leaf in islice(places, self.lobby_count)]
         before: tuple[bytes, bytes] | None = None
         in_order = True
         for leaf in leaves:
@@ -263,13 +268,13 @@ class _Verifying:
         return len(leaves)
 
     # --- first come ----------------------------------------------------------------------------------------------
-    def _check_first_come(self) -> None:
+    def _check_first_come(self, places: Iterator[tuple[int, bytes]]) -> None:
         """Every later number has one leaf, and the chain over them ends where the room says."""
         first, last = self.lobby_count + 1, self.next_number - 1
         chain = b""
         self._check_watched_chain(first, chain)
         seen: set[bytes] = set()
-        for number, leaf in self._leaves(first, last):
+        for number, leaf in places:
             if leaf in seen:
                 raise _Differs(f"leaf {leaf.hex()} has a lower number already", number)
             seen.add(leaf)
@@ -284,35 +289,28 @@ class _Verifying:
             )
 
     def _leaves(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        """The leaves of these numbers, in one pass over the pages. Raises where one is missing."""
         if first > last:
             return
         page = _mapping(self.document.get("places"), "places")
-        if not _whole(page, "from") <= first:
-            raise _Differs("no leaf is published", first)
-        number = _whole(page, "from")
+        number = first
         while True:
+            if _whole(page, "from") != number:
+                raise _Differs(f"its page begins with number {page['from']}", number)
             leaves = _sequence(page, "leaves")
             for given in leaves:
-                if number > last:
+                if given is None:
+                    raise _Differs("there is no entry", number)
+                leaf = _leaf(given, "the leaf", number)
+                self._look_at(number, leaf)
+                self._report(number, last)
+                yield number, leaf
+                if number == last:
                     return
-                if number >= first:
-                    if given is None:
-                        raise _Differs("there is no entry", number)
-                    leaf = _leaf(given, "the leaf", number)
-                    self._look_at(number, leaf)
-                    yield number, leaf
                 number += 1
-                self._report(number - 1, self.next_number - 1)
-            if number > last:
-                return
-            after = page.get("next")
-            if not leaves or after is None:
+            if not leaves or page.get("next") is None:
                 raise _Differs("no leaf is published", number)
-            # Pages before the wanted ones are passed over.
-            page = self._page("places", max(number - 1, first - 1))
-            if _whole(page, "from") != max(number, first):
-                raise _Differs(f"the page begins with number {page.get('from')}", max(number, first))
-            number = _whole(page, "from")
+            page = self._page("places", number - 1)
 
     def _look_at(self, number: int, leaf: bytes) -> None:
         if self.watch is not None and leaf == self.watch.leaf:
