@@ -286,6 +286,13 @@ DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="Fairgate <tickets@lo
 PAYMENT_PROVIDER = env.str("PAYMENT_PROVIDER", default="sandbox")
 PAYMENT_TIMEOUT_SECONDS = env.int("PAYMENT_TIMEOUT_SECONDS", default=30)
 
+# --- the lobby's draw ---------------------------------------------------------------------------------------------
+# Randomness from outside, as drand publishes it; none unless named. Genesis and period are those of its network
+# "quicknet": with another network give that one's.
+QUEUE_BEACON_URL = env.str("QUEUE_BEACON_URL", default="")
+QUEUE_BEACON_GENESIS = env.int("QUEUE_BEACON_GENESIS", default=1_692_803_367)
+QUEUE_BEACON_PERIOD_SECONDS = env.int("QUEUE_BEACON_PERIOD_SECONDS", default=3)
+
 # --- seating plans -----------------------------------------------------------------------------------------------
 # A larger file is refused before it is read, a larger house before anything is written.
 SEATING_PLAN_FILE_MAX_BYTES = env.int("SEATING_PLAN_FILE_MAX_BYTES", default=64 * 1024 * 1024)

@@ -15,8 +15,9 @@ from django.db import connection
 
 from apps.events import facade as events
 from apps.queue.errors import Fenced
-from apps.queue.models import AdmissionBatch, RoomAct, WaitingRoom
-from apps.queue.room import Room, lock_room, record, save_room
+from apps.queue.lobby import open_if_due
+from apps.queue.models import AdmissionBatch, WaitingRoom
+from apps.queue.room import Room, lock_room, save_room
 from ticketing.kernel import clock, sql, transactions
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,6 @@ FREE_BATCH_MAX = 500
 OFF_BATCH_MAX = 5_000
 TICK_LOCK_MS = 1_000
 TICK_STATEMENT_MS = 5_000
-SYSTEM = "system"
 
 _PACKAGE = "apps.queue"
 _admit = sql.load(_PACKAGE, "admit")
@@ -71,13 +71,6 @@ def refill(room: Room, now: datetime) -> None:
         passed = max(0.0, (now - room.ticked_at).total_seconds())
         room.budget = min(most, room.budget + passed * room.rate)
     room.ticked_at = max(now, room.ticked_at or now)
-
-
-def open_if_due(cursor: sql.Cursor, room: Room, event: events.EventView, now: datetime) -> None:
-    """A closed room whose event sells is open, and that is on record. Changes the locked room."""
-    if room.state == WaitingRoom.State.CLOSED and event.selling_state(now) == "on_sale":
-        room.state = WaitingRoom.State.OPEN
-        record(cursor, room.event_id, now, SYSTEM, RoomAct.What.STATE, "closed → open", "the on-sale has opened")
 
 
 def admit_next(
@@ -172,7 +165,7 @@ def tick(event_id: int, epoch: int) -> int:
             raise Fenced(f"epoch {epoch} meets {room.epoch} in the room of event {event_id}")
         room.epoch = epoch
         now = clock.now_on(cursor)
-        if room.state == WaitingRoom.State.CLOSED:
+        if room.state in (WaitingRoom.State.CLOSED, WaitingRoom.State.LOBBY):
             open_if_due(cursor, room, events.get_event_by_id(event_id), now)
         if room.state not in (WaitingRoom.State.OPEN, WaitingRoom.State.OFF):
             # Paused or drained since it was found due: nobody is let in, but the room knows its leader.
@@ -185,6 +178,7 @@ def due_rooms() -> list[int]:
     """Events in whose room a tick may have something to do."""
     with connection.cursor() as cursor:
         rows = _rooms_to_tick.rows(cursor)
-    closed = {event_id for event_id, state in rows if state == WaitingRoom.State.CLOSED}
-    selling = set(events.selling_event_ids()) if closed else set()
-    return [event_id for event_id, _ in rows if event_id not in closed or event_id in selling]
+    # Most have long to wait, and whether they still have to is asked once for all of them.
+    to_open = {event_id for event_id, state, _ in rows if state in (WaitingRoom.State.CLOSED, WaitingRoom.State.LOBBY)}
+    selling = set(events.selling_event_ids()) if to_open else set()
+    return [event_id for event_id, _, is_due in rows if event_id not in to_open or is_due or event_id in selling]

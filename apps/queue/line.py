@@ -10,9 +10,10 @@ from django.db import connection
 
 from apps.events import facade as events
 from apps.queue import exceptional
-from apps.queue.admitting import BUSY_GRACE_SECONDS, RETURN_SECONDS, admit_next, open_if_due
+from apps.queue.admitting import BUSY_GRACE_SECONDS, RETURN_SECONDS, admit_next
 from apps.queue.errors import NoPlace, NotOnSale, RoomDrained
 from apps.queue.identity import Caller
+from apps.queue.lobby import open_if_due
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
 from apps.queue.room import Room, lock_rooms, save_room
 from ticketing.kernel import clock, problems, sql, transactions
@@ -148,6 +149,13 @@ class _Joining:
             for entry in QueueEntry.objects.filter(pk__in=[row[0] for row in locked]):
                 self.standing[(entry.event_id, entry.account_id, entry.visitor_id)] = entry
         self.now = clock.now_on(cursor)
+        for request in self.requests:
+            room = self.rooms.get(request.event.id)
+            if room is not None:
+                before = room.state
+                open_if_due(cursor, room, request.event, self.now)
+                if room.state != before:
+                    save_room(cursor, room)
 
     def _identity(self, request: JoinRequest) -> _Identity | None:
         """Whose place is meant: the caller's, or whoever a token speaks for. None: a token of no entry here, or
@@ -194,11 +202,9 @@ class _Joining:
 
     def write(self, cursor: sql.Cursor) -> None:
         """New entries are inserted; where nobody waits ahead of them they are let in within the caps."""
-        views = {request.event.id: request.event for request in self.requests}
         QueueEntry.objects.bulk_create([entry for entries in self.new.values() for entry in entries])
         for event_id, entries in self.new.items():
             room = self.rooms[event_id]
-            open_if_due(cursor, room, views[event_id], self.now)
             if not _lets_in_at_once(room, entries[0].number or 0):
                 save_room(cursor, room)
                 continue

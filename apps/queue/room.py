@@ -11,6 +11,9 @@ from datetime import datetime
 from apps.queue.models import RoomAct, WaitingRoom
 from ticketing.kernel import sql, transactions
 
+SYSTEM = "system"
+"""Who does what happens by itself."""
+
 _PACKAGE = "apps.queue"
 _lock_rooms = sql.load(_PACKAGE, "lock_rooms")
 _save_room = sql.load(_PACKAGE, "save_room")

@@ -5,11 +5,11 @@ import uuid
 from django.db import connection
 
 from apps.events import facade as events
-from apps.queue import board, exceptional
-from apps.queue.admitting import SYSTEM, admit_next, refill
+from apps.queue import board, exceptional, lobby
+from apps.queue.admitting import admit_next, refill
 from apps.queue.errors import ActRefused
 from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
-from apps.queue.room import lock_room, record, save_room
+from apps.queue.room import SYSTEM, lock_room, record, save_room
 from ticketing.kernel import clock, transactions
 
 RATE_MAX = 100_000
@@ -17,7 +17,7 @@ ACTIVE_MAX = 1_000_000
 ADMIT_MAX = 10_000
 
 _State = WaitingRoom.State
-# From closed a room opens by itself, with the on-sale.
+# From closed a room opens by itself, with the on-sale; a lobby ends in no other way.
 MOVES: dict[str, tuple[str, ...]] = {
     _State.OFF: (_State.OPEN, _State.PAUSED),
     _State.CLOSED: (_State.OFF,),
@@ -28,15 +28,23 @@ MOVES: dict[str, tuple[str, ...]] = {
 
 
 def open_room(event_id: int) -> None:
-    """The event has its room: closed until the on-sale opens, or off where the organiser wants none. Runs inside the
-    transaction that publishes it."""
-    wish = events.get_event_by_id(event_id).policy.room
+    """The event has its room: closed until its lobby or on-sale opens, or off where the organiser wants none. What a
+    lobby's draw will be made from is committed to. Runs inside the transaction that publishes it."""
+    event = events.get_event_by_id(event_id)
+    wish = event.policy.room
     given = (
         {"state": _State.OFF}
         if wish is None
-        else {"state": _State.CLOSED, "rate_per_second": wish.rate_per_second, "active_max": wish.active_max}
+        else {
+            "state": _State.CLOSED,
+            "rate_per_second": wish.rate_per_second,
+            "active_max": wish.active_max,
+            "lobby_opens_at": wish.lobby_opens_at,
+        }
     )
-    WaitingRoom.objects.get_or_create(event_id=event_id, defaults=given)
+    _, is_new = WaitingRoom.objects.get_or_create(event_id=event_id, defaults=given)
+    if is_new and wish is not None and wish.lobby_opens_at is not None:
+        lobby.commit(event)
 
 
 def set_state(event_id: int, state: str, *, who: str, why: str = "") -> bool:

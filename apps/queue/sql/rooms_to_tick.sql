@@ -1,8 +1,8 @@
--- The rooms in which a tick may find something to do: those that have yet to open, and those in whose line somebody is.
--- Who is in the lobby has no number and is not in line yet.
-SELECT event_id, state
+-- The rooms in which a tick may find something to do: those that have yet to open, and whether their lobby may be due,
+-- and those in whose line somebody is. Who is in the lobby has no number and is not in line yet.
+SELECT event_id, state, state = 'closed' AND lobby_opens_at IS NOT NULL AND lobby_opens_at <= clock_timestamp()
 FROM queue_waitingroom AS room
-WHERE state = 'closed'
+WHERE state IN ('closed', 'lobby')
    OR (
      state IN ('open', 'off')
      AND EXISTS (
