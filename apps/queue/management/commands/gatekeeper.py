@@ -7,14 +7,14 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import connection
 
-from apps.queue import leading
+from apps.queue import drawing, leading
 from ticketing.kernel import maintenance, signing, vitals
 
 
 class Command(BaseCommand):
     help = (
-        "Lets the waiting rooms' lines in while it leads, stands by while another does, and runs the maintenance loop; "
-        "until it is told to stop (SIGTERM, SIGINT)."
+        "Lets the waiting rooms' lines in while it leads, stands by while another does, draws the lobbies' numbers, "
+        "and runs the maintenance loop; until it is told to stop (SIGTERM, SIGINT)."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -28,5 +28,9 @@ class Command(BaseCommand):
         # A job that takes long (a sweep after an outage) must not keep the line waiting.
         ticker = threading.Thread(target=leading.loop, args=(stopping,), name="ticker", daemon=True)
         ticker.start()
+        # A lobby's draw takes as long as it takes.
+        drawer = threading.Thread(target=drawing.loop, args=(stopping,), name="drawer", daemon=True)
+        drawer.start()
         maintenance.loop(stopping)
         ticker.join(timeout=2)
+        drawer.join(timeout=2)

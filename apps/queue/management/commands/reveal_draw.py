@@ -1,0 +1,63 @@
+"""`manage.py reveal_draw`: the draw of a closed lobby, by hand."""
+
+import getpass
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from apps.events import facade as events
+from apps.queue import beacon, drawing
+from apps.queue.errors import ActRefused
+from apps.queue.models import Draw
+from ticketing.kernel import clock
+
+
+class Command(BaseCommand):
+    help = (
+        "Takes the draw of an event's closed lobby as far as it can go now: digest, beacon, reveal, numbers. A running "
+        "gatekeeper does the same by itself. Exits with 1 where there is nothing to draw."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("event", metavar="EVENT", help="the event's slug")
+        parser.add_argument(
+            "--beacon", metavar="HEX", help="the value of the beacon's round that the commitment names, brought by hand"
+        )
+        parser.add_argument("--why", default="", help="goes on record with the value")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            event = events.get_event(options["event"])
+        except events.EventNotFound as error:
+            raise CommandError(f"there is no event {options['event'][:80]!r}") from error
+        draw = Draw.objects.filter(pk=event.id).first()
+        if draw is None:
+            raise CommandError(f"{event.slug} has no lobby")
+        if draw.frozen_at is None:
+            raise CommandError(f"the lobby of {event.slug} has not closed yet")
+        drawer = drawing.Drawer()
+        try:
+            drawer.run_until_it_waits()
+            if options["beacon"] is not None:
+                self._give(event.id, options)
+                drawer.run_until_it_waits()
+        finally:
+            drawer.close()
+        self.stdout.write(f"{event.slug}: {self._stage(Draw.objects.get(pk=event.id))}")
+
+    def _give(self, event_id: int, options: dict[str, Any]) -> None:
+        try:
+            value = beacon.parse_value(options["beacon"])
+            drawing.give_beacon(event_id, value, who=getpass.getuser(), why=options["why"])
+        except (ValueError, ActRefused) as error:
+            raise CommandError(str(error)) from error
+
+    def _stage(self, draw: Draw) -> str:
+        if draw.numbered_at is not None:
+            proof = "" if draw.is_operator_proof else "; consistent, not operator-proof"
+            return f"everybody in the lobby has a number{proof}"
+        chosen = drawing.named_round(draw.statement)
+        if draw.digest is not None and draw.revealed_at is None and chosen is not None:
+            waits = f"waits for round {chosen.number} of {chosen.source}, out at {clock.iso(chosen.at)}"
+            return f"{waits}; without it the draw is made at {clock.iso(draw.reveal_by)}"
+        return "another drawer is at work; it goes on by itself"

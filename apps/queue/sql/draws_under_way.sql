@@ -1,0 +1,7 @@
+-- Draws that began and have not ended, oldest first, each with its room and the time.
+SELECT draw.event_id, draw.statement, draw.secret, draw.reveal_by, draw.digest, draw.digest_at, draw.beacon_value,
+       draw.revealed_at, draw.seed, draw.drawn_at, room.lobby_count, room.numbered_through, clock_timestamp()
+FROM queue_draw AS draw
+JOIN queue_waitingroom AS room ON room.event_id = draw.event_id
+WHERE draw.frozen_at IS NOT NULL AND draw.numbered_at IS NULL
+ORDER BY draw.frozen_at, draw.event_id
