@@ -178,6 +178,7 @@ export async function verify(proof, fetchPage, { progress = async () => {}, watc
     if (hexOf(await sha256(text.encode(draw.statement))) !== draw.commitment) throw new Mismatch("The promise is not that of the statement.");
     const statement = JSON.parse(draw.statement);
     if (statement.event !== proof.event) throw new Mismatch("The statement is of another event.");
+    if (Date.parse(statement.reveal_by) !== Date.parse(draw.reveal_by)) throw new Mismatch("The deadline for the reveal is not the promised one.");
     seen.stage = draw.frozen_at ? "closed" : "open";
     if (draw.frozen_at && draw.entrants_count !== lobby) throw new Mismatch("The draw counts other entrants than the room.");
     if (draw.digest && !draw.drawn_at) {

@@ -52,9 +52,12 @@ def arrive(event: EventView, count: int) -> list[QueueEntry]:
     return entries
 
 
-def open_lobby(event: EventView, count: int, *, beacon: str = "none", beacon_at: str | None = None) -> list[QueueEntry]:
+def open_lobby(
+    event: EventView, count: int, *, beacon: str = "none", beacon_at: str | None = None, reveal_in_seconds: int = 0
+) -> list[QueueEntry]:
     """A lobby that is committed to, with so many in it."""
     now = clock.now()
+    reveal_by = now + timedelta(seconds=reveal_in_seconds)
     statement = proofs.canonical(
         {
             "event": event.slug,
@@ -62,7 +65,7 @@ def open_lobby(event: EventView, count: int, *, beacon: str = "none", beacon_at:
             "secret_sha256": proofs.sha256(SECRET).hex(),
             "beacon": {"source": beacon, "round": None if beacon == "none" else 7, "at": beacon_at},
             "opens_at": clock.iso(now),
-            "reveal_by": clock.iso(now),
+            "reveal_by": clock.iso(reveal_by),
             "fallback": "without the beacon",
         }
     )
@@ -72,7 +75,7 @@ def open_lobby(event: EventView, count: int, *, beacon: str = "none", beacon_at:
         commitment=proofs.sha256(statement),
         committed_at=now,
         secret=SECRET,
-        reveal_by=now,
+        reveal_by=reveal_by,
     )
     entries = [new_entry(event, None, in_lobby=True) for _ in range(count)]
     QueueEntry.objects.bulk_create(entries)
@@ -152,11 +155,6 @@ def on_record(event: EventView) -> None:
     RoomAct.objects.create(
         event_id=event.id, at=now, who="ada.lovelace", what="vip link", detail="for Grace Hopper", why="a friend"
     )
-
-
-def move(event: EventView, seconds: int) -> None:
-    """The draw's promised deadline is so much later."""
-    Draw.objects.filter(event_id=event.id).update(reveal_by=clock.now() + timedelta(seconds=seconds))
 
 
 def verdict(*arguments: str) -> str:

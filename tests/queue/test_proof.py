@@ -21,7 +21,6 @@ from tests.queue.proven_rooms import (
     drawn_room,
     entries_of,
     leaf_of,
-    move,
     new_entry,
     on_record,
     open_lobby,
@@ -354,14 +353,17 @@ def test_no_entrant_can_be_changed_between_digest_and_draw(change: Callable[[], 
     assert said in verdict("concert")
 
 
-def test_a_promised_beacon_may_only_be_left_out_after_the_deadline_for_it() -> None:
+@pytest.mark.parametrize(("seconds", "said"), [(0, ""), (60, "without the promised beacon before the deadline")])
+def test_a_promised_beacon_may_only_be_left_out_after_the_deadline_for_it(seconds: int, said: str) -> None:
     event = make_room("concert")
-    open_lobby(event, 3, beacon="https://beacon.example")
+    open_lobby(event, 3, beacon="https://beacon.example", reveal_in_seconds=seconds)
     close_lobby(event)
-    reveal(event)
     assert verdict("concert") == ""
-    move(event, 60)
-    assert "without the promised beacon before the deadline" in verdict("concert")
+    reveal(event)
+    assert said in verdict("concert")
+    assert bool(said) == bool(verdict("concert"))
+    Draw.objects.update(reveal_by=F("reveal_by") - timedelta(seconds=120))
+    assert "the secret was to be revealed by" in verdict("concert")
 
 
 def test_a_beacon_that_came_out_before_the_entrants_were_fixed_proves_nothing() -> None:

@@ -58,7 +58,7 @@ def draw_holds(
     if h(draw["statement"].encode()).hex() != draw["commitment"]:  # 2
         return False
     statement = json.loads(draw["statement"])
-    if statement["event"] != proof["event"]:
+    if statement["event"] != proof["event"] or statement["reveal_by"] != draw["reveal_by"]:
         return False
     if draw["frozen_at"] is None:  # 3
         return draw["digest"] is None and draw["secret"] is None
@@ -150,6 +150,7 @@ def rooms(draw: st.DrawFn) -> Paged:
         "rule": "sort by SHA-256(seed ‖ leaf)",
         "secret_sha256": h(secret).hex(),
         "beacon": {"source": "https://b.example" if promised else "none", "round": 3, "at": MOMENT.format(3)},
+        "reveal_by": MOMENT.format(4),
     }
     text = json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     reached = ["open", "closed", "counted", "revealed", "drawn"]

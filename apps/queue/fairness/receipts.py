@@ -5,6 +5,7 @@ key that ever signed is kept and published, so that receipts stay good after tha
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -31,7 +32,12 @@ class Signer:
 
 def current_signer() -> Signer:
     """The key that signs now, derived from the house's key. Raises ImproperlyConfigured where the house has none."""
-    secret = HKDF(algorithm=SHA256(), length=32, salt=None, info=_LABEL).derive(signing.require_key().encode())
+    return _signer_of(signing.require_key())
+
+
+@cache
+def _signer_of(key: str) -> Signer:
+    secret = HKDF(algorithm=SHA256(), length=32, salt=None, info=_LABEL).derive(key.encode())
     private = Ed25519PrivateKey.from_private_bytes(secret)
     public = private.public_key().public_bytes_raw()
     return Signer(key_id_of(public), public, private)

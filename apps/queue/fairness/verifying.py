@@ -163,6 +163,8 @@ class _Verifying:
         statement = _parsed(statement_text)
         if statement.get("event") != self.event:
             raise _Differs(f"the statement is of event {statement.get('event')!r}")
+        if _moment(statement, "reveal_by") != _moment(draw, "reveal_by"):
+            raise _Differs(f"the secret was to be revealed by {statement['reveal_by']}, now by {draw['reveal_by']}")
         frozen_at = _moment_or_none(draw, "frozen_at")
         if frozen_at is None:
             if draw.get("digest") is not None or draw.get("secret") is not None:
