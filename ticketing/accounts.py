@@ -99,7 +99,7 @@ class SignUpForm(forms.Form):
 
 
 class LogIn(LoginView):
-    """Its owner is logged in, and what this browser bought as a guest is the account's."""
+    """Its owner is logged in, and what this browser bought as a guest is the account's, and so is its place in line."""
 
     template_name = "registration/log_in.html"
     authentication_form = LogInForm
@@ -108,7 +108,10 @@ class LogIn(LoginView):
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         # Before the session begins: where this fails, the form can be sent again.
         orders.attach_orders(queue.visitor_of(self.request), form.get_user().pk)
-        return super().form_valid(form)
+        response = super().form_valid(form)
+        # After it: a place that is the account's already is not seen by a browser that is nobody yet.
+        queue.bring_along(queue.visitor_of(self.request), form.get_user().pk)
+        return response
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         # Only an address of our own is ever offered as the way on.
@@ -117,7 +120,8 @@ class LogIn(LoginView):
 
 @method_decorator([sensitive_post_parameters("password"), never_cache], name="dispatch")
 class SignUp(RedirectURLMixin, FormView):
-    """The account exists, its owner is logged in, and what this browser bought as a guest is the account's."""
+    """The account exists, its owner is logged in, and what this browser bought as a guest is the account's, and so is
+    its place in line."""
 
     template_name = "registration/sign_up.html"
     form_class = SignUpForm
@@ -134,6 +138,7 @@ class SignUp(RedirectURLMixin, FormView):
             return self.form_invalid(form)
         orders.attach_orders(queue.visitor_of(self.request), user.pk)
         login(self.request, user, backend="django.contrib.auth.backends.ModelBackend")
+        queue.bring_along(queue.visitor_of(self.request), user.pk)
         return super().form_valid(form)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

@@ -9,9 +9,19 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.events import facade as events
-from apps.queue import line, polling
+from apps.queue import line, merging, polling
 from apps.queue.errors import NoPlace
-from apps.queue.identity import Caller, caller_of, check_visitor_id, issue_queue_token, new_visitor_id
+from apps.queue.identity import (
+    Caller,
+    caller_of,
+    check_visitor_id,
+    drop_place,
+    issue_queue_token,
+    keep_place,
+    new_visitor_id,
+    place_of_cookie,
+    remember_visitor,
+)
 from apps.queue.outlook import outlook
 from apps.queue.serializers import JoinBody, JoinedPlace, Place, joined_answer, place_answer
 from ticketing.kernel import problems
@@ -30,9 +40,15 @@ class QueueView(APIView):
     )
     def post(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
-        caller = _joining(caller_of(request, found.slug), object_of(request))
+        known = caller_of(request, found.slug)
+        caller = _joining(known, object_of(request))
+        merging.bring_along_at(found.id, caller)
         entry = line.join(found, caller)
-        return Response(joined_answer(found, entry), status=201, headers=PERSONAL)
+        response = Response(joined_answer(found, entry), status=201, headers=PERSONAL)
+        if not known.is_known:
+            remember_visitor(request, response, caller.visitor_id)
+        keep_place(request, response, found.slug, entry.id, entry.number)
+        return response
 
     @extend_schema(
         operation_id="leave_queue",
@@ -42,8 +58,13 @@ class QueueView(APIView):
     )
     def delete(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
-        entry = line.leave(found, caller_of(request, found.slug))
-        return Response(place_answer(found, polling.Place(outlook(entry), entry)), headers=PERSONAL)
+        caller = caller_of(request, found.slug)
+        merging.bring_along_at(found.id, caller)
+        entry = line.leave(found, caller)
+        answer = place_answer(found, polling.Place(outlook(entry), entry))
+        response = Response(answer, headers=PERSONAL)
+        drop_place(request, response, found.slug)
+        return response
 
 
 class QueueStatusView(APIView):
@@ -58,16 +79,30 @@ class QueueStatusView(APIView):
     )
     def get(self, request: Request, event: str) -> Response:
         found = polling.event_of(event)
-        caller = caller_of(request, found.slug)
-        if not caller.is_known:
-            raise problems.TokenMissing
-        place = polling.look(found, caller)
+        # What a browser's cookie says is enough to show the wait; at the turn it is asked who it really is.
+        caller = place_of_cookie(request, found.slug)
+        place = None if caller is None else polling.glance(found, caller)
+        if caller is None or place is None:
+            caller = caller_of(request, found.slug)
+            if not caller.is_known:
+                raise problems.TokenMissing
+            merging.bring_along_at(found.id, caller)
+            place = polling.look(found, caller)
         if place is None:
             raise NoPlace
         answer = place_answer(found, place)
-        if place.drawn_number is not None and caller.entry_id is not None:
-            answer["queue_token"] = issue_queue_token(caller.entry_id, found.slug, place.drawn_number)
-        return Response(answer, headers=PERSONAL)
+        response = Response(answer, headers=PERSONAL)
+        entry = place.entry
+        if entry is not None and not entry.waits:
+            drop_place(request, response, found.slug)
+        elif entry is not None:
+            keep_place(request, response, found.slug, entry.id, entry.number)
+        elif place.drawn_number is not None and caller.entry_id is not None:
+            # The lobby place is exchanged: what the visitor carries has the number from now on.
+            if "Authorization" in request.headers:
+                answer["queue_token"] = issue_queue_token(caller.entry_id, found.slug, place.drawn_number)
+            keep_place(request, response, found.slug, caller.entry_id, place.drawn_number)
+        return response
 
 
 def _joining(caller: Caller, body: dict[str, Any]) -> Caller:

@@ -17,6 +17,7 @@ from apps.queue.line import (
     require_on_sale,
     status,
 )
+from apps.queue.merging import bring_along
 from apps.queue.models import QueueEntry
 from apps.queue.rooms import report_supply, rooms_in_use
 from ticketing.kernel import problems, sql
@@ -31,6 +32,7 @@ __all__ = [
     "JoinRequest",
     "NotAdmitted",
     "NotOnSale",
+    "bring_along",
     "caller_of",
     "complete",
     "entry_by_id",

@@ -1,21 +1,31 @@
-"""Whom a request speaks for: an account, a browser, or the queue entry a token names."""
+"""Whom a request speaks for: an account, a browser, or the queue entry a token names.
 
+A browser that is in line also carries its place in a cookie, so that asking where it stands looks nobody up. That
+cookie only ever shows how long to wait: joining, claiming, leaving, holding and paying go by account or browser.
+"""
+
+import hashlib
 import re
 import secrets
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
+from hmac import compare_digest
 
+from django.conf import settings
 from django.contrib.auth.middleware import get_user
 from django.core.signing import BadSignature, TimestampSigner
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework_simplejwt.authentication import JWTAuthentication
 from rest_framework_simplejwt.exceptions import ExpiredTokenError, TokenError
 from rest_framework_simplejwt.tokens import AccessToken
 
-from ticketing.kernel import problems, tokens
+from ticketing.kernel import clock, origin, problems, tokens
 
+PLACE_COOKIE = "place"
+"""One name for all events: its path is the event's own, so a request carries one of them at most."""
 VISITOR_COOKIE = "visitor"
 VISITOR_COOKIE_DAYS = 365
 QUEUE_TOKEN_DAYS = 7
@@ -34,9 +44,9 @@ class Caller:
     event_slug: str = ""
     """The event the token names; empty without one."""
     in_line: bool = False
-    """Named by what is kept while waiting (a queue token): asking where it stands need not ask the ledger."""
+    """Named by a queue token or a place cookie, so that while it waits a poll needs no ledger."""
     number: int | None = None
-    """The place's number as that says; None: of the lobby."""
+    """The number that the token or cookie carries; None in the lobby, and for whoever is not `in_line`."""
 
     @property
     def is_known(self) -> bool:
@@ -48,7 +58,7 @@ def new_visitor_id() -> str:
 
 
 def check_visitor_id(value: object) -> str:
-    """The id as sent by a client. Raises Invalid."""
+    """The id as sent by a client: random and kept by it, because whoever knows it has its place. Raises Invalid."""
     if not isinstance(value, str) or not _VISITOR_ID.fullmatch(value):
         raise problems.Invalid({"visitor_id": "8 to 64 letters, digits, - or _"})
     return value
@@ -108,13 +118,7 @@ def _caller_of_token(request: HttpRequest, token: str, event_slug: str | None) -
         raise problems.TokenInvalid from error
     if claims.typ != "queue":
         return Caller(entry_id=entry_id, event_slug=claims.audience)
-    number = claims.values.get("num")
-    return Caller(
-        entry_id=entry_id,
-        event_slug=claims.audience,
-        in_line=True,
-        number=number if isinstance(number, int) and number > 0 else None,
-    )
+    return Caller(entry_id=entry_id, event_slug=claims.audience, in_line=True, number=_number_of(claims))
 
 
 def issue_queue_token(entry_id: uuid.UUID, event_slug: str, number: int | None) -> str:
@@ -123,3 +127,96 @@ def issue_queue_token(entry_id: uuid.UUID, event_slug: str, number: int | None) 
 
 def issue_admission_token(entry_id: uuid.UUID, event_slug: str, number: int | None) -> str:
     return tokens.issue("admission", str(entry_id), timedelta(hours=ADMISSION_TOKEN_HOURS), event_slug, num=number)
+
+
+def place_of_cookie(request: HttpRequest, event_slug: str) -> Caller | None:
+    """The place that this browser's cookie says it has in this event's line, and without a look-up; None without one,
+    or where somebody else is at the browser by now.
+
+    Only to show how long to wait: whoever comes, leaves or holds is `caller_of` the request.
+    """
+    claims = None if "Authorization" in request.headers else _place_claims(request, event_slug)
+    if claims is None:
+        return None
+    try:
+        entry_id = uuid.UUID(claims.subject)
+    except ValueError:
+        return None
+    return Caller(entry_id=entry_id, event_slug=event_slug, in_line=True, number=_number_of(claims))
+
+
+def keep_place(
+    request: HttpRequest, response: HttpResponse, event_slug: str, entry_id: uuid.UUID, number: int | None
+) -> None:
+    """The browser carries this place from now on, if it is a browser: one that came without a token, and either has our
+    cookies or asks from one of our own pages. Nothing is sent again that it has already."""
+    if "Authorization" in request.headers or not _is_browser(request):
+        return
+    known = place_of_cookie(request, event_slug)
+    if known is not None and (known.entry_id, known.number) == (entry_id, number) and not _is_old(request, event_slug):
+        return
+    lifetime = timedelta(days=QUEUE_TOKEN_DAYS)
+    response.set_cookie(
+        PLACE_COOKIE,
+        tokens.issue("place", str(entry_id), lifetime, event_slug, num=number, who=_at_the_browser(request, response)),
+        max_age=lifetime,
+        path=_place_path(event_slug),
+        httponly=True,
+        samesite="Lax",
+        secure=request.is_secure(),
+    )
+
+
+def drop_place(request: HttpRequest, response: HttpResponse, event_slug: str) -> None:
+    """The browser carries no place in this line any more."""
+    if PLACE_COOKIE in request.COOKIES:
+        response.delete_cookie(PLACE_COOKIE, path=_place_path(event_slug), samesite="Lax")
+
+
+def remember_visitor(request: HttpRequest, response: HttpResponse, visitor_id: str) -> None:
+    """A browser that has no cookie yet has one with the id its script sent: what it joins next without the script is
+    the same visitor's. Only on the word of our own pages: nobody else gives a browser an identity."""
+    if origin.is_ours(request) and "Authorization" not in request.headers and not visitor_of(request):
+        set_visitor_cookie(request, response, visitor_id)
+
+
+def _is_browser(request: HttpRequest) -> bool:
+    ours = settings.SESSION_COOKIE_NAME in request.COOKIES or VISITOR_COOKIE in request.COOKIES
+    return ours or bool(origin.is_ours(request))
+
+
+def _place_path(event_slug: str) -> str:
+    return reverse("queue_api_queue", args=[event_slug])
+
+
+def _place_claims(request: HttpRequest, event_slug: str) -> tokens.Claims | None:
+    cookie = request.COOKIES.get(PLACE_COOKIE)
+    if not cookie:
+        return None
+    try:
+        claims = tokens.read(cookie, frozenset({"place"}), event_slug)
+    except problems.Problem:
+        return None
+    who = claims.values.get("who")
+    return claims if isinstance(who, str) and compare_digest(who, _at_the_browser(request)) else None
+
+
+def _is_old(request: HttpRequest, event_slug: str) -> bool:
+    claims = _place_claims(request, event_slug)
+    days_left = 0.0 if claims is None else (claims.values["exp"] - clock.process_now().timestamp()) / 86_400
+    return days_left < QUEUE_TOKEN_DAYS / 2
+
+
+def _at_the_browser(request: HttpRequest, response: HttpResponse | None = None) -> str:
+    """Who is at the browser, without asking anybody: its session and visitor cookies, as they are once it has read this
+    response. Logging in or out changes the session's, so a place kept before is believed no more."""
+    text = "place"
+    for name in (settings.SESSION_COOKIE_NAME, VISITOR_COOKIE):
+        given = response.cookies[name].value if response is not None and name in response.cookies else None
+        text += "\n" + (request.COOKIES.get(name, "") if given is None else given)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _number_of(claims: tokens.Claims) -> int | None:
+    number = claims.values.get("num")
+    return number if type(number) is int and number > 0 else None

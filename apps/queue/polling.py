@@ -41,21 +41,22 @@ class Place:
 
 def look(event: events.EventView, caller: Caller) -> Place | None:
     """Where the caller stands, or None without a place. Asking is coming, as in `line.status`."""
-    if caller.in_line and caller.entry_id is not None:
-        try:
-            place = _from_the_board(event.id, caller)
-        except WaitingRoom.DoesNotExist:
-            return None
-        if place is not None:
-            return place
+    try:
+        place = glance(event, caller)
+    except WaitingRoom.DoesNotExist:
+        return None
+    if place is not None:
+        return place
     entry = line.status(event, caller)
     return None if entry is None else Place(outlook(entry), entry)
 
 
-def _from_the_board(event_id: int, caller: Caller) -> Place | None:
-    """The place of a caller who waits for sure; None: the ledger is to be asked."""
-    assert caller.entry_id is not None
-    number = caller.number
+def glance(event: events.EventView, caller: Caller) -> Place | None:
+    """The place of a caller who waits for sure, from the board alone; None: the ledger is to be asked. Claims nothing,
+    so a place cookie is enough for it. Raises WaitingRoom.DoesNotExist."""
+    if not caller.in_line or caller.entry_id is None:
+        return None
+    event_id, number = event.id, caller.number
     board = boards.of(event_id, with_number=number or 0)
     drawn = None
     if number is None:

@@ -11,9 +11,9 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
 from apps.events import facade as events
-from apps.queue import line, polling
+from apps.queue import line, merging, polling
 from apps.queue.errors import NoPlace, NotOnSale, RoomDrained
-from apps.queue.identity import caller_of, new_visitor_id, set_visitor_cookie
+from apps.queue.identity import Caller, caller_of, check_visitor_id, keep_place, new_visitor_id, set_visitor_cookie
 from apps.queue.outlook import Outlook
 from apps.queue.wording import odds_words, wait_words
 from ticketing.kernel import clock, problems
@@ -27,16 +27,19 @@ COUNTDOWN_HOURS_MAX = 24
 def join(request: HttpRequest, slug: str) -> HttpResponse:
     """The browser has one place in the event's line and is on its way to choose, or to wait.
 
-    A browser without an identity gets it first, by a redirect that repeats the form, and only then a place: two first
-    clicks at once (two tabs, a double click) meet as one visitor, or leave one of them without a place to waste.
+    The page's script sends the id that all tabs of a browser share, and it is the browser's from then on. Without
+    script a browser gets its identity first, by a redirect that repeats the form, and only then a place. Either way two
+    first clicks at once (two tabs, a double click) meet as one visitor, or leave one of them without a place to waste.
     """
     event = events.get_event(slug)
     if request.method != "POST":
         return redirect("events:event", event.slug)  # A reload, a bookmark: the button is there.
-    caller = caller_of(request, event.slug)
+    known = caller_of(request, event.slug)
+    caller = known if known.is_known else Caller(visitor_id=_sent_visitor_id(request))
     if not caller.is_known:
         return _meet(request, event.slug)
     try:
+        merging.bring_along_at(event.id, caller)
         entry = line.join(event, caller)
     except NotOnSale:
         return redirect("events:event", event.slug)  # That page says which: upcoming, closed or canceled.
@@ -45,7 +48,19 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
     response = redirect("queue:wait" if entry.waits else "reservations:choose", event.slug)
     response.status_code = 303
     response.headers["Cache-Control"] = "no-store"
+    if not known.is_known:
+        set_visitor_cookie(request, response, caller.visitor_id)
+    if entry.waits:
+        keep_place(request, response, event.slug, entry.id, entry.number)
     return response
+
+
+def _sent_visitor_id(request: HttpRequest) -> str:
+    """The id that the page's script sent; empty without a fit one, which is no reason to send anybody away."""
+    try:
+        return check_visitor_id(request.POST.get("visitor_id", ""))
+    except problems.Invalid:
+        return ""
 
 
 @never_cache
@@ -54,6 +69,7 @@ def wait(request: HttpRequest, slug: str) -> HttpResponse:
     """The visitor sees where the line stands; whose turn it is goes straight on to choose."""
     event = events.get_event(slug)
     caller = caller_of(request, event.slug)
+    merging.bring_along_at(event.id, caller)
     place = polling.look(event, caller) if caller.is_known else None
     if place is None:
         return redirect("events:event", event.slug)
@@ -73,7 +89,9 @@ def leave(request: HttpRequest, slug: str) -> HttpResponse:
     event = events.get_event(slug)
     if request.method == "POST":
         try:
-            line.leave(event, caller_of(request, event.slug))
+            caller = caller_of(request, event.slug)
+            merging.bring_along_at(event.id, caller)
+            line.leave(event, caller)
         except (NoPlace, problems.TokenMissing):
             return redirect("events:event", event.slug)
     response = redirect("queue:wait", event.slug)

@@ -26,6 +26,12 @@ def came_from_here(origin: str | None, fetch_site: str | None, own: str) -> bool
     return None
 
 
+def is_ours(request: HttpRequest) -> bool | None:
+    """`came_from_here` of this request."""
+    own = f"{request.scheme}://{request.get_host()}"
+    return came_from_here(request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site"), own)
+
+
 class SameOriginWrites:
     """Refuses a write that carries cookies unless it provably came from this site. A request with a bearer token, or
     with no cookie at all, is not authenticated by a cookie and is not concerned.
@@ -44,8 +50,7 @@ class SameOriginWrites:
     def check(self, request: HttpRequest) -> problems.Problem | None:
         if request.method in _SAFE or request.headers.get("Authorization", "").lower().startswith("bearer "):
             return None
-        own = f"{request.scheme}://{request.get_host()}"
-        ours = came_from_here(request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site"), own)
+        ours = is_ours(request)
         is_api = problems.is_api(request)
         if not request.COOKIES:
             return problems.CrossOrigin() if ours is False and not is_api else None

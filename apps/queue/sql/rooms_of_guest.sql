@@ -1,0 +1,13 @@
+-- The events in whose line this browser has a guest's live place. Room by room, because the index of places begins with
+-- the event.
+SELECT room.event_id
+FROM queue_waitingroom AS room
+WHERE EXISTS (
+    SELECT
+    FROM queue_queueentry AS entry
+    WHERE entry.event_id = room.event_id
+      AND entry.visitor_id = %(visitor_id)s
+      AND entry.account_id IS NULL
+      AND entry.status IN ('waiting', 'ready', 'away')
+)
+ORDER BY room.event_id
