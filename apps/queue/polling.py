@@ -42,7 +42,7 @@ class Place:
 def look(event: events.EventView, caller: Caller) -> Place | None:
     """Where the caller stands, or None without a place. Asking is coming, as in `line.status`."""
     try:
-        place = glance(event, caller)
+        place = _from_the_board(event.id, caller)
     except WaitingRoom.DoesNotExist:
         return None
     if place is not None:
@@ -53,10 +53,17 @@ def look(event: events.EventView, caller: Caller) -> Place | None:
 
 def glance(event: events.EventView, caller: Caller) -> Place | None:
     """The place of a caller who waits for sure, from the board alone; None: the ledger is to be asked. Claims nothing,
-    so a place cookie is enough for it. Raises WaitingRoom.DoesNotExist."""
+    so a place cookie is enough for it."""
+    try:
+        return _from_the_board(event.id, caller)
+    except WaitingRoom.DoesNotExist:
+        return None
+
+
+def _from_the_board(event_id: int, caller: Caller) -> Place | None:
     if not caller.in_line or caller.entry_id is None:
         return None
-    event_id, number = event.id, caller.number
+    number = caller.number
     board = boards.of(event_id, with_number=number or 0)
     drawn = None
     if number is None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client, RequestFactory
+from django.test.utils import CaptureQueriesContext
 
 from apps.events import facade as events
 from apps.queue.identity import PLACE_COOKIE, VISITOR_COOKIE, place_of_cookie
@@ -54,6 +56,16 @@ def test_a_browser_in_line_carries_its_place(waiting: Client, django_assert_num_
         caller = seen(waiting)
     assert (caller.entry_id, caller.number, caller.in_line) == (entry.pk, 2, True)
     assert (caller.account_id, caller.visitor_id) == (None, "")
+
+
+def test_a_poll_with_it_asks_for_no_visitor(waiting: Client) -> None:
+    """Not even for a session: the place is shown from the board."""
+    waiting.get(STATUS)  # The process has the event, the board and the exceptional places.
+    with CaptureQueriesContext(connection) as asked:
+        answer = waiting.get(STATUS)
+    assert (answer.json()["status"], answer.json()["position_in_queue"]) == ("paused", 2)
+    touched = [query["sql"] for query in asked if "queue_queueentry" in query["sql"] or "session" in query["sql"]]
+    assert [sql for sql in touched if "ended_at" not in sql and "marked" not in sql] == []
 
 
 def test_a_signed_in_visitor_carries_it_too(line: events.EventView) -> None:
