@@ -138,6 +138,13 @@ def admit_next(
     return Admitted(marked | in_turn)
 
 
+def active_count(event_id: int) -> int:
+    """Slots that are not free, claimed or not, as they were a moment ago: for showing, not for deciding."""
+    with connection.cursor() as cursor:
+        ((active, *_),) = _count_active.rows(cursor, event_id=event_id)
+    return int(active)
+
+
 def free_slots(cursor: sql.Cursor, event_id: int) -> int:
     """Slots whose time is over are free, of this event; how many. Passes over entries that somebody is just using."""
     transactions.require(cursor)

@@ -28,5 +28,9 @@ class ActRefused(ValueError):
     """An act on a room that cannot be done to it as it stands. The message says why."""
 
 
+class LinkRefused(Exception):
+    """A VIP link that lets nobody through. Its text is the reason: used, revoked, expired, foreign or damaged."""
+
+
 class Fenced(RuntimeError):
     """A younger leader has ticked this room: whoever meets it leads no more."""

@@ -1,20 +1,25 @@
 """What is done to a room: by its operators, each act on record with who, when and why, and by the stock."""
 
 import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
 
-from django.db import connection
+from django.db import connection, transaction
 
 from apps.events import facade as events
 from apps.queue import board, exceptional, lobby
 from apps.queue.admitting import admit_next, refill
 from apps.queue.errors import ActRefused
 from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
-from apps.queue.room import SYSTEM, lock_room, record, save_room
-from ticketing.kernel import clock, transactions
+from apps.queue.room import SYSTEM, Room, lock_room, record, save_room
+from ticketing.kernel import clock, sql, transactions
 
 RATE_MAX = 100_000
 ACTIVE_MAX = 1_000_000
 ADMIT_MAX = 10_000
+WINDOW_SECONDS_MAX = 86_400
+MESSAGE_CHARACTERS_MAX = 280
 
 _State = WaitingRoom.State
 # From closed a room opens by itself, with the on-sale; a lobby ends in no other way.
@@ -65,28 +70,172 @@ def set_state(event_id: int, state: str, *, who: str, why: str = "") -> bool:
     return True
 
 
-def set_limits(event_id: int, *, rate_per_second: int, active_max: int, who: str, why: str = "") -> bool:
-    """The room lets in at this rate, up to this many at once; False if it did already. Raises ActRefused.
+def set_limits(
+    event_id: int,
+    *,
+    rate_per_second: int | None = None,
+    active_max: int | None = None,
+    claim_seconds: int | None = None,
+    admission_seconds: int | None = None,
+    who: str,
+    why: str = "",
+) -> bool:
+    """The room lets in at this rate, up to this many at once, and gives them so long to come and to start; what is
+    None stays. False if all of it was so already. Raises ActRefused, nothing changed.
 
-    A cap below what is active now sends nobody out: nobody is let in until there is room again.
+    A cap below what is active now sends nobody out: nobody is let in until there is room again. Other windows are for
+    those who are let in from now on.
     """
-    if not 1 <= rate_per_second <= RATE_MAX or not 0 <= active_max <= ACTIVE_MAX:
-        raise ActRefused(f"the rate must be between 1 and {RATE_MAX}, the cap between 0 and {ACTIVE_MAX}")
+    given = {
+        "rate_per_second": rate_per_second,
+        "active_max": active_max,
+        "claim_seconds": claim_seconds,
+        "admission_seconds": admission_seconds,
+    }
+    wanted = {name: value for name, value in given.items() if value is not None}
+    require_limits(wanted)
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
-        before = (room.rate_per_second, room.active_max)
-        if before == (rate_per_second, active_max):
+        changes = {name: value for name, value in wanted.items() if getattr(room, name) != value}
+        if not changes:
             return False
+        before = _limit_words(room)
         now = clock.now_on(cursor)
         refill(room, now)  # What has passed was at the old rate.
-        room.rate_per_second, room.active_max = rate_per_second, active_max
+        for name, value in changes.items():
+            setattr(room, name, value)
         if room.rate_now is not None:
-            room.rate_now = min(room.rate_now, rate_per_second)
+            room.rate_now = min(room.rate_now, room.rate_per_second)
         save_room(cursor, room)
-        detail = f"{before[0]}/s, {before[1]} active → {rate_per_second}/s, {active_max} active"
-        record(cursor, room.event_id, now, who, RoomAct.What.LIMITS, detail, why)
+        detail = f"{before} → {_limit_words(room)}"
+        if changes.keys() & {"claim_seconds", "admission_seconds"}:
+            detail += f"; {room.claim_seconds} s to come, {room.admission_seconds} s to start"
+        record(cursor, event_id, now, who, RoomAct.What.LIMITS, detail, why)
         board.renew_after_commit(event_id)
     return True
+
+
+LIMITS: dict[str, tuple[str, int, int]] = {
+    "rate_per_second": ("rate", 1, RATE_MAX),
+    "active_max": ("cap", 0, ACTIVE_MAX),
+    "claim_seconds": ("time to come", 1, WINDOW_SECONDS_MAX),
+    "admission_seconds": ("time to start", 1, WINDOW_SECONDS_MAX),
+}
+"""Each limit: what people call it, the least and the most."""
+
+
+def require_limits(wanted: Mapping[str, int]) -> None:
+    """Returns if every limit is one that a room may have. Raises ActRefused."""
+    for name, value in wanted.items():
+        called, least, most = LIMITS[name]
+        if not least <= value <= most:
+            raise ActRefused(f"the {called} must be between {least} and {most}")
+
+
+def _limit_words(room: Room) -> str:
+    return f"{room.rate_per_second}/s, {room.active_max} active"
+
+
+def set_message(event_id: int, text: str, *, who: str, why: str = "") -> bool:
+    """Everybody waiting reads this plain text, or nothing any more if it is empty; False if it was so already.
+    Raises ActRefused."""
+    text = "\n".join(line.strip() for line in text.strip().splitlines())
+    if len(text) > MESSAGE_CHARACTERS_MAX:
+        raise ActRefused(f"a message has at most {MESSAGE_CHARACTERS_MAX} characters; this one has {len(text)}")
+    if any(not character.isprintable() and character != "\n" for character in text):
+        raise ActRefused("a message is plain text, without control characters")
+    with transactions.write(), connection.cursor() as cursor:
+        room = lock_room(cursor, event_id)
+        if room.message == text:
+            return False
+        now = clock.now_on(cursor)
+        room.message, room.message_at = text, now if text else None
+        save_room(cursor, room)
+        record(cursor, event_id, now, who, RoomAct.What.MESSAGE, text or "cleared", why)
+        board.renew_after_commit(event_id)
+    return True
+
+
+def let_through(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
+    """The place is marked, so that it goes ahead of all others: True if it is in now, False if it waits for a free
+    slot or for the opening and is first then. Within the cap and the stock, also while the room is paused; the head
+    stays where it is. Raises ActRefused."""
+    event_id = QueueEntry.objects.filter(pk=entry_id).values_list("event_id", flat=True).first()
+    if event_id is None:
+        raise ActRefused("there is no such place")
+    with transactions.write(), connection.cursor() as cursor:
+        room = lock_room(cursor, event_id)
+        entry = QueueEntry.objects.select_for_update(no_key=True).get(pk=entry_id)
+        if room.state == _State.DRAINED:
+            raise ActRefused("the room is drained: there is nothing to let anybody through to")
+        if entry.status == QueueEntry.Status.READY:
+            raise ActRefused("this visitor is in already")
+        if entry.status not in QueueEntry.LIVE:
+            raise ActRefused(f"this place has ended: {entry.status}")
+        if entry.marked:
+            raise ActRefused("this place is marked already; it is first as soon as a slot is free")
+        now = clock.now_on(cursor)
+        admitted = mark(cursor, room, entry, QueueEntry.Mark.OPERATOR, now)
+        record(cursor, event_id, now, who, RoomAct.What.LET_THROUGH, place_words(entry), why)
+    return admitted
+
+
+def mark(
+    cursor: sql.Cursor,
+    room: Room,
+    entry: QueueEntry,
+    by: QueueEntry.Mark,
+    now: datetime,
+    *,
+    present: bool = False,
+    also_paused: bool = True,
+) -> bool:
+    """The locked entry goes ahead of all unmarked ones, and with it every marked one that a free slot allows is let in
+    now; whether this one was. `present`: its visitor is here and shops at once. Joins the caller's transaction, which
+    has the room and the entry locked."""
+    entry.marked = by
+    entry.status = QueueEntry.Status.WAITING  # Who was away is in line again.
+    entry.save(update_fields=["marked", "status"])
+    board.renew_after_commit(room.event_id)
+    transaction.on_commit(partial(exceptional.note, room.event_id, entry.number, entry.pk))
+    if room.state not in (_State.OPEN, _State.OFF) and not (also_paused and room.state == _State.PAUSED):
+        return False
+    marked = QueueEntry.objects.filter(
+        event_id=room.event_id, status=QueueEntry.Status.WAITING, number__isnull=False
+    ).exclude(marked="")
+    count = marked.count()
+    if not count:
+        return False  # A place of the lobby that has no number yet.
+    # So many and no more: nobody's turn comes by this act but that of the marked ones.
+    admitted = admit_next(
+        cursor,
+        room,
+        now,
+        reason=AdmissionBatch.Reason.MARKED,
+        most=count,
+        present=[entry.pk] if present else [],
+    )
+    return entry.pk in admitted.numbers
+
+
+def place_words(entry: QueueEntry) -> str:
+    """The place as the record names it, without anything personal."""
+    return "a place in the lobby" if entry.number is None else f"number {entry.number}"
+
+
+def find_place(event_id: int, whom: str) -> uuid.UUID:
+    """The id of the place that an operator names, by its number or its id. Raises ActRefused."""
+    rows = QueueEntry.objects.filter(event_id=event_id)
+    if whom.isascii() and whom.isdigit() and len(whom) <= 18:
+        found = rows.filter(number=int(whom)).values_list("pk", flat=True).first()
+    else:
+        try:
+            found = rows.filter(pk=uuid.UUID(whom)).values_list("pk", flat=True).first()
+        except ValueError:
+            raise ActRefused(f"{whom[:80]!r} is neither a number in line nor a place's id") from None
+    if found is None:
+        raise ActRefused(f"nobody has the place {whom[:80]} in this line")
+    return found
 
 
 def admit_now(event_id: int, count: int, *, who: str, why: str = "") -> int:
@@ -121,7 +270,7 @@ def remove(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
         now = clock.now_on(cursor)
         was, entry.status, entry.ended_at = entry.status, QueueEntry.Status.LEFT, now
         entry.save(update_fields=["status", "ended_at"])
-        record(cursor, room.event_id, now, who, RoomAct.What.REMOVE, f"number {entry.number}, {was}", why)
+        record(cursor, room.event_id, now, who, RoomAct.What.REMOVE, f"{place_words(entry)}, {was}", why)
     exceptional.note(entry.event_id, entry.number, entry.pk)
     return True
 

@@ -37,7 +37,7 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
     known = caller_of(request, event.slug)
     caller = known if known.is_known else Caller(visitor_id=_sent_visitor_id(request))
     if not caller.is_known:
-        return _meet(request, event.slug)
+        return meet(request, event.slug, reverse("queue:join", args=[event.slug]))
     try:
         merging.bring_along_at(event.id, caller)
         entry = line.join(event, caller)
@@ -130,7 +130,8 @@ def _page(
     return render(request, "queue/wait.html", context, status=status)
 
 
-def _meet(request: HttpRequest, slug: str) -> HttpResponse:
+def meet(request: HttpRequest, slug: str, form_url: str) -> HttpResponse:
+    """The browser has an identity and sends its form again; a browser that keeps none is told so."""
     if "again" in request.GET:
         context = {
             "title": "Your browser keeps no cookie",
@@ -141,7 +142,7 @@ def _meet(request: HttpRequest, slug: str) -> HttpResponse:
         }
         return render(request, "problem.html", context, status=400)
     # 307: the browser sends the form again, now with the cookie.
-    response = redirect(f"{reverse('queue:join', args=[slug])}?again=1", preserve_request=True)
+    response = redirect(f"{form_url}?again=1", preserve_request=True)
     response.headers["Cache-Control"] = "no-store"
     set_visitor_cookie(request, response, new_visitor_id())
     return response

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from uvloop import new_event_loop
 
-from apps.events.management.commands.create_event import refuse_in_one_line
+from ticketing.kernel.command_line import refuse_in_one_line
 from ticketing.simulation.crowd import Run, run
 from ticketing.simulation.plan import Plan, PlanRefused, check_base
 from ticketing.simulation.report import progress, report

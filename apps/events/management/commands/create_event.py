@@ -1,9 +1,8 @@
 """`manage.py create_event`: one event from its description, published at once; said again, nothing changes."""
 
-from argparse import ArgumentParser
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -13,6 +12,7 @@ from apps.events.creation import EventSpec, GeneralAdmission, Outcome, create_ev
 from apps.events.facade import RoomWish
 from apps.events.plans import PlanError, read_file
 from apps.events.publishing import EventRefused
+from ticketing.kernel.command_line import refuse_in_one_line, whole_number
 
 
 class Command(BaseCommand):
@@ -68,18 +68,6 @@ class Command(BaseCommand):
         self.stdout.write(said[created.outcome])
 
 
-def refuse_in_one_line(parser: ArgumentParser) -> None:
-    """From now on the parser ends a wrong call with one line and exit 1, as the command itself does."""
-    raises = not getattr(parser, "called_from_command_line", True)
-
-    def error(message: str) -> NoReturn:
-        if raises:
-            raise CommandError(message)
-        parser.exit(1, f"CommandError: {message}\n")
-
-    parser.error = error  # type: ignore[method-assign]
-
-
 def _spec(options: dict[str, Any]) -> EventSpec:
     on_sale = options["on_sale"]
     return EventSpec(
@@ -96,9 +84,9 @@ def _spec(options: dict[str, Any]) -> EventSpec:
         general_admission=tuple(_general_admission(value) for value in options["general_admission"]),
         opens_at=None if on_sale == "now" else _moment(on_sale, "--on-sale"),
         closes_at=None if options["on_sale_ends"] is None else _moment(options["on_sale_ends"], "--on-sale-ends"),
-        hold_minutes=_whole(options["hold_minutes"], "--hold-minutes"),
-        seats_per_reservation_max=_whole(options["seats_per_reservation"], "--seats-per-reservation"),
-        per_buyer_max=None if options["per_buyer"] is None else _whole(options["per_buyer"], "--per-buyer"),
+        hold_minutes=whole_number(options["hold_minutes"], "--hold-minutes"),
+        seats_per_reservation_max=whole_number(options["seats_per_reservation"], "--seats-per-reservation"),
+        per_buyer_max=None if options["per_buyer"] is None else whole_number(options["per_buyer"], "--per-buyer"),
         room=_room(options["waiting_room"]),
         description=options["description"],
         draft=options["draft"],
@@ -112,14 +100,6 @@ def _moment(value: str, option: str) -> datetime:
         raise CommandError(f"{option} {value[:80]!r} is not an ISO 8601 time such as 2027-05-01T20:00+02:00") from error
 
 
-def _whole(value: Any, option: str) -> int:
-    text = str(value).strip()
-    # Longer than any limit anywhere, and past some length Python itself would refuse to convert it.
-    if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()) or len(text) > 18:
-        raise CommandError(f"{option} {text[:80]!r} is not a whole number in range")
-    return int(text)
-
-
 def _room(value: str) -> RoomWish | None:
     if value == "off":
         return None
@@ -131,8 +111,8 @@ def _room(value: str) -> RoomWish | None:
             "with lobby=ISO where there is to be a lobby"
         )
     return RoomWish(
-        _whole(given["rate"], "--waiting-room rate"),
-        _whole(given["active"], "--waiting-room active"),
+        whole_number(given["rate"], "--waiting-room rate"),
+        whole_number(given["active"], "--waiting-room active"),
         _moment(given["lobby"], "--waiting-room lobby") if "lobby" in given else None,
     )
 
@@ -146,7 +126,7 @@ def _prices(values: list[str]) -> dict[str, int]:
             raise CommandError(f"--price {value[:80]!r} must be CATEGORY:MINOR, as in Stalls:4500")
         if category in prices:
             raise CommandError(f"--price names “{category[:80]}” twice")
-        prices[category] = _whole(minor, f"--price {category[:80]!r}:")
+        prices[category] = whole_number(minor, f"--price {category[:80]!r}:")
     return prices
 
 
@@ -156,4 +136,4 @@ def _general_admission(value: str) -> GeneralAdmission:
         raise CommandError(f"--general-admission {value[:80]!r} must be NAME:CAPACITY:MINOR, as in Floor:2000:6500")
     name = parts[0].strip()
     option = f"--general-admission {name[:80]!r}:"
-    return GeneralAdmission(name, _whole(parts[1], option), _whole(parts[2], option))
+    return GeneralAdmission(name, whole_number(parts[1], option), whole_number(parts[2], option))

@@ -1,0 +1,200 @@
+"""`manage.py room EVENT …`: everything an operator does to a waiting room, one short line each."""
+
+import sys
+import uuid
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from apps.events import facade as events
+from apps.queue import links, rooms
+from apps.queue.errors import ActRefused
+from apps.queue.models import VipLink, WaitingRoom
+from apps.queue.summary import Summary, summary_of
+from ticketing.kernel import clock
+from ticketing.kernel.command_line import refuse_in_one_line, who_types, whole_number
+
+_State = WaitingRoom.State
+STATES = {
+    "open": (_State.OPEN, "let people in, or go on after a pause"),
+    "pause": (_State.PAUSED, "let nobody in; everybody keeps the place"),
+    "drain": (_State.DRAINED, "tell everybody waiting that it is over (asks first)"),
+    "off": (_State.OFF, "no waiting room: everybody is let in at once (asks first)"),
+}
+HURTS = {
+    "drain": "All who wait are told that everything is sold: {waiting} waiting.",
+    "off": "All who wait are let in at once, without a cap: {waiting} waiting, {active} of {active_max} slots in use.",
+}
+LINKS_SHOWN = 50
+
+
+class Command(BaseCommand):
+    help = (
+        "Shows and runs the waiting room of an event. Every act is kept with who, when and why. A refusal is one line "
+        "and exit 1, and then nothing has changed."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        refuse_in_one_line(parser)
+        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
+        acts = parser.add_subparsers(dest="act", metavar="ACT", required=True)
+
+        def act(name: str, words: str, *, changes: bool = True) -> ArgumentParser:
+            added: ArgumentParser = acts.add_parser(name, help=words, description=words)
+            refuse_in_one_line(added)
+            if changes:
+                added.add_argument("--why", default="", metavar="TEXT", help="kept with the act")
+                added.add_argument("--who", default="", metavar="NAME", help="default: whoever runs the command")
+            return added
+
+        act("show", "how the room stands, and what was done to it last", changes=False)
+        for name, (_, words) in STATES.items():
+            added = act(name, words)
+            if name in HURTS:
+                added.add_argument("--yes", action="store_true", help="do not ask")
+        limits = act("limits", "set the rate, the cap and the time windows; what is not named stays")
+        limits.add_argument("--rate", metavar="N", help="people let in per second")
+        limits.add_argument("--active", metavar="N", help="people shopping at once")
+        limits.add_argument("--claim-seconds", metavar="N", help="time to come when it is one's turn")
+        limits.add_argument("--admission-seconds", metavar="N", help="time to start a reservation once in")
+        act("admit", "let in the next N now, within the cap and the stock").add_argument("count", metavar="N")
+        message = act("message", "what everybody waiting reads, at most 280 characters")
+        message.add_argument("text", nargs="?", metavar="TEXT")
+        message.add_argument("--clear", action="store_true", help="no message any more")
+        for name, words in (
+            ("let-through", "one person goes ahead of all others"),
+            ("remove", "take one person out of the line"),
+        ):
+            act(name, words).add_argument("whom", metavar="WHOM", help="the number in line, or the place's id")
+        link = act("link", "make a link that lets one person through, once")
+        link.add_argument("--note", default="", metavar="TEXT", help="whom it is for")
+        link.add_argument("--hours", default=str(links.HOURS_DEFAULT), metavar="N", help="default: %(default)s")
+        act("links", "the links that were made, and what became of them", changes=False)
+        act("revoke", "take a link back").add_argument("link", metavar="LINK", help="its id, as `links` shows it")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            event = events.get_event(options["event"])
+            standing = summary_of(event.id)
+        except (events.EventNotFound, WaitingRoom.DoesNotExist) as error:
+            raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
+        self.by = {"who": options.get("who") or who_types(), "why": options.get("why", "")}
+        try:
+            self.stdout.write(self._act(options["act"], event, standing, options))
+        except ActRefused as refused:
+            raise CommandError(f"{event.slug}: {refused}") from refused
+
+    def _act(self, act: str, event: events.EventView, standing: Summary, options: dict[str, Any]) -> str:
+        slug = event.slug
+        match act:
+            case "show":
+                return _shown(standing)
+            case "limits":
+                return self._limits(standing, options)
+            case "admit":
+                count = whole_number(options["count"], "N")
+                admitted = rooms.admit_now(event.id, count, **self.by)
+                return f"{slug}: {admitted} of {count} let in"
+            case "message":
+                return self._message(event, options)
+            case "let-through":
+                is_in = rooms.let_through(rooms.find_place(event.id, options["whom"]), **self.by)
+                return f"{slug}: {options['whom']} is {'in' if is_in else 'marked, and first when there is room'}"
+            case "remove":
+                removed = rooms.remove(rooms.find_place(event.id, options["whom"]), **self.by)
+                return f"{slug}: {options['whom']} {'is out of the line' if removed else 'had ended already'}"
+            case "link":
+                hours = whole_number(options["hours"], "--hours")
+                link = links.make_link(event.id, note=options["note"], hours=hours, **self.by)
+                return f"{links.address_of(link, slug)}\n{slug}: good once, for {hours} h; its id is {link.pk}"
+            case "links":
+                return _links(event.id)
+            case "revoke":
+                return self._revoke(event, options["link"])
+        return self._state(act, event, standing, is_sure=options.get("yes", True))
+
+    def _state(self, act: str, event: events.EventView, standing: Summary, *, is_sure: bool) -> str:
+        state, _ = STATES[act]
+        if not is_sure and standing.state != state:
+            words = HURTS[act].format(
+                waiting=standing.waiting_words, active=standing.active, active_max=standing.active_max
+            )
+            if not sys.stdin.isatty():
+                raise CommandError(f"{event.slug}: {words} If you mean it, say it again with --yes.")
+            self.stdout.write(f"{event.name}: {words}")
+            if input("Type yes to go on: ").strip().lower() != "yes":
+                raise CommandError(f"{event.slug}: nothing was done")
+        changed = rooms.set_state(event.id, state, **self.by)
+        return f"{event.slug}: {state}" if changed else f"{event.slug}: it was {state} already"
+
+    def _limits(self, standing: Summary, options: dict[str, Any]) -> str:
+        named = {
+            "rate_per_second": ("rate", "--rate"),
+            "active_max": ("active", "--active"),
+            "claim_seconds": ("claim_seconds", "--claim-seconds"),
+            "admission_seconds": ("admission_seconds", "--admission-seconds"),
+        }
+        given: dict[str, Any] = {
+            limit: whole_number(options[name], option)
+            for limit, (name, option) in named.items()
+            if options[name] is not None
+        }
+        if not given:
+            raise CommandError("name what to set: --rate, --active, --claim-seconds or --admission-seconds")
+        changed = rooms.set_limits(standing.event_id, **given, **self.by)
+        now = summary_of(standing.event_id)
+        words = f"{now.rate_per_second}/s, {now.active_max} active"
+        return f"{now.event_slug}: {words}{'' if changed else ', as before'}"
+
+    def _message(self, event: events.EventView, options: dict[str, Any]) -> str:
+        text = (options["text"] or "").strip()
+        if bool(text) == options["clear"]:
+            raise CommandError("say TEXT, or --clear to take the message away")
+        changed = rooms.set_message(event.id, text, **self.by)
+        said = "everybody waiting reads it now" if text else "no message any more"
+        return f"{event.slug}: {said if changed else 'nothing changed'}"
+
+    def _revoke(self, event: events.EventView, text: str) -> str:
+        try:
+            link = VipLink.objects.filter(event_id=event.id, pk=uuid.UUID(text)).first()
+        except ValueError as error:
+            raise CommandError(f"{text[:80]!r} is no link's id; `room {event.slug} links` shows them") from error
+        if link is None:
+            raise CommandError(f"{event.slug} has no link {text}; `room {event.slug} links` shows them")
+        revoked = links.revoke_link(link.pk, **self.by)
+        return f"{event.slug}: the link {'is revoked' if revoked else 'was revoked already'}"
+
+
+def _shown(room: Summary) -> str:
+    lines = [
+        f"{room.event_name} ({room.event_slug}): {room.state}",
+        f"  waiting    {room.waiting_words}"
+        + (f", {room.marked} of them marked" if room.marked else "")
+        + (f"; {room.away} away" if room.away else ""),
+        f"  shopping   {room.active:,} of {room.active_max:,}",
+        f"  rate       {room.rate_words}; {room.admitted_last_minute:,} let in during the last minute",
+        f"  numbers    {room.head:,} reached of {room.last_number:,}",
+        f"  stock      {room.supply_words}",
+        f"  windows    {room.claim_seconds} s to come, {room.admission_seconds} s to start",
+        f"  message    {room.message.replace(chr(10), ' / ') or 'none'}",
+        f"  VIP links  {room.open_links} open",
+    ]
+    if room.in_lobby:
+        lines.insert(2, f"  lobby      {room.in_lobby:,} have entered")
+    lines += [
+        f"  {act.at:%d %b %H:%M:%S}  {act.who}: {act.get_what_display()}, {' / '.join(act.detail.splitlines())}"
+        + (f" ({act.why})" if act.why else "")
+        for act in room.acts
+    ]
+    return "\n".join(lines)
+
+
+def _links(event_id: int) -> str:
+    now = clock.now()
+    lines = [
+        f"{link.pk}  {links.state_of(link, now):8}  until {link.expires_at:%d %b %H:%M} UTC  by {link.created_by}"
+        + (f": {link.note}" if link.note else "")
+        for link in VipLink.objects.filter(event_id=event_id).order_by("-created_at", "-pk")[:LINKS_SHOWN]
+    ]
+    return "\n".join(lines) or "no links were made"
