@@ -93,11 +93,13 @@ def fetch(source: str, number: int, *, within_ms: int = FETCH_MS_MAX) -> bytes:
         body = answer.read(ANSWER_BYTES_MAX + 1)
     except (OSError, http.client.HTTPException, AttributeError) as error:
         # AttributeError: http.client, when it is cut off between two steps of its own.
-        took_all = "took too long" if time.monotonic() >= deadline else f"is away: {type(error).__name__}"
-        raise BeaconAway(f"the beacon {took_all}") from error
+        raise BeaconAway(f"the beacon is away or was cut off: {type(error).__name__}") from error
     finally:
         watch.cancel()
         wire.close()
+    if time.monotonic() >= deadline:
+        # Cut off in the middle it looks like an end.
+        raise BeaconAway("the beacon took too long")
     if len(body) > ANSWER_BYTES_MAX:
         raise BeaconAway(f"the beacon's answer is longer than {ANSWER_BYTES_MAX} bytes")
     return _value_in(body, number)
