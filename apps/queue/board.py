@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 CACHE_SECONDS = 0.1
 COPY_FRESH_SECONDS = 0.6
 """Two ticks may fail to write it."""
+COPY_KEPT_MS = 600
+"""What is too old to be believed goes away by itself."""
 BYTES_MAX = 4_096
 """No board comes near this: what is longer is not read."""
 MEASURED_SECONDS = 120
@@ -205,6 +207,19 @@ def copy(event_ids: Iterable[int]) -> list[Board]:
     return boards
 
 
+def replace_copy(event_id: int) -> tuple[Board, int]:
+    """The copy is thrown away, made anew and read back; the board and its size in bytes. Raises redis.RedisAway, also
+    where another value came back, and WaitingRoom.DoesNotExist."""
+    client = redis.client()
+    client.delete(key(event_id))
+    board = read(event_id)
+    raw = encode(board)
+    client.set(key(event_id), raw, px=COPY_KEPT_MS)
+    if _decoder.decode(client.get(key(event_id)) or b"null") != board:
+        raise redis.RedisAway("it did not give back what was written")
+    return board, len(raw)
+
+
 def rooms_to_copy(selling_event_ids: Iterable[int]) -> list[int]:
     """The events whose room somebody may be asking about."""
     with connection.cursor() as cursor:
@@ -261,14 +276,14 @@ def _from_copy(event_id: int) -> Board | None:
 
 def _write(boards: list[Board], *, only_missing: bool = False) -> None:
     """The boards are in Redis, if it is there. `only_missing`: where none is, since another process may have written
-    a later one meanwhile. A copy goes away by itself when it is too old to be believed."""
+    a later one meanwhile."""
     if not boards or COPY_FRESH_SECONDS <= 0:
         return
 
     def put(client: Redis) -> None:
         pipeline = client.pipeline(transaction=False)
         for board in boards:
-            pipeline.set(key(board.event_id), encode(board), px=int(COPY_FRESH_SECONDS * 1_000), nx=only_missing)
+            pipeline.set(key(board.event_id), encode(board), px=COPY_KEPT_MS, nx=only_missing)
         pipeline.execute()
 
     redis.attempt(put)

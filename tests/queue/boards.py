@@ -17,6 +17,7 @@ def remember(monkeypatch: pytest.MonkeyPatch, *, copy: bool = False) -> None:
     """From now on nothing that was read grows old by itself; `copy`: there is a copy in Redis, too."""
     monkeypatch.setattr(board, "CACHE_SECONDS", FOR_EVER)
     monkeypatch.setattr(board, "COPY_FRESH_SECONDS", FOR_EVER if copy else 0.0)
+    monkeypatch.setattr(board, "COPY_KEPT_MS", int(FOR_EVER * 1_000))
     monkeypatch.setattr(exceptional, "FEED_SECONDS", FOR_EVER)
     monkeypatch.setattr(polling, "EVENT_SECONDS", FOR_EVER)
 
@@ -24,6 +25,7 @@ def remember(monkeypatch: pytest.MonkeyPatch, *, copy: bool = False) -> None:
 def copy_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes keep nothing, and a copy in Redis stays good."""
     monkeypatch.setattr(board, "COPY_FRESH_SECONDS", FOR_EVER)
+    monkeypatch.setattr(board, "COPY_KEPT_MS", int(FOR_EVER * 1_000))
 
 
 @contextmanager

@@ -1,0 +1,14 @@
+-- Up to %(most)s places of an event after this number, in the order of their numbers: how many, the last number, and a
+-- digest of which place has which.
+SELECT count(*),
+       max(piece.number),
+       encode(
+         sha256(convert_to(string_agg(piece.number || ' ' || piece.id, E'\n' ORDER BY piece.number), 'UTF8')), 'hex'
+       )
+FROM (
+    SELECT number, id
+    FROM queue_queueentry
+    WHERE event_id = %(event_id)s AND number > %(after)s AND number < %(before)s
+    ORDER BY number
+    LIMIT %(most)s
+) AS piece
