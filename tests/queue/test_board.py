@@ -1,5 +1,6 @@
 """A room's board: one small value, from PostgreSQL or from a copy that is believed only while it is good."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -193,6 +194,8 @@ def test_while_redis_is_away_it_is_asked_once_a_second_and_told_of_once(
         asked.append("again")
         raise redis.RedisAway("gone")
 
+    # The house's own logger spares its reader; this one says everything.
+    monkeypatch.setattr(redis, "logger", logging.getLogger("tests.outages"))
     monkeypatch.setattr(redis, "REST_SECONDS", 3_600.0)
     assert [redis.attempt(fail) for _ in range(5)] == [None] * 5
     assert len(asked) == 1
