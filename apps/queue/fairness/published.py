@@ -17,6 +17,7 @@ from django.db import connection
 from apps.events import facade as events
 from apps.queue.fairness import receipts
 from apps.queue.models import RoomAct
+from apps.queue.room import SYSTEM
 from ticketing.kernel import clock, problems, sql
 
 FORMAT = 1
@@ -26,7 +27,7 @@ ENTRANTS_PAGES_MAX = 65_536
 LIST_PAGE = 2_000
 AFTER_MAX = 10**15
 PARTS = ("places", "entrants", "marked", "admissions", "acts")
-SYSTEM = "system"
+
 
 _PACKAGE = "apps.queue"
 _header = sql.load(_PACKAGE, "proof_header")
