@@ -9,7 +9,7 @@ from apps.events.creation import EventSpec, GeneralAdmission, create_event
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
-from ticketing.kernel import audit, clock
+from ticketing.kernel import audit, clock, problems
 
 SEAT_PRICE_MINOR = 5_000
 PLACE_PRICE_MINOR = 2_500
@@ -56,7 +56,16 @@ def make_event(
 def join(event: events.EventView, *, visitor_id: str = "", account_id: int | None = None) -> queue.EntryView:
     """A buyer with a place in the event's line, a new browser unless said otherwise."""
     visitor = visitor_id or ("" if account_id is not None else queue.new_visitor_id())
-    return queue.join(event, queue.Caller(account_id=account_id, visitor_id=visitor))
+    return join_as(event, queue.Caller(account_id=account_id, visitor_id=visitor))
+
+
+def join_as(event: events.EventView, caller: queue.Caller) -> queue.EntryView:
+    """The caller's place, joined in this very thread and not by group commit: where a test watches the statements, or
+    is inside a transaction. Raises the problem that refuses it."""
+    (outcome,) = queue.join_many([queue.JoinRequest(event, caller)])
+    if isinstance(outcome, problems.Problem):
+        raise outcome
+    return outcome
 
 
 def wish(

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from apps.events.facade import EventView
 from apps.queue import admitting, errors, facade, identity, line
 from apps.queue.models import QueueEntry, WaitingRoom
-from tests.factories import hold, join, make_event
+from tests.factories import hold, join, join_as, make_event
 from tests.races import Beside, rival_connection, storm, values
 from ticketing.kernel import clock, problems, sql, transactions
 
@@ -128,7 +128,7 @@ def test_joining_again_while_another_tab_leaves_gives_a_new_place_not_the_one_th
     first = line.join(event, caller())
     with transaction.atomic():
         QueueEntry.objects.filter(pk=first.id).update(status="left", ended_at=clock.now())
-        rival = Beside(lambda: line.join(event, caller())).until_it_waits()
+        rival = Beside(lambda: join_as(event, caller())).until_it_waits()
     second = rival.result()
     assert second.number == 2
     assert sorted(QueueEntry.objects.values_list("status", flat=True)) == ["left", "ready"]
@@ -269,9 +269,9 @@ def test_a_visitor_id_that_could_not_be_ours_is_refused(value: object) -> None:
 
 
 def test_the_join_takes_the_room_before_the_entry_by_shape(event: EventView) -> None:
-    line.join(event, caller())
+    join_as(event, caller())
     with CaptureQueriesContext(connection) as captured:
-        line.join(event, caller())
+        join_as(event, caller())
     locked = [query["sql"] for query in captured if "FOR NO KEY UPDATE" in query["sql"]]
     assert ["queue_waitingroom" in text for text in locked] == [True, False]
     for name in ("lock_entries", "lock_places"):

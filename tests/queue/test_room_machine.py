@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from apps.queue import admitting, facade, line, rooms
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
 from apps.queue.outlook import outlook
-from tests.factories import audit_breaches
+from tests.factories import audit_breaches, join_as
 from tests.queue.rooms import come, complete, let_admission_lapse, let_claim_lapse, make_room, tick
 from ticketing.kernel import problems
 
@@ -44,7 +44,7 @@ class Room(RuleBasedStateMachine):
     def join(self, visitor: int) -> None:
         before = WaitingRoom.objects.get(event_id=self.event.id).next_number
         try:
-            view = line.join(self.event, self.caller(visitor))
+            view = join_as(self.event, self.caller(visitor))
         except problems.Problem:
             return
         assert view.number < before or view.number == before

@@ -13,6 +13,6 @@ HAVING count(*) > 1
 UNION ALL
 SELECT 'number ' || number, count(*)
 FROM queue_queueentry
-WHERE event_id = %(event_id)s
+WHERE event_id = %(event_id)s AND number IS NOT NULL
 GROUP BY number
 HAVING count(*) > 1

@@ -1,0 +1,22 @@
+-- Locks, in id order, the entries with which these accounts and browsers left a lobby, each at its event, and gives them
+-- as they are under the lock.
+SELECT id, event_id, number, in_lobby, account_id, visitor_id, status, claim_expires_at, admission_expires_at,
+       busy_until, ended_at
+FROM queue_queueentry
+WHERE status NOT IN ('waiting', 'ready', 'away')
+  AND in_lobby
+  AND number IS NULL
+  AND id IN (
+    SELECT entry.id
+    FROM unnest(%(account_event_ids)s::bigint[], %(account_ids)s::bigint[]) AS asked (event_id, account_id)
+    JOIN queue_queueentry AS entry ON entry.event_id = asked.event_id AND entry.account_id = asked.account_id
+    WHERE entry.ended_at IS NOT NULL
+    UNION ALL
+    SELECT entry.id
+    FROM unnest(%(visitor_event_ids)s::bigint[], %(visitor_ids)s::text[]) AS asked (event_id, visitor_id)
+    JOIN queue_queueentry AS entry
+      ON entry.event_id = asked.event_id AND entry.visitor_id = asked.visitor_id AND entry.account_id IS NULL
+    WHERE entry.ended_at IS NOT NULL
+  )
+ORDER BY id
+FOR NO KEY UPDATE

@@ -1,0 +1,7 @@
+-- Writes what coming has done to each of these entries. The caller holds their locks, and names none twice.
+UPDATE queue_queueentry AS entry
+SET status = given.status, admission_expires_at = given.admission_expires_at, ended_at = given.ended_at
+FROM unnest(
+    %(entry_ids)s::uuid[], %(statuses)s::text[], %(admissions)s::timestamptz[], %(ends)s::timestamptz[]
+) AS given (id, status, admission_expires_at, ended_at)
+WHERE entry.id = given.id
