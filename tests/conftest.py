@@ -103,6 +103,24 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _joins_see_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Group commit has connections of its own, which see nothing of a transaction that a test is wrapped in: there a
+    join is decided in the test's own thread. In a transactional test it goes the real way."""
+    from apps.queue import joining
+    from ticketing.kernel import transactions
+
+    by_group_commit = joining.joins.submit_sync
+
+    def submit_sync(request: Any, timeout_ms: int) -> Any:
+        if not transactions._inside_test_transaction():
+            return by_group_commit(request, timeout_ms)
+        (outcome,) = joining.join_many([request])
+        return outcome
+
+    monkeypatch.setattr(joining.joins, "submit_sync", submit_sync)
+
+
+@pytest.fixture(autouse=True)
 def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll tells what is committed, not what a process or Redis knew a moment ago; those who test that memory
     (`tests.queue.boards.remembering`) turn it on again."""

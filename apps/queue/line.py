@@ -91,6 +91,6 @@ def _find(event_id: int, caller: Caller, lock: bool = False) -> QueueEntry | Non
         mine = rows.filter(account__isnull=True, visitor_id=caller.visitor_id)
     else:
         return None
-    return mine.filter(status__in=QueueEntry.LIVE).first() or (
-        mine.filter(ended_at__isnull=False).order_by("-joined_at").first()
-    )
+    live, ended = mine.filter(status__in=QueueEntry.LIVE), mine.filter(ended_at__isnull=False).order_by("-joined_at")
+    # Two looks: between them a place may end, or one in the lobby be taken up again; then one of the next two sees it.
+    return live.first() or ended.first() or live.first() or ended.first()
