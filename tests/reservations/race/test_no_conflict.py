@@ -27,12 +27,13 @@ def test_a_hold_beside_locked_neighbours_is_decided_in_one_round(impatient: None
     H: holds two seats of row B: one transaction, nothing decided twice
     """
     event = make_event(general_admission=5)
+    request = wish(event, seats=["hall-B-1", "hall-B-2"], ga_section="floor", ga_quantity=1)
     with rival_connection() as keeper:
         keeper.set_autocommit(False)
         row_a = [seat(f"hall-A-{number}").pk for number in range(1, 11)]
         run(lock_seats_waiting.text, {"seat_ids": row_a}, using=keeper)
         with statements() as names:
-            outcome = ask(wish(event, seats=["hall-B-1", "hall-B-2"], ga_section="floor", ga_quantity=1))
+            outcome = ask(request)
         keeper.rollback()
     assert is_held(outcome)
     assert names.count("lock_entries") == 1
@@ -148,8 +149,9 @@ def test_a_refusal_for_seats_that_are_gone_locks_no_seat() -> None:
     """Read first: what cannot win takes no lock from those who can."""
     event = make_event()
     hold(event, seats=["hall-A-1"])
+    request = wish(event, seats=["hall-A-1", "hall-A-2"])
     with statements() as names:
-        outcome = ask(wish(event, seats=["hall-A-1", "hall-A-2"]))
+        outcome = ask(request)
     assert types([outcome]) == ["seats-unavailable"]
     assert not [name for name in names if name.startswith(("lock_seats", "insert"))]
     assert_audit_clean()
