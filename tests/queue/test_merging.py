@@ -45,6 +45,13 @@ def guest_joins(event: EventView) -> facade.EntryView:
     return join(event, visitor_id=GUEST)
 
 
+def joins(event: EventView, **caller: Any) -> facade.EntryView:
+    """A join on this thread's own connection, so that a race can watch it."""
+    (outcome,) = line.join_many([line.JoinRequest(event, facade.Caller(**caller))])
+    assert isinstance(outcome, facade.EntryView), outcome
+    return outcome
+
+
 def live() -> list[tuple[int | None, int | None, str]]:
     """Number, account and status of every live place."""
     rows = QueueEntry.objects.filter(status__in=QueueEntry.LIVE).order_by("number")
@@ -221,7 +228,7 @@ def test_the_account_joins_while_its_browser_logs_in(event: EventView, ann: User
     J: finds it
     """
     place = guest_joins(event)
-    with rival_waiting_at("lock_rooms", "after", lambda: join(event, account_id=ann.pk)) as joining:
+    with rival_waiting_at("lock_rooms", "after", lambda: joins(event, account_id=ann.pk)) as joining:
         assert merging.bring_along(GUEST, ann.pk) == 1
     assert joining.result().id == place.id
     assert live() == [(1, ann.pk, "waiting")]
@@ -235,7 +242,7 @@ def test_a_join_of_the_guest_that_was_under_way_is_merged_when_the_account_comes
     """
     merging_at = facade.Caller(account_id=ann.pk, visitor_id=GUEST)
     with at("lock_rooms", "before", lambda: values(storm(1, lambda _: merging.bring_along(GUEST, ann.pk)))):
-        place = guest_joins(event)
+        place = joins(event, visitor_id=GUEST)
     assert live() == [(1, None, "waiting")]
     assert merging.bring_along_at(event.id, merging_at)
     assert line.join(event, merging_at).id == place.id
