@@ -11,6 +11,7 @@ _PACKAGE = "apps.queue"
 _numbers = sql.load(_PACKAGE, "audit_numbers")
 _twice = sql.load(_PACKAGE, "audit_twice")
 _cap = sql.load(_PACKAGE, "audit_cap")
+_drawn = sql.load(_PACKAGE, "audit_drawn")
 
 
 def register() -> None:
@@ -24,9 +25,12 @@ def _check_i9() -> Iterator[str]:
             numbers = _numbers.rows(cursor, event_id=event.id)
             twice = _twice.rows(cursor, event_id=event.id)
             cap = _cap.rows(cursor, event_id=event.id)
+            drawn = _drawn.rows(cursor, event_id=event.id)
         for number, status, head, next_number in numbers:
             yield f"{event.slug}: number {number} is {status} with the head at {head}, next number {next_number}"
         for who, count in twice:
             yield f"{event.slug}: {who} is in line {count} times"
         for active, most in cap:
             yield f"{event.slug}: {active} are active with a cap of {most}"
+        for place, number in drawn:
+            yield f"{event.slug}: who drew number {place} has {'none' if number is None else f'number {number}'}"

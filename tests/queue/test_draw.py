@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.events.models import Event, OnSale
-from apps.queue import admitting, drawing, errors, facade, line, lobby, rooms
+from apps.queue import admitting, board, drawing, errors, facade, line, lobby, rooms
+from apps.queue.identity import issue_queue_token
 from apps.queue.models import AdmissionBatch, Draw, DrawnPlace, QueueEntry, RoomAct, WaitingRoom
-from tests.factories import assert_audit_clean, join, make_event
+from tests.factories import assert_audit_clean, audit_breaches, join, make_event
 from tests.queue.lobbies import (
     begin_sale,
     close_lobby,
@@ -275,6 +276,56 @@ def test_who_left_in_the_lobby_keeps_a_hole_that_the_line_passes_over() -> None:
     assert tick(event) == 2
     assert {row(entries[2]).status, row(entries[3]).status} == {"ready"}
     assert_audit_clean()
+
+
+def asked(event: Any, entry: facade.EntryView) -> dict[str, Any]:
+    """What the API answers to the lobby's token."""
+    board.forget_everything()
+    token = issue_queue_token(entry.id, event.slug, None)
+    answer = Client().get(reverse("queue_api_status", args=[event.slug]), headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 200, answer.content
+    return dict(answer.json())
+
+
+def test_a_lobby_token_gets_its_number_as_soon_as_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the draw and the chunk with its entry the row has no number yet; the visitor has."""
+    event, entries = make_lobby(entrants=4, rate=1, active=1)
+    said = asked(event, entries[0])
+    assert (said["status"], said["position_in_queue"]) == ("lobby", None)
+    event = close_lobby(event)
+    said = asked(event, entries[0])
+    assert (said["status"], said["position_in_queue"]) == ("lobby", None)
+    drawer = drawing.Drawer(direct_url())
+    try:
+        while draw_of(event).drawn_at is None:
+            assert drawer.run_once()
+    finally:
+        drawer.close()
+    assert set(numbers(event).values()) == {None}
+    for entry in entries:
+        said = asked(event, entry)
+        assert (said["status"], said["position_in_queue"]) == ("waiting", places(event)[entry.id])
+    draw_all()
+    for entry in entries:
+        assert asked(event, entry)["position_in_queue"] == places(event)[entry.id]
+
+
+def test_the_auditor_finds_a_number_that_was_not_drawn() -> None:
+    event, entries = make_lobby(entrants=2)
+    assert_audit_clean()
+    event = close_lobby(event)
+    assert_audit_clean()
+    draw_all()
+    assert_audit_clean()
+    one, other = (row(entry) for entry in entries)
+    QueueEntry.objects.filter(pk=one.pk).update(number=None)
+    assert audit_breaches() == [f"I9: concert: who drew number {one.number} has none"]
+    QueueEntry.objects.filter(pk=other.pk).update(number=one.number)
+    QueueEntry.objects.filter(pk=one.pk).update(number=other.number)
+    assert audit_breaches() == [
+        "I9: concert: who drew number 1 has number 2",
+        "I9: concert: who drew number 2 has number 1",
+    ]
 
 
 # --- rooms in other states while it is drawn -------------------------------------------------------------------------
