@@ -210,7 +210,7 @@ async def test_told_to_stop_everybody_who_has_a_place_leaves_it() -> None:
     assert result.ended == "interrupted"
     assert result.is_clean
     assert sorted(house.left) == sorted(house.spots)
-    assert result.figures.counts["still waiting at the end"] == 20
+    assert result.figures.counts["waited in vain"] == 20
 
 
 async def test_when_the_time_is_over_the_run_is() -> None:

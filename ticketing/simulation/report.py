@@ -50,7 +50,11 @@ def report(run: Run) -> Iterator[str]:
         if call in figures.took_ms:
             cells = "".join(f"{value:>9,.1f}" for value in percentiles(figures.took_ms[call]))
             yield f"{call:<12}{len(figures.took_ms[call]):>9,}{cells}"
-    yield f"the crowd was at most {run.late_seconds_max:.1f} s behind its own plan"
+    if run.late_seconds_max > LATE_SECONDS:
+        yield (
+            f"behind      {run.late_seconds_max:,.0f} s at most: with {plan.connections} connections all waiting for "
+            f"answers, what was due had to wait"
+        )
     yield from _verdict(run)
 
 
@@ -74,6 +78,7 @@ def _verdict(run: Run) -> Iterator[str]:
             yield f"       {example}"
 
 
+LATE_SECONDS = 2.0
 ENDS = (
     "bought",
     "left the shop",
@@ -88,13 +93,23 @@ ENDS = (
     "completed in line",
     "failed",
     "never came",
-    "still waiting at the end",
+    "waited in vain",
 )
-_IN_LINE = ("left the line", "told that it is over", "expired in line", "left in line", "completed in line")
+_IN_LINE = (
+    "left the line",
+    "waited in vain",
+    "told that it is over",
+    "expired in line",
+    "left in line",
+    "completed in line",
+)
 
 
 def _outcomes(run: Run) -> list[tuple[str, int]]:
-    return [(end, run.figures.counts[end]) for end in (*ENDS, "tickets") if run.figures.counts[end]]
+    counts = run.figures.counts
+    left = run.plan.visitors - sum(counts[end] for end in ENDS)
+    pairs = [*((end, counts[end]) for end in ENDS), ("not at an end", left), ("tickets", counts["tickets"])]
+    return [(what, count) for what, count in pairs if count]
 
 
 def _ended_in_line(run: Run) -> int:

@@ -94,7 +94,6 @@ class Visitor:
         if self.door.closing and self.step != self.leave:
             if not self.token:
                 return self.ends("never came")
-            self.door.figures.counts["still waiting at the end"] += not self.admission_token
             self.step = self.leave
         try:
             again = await self.step()
@@ -249,7 +248,9 @@ class Visitor:
         answer = await self.door.api.ask("leave", "DELETE", self.door.queue, token=self.token)
         if answer.status != 200:
             return self.unexpected("leave", answer)
-        return self.ends("left the shop" if self.admission_token else "left the line")
+        if self.admission_token:
+            return self.ends("left the shop")
+        return self.ends("waited in vain" if self.door.closing else "left the line")
 
 
 def _interval(given: Any) -> tuple[float, float] | None:
