@@ -2,9 +2,7 @@
 -- digest of which place has which.
 SELECT count(*),
        max(piece.number),
-       encode(
-         sha256(convert_to(string_agg(piece.number || ' ' || piece.id, E'\n' ORDER BY piece.number), 'UTF8')), 'hex'
-       )
+       encode(sha256(string_agg(int8send(piece.number) || uuid_send(piece.id), ''::bytea ORDER BY piece.number)), 'hex')
 FROM (
     SELECT number, id
     FROM queue_queueentry

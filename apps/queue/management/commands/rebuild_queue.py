@@ -8,6 +8,7 @@ from apps.events import facade as events
 from apps.queue import rebuilding
 from apps.queue.models import WaitingRoom
 from ticketing.kernel import redis, telemetry
+from ticketing.kernel.command_line import refuse_in_one_line
 
 
 class Command(BaseCommand):
@@ -17,6 +18,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
+        refuse_in_one_line(parser)
         parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
 
     def handle(self, *args: Any, **options: Any) -> None:
