@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,9 @@ from tests.servers import temporary_place
 from ticketing.embedded import postgres
 from ticketing.embedded.servers import new_password
 
-ENTRIES = """
-INSERT INTO queue_queueentry (id, event_id, number, in_lobby, nonce, marked, visitor_id, status, joined_at)
-SELECT gen_random_uuid(), %(event)s, CASE WHEN %(lobby)s THEN NULL ELSE n END, %(lobby)s,
-       uuid_send(gen_random_uuid()), '', 'visitor-' || n, 'waiting', clock_timestamp()
-FROM generate_series(1, %(count)s) AS n
-"""
-LEAVES = "SELECT id, sha256(uuid_send(id) || nonce) FROM queue_queueentry WHERE event_id = %s ORDER BY number"
+COPY_ENTRIES = (
+    "COPY queue_queueentry (id, event_id, number, in_lobby, nonce, marked, visitor_id, status, joined_at) FROM STDIN"
+)
 
 
 def main() -> None:
@@ -50,56 +47,73 @@ def main() -> None:
 
 
 def measure(count: int) -> None:
-    from django.db import connection
-
-    from apps.queue.fairness import proofs
-    from apps.queue.models import WaitingRoom
-    from tests.queue.proven_rooms import room_of
     from tests.queue.rooms import make_room
 
-    first_come, drawn = make_room("first-come"), make_room("drawn", venue="Elsewhere")
-    with connection.cursor() as cursor:
-        cursor.execute(ENTRIES, {"event": first_come.id, "lobby": False, "count": count})
-        cursor.execute(LEAVES, [first_come.id])
-        chain = proofs.genesis("first-come")
-        for number, (_, leaf) in enumerate(cursor.fetchall(), 1):
-            chain = proofs.link(chain, number, bytes(leaf))
-        WaitingRoom.objects.filter(event_id=first_come.id).update(state="open", next_number=count + 1, chain_head=chain)
-        _draw(cursor, drawn, count)
-        cursor.execute("VACUUM (ANALYZE) queue_queueentry, queue_drawnplace")
-    assert room_of(drawn).lobby_count == count
-    for event in (first_come, drawn):
-        _measure_room(event, count)
+    first_come = make_room("first-come")
+    _line_up(first_come, count)
+    _measure_room(first_come, count)
+    drawn = make_room("drawn", venue="Elsewhere")
+    _draw(drawn, count)
+    _measure_room(drawn, count)
 
 
-def _draw(cursor: Any, event: Any, count: int) -> None:
+def _new_entries(count: int) -> list[tuple[bytes, uuid.UUID, bytes]]:
+    """Leaf, id and nonce of so many entries."""
+    from apps.queue.fairness import proofs
+
+    entries = [(uuid.uuid4(), os.urandom(16)) for _ in range(count)]
+    return [(proofs.leaf(entry_id, nonce), entry_id, nonce) for entry_id, nonce in entries]
+
+
+def _line_up(event: Any, count: int) -> None:
+    from apps.queue.fairness import proofs
+    from apps.queue.models import WaitingRoom
+
+    entries = _new_entries(count)
+    chain = proofs.genesis(event.slug)
+    for number, (leaf, _, _) in enumerate(entries, 1):
+        chain = proofs.link(chain, number, leaf)
+    _write(event, entries, in_lobby=False)
+    WaitingRoom.objects.filter(event_id=event.id).update(state="open", next_number=count + 1, chain_head=chain)
+
+
+def _draw(event: Any, count: int) -> None:
     """As the house draws, in as few statements as a benchmark can afford."""
+    from django.db import connection
+
     from apps.queue.fairness import proofs
     from apps.queue.models import Draw, WaitingRoom
     from tests.queue.proven_rooms import open_lobby, reveal
     from ticketing.kernel import clock
 
     open_lobby(event, 0)
-    cursor.execute(ENTRIES, {"event": event.id, "lobby": True, "count": count})
-    cursor.execute(LEAVES, [event.id])
-    rows = [(entry_id, bytes(leaf)) for entry_id, leaf in cursor.fetchall()]
+    entries = _new_entries(count)
     now = clock.now()
-    Draw.objects.filter(event_id=event.id).update(
-        frozen_at=now, digest_at=now, digest=proofs.digest_of(leaf for _, leaf in rows)
-    )
+    digest = proofs.digest_of(leaf for leaf, _, _ in entries)
+    Draw.objects.filter(event_id=event.id).update(frozen_at=now, digest_at=now, digest=digest)
     seed = bytes(reveal(event).seed or b"")
-    rows.sort(key=lambda row: (proofs.draw_key(seed, row[1]), row[1]))
-    with cursor.copy("COPY queue_drawnplace (event_id, number, entry_id) FROM STDIN") as copy:
-        for number, (entry_id, _) in enumerate(rows, 1):
+    entries.sort(key=lambda entry: (proofs.draw_key(seed, entry[0]), entry[0]))
+    _write(event, entries, in_lobby=True)
+    copying = "COPY queue_drawnplace (event_id, number, entry_id) FROM STDIN"
+    with connection.cursor() as cursor, cursor.copy(copying) as copy:
+        for number, (_, entry_id, _) in enumerate(entries, 1):
             copy.write_row((event.id, number, entry_id))
-    cursor.execute(
-        "UPDATE queue_queueentry AS entry SET number = place.number FROM queue_drawnplace AS place"
-        " WHERE place.entry_id = entry.id AND place.event_id = %s",
-        [event.id],
-    )
     now = clock.now()
     Draw.objects.filter(event_id=event.id).update(drawn_at=now, numbered_at=now)
     WaitingRoom.objects.filter(event_id=event.id).update(state="open", lobby_count=count, next_number=count + 1)
+
+
+def _write(event: Any, entries: list[tuple[bytes, uuid.UUID, bytes]], *, in_lobby: bool) -> None:
+    from django.db import connection
+
+    from ticketing.kernel import clock
+
+    now = clock.now()
+    with connection.cursor() as cursor:
+        with cursor.copy(COPY_ENTRIES) as copy:
+            for number, (_, entry_id, nonce) in enumerate(entries, 1):
+                copy.write_row((entry_id, event.id, number, in_lobby, nonce, "", f"visitor-{number}", "waiting", now))
+        cursor.execute("ANALYZE queue_queueentry")
 
 
 def _measure_room(event: Any, count: int) -> None:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.cache import patch_cache_control
@@ -39,7 +40,7 @@ def fairness(request: HttpRequest, slug: str) -> HttpResponse:
         "has_more_marked": len(marked) > MARKS_SHOWN_MAX,
         "acts": published.latest_acts(event.id, ACTS_SHOWN_MAX),
         "keys": receipts.published_keys(),
-        "base_url": request.build_absolute_uri("/").rstrip("/"),
+        "base_url": settings.SITE_URL.rstrip("/"),
     }
     response = render(request, "queue/fairness.html", context)
     patch_cache_control(response, private=True, no_cache=True)
