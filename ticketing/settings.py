@@ -293,6 +293,18 @@ QUEUE_BEACON_URL = env.str("QUEUE_BEACON_URL", default="")
 QUEUE_BEACON_GENESIS = env.int("QUEUE_BEACON_GENESIS", default=1_692_803_367)
 QUEUE_BEACON_PERIOD_SECONDS = env.int("QUEUE_BEACON_PERIOD_SECONDS", default=3)
 
+# --- the closed loop: when the waiting rooms' rates fall (docs/operations.md) ----------------------------------------
+PACE_HOLD_SECONDS_MAX = env.float("PACE_HOLD_SECONDS_MAX", default=0.8)
+PACE_PAYMENT_FAULT_SHARE_MAX = env.float("PACE_PAYMENT_FAULT_SHARE_MAX", default=0.2)
+PACE_WORKER_LAG_SECONDS_MAX = env.float("PACE_WORKER_LAG_SECONDS_MAX", default=10.0)
+PACE_LOCK_WAITS_MAX = env.int("PACE_LOCK_WAITS_MAX", default=4)
+PACE_LOCK_WAIT_MS = env.int("PACE_LOCK_WAIT_MS", default=200)
+PACE_MEASUREMENTS_MIN = env.int("PACE_MEASUREMENTS_MIN", default=5)
+PACE_SIGNAL_AGE_SECONDS_MAX = env.float("PACE_SIGNAL_AGE_SECONDS_MAX", default=5.0)
+PACE_STEP_SECONDS = env.float("PACE_STEP_SECONDS", default=2.0)
+PACE_UP_SHARE = env.float("PACE_UP_SHARE", default=0.05)
+PACE_DOWN_FACTOR = env.float("PACE_DOWN_FACTOR", default=0.7)
+
 # --- seating plans -----------------------------------------------------------------------------------------------
 # A larger file is refused before it is read, a larger house before anything is written.
 SEATING_PLAN_FILE_MAX_BYTES = env.int("SEATING_PLAN_FILE_MAX_BYTES", default=64 * 1024 * 1024)

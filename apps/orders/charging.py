@@ -8,6 +8,7 @@ from apps.orders.locks import lock_payment
 from apps.orders.models import Order, Payment
 from apps.orders.providers import get_provider
 from apps.orders.providers.protocol import ChargeRequest
+from apps.queue import facade as queue
 from ticketing.kernel import clock, transactions
 from ticketing.kernel.outbox.facade import Message
 
@@ -24,9 +25,16 @@ def charge(message: Message) -> None:
         return
     request, provider_name, may_be_known, may_charge = started
     provider = get_provider(provider_name)
-    event = provider.find_charge(request.key) if may_be_known else None
-    if event is None and may_charge:
-        event = provider.charge(request)
+    try:
+        event = provider.find_charge(request.key) if may_be_known else None
+        if event is None and may_charge:
+            event = provider.charge(request)
+    except Exception:
+        # No answer, or none that can be read: the outbox asks again, and the waiting rooms send fewer meanwhile.
+        queue.payment_faults.observe(1)
+        raise
+    if may_be_known or may_charge:
+        queue.payment_faults.observe(0)
     if event is None:
         settlement.abandon(payment_id)
     else:

@@ -87,7 +87,10 @@ def admit_next(
 
     Joins the transaction that has the room locked, and saves the room. Without `most` the rate's budget decides; with
     it (an operator's number) the budget may go below zero, so that the line pays for it and the rate holds over time.
-    Active shoppers and the stock bound both. A room that is off has no caps. Marked ones count in every cap, have a
+    Active shoppers and the stock bound both: those who are in and hold nothing yet have one free place each put by for
+    them. One and not what people buy on average: with more than one, the last places would be offered to nobody. Who
+    holds something counts no more, for what is held is not available; who gave it back or let it lapse counts again. A
+    room that is off has no caps. Marked ones count in every cap, have a
     record of their own, and do not move the head: nobody's place in line depends on them.
     """
     transactions.require(cursor)
@@ -98,10 +101,10 @@ def admit_next(
         allowed = OFF_BATCH_MAX
     else:
         free_slots(cursor, room.event_id)
-        ((active,),) = _count_active.rows(cursor, event_id=room.event_id)
+        ((active, choosing),) = _count_active.rows(cursor, event_id=room.event_id)
         allowed = min(math.floor(room.budget) if most is None else most, room.active_max - active)
         if room.supply_available is not None:
-            allowed = min(allowed, room.supply_available)
+            allowed = min(allowed, room.supply_available - choosing)
     marked: dict[uuid.UUID, int] = {}
     in_turn: dict[uuid.UUID, int] = {}
     if allowed > 0:

@@ -8,9 +8,10 @@ class QueueConfig(AppConfig):
 
     def ready(self) -> None:
         from apps.events import facade as events
-        from apps.queue import admitting, auditing, rooms
+        from apps.queue import admitting, auditing, pacing, rooms
         from ticketing.kernel import maintenance
 
         events.on_publish(rooms.open_room)
         auditing.register()
         maintenance.register("expire admissions", 1, admitting.expire_admissions)
+        maintenance.register("forget old rate changes", 3_600, pacing.forget_old_changes)

@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from apps.queue.errors import AdmissionExpired, NotAdmitted, NotOnSale
+from apps.queue.health import hold_seconds, payment_faults
 from apps.queue.identity import Caller, caller_of, new_visitor_id, set_visitor_cookie, visitor_of
 from apps.queue.line import (
     EntryView,
@@ -37,12 +38,14 @@ __all__ = [
     "caller_of",
     "complete",
     "entry_by_id",
+    "hold_seconds",
     "join",
     "join_async",
     "join_many",
     "lock_entries",
     "new_visitor_id",
     "owns",
+    "payment_faults",
     "report_supply",
     "require_entry",
     "require_on_sale",

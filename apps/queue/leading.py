@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
 from apps.events import facade as events
-from apps.queue import admitting, board
+from apps.queue import admitting, board, pacing
 from apps.queue.errors import Fenced
 from ticketing.kernel import sql, telemetry
 
@@ -43,6 +43,7 @@ class Gatekeeper:
         self._session: psycopg.Connection | None = None
         self.epoch = 0
         """Of its leadership; 0 while another leads."""
+        self._pacer = pacing.Pacer()
 
     @property
     def leads(self) -> bool:
@@ -61,6 +62,7 @@ class Gatekeeper:
                 except DatabaseError:
                     # One room's trouble (a lock that did not come, say) delays no other; the next tick tries again.
                     logger.exception("gatekeeper: the tick of event %s failed", event_id)
+            self._pacer.run_if_due(self.epoch, before_each=self._speak)
             _show()
             return admitted
         except Fenced as error:

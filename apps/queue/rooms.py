@@ -12,6 +12,7 @@ from apps.queue import board, exceptional, lobby
 from apps.queue.admitting import admit_next, refill
 from apps.queue.errors import ActRefused
 from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
+from apps.queue.pacing import keep_within_bounds
 from apps.queue.room import SYSTEM, Room, lock_room, record, save_room
 from ticketing.kernel import clock, sql, transactions
 
@@ -102,10 +103,10 @@ def set_limits(
         before = _limit_words(room)
         now = clock.now_on(cursor)
         refill(room, now)  # What has passed was at the old rate.
+        rate_before = room.rate
         for name, value in changes.items():
             setattr(room, name, value)
-        if room.rate_now is not None:
-            room.rate_now = min(room.rate_now, room.rate_per_second)
+        keep_within_bounds(room, rate_before, now)
         save_room(cursor, room)
         detail = f"{before} → {_limit_words(room)}"
         if changes.keys() & {"claim_seconds", "admission_seconds"}:

@@ -1,5 +1,6 @@
 """The one door into the reservations app: for its own edges and for the apps above it."""
 
+import time
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -82,7 +83,13 @@ def hold_one(event: events.EventView, entry: queue.EntryView, payload: Any, idem
 
     Raises the Problem that refused it. What decides is the same function that decides a whole batch.
     """
-    (outcome,) = hold([resolve(event, entry, payload, idempotency_key)])
+    request = resolve(event, entry, payload, idempotency_key)
+    begun = time.monotonic()
+    try:
+        (outcome,) = hold([request])
+    finally:
+        # However it ended: a shop that refuses or fails slowly is as slow as one that sells slowly.
+        queue.hold_seconds.observe(time.monotonic() - begun)
     if isinstance(outcome, Refused):
         raise outcome.problem
     return outcome.answer

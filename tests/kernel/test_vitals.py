@@ -19,7 +19,7 @@ from ticketing.embedded import postgres
 from ticketing.embedded.place import Place
 from ticketing.kernel import transactions, vitals
 from ticketing.kernel.models import Signal
-from ticketing.kernel.vitals import Reading, Reporter, Sign, mean, percentile_95
+from ticketing.kernel.vitals import Reading, Reporter, Sign, Statistic, mean, percentile_95
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,6 +29,11 @@ def reporter() -> Iterator[Reporter]:
     reporter = Reporter(interval_seconds=0.01)
     yield reporter
     reporter.close()
+
+
+def sign_of(name: str, statistic: Statistic, *, reporter: Reporter, window_seconds: float = 3_600) -> Sign:
+    """With a long window: however slow the machine, what a test measured is not too old when it is reported."""
+    return Sign(name, statistic, window_seconds=window_seconds, reporter=reporter)
 
 
 def rows() -> list[tuple[str, float, int]]:
@@ -56,8 +61,8 @@ def test_the_95th_percentile_is_one_of_the_values(measured: list[float], expecte
 
 
 def test_a_report_says_what_the_window_comes_to_and_of_how_many(reporter: Reporter) -> None:
-    slow, faults = Sign("slow", percentile_95, reporter=reporter), Sign("faults", mean, reporter=reporter)
-    Sign("silent", mean, reporter=reporter)
+    slow, faults = sign_of("slow", percentile_95, reporter=reporter), sign_of("faults", mean, reporter=reporter)
+    sign_of("silent", mean, reporter=reporter)
     for value in (0.1, 0.3, 0.2):
         slow.observe(value)
     for value in (0, 1, 0, 0):
@@ -67,7 +72,7 @@ def test_a_report_says_what_the_window_comes_to_and_of_how_many(reporter: Report
 
 
 def test_without_news_nothing_is_written(reporter: Reporter) -> None:
-    sign = Sign("slow", mean, reporter=reporter)
+    sign = sign_of("slow", mean, reporter=reporter)
     sign.observe(1)
     assert reporter.report() == 1
     before = Signal.objects.get().at
@@ -81,7 +86,7 @@ def test_without_news_nothing_is_written(reporter: Reporter) -> None:
 
 
 def test_what_is_older_than_the_window_does_not_count(reporter: Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
-    sign, monotonic = Sign("slow", mean, window_seconds=10, reporter=reporter), time.monotonic
+    sign, monotonic = sign_of("slow", mean, window_seconds=10, reporter=reporter), time.monotonic
     sign.observe(100)
     monkeypatch.setattr(vitals.time, "monotonic", lambda: monotonic() + 11)
     sign.observe(2)
@@ -89,14 +94,14 @@ def test_what_is_older_than_the_window_does_not_count(reporter: Reporter, monkey
 
 
 def test_a_window_is_bounded_and_keeps_the_latest(reporter: Reporter) -> None:
-    sign = Sign("slow", mean, reporter=reporter)
+    sign = sign_of("slow", mean, reporter=reporter)
     for value in [1.0] * 10 + [5.0] * vitals.WINDOW_MAX:
         sign.observe(value)
     assert sign.take() == ("slow", 5.0, vitals.WINDOW_MAX)
 
 
 def test_what_is_no_number_is_left_out(reporter: Reporter) -> None:
-    sign = Sign("slow", mean, reporter=reporter)
+    sign = sign_of("slow", mean, reporter=reporter)
     for value in (float("nan"), float("inf"), 4.0):
         sign.observe(value)
     assert sign.take() == ("slow", 4.0, 1)
@@ -105,13 +110,13 @@ def test_what_is_no_number_is_left_out(reporter: Reporter) -> None:
 @pytest.mark.parametrize("name", ["", "x" * (vitals.NAME_MAX + 1)])
 def test_a_name_that_would_not_fit_its_row_is_refused_where_it_is_declared(reporter: Reporter, name: str) -> None:
     with pytest.raises(ValueError, match="characters"):
-        Sign(name, mean, reporter=reporter)
+        sign_of(name, mean, reporter=reporter)
 
 
 def test_a_sign_is_declared_once(reporter: Reporter) -> None:
-    Sign("slow", mean, reporter=reporter)
+    sign_of("slow", mean, reporter=reporter)
     with pytest.raises(ValueError, match="twice"):
-        Sign("slow", mean, reporter=reporter)
+        sign_of("slow", mean, reporter=reporter)
 
 
 # --- threads, forks, outages ----------------------------------------------------------------------------------------
@@ -119,19 +124,19 @@ def test_a_sign_is_declared_once(reporter: Reporter) -> None:
 
 def test_a_process_that_has_not_begun_reports_nothing_and_has_no_thread(reporter: Reporter) -> None:
     threads = set(threading.enumerate())
-    Sign("slow", mean, reporter=reporter).observe(1)
+    sign_of("slow", mean, reporter=reporter).observe(1)
     assert set(threading.enumerate()) == threads
     assert rows() == []
 
 
 def test_what_was_observed_before_the_process_began_is_reported_too(reporter: Reporter) -> None:
-    Sign("slow", mean, reporter=reporter).observe(1)
+    sign_of("slow", mean, reporter=reporter).observe(1)
     reporter.begin()
     until(lambda: rows() == [("slow", 1.0, 1)], "the report")
 
 
 def test_many_threads_observe_while_reports_are_written_and_none_is_lost(reporter: Reporter) -> None:
-    sign = Sign("slow", mean, window_seconds=3_600, reporter=reporter)
+    sign = sign_of("slow", mean, reporter=reporter)
     reporter.begin()
 
     def observe(number: int) -> None:
@@ -147,11 +152,13 @@ def test_many_threads_observe_while_reports_are_written_and_none_is_lost(reporte
 
 
 def test_after_the_close_observing_is_still_harmless(reporter: Reporter) -> None:
-    sign = Sign("slow", mean, reporter=reporter)
+    sign = sign_of("slow", mean, reporter=reporter)
     reporter.begin()
     reporter.close()
     sign.observe(1)
     assert "vital-signs" not in [thread.name for thread in threading.enumerate()]
+    reporter.begin()
+    until(lambda: rows() == [("slow", 1.0, 1)], "who begins again reports")
 
 
 def test_a_thread_that_cannot_be_had_fails_no_request(
@@ -160,7 +167,7 @@ def test_a_thread_that_cannot_be_had_fails_no_request(
     def refuse(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread at interpreter shutdown")
 
-    sign = Sign("slow", mean, reporter=reporter)
+    sign = sign_of("slow", mean, reporter=reporter)
     reporter.begin()
     monkeypatch.setattr(threading.Thread, "start", refuse)
     sign.observe(1)
@@ -170,7 +177,7 @@ def test_a_thread_that_cannot_be_had_fails_no_request(
 def test_a_forked_child_reports_its_own_measurements_as_another_process(reporter: Reporter) -> None:
     """The parent has measured, reported and has its lock in use; the child begins anew: a thread, a session and rows of
     its own, and nothing of what the parent measured."""
-    sign = Sign("slow", mean, window_seconds=3_600, reporter=reporter)
+    sign = sign_of("slow", mean, reporter=reporter)
     reporter.begin()
     sign.observe(10)
     until(lambda: rows() == [("slow", 10.0, 1)], "the parent's report")
@@ -226,7 +233,7 @@ def test_while_the_database_is_away_reports_are_dropped_and_said_once_and_go_on_
     cluster = start()
     there = {"PORT": cluster.port, "USER": postgres.OWNER, "PASSWORD": cluster.password, "NAME": postgres.OWNER}
     reporter = Reporter(connect_ms=500)
-    sign = Sign("slow", mean, window_seconds=3_600, reporter=reporter)
+    sign = sign_of("slow", mean, reporter=reporter)
     try:
         with elsewhere(HOST="127.0.0.1", **there):
             ask(
@@ -253,7 +260,7 @@ def test_a_report_that_fails_for_another_reason_fails_nobody(
     def fail(news: Any) -> None:
         raise ValueError("unheard of")
 
-    Sign("slow", mean, reporter=reporter).observe(1)
+    sign_of("slow", mean, reporter=reporter).observe(1)
     monkeypatch.setattr(reporter, "_write", fail)
     assert reporter.report() == 0
     assert "this report failed" in caplog.text

@@ -118,10 +118,11 @@ class Reporter:
             atexit.register(self.close)
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._news.wait()
+        stopping, news = self._stopping, self._news
+        while not stopping.is_set():
+            news.wait()
             self.report()
-            self._stopping.wait(self._interval_seconds)
+            stopping.wait(self._interval_seconds)
 
     def report(self) -> int:
         """What was measured since the last report is in PostgreSQL, or lost if that is away; how many signs. Never
@@ -160,11 +161,12 @@ class Reporter:
             _report.count(cursor, process=process, names=names, values=values, counts=counts)
 
     def close(self) -> None:
-        """No thread and no connection are left, and nothing is reported any more."""
+        """No thread and no connection are left, and nothing is reported before the next `begin()`."""
         self._reports = False
         self._stopping.set()
         self._news.set()
-        thread, self._thread = self._thread, None
+        thread = self._thread
+        self._start_anew()
         if thread is not None:
             thread.join(timeout=5)
         pool, self._pool = self._pool, None
@@ -245,6 +247,11 @@ class Sign:
 def begin() -> None:
     """This process reports its vital signs from now on."""
     _of_this_process.begin()
+
+
+def end() -> None:
+    """This process reports nothing any more, and its thread and its connection are gone."""
+    _of_this_process.close()
 
 
 def report() -> int:
