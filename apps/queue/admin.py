@@ -1,13 +1,22 @@
 """Waiting rooms, what was done to them, and the entries in their lines, for staff."""
 
+from contextlib import suppress
+
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ActionForm
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from django.shortcuts import redirect
+from django.urls import path
+from django.utils.html import format_html
 
-from apps.queue import rooms
+from apps.queue import links, rooms
 from apps.queue.errors import ActRefused
-from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
-from ticketing.kernel.staff_lists import ReadOnlyAdmin, counted
+from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, VipLink, WaitingRoom
+from apps.queue.summary import summary_of
+from ticketing.kernel import clock
+from ticketing.kernel.staff_lists import ReadOnlyAdmin, ask_first, counted
 
 
 class WhyForm(ActionForm):
@@ -18,37 +27,68 @@ class RoomActForm(WhyForm):
     count = forms.IntegerField(required=False, min_value=1, max_value=rooms.ADMIT_MAX, label="How many (to let in)")
 
 
+class RoomForm(forms.ModelForm):
+    """Limits are refused beside their fields, before anything says that they were changed."""
+
+    def clean(self):
+        cleaned = super().clean()
+        for name in rooms.LIMITS.keys() & cleaned.keys():
+            try:
+                rooms.require_limits({name: cleaned[name]})
+            except ActRefused as refused:
+                self.add_error(name, f"{str(refused).capitalize()}.")
+        return cleaned
+
+
+# What the staff's page of one room can do, and the word for it in a request.
+STATES = {
+    "pause": WaitingRoom.State.PAUSED,
+    "resume": WaitingRoom.State.OPEN,
+    "drain": WaitingRoom.State.DRAINED,
+    "switch_off": WaitingRoom.State.OFF,
+}
+HURTS = {
+    "drain": ("Drain?", "Drain", "all who wait are told that everything is sold"),
+    "switch_off": ("Switch the waiting room off?", "Switch off", "all who wait are let in at once, without any cap"),
+}
+
+
 @admin.register(WaitingRoom)
 class WaitingRoomAdmin(admin.ModelAdmin):
     list_display = ["event", "state", "rate_per_second", "active_max", "claim_seconds", "admission_seconds", "head"]
     list_filter = ["state"]
     list_select_related = ["event"]
     search_fields = ["event__slug", "event__name"]
-    # Numbers are handed out under the row's lock, and the state is moved by the actions; a form would overwrite both.
-    fields = ["event", "state", "rate_per_second", "active_max", "claim_seconds", "admission_seconds", "next_number",
-              "head", "supply_available", "supply_held", "supply_at", "ticked_at", "epoch"]  # fmt: skip
-    readonly_fields = [
-        "event", "state", "next_number", "head", "supply_available", "supply_held", "supply_at", "ticked_at", "epoch"
-    ]  # fmt: skip
+    # Numbers are handed out under the row's lock, and the state is moved by acts; a form would overwrite both.
+    fields = ["event", "rate_per_second", "active_max", "claim_seconds", "admission_seconds"]
+    readonly_fields = ["event"]
+    form = RoomForm
+    change_form_template = "admin/queue/room.html"
     action_form = RoomActForm
     actions = ["pause", "resume", "drain", "switch_off", "admit_now"]
 
+    def get_urls(self):
+        act = path("<int:event_id>/act/", self.admin_site.admin_view(self.act), name="queue_waitingroom_act")
+        return [act, *super().get_urls()]
+
+    def change_view(self, request, object_id, form_url="", extra_context=None):
+        context = {**(extra_context or {})}
+        if object_id.isascii() and object_id.isdigit() and len(object_id) <= 18:
+            with suppress(WaitingRoom.DoesNotExist):
+                room = summary_of(int(object_id))
+                context |= {
+                    "room": room,
+                    "moves": rooms.MOVES.get(room.state, ()),
+                    "may_move_people": request.user.has_perm("queue.change_queueentry"),
+                    "may_make_links": request.user.has_perm("queue.add_viplink"),
+                }
+        return super().change_view(request, object_id, form_url, context)
+
     def save_model(self, request, obj, form, change):
         # Only what the form changed: joins and ticks move the numbers of this row all the time.
-        limits = {"rate_per_second", "active_max"}
-        if limits & set(form.changed_data):
-            try:
-                rooms.set_limits(
-                    obj.pk,
-                    rate_per_second=obj.rate_per_second,
-                    active_max=obj.active_max,
-                    who=request.user.get_username(),
-                )
-            except ActRefused as refused:
-                messages.error(request, str(refused))
-        others = [name for name in form.changed_data if name not in limits]
-        if others:
-            obj.save(update_fields=others)
+        wanted = {name: form.cleaned_data[name] for name in form.changed_data if name in rooms.LIMITS}
+        if wanted:
+            rooms.set_limits(obj.pk, **wanted, who=request.user.get_username())
 
     def has_add_permission(self, request):
         return False
@@ -56,7 +96,61 @@ class WaitingRoomAdmin(admin.ModelAdmin):
     def has_delete_permission(self, request, obj=None):
         return False
 
-    def _set_state(self, request, queryset, state):
+    def act(self, request, event_id):
+        """One act on one room, from its page, and back to it."""
+        room = self.get_object(request, str(event_id))
+        if room is None:
+            raise Http404
+        if not self.has_change_permission(request, room):
+            raise PermissionDenied
+        back = redirect("admin:queue_waitingroom_change", event_id)
+        if request.method != "POST":
+            return back
+        act = request.POST.get("action", "")
+        asked = self._ask(request, WaitingRoom.objects.filter(pk=event_id), act) if act in HURTS else None
+        if asked is not None:
+            return asked
+        by = {"who": request.user.get_username(), "why": request.POST.get("why", "")[:200]}
+        try:
+            said = self._do(request, room, act, by)
+        except ActRefused as refused:
+            messages.error(request, f"{str(refused).capitalize()}.")
+        else:
+            messages.success(request, said)
+        return back
+
+    def _do(self, request, room, act, by):
+        given = request.POST.get
+        if act in STATES:
+            state = STATES[act]
+            rooms.set_state(room.pk, state, **by)
+            return f"The room is {state}."
+        if act == "admit_now":
+            return f"{counted(rooms.admit_now(room.pk, _count(given('count', '')), **by), 'visitor')} let in."
+        if act in ("message", "clear_message"):
+            text = given("message", "") if act == "message" else ""
+            changed = rooms.set_message(room.pk, text, **by)
+            return ("The message is shown." if text.strip() else "No message any more.") if changed else "As before."
+        if act in ("let_through", "remove"):
+            if not request.user.has_perm("queue.change_queueentry"):
+                raise PermissionDenied
+            whom = given("whom", "").strip()
+            place = rooms.find_place(room.pk, whom)
+            if act == "remove":
+                return f"{whom} {'is out of the line' if rooms.remove(place, **by) else 'had ended already'}."
+            return f"{whom} {'is in' if rooms.let_through(place, **by) else 'is marked, and first when there is room'}."
+        raise ActRefused("press the button of what is to be done; nothing has changed")
+
+    def _ask(self, request, queryset, act):
+        title, button, then = HURTS[act]
+        return ask_first(
+            self, request, queryset.select_related("event"), title=title, button=button,
+            effect=lambda room: (str(room.event), f"{then} ({summary_of(room.pk).waiting_words} waiting now)"),
+            carry={"why": request.POST.get("why", "")[:200]},
+        )  # fmt: skip
+
+    def _set_state(self, request, queryset, act):
+        state = STATES[act]
         for room in queryset:
             try:
                 rooms.set_state(room.pk, state, who=request.user.get_username(), why=request.POST.get("why", ""))
@@ -66,46 +160,64 @@ class WaitingRoomAdmin(admin.ModelAdmin):
 
     @admin.action(description="Pause: let nobody in", permissions=["change"])
     def pause(self, request, queryset):
-        self._set_state(request, queryset, WaitingRoom.State.PAUSED)
+        self._set_state(request, queryset, "pause")
 
     @admin.action(description="Open, or go on", permissions=["change"])
     def resume(self, request, queryset):
-        self._set_state(request, queryset, WaitingRoom.State.OPEN)
+        self._set_state(request, queryset, "resume")
 
     @admin.action(description="Drain: tell everyone waiting that it is over", permissions=["change"])
     def drain(self, request, queryset):
-        self._set_state(request, queryset, WaitingRoom.State.DRAINED)
+        return self._ask(request, queryset, "drain") or self._set_state(request, queryset, "drain")
 
     @admin.action(description="Switch off: let everyone in at once", permissions=["change"])
     def switch_off(self, request, queryset):
-        self._set_state(request, queryset, WaitingRoom.State.OFF)
+        return self._ask(request, queryset, "switch_off") or self._set_state(request, queryset, "switch_off")
 
     @admin.action(description="Let so many in now, within the caps", permissions=["change"])
     def admit_now(self, request, queryset):
-        text = request.POST.get("count", "")
-        if not (text.isascii() and text.isdigit()) or len(text) > 9:
-            messages.warning(request, "Say how many to let in.")
-            return
         for room in queryset:
             try:
                 count = rooms.admit_now(
-                    room.pk, int(text), who=request.user.get_username(), why=request.POST.get("why", "")
+                    room.pk,
+                    _count(request.POST.get("count", "")),
+                    who=request.user.get_username(),
+                    why=request.POST.get("why", ""),
                 )
                 messages.info(request, f"{room.event}: {count} let in.")
             except ActRefused as refused:
                 messages.warning(request, f"{room.event}: {refused}.")
 
 
+def _count(text):
+    text = text.strip()
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise ActRefused("say how many to let in")
+    return int(text)
+
+
 @admin.register(QueueEntry)
 class QueueEntryAdmin(ReadOnlyAdmin):
-    list_display = ["number", "event", "status", "account", "visitor_id", "joined_at", "admission_expires_at"]
-    list_filter = ["status", "event"]
+    list_display = [
+        "number", "event", "status", "marked", "account", "visitor_id", "joined_at", "admission_expires_at"
+    ]  # fmt: skip
+    list_filter = ["status", "marked", "event"]
     list_select_related = ["event", "account"]
     search_fields = ["=id", "=visitor_id", "account__username"]
     search_help_text = "The entry's id, a browser's id, or part of an account's name."
     ordering = ["-joined_at"]
     action_form = WhyForm
-    actions = ["remove"]
+    actions = ["let_through", "remove"]
+
+    @admin.action(description="Let these visitors through, ahead of all others", permissions=["remove"])
+    def let_through(self, request, queryset):
+        for entry in queryset.select_related(None):
+            try:
+                is_in = rooms.let_through(entry.pk, who=request.user.get_username(), why=request.POST.get("why", ""))
+                words = "in" if is_in else "marked, and first when there is room"
+                messages.info(request, f"Number {entry.number}: {words}.")
+            except ActRefused as refused:
+                messages.warning(request, f"Number {entry.number}: {refused}.")
 
     def has_remove_permission(self, request):
         return request.user.has_perm("queue.change_queueentry")
@@ -133,3 +245,86 @@ class RoomActAdmin(ReadOnlyAdmin):
     list_display = ["at", "event", "who", "what", "detail", "why"]
     list_filter = ["what", "event"]
     list_select_related = ["event"]
+
+
+class LinkForm(forms.ModelForm):
+    hours = forms.IntegerField(
+        min_value=1, max_value=links.HOURS_MAX, initial=links.HOURS_DEFAULT, label="Good for so many hours"
+    )
+
+    class Meta:
+        model = VipLink
+        fields = ["event", "note"]
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.fields["event"].queryset = self.fields["event"].queryset.filter(waiting_room__isnull=False)
+
+    def clean_note(self):
+        note = self.cleaned_data["note"].strip()
+        if not note.isprintable():
+            raise forms.ValidationError("One line of plain text.")
+        return note
+
+
+@admin.register(VipLink)
+class VipLinkAdmin(ReadOnlyAdmin):
+    list_display = ["created_at", "event", "note", "state", "expires_at", "used_at", "created_by"]
+    list_filter = ["event"]
+    list_select_related = ["event"]
+    search_fields = ["=id", "note"]
+    action_form = WhyForm
+    actions = ["revoke"]
+
+    def has_add_permission(self, request):
+        return request.user.has_perm("queue.add_viplink")
+
+    def has_revoke_permission(self, request):
+        return request.user.has_perm("queue.change_viplink")
+
+    def get_form(self, request, obj=None, change=False, **kwargs):
+        return LinkForm if obj is None else super().get_form(request, obj, change=change, **kwargs)
+
+    def get_fields(self, request, obj=None):
+        if obj is None:
+            return ["event", "note", "hours"]
+        # Whoever may make links may see where one leads; others see that it is there.
+        address = ["address"] if self.has_add_permission(request) else []
+        return ["event", "note", "state", *address, "expires_at", "created_by", "created_at", "revoked_at", "used_at",
+                "entry"]  # fmt: skip
+
+    def get_readonly_fields(self, request, obj=None):
+        return [] if obj is None else self.get_fields(request, obj)
+
+    def save_model(self, request, obj, form, change):
+        made = links.make_link(
+            form.cleaned_data["event"].pk,
+            note=form.cleaned_data["note"],
+            hours=form.cleaned_data["hours"],
+            who=request.user.get_username(),
+        )
+        obj.__dict__.update(made.__dict__)
+
+    def response_add(self, request, obj, post_url_continue=None):
+        messages.success(request, "The link is made. Copy its address from here: it works once, for whoever has it.")
+        return redirect("admin:queue_viplink_change", obj.pk)
+
+    @admin.display(description="state")
+    def state(self, link):
+        return links.state_of(link, clock.now())
+
+    @admin.display(description="address")
+    def address(self, link):
+        if self.state(link) != "open":
+            return "–"
+        return format_html("<code>{}</code>", links.address_of(link, link.event.slug))
+
+    @admin.action(description="Take these links back", permissions=["revoke"])
+    def revoke(self, request, queryset):
+        revoked = 0
+        for link in queryset.select_related(None):
+            try:
+                revoked += links.revoke_link(link.pk, who=request.user.get_username(), why=request.POST.get("why", ""))
+            except ActRefused as refused:
+                messages.warning(request, f"{link}: {refused}.")
+        messages.info(request, f"{counted(revoked, 'link')} taken back.")

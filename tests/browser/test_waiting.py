@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from apps.queue import admitting, facade, line
+from apps.queue import admitting, facade, line, rooms
 from apps.queue.models import QueueEntry, WaitingRoom
 from tests.factories import assert_audit_clean, join
 from tests.queue.rooms import full_line, make_room
@@ -192,6 +192,18 @@ def test_every_answer_has_its_picture(
     assert page.locator("[data-line-message]").text_content() == ""
     assert page.title().startswith("Paused")
     assert_nothing_sticks_out(page)
+
+
+def test_the_organisers_message_reaches_who_waits(
+    live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
+) -> None:
+    page = browser_page(360, 740)
+    line_up(page, live_site)
+    event, _ = full
+    in_another_connection(lambda: rooms.set_message(event.id, "The <i>till</i> is slow.", who="boss"))
+    page.locator(".line__message-text", has_text="The <i>till</i> is slow.").wait_for()
+    in_another_connection(lambda: rooms.set_message(event.id, "", who="boss"))
+    page.locator(".line__message-text").wait_for(state="detached")
 
 
 def test_a_reload_keeps_the_way_one_has_come(

@@ -120,7 +120,7 @@ def test_staff_pause_resume_and_let_in_and_all_of_it_is_on_record(waiting: Clien
 
     act("pause", why="the till is down")
     assert WaitingRoom.objects.get().state == "paused"
-    assert "Say how many" in act("admit_now")
+    assert "say how many" in act("admit_now")
     assert "0 let in" in act("admit_now", count="5")
     changed = staff.post(
         f"{here}{room.id}/change/",
@@ -129,17 +129,19 @@ def test_staff_pause_resume_and_let_in_and_all_of_it_is_on_record(waiting: Clien
     assert changed.status_code == 302
     assert "1 let in" in act("admit_now", count="5")
     assert "cannot become" not in act("resume")
-    assert "drained" in act("drain")
+    assert "all who wait are told that everything is sold" in act("drain", why="sold at the door")
+    assert WaitingRoom.objects.get().state == "open"
+    assert "drained" in act("drain", why="sold at the door", confirmed="yes")
     standing = WaitingRoom.objects.get()
     assert (standing.rate_per_second, standing.admission_seconds, standing.state) == (20, 200, "drained")
     acts = [(act.who, act.what, act.detail, act.why) for act in RoomAct.objects.order_by("id")]
     assert acts[1:] == [
         ("boss", "state", "open → paused", "the till is down"),
         ("boss", "admit", "0 of 5", ""),
-        ("boss", "limits", "10/s, 3 active → 20/s, 4 active", ""),
+        ("boss", "limits", "10/s, 3 active → 20/s, 4 active; 120 s to come, 200 s to start", ""),
         ("boss", "admit", "1 of 5", ""),
         ("boss", "state", "paused → open", ""),
-        ("boss", "state", "open → drained", ""),
+        ("boss", "state", "open → drained", "sold at the door"),
     ]
     for page in ("roomact", "admissionbatch"):
         assert staff.get(f"/admin/queue/{page}/").status_code == 200

@@ -1,7 +1,7 @@
 """How the staff's lists of large tables behave: read only, never counted to the last row, and asking before an action
 that cannot be taken back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -73,10 +73,12 @@ def ask_first(
     title: str,
     button: str,
     effect: Callable[[Any], tuple[str, str]],
+    carry: Mapping[str, str] | None = None,
 ) -> HttpResponse | None:
     """The page that says what the action is about to do to each chosen row, or None once that was confirmed.
 
-    `effect` names a row and says what becomes of it. More rows than one can read are refused.
+    `effect` names a row and says what becomes of it; `carry` is what else the form said, by name. More rows than one
+    can read are refused.
     """
     if request.POST.get("confirmed") == "yes":
         return None
@@ -91,6 +93,7 @@ def ask_first(
         "action": request.POST.get("action", ""),
         "effects": [dict(zip(("what", "then"), effect(row), strict=True)) for row in rows],
         "keys": [row.pk for row in rows],
+        "carry": carry or {},
         "opts": desk.model._meta,
     }
     return TemplateResponse(request, "admin/confirm_action.html", context)
