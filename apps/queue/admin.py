@@ -31,7 +31,8 @@ class RoomForm(forms.ModelForm):
     """Limits are refused beside their fields, before anything says that they were changed."""
 
     def clean(self):
-        cleaned = super().clean()
+        super().clean()
+        cleaned = self.cleaned_data
         for name in rooms.LIMITS.keys() & cleaned.keys():
             try:
                 rooms.require_limits({name: cleaned[name]})
@@ -258,7 +259,10 @@ class LinkForm(forms.ModelForm):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.fields["event"].queryset = self.fields["event"].queryset.filter(waiting_room__isnull=False)
+        events = self.fields["event"]
+        assert isinstance(events, forms.ModelChoiceField)
+        assert events.queryset is not None
+        events.queryset = events.queryset.filter(waiting_room__isnull=False)
 
     def clean_note(self):
         note = self.cleaned_data["note"].strip()
