@@ -27,21 +27,19 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic
 
-import psycopg
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Gauge, Histogram
 from psycopg import Connection
-from psycopg.pq import TransactionStatus
-from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+from psycopg_pool import ConnectionPool
 
-from ticketing.kernel import pools, problems, transactions
+from ticketing.kernel import pools, problems
+from ticketing.kernel.attempts import Attempts, Misdecided, OutcomeUnknown, happened
+from ticketing.kernel.calls import Call, Outcome, Request, refuse
+
+__all__ = ["METRICS", "Batcher", "Misdecided", "OutcomeUnknown", "finds_itself"]
 
 logger = logging.getLogger(__name__)
-
-Request = TypeVar("Request")
-Outcome = TypeVar("Outcome")
 
 WAITING_MAX = 5_000
 BATCH_MAX = 256
@@ -65,76 +63,13 @@ _committed = Histogram(
     registry=None,
 )
 _waiting = Gauge("fairgate_batch_waiting_count", "Requests that no batch has taken yet.", ["batcher"], registry=None)
-_happened = Counter(
-    "fairgate_batch_happenings",
-    "refused (full or closed), dropped (the caller went away first), retried, split, faulted, undecided.",
-    ["batcher", "what"],
-    registry=None,
-)
-METRICS = (_sizes, _queued, _committed, _waiting, _happened)
+METRICS = (_sizes, _queued, _committed, _waiting, happened)
 """Of this process; the composition root registers them where it serves figures."""
-
-
-class OutcomeUnknown(problems.Busy):
-    """The request may have been carried out: its answer came too late or was lost. The same idempotency key tells."""
-
-    title = "What became of this is not known yet; send the same request again."
-
-
-class Misdecided(RuntimeError):
-    """`decide` broke its word: a wrong number of outcomes, or a transaction left open. A fault of the code."""
-
-
-class _LedgerAway(Exception):
-    """No connection could be had; nothing was begun."""
-
-
-def _is_the_ledgers_own(error: Exception) -> bool:
-    """Out of resources, being shut down, failing, or a stand-by that takes no writes: no request is to blame."""
-    state = (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
-    return state.startswith(("53", "57", "58")) or state == psycopg.errors.ReadOnlySqlTransaction.sqlstate
 
 
 def finds_itself(connection: Connection[Any], requests: Sequence[Any]) -> Mapping[int, Any]:
     """The `find_committed` of a decide that finds by itself what an earlier attempt committed."""
     return {}
-
-
-@dataclass(eq=False, slots=True)
-class _Call(Generic[Request, Outcome]):
-    """One caller's request and, later, its answer. Exactly one of `future` and `done` is there to wake it."""
-
-    request: Request
-    future: asyncio.Future[None] | None
-    done: threading.Event | None
-    since: float = field(default_factory=time.monotonic)
-    outcome: Outcome | None = None
-    error: BaseException | None = None
-    answered: bool = False
-
-    def answer(self, outcome: Outcome) -> None:
-        self.outcome, self.answered = outcome, True
-
-    def refuse(self, error: BaseException) -> None:
-        self.error, self.answered = error, True
-
-    def result(self) -> Outcome:
-        if self.error is not None:
-            raise self.error
-        return cast("Outcome", self.outcome)
-
-
-@dataclass(frozen=True, slots=True)
-class _Segment(Generic[Request, Outcome]):
-    """Calls that are decided together, and what has befallen them."""
-
-    calls: list[_Call[Request, Outcome]]
-    again: bool = False
-    """An attempt was made before: whatever it committed is looked for first."""
-    retried: bool = False
-    lost: bool = False
-    """A connection was lost over it: what it had sent may yet be committed behind our back."""
-    rechecked: bool = False
 
 
 class Batcher(Generic[Request, Outcome]):
@@ -161,8 +96,7 @@ class Batcher(Generic[Request, Outcome]):
         assert waiting_max > 0
         assert batch_max > 0
         self.name = name
-        self._decide = decide
-        self._find_committed = find_committed
+        self._attempts = Attempts(name, decide, find_committed)
         self._committers = committers
         self._waiting_max = waiting_max
         self._batch_max = batch_max
@@ -178,7 +112,7 @@ class Batcher(Generic[Request, Outcome]):
         """As before the first request. Also what a forked child does: threads, locks and callers stayed behind."""
         self._changed = threading.Condition(threading.Lock())
         # Ordered by arrival, and one that goes away is taken out of the middle at no cost.
-        self._waiting: OrderedDict[int, _Call[Request, Outcome]] = OrderedDict()
+        self._waiting: OrderedDict[int, Call[Request, Outcome]] = OrderedDict()
         self._threads: list[threading.Thread] = []
         self._pool: ConnectionPool[Connection[Any]] | None = None
 
@@ -192,7 +126,7 @@ class Batcher(Generic[Request, Outcome]):
         did not come in time, problems.LedgerAway when nothing was changed because there is no database,
         OutcomeUnknown when it may have been, or what `decide` raised over this very request.
         """
-        call = self._enqueue(_Call(request, asyncio.get_running_loop().create_future(), None))
+        call = self._enqueue(Call(request, future=asyncio.get_running_loop().create_future()))
         assert call.future is not None
         try:
             await call.future
@@ -208,7 +142,7 @@ class Batcher(Generic[Request, Outcome]):
         begun, OutcomeUnknown if a batch has it."""
         if asyncio._get_running_loop() is not None:
             raise RuntimeError("this would stop the event loop of its thread: await submit()")
-        call = self._enqueue(_Call(request, None, threading.Event()))
+        call = self._enqueue(Call(request, done=threading.Event()))
         assert call.done is not None
         try:
             in_time = call.done.wait(timeout_ms / 1_000)
@@ -221,7 +155,7 @@ class Batcher(Generic[Request, Outcome]):
             raise OutcomeUnknown
         return call.result()
 
-    def _enqueue(self, call: _Call[Request, Outcome]) -> _Call[Request, Outcome]:
+    def _enqueue(self, call: Call[Request, Outcome]) -> Call[Request, Outcome]:
         with self._changed:
             if self._closing or len(self._waiting) >= self._waiting_max:
                 self._note("refused")
@@ -233,7 +167,7 @@ class Batcher(Generic[Request, Outcome]):
             self._changed.notify()
         return call
 
-    def _drop(self, call: _Call[Request, Outcome]) -> bool:
+    def _drop(self, call: Call[Request, Outcome]) -> bool:
         """The caller waits no more. Whether the request was still waiting, so that nobody will ever decide it."""
         if call.answered:
             return False
@@ -255,7 +189,7 @@ class Batcher(Generic[Request, Outcome]):
             refused = [] if drain else self._take_all()
             self._changed.notify_all()
             threads = list(self._threads)
-        self._refuse(refused, problems.Busy)
+        refuse(refused, problems.Busy)
         deadline = time.monotonic() + timeout_ms / 1_000
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -263,7 +197,7 @@ class Batcher(Generic[Request, Outcome]):
             late = self._take_all()
             pool, self._pool = self._pool, None
             self._threads = [thread for thread in threads if thread.is_alive()]
-        self._refuse(late, problems.Busy)
+        refuse(late, problems.Busy)
         if self._threads:
             logger.warning("batcher %s: a batch did not end within %s ms", self.name, timeout_ms)
         if pool is not None:
@@ -294,15 +228,19 @@ class Batcher(Generic[Request, Outcome]):
                 self._sizes.observe(len(calls))
                 for call in calls:
                     self._queued.observe(begun - call.since)
-                self._carry_out(pool, calls)
+                if not self._attempts.carry_out(pool, calls):
+                    # Who waits would only meet the same, one batch and one time-out after the other.
+                    with self._changed:
+                        rest = self._take_all()
+                    refuse(rest, problems.LedgerAway)
             except BaseException:
                 # Whatever it was (a decide that exits, no memory left), this thread goes on: others wait for it.
                 logger.exception("batcher %s: a batch of %s failed", self.name, len(calls))
             finally:
-                self._refuse([call for call in calls if not call.answered], OutcomeUnknown)
+                refuse([call for call in calls if not call.answered], OutcomeUnknown)
                 self._committed.observe(time.monotonic() - begun)
 
-    def _take(self) -> list[_Call[Request, Outcome]]:
+    def _take(self) -> list[Call[Request, Outcome]]:
         """The next batch, as soon as there is anything; empty once the batcher is closed and nothing waits."""
         with self._changed:
             while not self._waiting and not self._closing:
@@ -312,145 +250,14 @@ class Batcher(Generic[Request, Outcome]):
             self._waiting_count.set(len(self._waiting))
         return calls
 
-    def _take_all(self) -> list[_Call[Request, Outcome]]:
+    def _take_all(self) -> list[Call[Request, Outcome]]:
         calls = list(self._waiting.values())
         self._waiting.clear()
         self._waiting_count.set(0)
         return calls
 
-    def _carry_out(self, pool: ConnectionPool[Connection[Any]], calls: list[_Call[Request, Outcome]]) -> None:
-        """Every call has its answer.
-
-        What passes by itself (a deadlock, a lock, a lost connection, a full disk) is tried once more and is never
-        split: the halves would only meet the same. Anything else is somebody's poison: the batch is split until it
-        stands alone. The left half is decided before the right one is begun, so the neighbours keep their order. No
-        request is tried again twice because of what passes, so this ends.
-        """
-        todo = [_Segment(calls)]
-        while todo:
-            segment = todo.pop()
-            try:
-                verdict = self._attempt(pool, segment)
-            except _LedgerAway:
-                # Who waits in the queue would only meet the same, one batch and one time-out after the other.
-                with self._changed:
-                    rest = self._take_all()
-                for left in (segment, *reversed(todo)):
-                    self._refuse(left.calls, OutcomeUnknown if left.again else problems.LedgerAway)
-                self._refuse(rest, problems.LedgerAway)
-                return
-            todo += reversed(verdict)
-
-    def _attempt(
-        self, pool: ConnectionPool[Connection[Any]], segment: _Segment[Request, Outcome]
-    ) -> list[_Segment[Request, Outcome]]:
-        """The segment is decided, or the segments that are to be tried instead, in order."""
-        try:
-            connection = pool.getconn()
-        except (PoolTimeout, PoolClosed) as error:
-            logger.warning("batcher %s: the ledger is away: %s", self.name, error)
-            raise _LedgerAway from error
-        try:
-            open_calls = self._look(connection, segment)
-            if open_calls:
-                self._decide_all(connection, open_calls)
-        except Exception as error:  # noqa: BLE001 - Each caller is given it, or the batch another attempt.
-            # Asked of the connection and not of the error: whatever was raised, a COMMIT that was sent over a
-            # connection that is gone may have been carried out.
-            lost = connection.closed
-            still_open = replace(segment, calls=[call for call in segment.calls if not call.answered], again=True)
-            if lost:
-                still_open = replace(still_open, lost=True)
-            passing = lost or transactions.is_passing(error) or _is_the_ledgers_own(error)
-            return self._after(error, still_open, passing=passing) if still_open.calls else []
-        finally:
-            self._wake([call for call in segment.calls if call.answered])
-            pool.putconn(connection)
-        return []
-
-    def _look(self, connection: Connection[Any], segment: _Segment[Request, Outcome]) -> list[_Call[Request, Outcome]]:
-        """What an earlier attempt committed is answered; the calls that are still open."""
-        if segment.again:
-            found = self._find_committed(connection, [call.request for call in segment.calls])
-            self._require_idle(connection)
-            for index, outcome in found.items():
-                segment.calls[index].answer(outcome)
-        return [call for call in segment.calls if not call.answered]
-
-    def _decide_all(self, connection: Connection[Any], calls: list[_Call[Request, Outcome]]) -> None:
-        outcomes = self._decide(connection, [call.request for call in calls])
-        self._require_idle(connection)
-        if len(outcomes) != len(calls):
-            raise Misdecided(f"{self.name}: {len(outcomes)} outcomes for {len(calls)} requests")
-        for call, outcome in zip(calls, outcomes, strict=True):
-            call.answer(outcome)
-
-    def _require_idle(self, connection: Connection[Any]) -> None:
-        # An answer given out of an open transaction is a promise that the pool's rollback would break.
-        if connection.info.transaction_status not in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN):
-            raise Misdecided(f"{self.name}: a transaction was left open")
-
-    def _after(
-        self, error: Exception, segment: _Segment[Request, Outcome], *, passing: bool
-    ) -> list[_Segment[Request, Outcome]]:
-        """An attempt failed: what is to be done instead, in order; nothing if the callers were told."""
-        calls = segment.calls
-        if isinstance(error, Misdecided):
-            # It may have committed what it could not tell: deciding it again would be worse than not knowing.
-            logger.error("batcher %s: %s", self.name, error, exc_info=error)
-            self._refuse(calls, lambda: Misdecided(*error.args))
-        elif passing and not segment.retried:
-            logger.info("batcher %s: %s requests are tried once more after: %s", self.name, len(calls), error)
-            self._note("retried")
-            return [replace(segment, retried=True)]
-        elif passing:
-            logger.warning("batcher %s: %s requests gave up after: %s", self.name, len(calls), error)
-            self._note("undecided", len(calls))
-            self._refuse(calls, OutcomeUnknown if segment.lost else problems.Busy)
-        elif len(calls) > 1:
-            self._note("split")
-            middle = len(calls) // 2
-            return [replace(segment, calls=calls[:middle]), replace(segment, calls=calls[middle:])]
-        elif segment.lost and not segment.rechecked:
-            # Lost at COMMIT, then not found, then refused by a unique key: the old session committed in between, and
-            # a second look finds it.
-            return [replace(segment, rechecked=True)]
-        else:
-            self._note("faulted", len(calls))
-            self._refuse(calls, lambda: error)
-        return []
-
-    # --- answers ---------------------------------------------------------------------------------------------------
-
-    def _refuse(self, calls: Sequence[_Call[Request, Outcome]], make: Callable[[], BaseException]) -> None:
-        """Each caller is told with an exception of its own: raised in two tasks, one would get both tracebacks."""
-        for call in calls:
-            call.refuse(make())
-        self._wake(calls)
-
-    def _wake(self, calls: Sequence[_Call[Request, Outcome]]) -> None:
-        """Who waits for an answer goes on, all of one loop in one go: waking a loop is a write to a socket."""
-        of_loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-        for call in calls:
-            if call.done is not None:
-                call.done.set()
-            elif call.future is not None:
-                of_loops.setdefault(call.future.get_loop(), []).append(call.future)
-        for loop, futures in of_loops.items():
-            try:
-                loop.call_soon_threadsafe(_resolve, futures)
-            except RuntimeError:
-                logger.info("batcher %s: a loop has ended; %s answers have no reader", self.name, len(futures))
-
     def _note(self, what: str, count: int = 1) -> None:
-        _happened.labels(self.name, what).inc(count)
-
-
-def _resolve(futures: list[asyncio.Future[None]]) -> None:
-    for future in futures:
-        # A caller that was canceled meanwhile has canceled its future too.
-        if not future.done():
-            future.set_result(None)
+        happened.labels(self.name, what).inc(count)
 
 
 _batchers: weakref.WeakSet[Batcher[Any, Any]] = weakref.WeakSet()
