@@ -324,6 +324,47 @@ def test_a_forked_child_has_threads_and_connections_of_its_own() -> None:
     assert written() == ["child", "first", "waiting"]
 
 
+def test_a_child_forked_after_closing_serves() -> None:
+    """As a server does that tries itself out, closes what it opened, and then forks its workers."""
+    with batcher() as target:
+        target.submit_sync(Note("parent"), TIMEOUT_MS)
+        target.close()
+        child = os.fork()
+        if child == 0:
+            number = 0
+            try:
+                number = target.submit_sync(Note("child"), TIMEOUT_MS)
+                target.close()
+            finally:
+                os._exit(number)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 2
+        with pytest.raises(problems.Busy):
+            target.submit_sync(Note("too late"), TIMEOUT_MS)
+    assert written() == ["parent", "child"]
+
+
+@pytest.mark.parametrize("refused", ["notes-worker", "batcher-notes"])
+def test_without_a_thread_to_be_had_a_caller_is_told_to_come_back_and_the_next_is_served(
+    refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool's own thread, or the committer's, cannot be started at the first request; later it can."""
+    real, is_short = threading.Thread.start, [True]
+
+    def start(thread: threading.Thread) -> None:
+        if is_short[0] and thread.name.startswith(refused):
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with batcher() as target:
+        with pytest.raises(problems.Busy):
+            target.submit_sync(Note("none"), TIMEOUT_MS)
+        is_short[0] = False
+        assert target.submit_sync(Note("some"), TIMEOUT_MS) == 1
+    assert written() == ["some"]
+
+
 def test_a_connection_of_its_own_reads_and_writes_as_django_s_does() -> None:
     """Bound by the client, nothing prepared, in UTC; named so that an operator finds it."""
     shown = "SELECT current_setting('TimeZone'), current_setting('application_name')"

@@ -101,7 +101,6 @@ class Batcher(Generic[Request, Outcome]):
         self._waiting_max = waiting_max
         self._batch_max = batch_max
         self._connect_ms = connect_ms
-        self._closing = False
         self._sizes, self._queued = _sizes.labels(name), _queued.labels(name)
         self._committed, self._waiting_count = _committed.labels(name), _waiting.labels(name)
         self._waiting_count.set(0)
@@ -111,6 +110,7 @@ class Batcher(Generic[Request, Outcome]):
     def _start_anew(self) -> None:
         """As before the first request. Also what a forked child does: threads, locks and callers stayed behind."""
         self._changed = threading.Condition(threading.Lock())
+        self._closing = False
         # Ordered by arrival, and one that goes away is taken out of the middle at no cost.
         self._waiting: OrderedDict[int, Call[Request, Outcome]] = OrderedDict()
         self._threads: list[threading.Thread] = []
@@ -207,19 +207,37 @@ class Batcher(Generic[Request, Outcome]):
     # --- committers ------------------------------------------------------------------------------------------------
 
     def _start_threads(self) -> None:
-        if self._pool is None:
-            # Opened here and not at import: a server that forks its workers after loading the site must not hand
-            # them one socket to share.
-            self._pool = pools.beside_django(self.name, size_max=self._committers, connect_ms=self._connect_ms)
-            self._pool.open()
-            atexit.register(self.close)
-        while len(self._threads) < self._committers:
-            number = len(self._threads)
-            thread = threading.Thread(
-                target=self._commit_batches, args=(self._pool,), name=f"batcher-{self.name}-{number}", daemon=True
+        """As many committers as there may be, or as many as can be had. Raises problems.Busy if that is none."""
+        try:
+            if self._pool is None:
+                # Opened here and not at import: a server that forks its workers after loading the site must not hand
+                # them one socket to share.
+                self._pool = self._open_pool()
+                atexit.register(self.close)
+            while len(self._threads) < self._committers:
+                number = len(self._threads)
+                thread = threading.Thread(
+                    target=self._commit_batches, args=(self._pool,), name=f"batcher-{self.name}-{number}", daemon=True
+                )
+                thread.start()
+                self._threads.append(thread)
+        except RuntimeError as error:
+            # The machine has no more threads for us, or the interpreter is ending.
+            logger.warning(
+                "batcher %s: %s of %s committers: %s", self.name, len(self._threads), self._committers, error
             )
-            thread.start()
-            self._threads.append(thread)
+            if not self._threads:
+                self._note("refused")
+                raise problems.Busy from error
+
+    def _open_pool(self) -> ConnectionPool[Connection[Any]]:
+        pool = pools.beside_django(self.name, size_max=self._committers, connect_ms=self._connect_ms)
+        try:
+            pool.open()
+        except RuntimeError:
+            pool.close()  # Half open it would never lend anything.
+            raise
+        return pool
 
     def _commit_batches(self, pool: ConnectionPool[Connection[Any]]) -> None:
         while calls := self._take():
