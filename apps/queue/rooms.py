@@ -276,6 +276,14 @@ def remove(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
     return True
 
 
+def was_removed(entry_id: uuid.UUID) -> bool:
+    """Whether an operator took this place out of the line: the act and the place's end are of one moment."""
+    entry = QueueEntry.objects.filter(pk=entry_id, status=QueueEntry.Status.LEFT).first()
+    if entry is None or entry.ended_at is None:
+        return False
+    return RoomAct.objects.filter(event_id=entry.event_id, at=entry.ended_at, what=RoomAct.What.REMOVE).exists()
+
+
 def report_supply(event_id: int, *, available: int, held: int) -> None:
     """The room knows the stock: nobody is let in while nothing is available, and once nothing is held either it is
     drained for good, and says so to whoever waits. Reported by the app that has the stock."""

@@ -11,7 +11,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
 from apps.events import facade as events
-from apps.queue import line, merging, polling
+from apps.queue import line, merging, polling, rooms
 from apps.queue.errors import NoPlace, NotOnSale, RoomDrained
 from apps.queue.identity import Caller, caller_of, check_visitor_id, keep_place, new_visitor_id, set_visitor_cookie
 from apps.queue.outlook import Outlook
@@ -78,7 +78,8 @@ def wait(request: HttpRequest, slug: str) -> HttpResponse:
         return _page(request, event, place=place.outlook, entry_id=entry_id)
     if place.is_ready:
         return redirect("reservations:choose", event.slug)
-    return _page(request, event, place.outlook.status)
+    entry_id = None if place.entry is None else place.entry.id
+    return _page(request, event, place.outlook.status, entry_id=entry_id)
 
 
 @csrf_exempt  # See `join`.
@@ -108,7 +109,9 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     if place is None:
-        return render(request, "queue/wait.html", {"event": event, "state": state, "in_line": False}, status=status)
+        was_removed = state == "left" and entry_id is not None and rooms.was_removed(entry_id)
+        context = {"event": event, "state": state, "in_line": False, "was_removed": was_removed}
+        return render(request, "queue/wait.html", context, status=status)
     now = clock.now()
     drawing = place.stage == "drawing"
     people_ahead = max(0, (place.ahead or 0) - 1)  # The position counts oneself.
@@ -121,7 +124,7 @@ def _page(
         "place": place,
         "people_ahead": people_ahead,
         "entry_key": entry_id or "",
-        "wait_words": wait_words(place.status, place.wait_range),
+        "wait_words": wait_words(place.status, place.wait_range, place.tickets_left),
         "odds_words": odds_words(people_ahead, place.tickets_left),
         "countdown_style": "words" if is_far else "digits",
         "now": now,

@@ -4,11 +4,11 @@ HOURS_FROM_MINUTES = 90
 """From so many minutes on a wait is told in hours: nobody plans by "between 140 and 210 minutes"."""
 
 
-def wait_words(status: str, wait_range: tuple[int, int] | None) -> str:
-    """How long it takes, from an interval in seconds."""
+def wait_words(status: str, wait_range: tuple[int, int] | None, tickets_left: int | None) -> str:
+    """How long it takes, from an interval in seconds; nobody is let in while nothing is left to buy."""
     if status == "paused":
         return "The line stands still for a moment. Your place is safe."
-    if wait_range is None:
+    if wait_range is None or tickets_left == 0:
         return "Nobody can say yet how long it takes."
     if wait_range[1] <= 60:
         return "Less than a minute."

@@ -55,6 +55,7 @@ function show(kind, title, lines) {
   result.replaceChildren(heading, list);
   result.dataset.kind = kind;
   result.hidden = false;
+  result.scrollIntoView({ block: "nearest" });
   part("says").textContent = `${title} ${lines.join(" ")}`;
 }
 

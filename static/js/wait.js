@@ -3,10 +3,16 @@ import { ring, wantsToBeTold } from "./tell.js";
 
 const AGAIN_MS_MIN = 1_000;
 const AGAIN_MS_MAX = 30_000;
+const REST_MS_MAX = 600_000; // Nobody is sent away for longer; a timer of more than 24 days would even go off at once.
 const ANSWER_MS_MAX = 20_000;
-const SPEAK_MS_MIN = 20_000;
+const SPEAK_MS_MIN = 60_000;
 const RELOAD_MS_MIN = 10_000;
 const RING_MS = 1_300;
+const TROUBLE = {
+  away: "No connection right now. Your place is kept; this page tries again by itself.",
+  busy: "Very many people are here right now. Your place is kept; this page asks again by itself.",
+  wrong: "We could not look up your place just now. It is kept; this page asks again by itself.",
+};
 const line = document.querySelector("[data-line]");
 const part = (name) => document.querySelector(`[data-line-${name}]`);
 const figure = (number) => number.toLocaleString("en-US");
@@ -50,11 +56,13 @@ function spanWords(seconds) {
   return minutes < 90 ? [minutes, "minute"] : [Math.round(minutes / 60), "hour"];
 }
 
+const isSpan = (range) => Array.isArray(range) && range.length === 2 && range.every(Number.isFinite) && range[0] >= 0 && range[0] <= range[1];
+
 // The same words as the page's own, in apps/queue/wording.py.
 function waitWords(place) {
   if (place.status === "paused") return "The line stands still for a moment. Your place is safe.";
   const range = place.estimated_wait_range;
-  if (!Array.isArray(range)) return "Nobody can say yet how long it takes.";
+  if (!isSpan(range) || place.tickets_left === 0) return "Nobody can say yet how long it takes.";
   if (range[1] <= 60) return "Less than a minute.";
   const [from, fromUnit] = spanWords(range[0]);
   const [to, unit] = spanWords(range[1]);
@@ -75,6 +83,13 @@ function oddsWords(ahead, left) {
 
 const stageOf = (place) => (place.status === "lobby" && place.stage === "drawing" ? "drawing" : place.status);
 const STAMPS = { lobby: "Lobby", drawing: "Drawing", paused: "Paused", waiting: "In line", ready: "Your turn" };
+
+// A proxy on the way, a hotel's log-in page, a server half way down: what is no answer of ours changes nothing here.
+function isPlace(answer) {
+  if (typeof answer?.status !== "string") return false;
+  if (answer.status !== "waiting" && answer.status !== "paused") return true;
+  return Number.isInteger(answer.position_in_queue) && answer.position_in_queue >= 0;
+}
 
 function turnTo(stage) {
   line.dataset.status = stage;
@@ -101,7 +116,7 @@ function showMessage(text) {
 
 function showProgress(place) {
   const first = Math.max(firstPlace(place), 1);
-  const done = Math.round(100 * (1 - place / first));
+  const done = Math.floor(100 * (1 - place / first)); // Full is when it is one's turn, not a little before.
   part("progress").hidden = first < 2;
   part("first").textContent = figure(first);
   part("track").setAttribute("aria-valuenow", done);
@@ -113,7 +128,7 @@ function show(place) {
   const stage = stageOf(place);
   const changed = stage !== line.dataset.status;
   turnTo(stage);
-  showMessage(place.message ?? "");
+  showMessage(typeof place.message === "string" ? place.message : "");
   let said = "";
   if (stage === "lobby") {
     document.title = `In the lobby · ${pageTitle}`;
@@ -137,14 +152,15 @@ function show(place) {
     document.title = `${stage === "paused" ? "Paused, " : ""}${number > 1 ? `${figure(number)} in line` : "You are next"} · ${pageTitle}`;
   }
   // Said now and then, not at every answer: who listens wants to do something else meanwhile.
-  if (said && (changed || Date.now() - spokenAt > SPEAK_MS_MIN)) {
+  if (said && said !== part("says").textContent && (changed || Date.now() - spokenAt > SPEAK_MS_MIN)) {
     spokenAt = Date.now();
     part("says").textContent = said;
   }
 }
 
-function showTrouble(words) {
+function showTrouble(kind) {
   const region = part("trouble");
+  const words = TROUBLE[kind] ?? "";
   if (!region || region.textContent === words) return;
   region.textContent = "";
   if (!words) return;
@@ -157,10 +173,9 @@ function showTrouble(words) {
 // The page itself says how it ended. Not twice in a row: an answer that only this script does not understand must not
 // make the page load for ever.
 function loadAgain() {
-  const last = Number(recall("fairgate-line-loaded"));
-  const since = Date.now() - last;
-  if (last && since >= 0 && since < RELOAD_MS_MIN) return false;
-  keep("fairgate-line-loaded", String(Date.now()));
+  const since = Date.now() - (history.state?.loadedAgainAt ?? 0);
+  if (since >= 0 && since < RELOAD_MS_MIN) return false;
+  history.replaceState({ ...history.state, loadedAgainAt: Date.now() }, "");
   location.reload();
   return true;
 }
@@ -187,7 +202,7 @@ function retryAfterMs(answer) {
   const said = answer.headers.get("Retry-After");
   if (!said) return 0;
   const wanted = /^\d+$/.test(said) ? Number(said) * 1_000 : Date.parse(said) - Date.now();
-  return wanted > 0 ? wanted : 0;
+  return wanted > 0 ? Math.min(wanted, REST_MS_MAX) : 0;
 }
 
 function backOff(wantedMs) {
@@ -197,6 +212,17 @@ function backOff(wantedMs) {
   const again = wantedMs ? Math.max(wantedMs, own / 2) * (1 + 0.2 * Math.random()) : own * (0.8 + 0.4 * Math.random());
   notBefore = wantedMs ? Date.now() + wantedMs : 0;
   return again;
+}
+
+async function readPlace(answer) {
+  // A line that breaks half-way is no connection; what came whole and makes no sense is not ours.
+  const text = await answer.text();
+  try {
+    const place = JSON.parse(text);
+    return isPlace(place) ? place : null;
+  } catch {
+    return null;
+  }
 }
 
 async function ask() {
@@ -215,20 +241,25 @@ async function ask() {
     if ((answer.status === 401 || answer.status === 404) && loadAgain()) return;
     if (!answer.ok) {
       again = backOff(retryAfterMs(answer));
-      showTrouble("Very many people are here right now. Your place is kept; this page asks again by itself.");
+      showTrouble(answer.status === 429 || answer.status === 503 ? "busy" : "wrong");
       return;
     }
-    const place = await answer.json();
+    const place = await readPlace(answer);
+    if (!place) {
+      again = backOff(0);
+      showTrouble("wrong");
+      return;
+    }
     trouble = 0;
     notBefore = 0;
     showTrouble("");
-    again = Math.max(AGAIN_MS_MIN / 4, Number(place.next_poll) || AGAIN_MS_MAX);
+    again = Math.min(REST_MS_MAX, Math.max(AGAIN_MS_MIN / 4, Number(place.next_poll) || AGAIN_MS_MAX));
     if (place.status === "ready") comeIn();
-    else if (follows && place.status in STAMPS) show(place);
+    else if (follows && Object.hasOwn(STAMPS, place.status)) show(place);
     else if (place.status !== line.dataset.status) loadAgain();
   } catch {
     again = backOff(0);
-    showTrouble("No connection right now. Your place is kept; this page tries again by itself.");
+    showTrouble("away");
   } finally {
     asking = false;
     clearTimeout(timer);
@@ -239,7 +270,10 @@ async function ask() {
 // After sleep, a lost network or another tab: at once, for a turn may have come. But never before the time that the
 // house has asked for, and not twice for one waking.
 function askNow() {
-  if (line.dataset.status === "ready") return goOn();
+  if (line.dataset.status === "ready") {
+    if (!document.hidden) goOn();
+    return;
+  }
   if (Date.now() >= notBefore && Date.now() - askedAt >= AGAIN_MS_MIN) ask();
 }
 
@@ -248,6 +282,6 @@ if (follows && (line.dataset.status === "waiting" || line.dataset.status === "pa
 }
 timer = setTimeout(ask, Number(line.dataset.nextPoll));
 addEventListener("online", askNow);
-addEventListener("offline", () => showTrouble("No connection right now. Your place is kept; this page tries again by itself."));
+addEventListener("offline", () => showTrouble("away"));
 document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && askNow());
 addEventListener("pageshow", (event) => event.persisted && askNow());

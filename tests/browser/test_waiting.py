@@ -1,11 +1,14 @@
 """Two visitors, one let in after the other, in real browsers: by script and without."""
 
+import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from apps.queue import admitting, facade, line, rooms
 from apps.queue.models import QueueEntry, WaitingRoom
@@ -14,7 +17,7 @@ from tests.queue.rooms import full_line, make_room
 from tests.races import in_another_connection
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, Route
+    from playwright.sync_api import Locator, Page, Route
 
     from apps.events.facade import EventView
 
@@ -133,7 +136,8 @@ def test_a_long_line_says_an_honest_interval_and_leaving_ends_it(
         page.set_viewport_size({"width": size[0], "height": size[1]})
         page.emulate_media(color_scheme="dark" if dark else "light")
         page.screenshot(path=str(tmp_path / f"{name}.png"))
-    page.get_by_role("button", name="Leave the line").click()
+    page.locator("summary", has_text="Leave the line").click()
+    page.get_by_role("button", name="Give up my place").click()
     page.get_by_role("heading", name="You left the line").wait_for()
     page.screenshot(path=str(tmp_path / "left.png"))
 
@@ -144,20 +148,27 @@ def ask_until(page: "Page", condition: str) -> None:
 
 
 class Answers:
-    """What the status route answers to this page from now on: set `now` to (status code, headers, body)."""
+    """What the status route answers to this page from now on: set `now` to (status code, headers, body), the body as
+    JSON or, a string, as it is; None breaks the connection."""
 
     def __init__(self, page: "Page", first: dict[str, Any]) -> None:
         self.asked = 0
-        self.now: tuple[int, dict[str, str], dict[str, Any]] = (200, {}, first)
+        self.place = first
+        self.now: tuple[int, dict[str, str], Any] | None = (200, {}, first)
         page.route("**/queue/status", self._answer)
 
     def _answer(self, route: "Route") -> None:
         self.asked += 1
+        if self.now is None:
+            route.abort("connectionreset")
+            return
         status, headers, body = self.now
-        route.fulfill(status=status, headers=headers, json=body)
+        text = body if isinstance(body, str) else json.dumps(body)
+        route.fulfill(status=status, headers=headers, body=text)
 
     def say(self, **body: Any) -> None:
-        self.now = (200, {}, {**self.now[2], **body})
+        self.place = {**self.place, **body}
+        self.now = (200, {}, self.place)
 
 
 PLACE = {
@@ -245,6 +256,118 @@ def test_it_asks_when_it_was_told_to_and_never_sooner(
     with page.expect_response("**/queue/status"):
         page.clock.run_for(60_000)
     page.get_by_text("Very many people are here right now").wait_for(state="hidden")
+    answers.say(position_in_queue=3)
+    page.clock.fast_forward("02:00:00")  # As a device that has slept.
+    page.locator("[data-line-place]", has_text=re.compile("^3$")).wait_for()
+
+
+LOG_IN_OF_A_HOTEL = "<!doctype html><title>Welcome</title><h1>Your room number, please</h1>"
+BUSY, WRONG, AWAY = "Very many people are here", "We could not look up your place", "No connection right now"
+BAD_ANSWERS: list[tuple[str, tuple[int, dict[str, str], Any] | None]] = [
+    (BUSY, (503, {"Retry-After": "2"}, {"type": "busy"})),
+    (BUSY, (429, {"Retry-After": "Sat, 01 Jan 2000 00:00:00 GMT"}, {"type": "rate-limited"})),
+    (WRONG, (500, {}, LOG_IN_OF_A_HOTEL)),
+    (WRONG, (200, {"Content-Type": "text/html"}, LOG_IN_OF_A_HOTEL)),
+    (WRONG, (200, {}, "null")),
+    (WRONG, (200, {}, {"status": "waiting", "position_in_queue": "many"})),
+    (AWAY, None),
+]
+
+
+def test_whatever_comes_back_the_page_stays_calm_and_finds_its_way(
+    live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
+) -> None:
+    page = browser_page(360, 740)
+    page.clock.install()
+    answers = Answers(page, {**PLACE, "next_poll": 5_000})
+    line_up(page, live_site)
+    at_place = page.locator("[data-line-place]", has_text=re.compile("^40$"))
+    run_until(page, at_place)
+    for said, bad in BAD_ANSWERS:
+        answers.now = bad
+        run_until(page, page.get_by_text(said))
+        assert page.locator("[data-line-place]").text_content() == "40", "what was known still stands"
+        assert page.get_by_text("Less than a minute").or_(page.get_by_text("Between 1 and 3")).first.is_visible()
+        assert_nothing_sticks_out(page)
+        answers.say()
+        run_until(page, page.locator(".line__trouble:empty"))
+    answers.say(estimated_wait_range=["soon", None], tickets_left="some", message=7, position_in_queue=39)
+    run_until(page, page.locator("[data-line-place]", has_text=re.compile("^39$")))
+    assert page.locator("[data-line-wait]").text_content() == "Nobody can say yet how long it takes."
+    assert page.locator("[data-line-message]").text_content() == ""
+
+
+def run_until(page: "Page", locator: "Locator") -> None:
+    """The page's clock goes on, a few seconds at a time, until this is there."""
+    for _ in range(60):
+        page.clock.run_for(2_000)
+        with suppress(PlaywrightTimeout):
+            locator.first.wait_for(state="attached", timeout=250)
+            return
+    raise AssertionError(f"{locator} did not come")
+
+
+def test_an_absurd_wish_to_wait_is_no_storm_of_questions_and_ends(
+    live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
+) -> None:
+    """A timer of more than 2³¹ ms goes off at once: the page would ask as fast as it can."""
+    page = browser_page(1440, 900)
+    page.clock.install()
+    answers = Answers(page, {**PLACE, "next_poll": 1e13})
+    line_up(page, live_site)
+    run_until(page, page.locator("[data-line-place]", has_text=re.compile("^40$")))
+    assert answers.asked == 1
+    page.clock.run_for(300_000)
+    assert answers.asked == 1
+    answers.now = (503, {"Retry-After": "99999999999"}, "")
+    page.clock.run_for(300_000)
+    page.get_by_text(BUSY).wait_for()
+    page.clock.run_for(300_000)
+    assert answers.asked == 2
+    answers.say(position_in_queue=7)
+    page.clock.run_for(430_000)
+    page.locator("[data-line-place]", has_text=re.compile("^7$")).wait_for()
+
+
+def test_a_slow_answer_is_waited_for_and_not_asked_for_twice(
+    live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
+) -> None:
+    page = browser_page(360, 740)
+    held: list[Route] = []
+    page.route("**/queue/status", lambda route: held.append(route))  # noqa: PLW0108 - it marks what it is given
+    with page.expect_request("**/queue/status"):
+        line_up(page, live_site)
+    for _ in range(5):
+        page.evaluate("dispatchEvent(new Event('online'))")
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    assert len(held) == 1
+    assert page.locator("[data-line-trouble]").text_content() == ""
+    assert page.locator("[data-line-place]").text_content() == "1"
+    held[0].fulfill(json={**PLACE, "position_in_queue": 0})
+    page.locator("[data-line-place]", has_text="Next").wait_for()
+
+
+def test_who_listens_is_told_now_and_then_and_not_at_every_step(
+    live_site: str, browser_page: OpenPage, full: "tuple[EventView, facade.EntryView]"
+) -> None:
+    page = browser_page(360, 740)
+    page.clock.install()
+    answers = Answers(page, {**PLACE, "next_poll": 5_000})
+    line_up(page, live_site)
+    page.evaluate(
+        "() => { window.spoken = []; new MutationObserver(() => window.spoken.push("
+        "document.querySelector('[data-line-says]').textContent)).observe("
+        "document.querySelector('[data-line-says]'), { childList: true, characterData: true, subtree: true }); }"
+    )
+    for number in range(16, 0, -1):
+        answers.say(position_in_queue=number)
+        run_until(page, page.locator("[data-line-place]", has_text=re.compile(f"^{number}$")))
+    spoken = page.evaluate("window.spoken")
+    assert 1 <= len(spoken) <= 3, spoken
+    assert all(re.match(r"Number \d+ in line\. |You are next\. ", words) for words in spoken)
+    answers.say(status="paused")
+    run_until(page, page.locator("[data-line][data-status=paused]"))
+    assert page.evaluate("window.spoken.at(-1)").endswith("The line stands still for a moment. Your place is safe.")
 
 
 # Chromium shows no real message in a test: the page's own calls are written down instead.
@@ -295,6 +418,8 @@ def test_by_keyboard_alone_one_asks_to_be_told_and_leaves(
     tab_to(page, "[data-line-tell-button]")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="You will be told", pressed=True).wait_for()
+    tab_to(page, ".line__leave summary")
+    page.keyboard.press("Enter")
     tab_to(page, "form[action$='/leave'] button")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="You left the line").wait_for()

@@ -68,6 +68,14 @@ def test_a_pause_is_said(waiting: Client) -> None:
     assert "Your place is safe" in waiting.get(WAIT).content.decode()
 
 
+def test_nobody_promises_a_minute_while_nothing_is_left_to_buy(waiting: Client) -> None:
+    WaitingRoom.objects.update(supply_available=0, supply_held=4)
+    text = waiting.get(WAIT).content.decode()
+    assert "Less than a minute" not in text
+    assert "Nobody can say yet how long it takes" in text
+    assert "Whatever is not paid for comes back" in text
+
+
 def test_a_drained_room_tells_those_waiting_and_refuses_others(waiting: Client) -> None:
     WaitingRoom.objects.update(state="drained")
     text = waiting.get(WAIT).content.decode()
@@ -154,3 +162,4 @@ def test_staff_take_a_visitor_out_of_the_line(waiting: Client) -> None:
     staff.post("/admin/queue/queueentry/", form, follow=True)
     assert mine().status == "left"
     assert RoomAct.objects.get(what="remove").why == "a script"
+    assert "You were taken out of the line" in waiting.get(WAIT).content.decode()
