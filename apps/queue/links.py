@@ -20,10 +20,11 @@ from apps.queue.errors import ActRefused, LinkRefused, NoPlace
 from apps.queue.identity import Caller
 from apps.queue.models import QueueEntry, RoomAct, VipLink, WaitingRoom
 from apps.queue.room import lock_room, record
-from ticketing.kernel import clock, problems, tokens, transactions
+from ticketing.kernel import clock, problems, token_keys, tokens, transactions
 
 HOURS_DEFAULT = 24
-HOURS_MAX = 24 * 60
+HOURS_MAX = token_keys.LIFETIME_MAX // timedelta(hours=1)
+"""A link is a token: its key is kept for no longer."""
 NOTE_CHARACTERS_MAX = 200
 
 State = Literal["open", "used", "revoked", "expired"]
@@ -90,7 +91,8 @@ def revoke_link(link_id: uuid.UUID, *, who: str, why: str = "") -> bool:
 
 def address_of(link: VipLink, event_slug: str) -> str:
     """Where the link leads: whoever has this text may use it."""
-    lifetime = max(timedelta(seconds=1), link.expires_at - clock.process_now())
+    # The row's moments are the database's clock; this machine's may be a little behind it.
+    lifetime = min(token_keys.LIFETIME_MAX, max(timedelta(seconds=1), link.expires_at - clock.process_now()))
     token = tokens.issue("vip", str(link.pk), lifetime, event_slug)
     return f"{settings.SITE_URL}{reverse('queue:vip', args=[event_slug, token])}"
 
