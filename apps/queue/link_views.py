@@ -15,7 +15,11 @@ from apps.queue.models import WaitingRoom
 from apps.queue.views import meet
 from ticketing.kernel import clock
 
-STATUSES = {"used": 410, "revoked": 410, "expired": 410, "foreign": 404, "damaged": 404, "drained": 409, "early": 409}
+STATUSES = (
+    dict.fromkeys(("used", "revoked", "expired"), 410)
+    | dict.fromkeys(("foreign", "damaged"), 404)
+    | dict.fromkeys(("drained", "early", "over"), 409)
+)
 
 
 @csrf_exempt  # As the form that joins: SameOriginWrites checks instead.
@@ -48,12 +52,18 @@ def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
 
 
 def _state_of(event: events.EventView, token: str, link: links.LinkView) -> str:
-    """What the page is to say: the link's own state, or that of the room behind it."""
+    """What the page is to say: the link's own state, or else what has become of the sale and the room behind it, so
+    that nobody is offered a button that cannot do what it says."""
     if link.is_callers:
         return "yours"
     if link.state != "open":
         return link.state
+    selling = event.selling_state(clock.now())
+    if selling in ("closed", "canceled"):
+        return "over"
     state = WaitingRoom.objects.filter(event_id=event.id).values_list("state", flat=True).first() or ""
+    if selling == "upcoming" and state != WaitingRoom.State.LOBBY:
+        return "early"
     return state if state in (WaitingRoom.State.DRAINED, WaitingRoom.State.PAUSED) else "open"
 
 

@@ -7,6 +7,7 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 
 from apps.events import facade as events
+from apps.events.models import Event
 from apps.queue import links, rooms
 from apps.queue.errors import ActRefused, LinkRefused, RoomDrained
 from apps.queue.identity import Caller, new_visitor_id
@@ -134,10 +135,22 @@ def test_what_lets_nobody_through_says_why_and_uses_nothing_up() -> None:
     assert links.look_at(event, drained[1], visitor()).state == "open"
 
 
-@pytest.mark.parametrize("wrong", [{"hours": 0}, {"hours": 10**6}, {"note": "x" * 201}, {"note": "a\nb"}])
+@pytest.mark.parametrize("wrong", [{"hours": 0}, {"hours": links.HOURS_MAX + 1}, {"note": "x" * 201}, {"note": "a\nb"}])
 def test_a_link_has_limits(wrong: dict[str, object]) -> None:
     with pytest.raises(ActRefused):
         links.make_link(make_room().id, who="boss", **wrong)  # type: ignore[arg-type]
+
+
+def test_the_longest_link_has_an_address_also_on_a_machine_whose_clock_is_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    event = make_room()
+    link = links.make_link(event.id, who="boss", hours=links.HOURS_MAX)
+    behind = clock.process_now() - timedelta(seconds=5)
+    with monkeypatch.context() as patched:
+        patched.setattr(clock, "process_now", lambda: behind)
+        token = links.address_of(link, event.slug).rpartition("/")[2]
+    assert links.take(event, token, visitor()).is_ready
 
 
 def take_at_once(event: events.EventView, token: str, count: int) -> tuple[list[QueueEntry], list[BaseException]]:
@@ -240,8 +253,18 @@ def test_before_the_on_sale_the_link_is_kept_for_later() -> None:
     ann = browser()
     shown = ann.post(ann.post(f"/events/concert/vip/{token}").url)
     assert (shown.status_code, "Keep the link" in shown.content.decode()) == (409, True)
+    looked = Client().get(f"/events/concert/vip/{token}")
+    assert (looked.status_code, "Keep the link" in looked.content.decode()) == (409, True), "no button before its time"
     link.refresh_from_db()
     assert link.used_at is None
+
+
+def test_after_the_sale_no_button_is_offered() -> None:
+    event = make_room()
+    _, token = new_link(event)
+    Event.objects.update(status=Event.Status.CANCELED)
+    shown = Client().get(f"/events/concert/vip/{token}")
+    assert (shown.status_code, "Sales have ended" in shown.content.decode()) == (409, True)
 
 
 @pytest.mark.parametrize("token", ["x", "a.b.c", "%00", "x" * 2000, "é"])
