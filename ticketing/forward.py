@@ -123,7 +123,7 @@ class Forwarder:
         async with self._open().request(
             scope["method"],
             URL(self._origin + _target(scope), encoded=True),
-            headers=_question(scope, content),
+            headers=_question(scope, content, is_last=body.is_large),
             data=content,
             allow_redirects=False,
         ) as answer:
@@ -167,6 +167,7 @@ class _RequestBody:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         self._declared = int(headers[b"content-length"]) if headers.get(b"content-length", b"").isdigit() else None
         self._undeclared = self._declared is None and b"transfer-encoding" in headers
+        self.is_large = (self._declared or 0) > API_BODY_BYTES_MAX
         self._complete = not self._declared and not self._undeclared
 
     async def content(self) -> bytes | AsyncIterator[bytes] | None:
@@ -230,8 +231,11 @@ def _target(scope: Scope) -> str:
     return quote_from_bytes(path + b"?" + query if query else path, safe=_TARGET_SAFE)
 
 
-def _question(scope: Scope, content: bytes | AsyncIterator[bytes] | None) -> list[tuple[str, str]]:
-    """The request's headers as the site gets them: the client's, less what is ours to say, plus what we know."""
+def _question(
+    scope: Scope, content: bytes | AsyncIterator[bytes] | None, *, is_last: bool = False
+) -> list[tuple[str, str]]:
+    """The request's headers as the site gets them: the client's, less what is ours to say, plus what we know.
+    `is_last`: on its connection."""
     headers: Headers = scope["headers"]
     dropped = HOP_BY_HOP | _named_by_connection(headers)
     kept = [
@@ -246,6 +250,9 @@ def _question(scope: Scope, content: bytes | AsyncIterator[bytes] | None) -> lis
     if isinstance(content, bytes):
         kept = [(name, value) for name, value in kept if name != b"content-length"]
         kept.append((b"content-length", str(len(content)).encode()))
+    if is_last:
+        # A site that answers without hearing so much out hangs up: nobody else is to ask on this connection.
+        kept.append((b"connection", b"close"))
     given = next((value for name, value in headers if name == b"x-request-id"), b"")
     kept.append((b"x-request-id", given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex.encode()))
     kept.append((b"x-forwarded-proto", scope.get("scheme", "http").encode()))

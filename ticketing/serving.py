@@ -1,10 +1,43 @@
 """What a process has before it serves anybody."""
 
 import sys
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
 from ticketing.kernel import signing, vitals
+
+UNREAD_BYTES_MAX = 256 * 1024
+"""What the API takes at most. Who sends more is on a connection of its own (`forward`)."""
+_READ_BYTES = 64 * 1024
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+def hearing_out(application: Application) -> Application:
+    """The WSGI application, which answers only once what it left of the request's body has been read.
+
+    The server hangs up, and does not say that it will, where a body was not read whole: an address that does not exist,
+    say. Whoever forwards keeps the connection, and somebody else's join or hold, next on it, gets no answer.
+    """
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        answered = application(environ, start_response)
+        if environ.get("CONTENT_LENGTH") not in (None, "", "0"):
+            _read_the_rest(environ["wsgi.input"])
+        return answered
+
+    return answer
+
+
+def _read_the_rest(body: Any) -> None:
+    left = UNREAD_BYTES_MAX
+    try:
+        while left > 0 and (chunk := body.read(min(left, _READ_BYTES))):
+            left -= len(chunk)
+    except OSError:
+        return  # Its sender has gone, and the connection with it.
 
 
 def begin() -> None:

@@ -6,8 +6,9 @@ from django.core.wsgi import get_wsgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 
-application = get_wsgi_application()
+site = get_wsgi_application()
 
 from ticketing import serving  # noqa: E402 - needs Django set up
 
+application = serving.hearing_out(site)
 serving.begin()

@@ -248,6 +248,7 @@ def test_a_large_body_with_a_declared_length_goes_through_whole(lane: int, site:
     body = bytes(range(256)) * 8192
     assert ask(lane, "POST", "/", body)[0] == 200
     assert site.asked[0][3] == body
+    assert site.asked[0][2]["connection"] == ["close"], "nobody else asks on a connection that may not be heard out"
 
 
 def test_a_body_without_a_declared_length_reaches_the_site_with_one(lane: int, site: Site) -> None:
