@@ -68,6 +68,7 @@ class Board:
     """So many were let in during the last so many seconds, MEASURED_SECONDS at most."""
     active_max: Count
     claim_seconds: Annotated[int, Meta(ge=1)]
+    admission_seconds: Annotated[int, Meta(ge=1)]
     supply_available: Count | None
     supply_held: Count | None
     message: str
@@ -83,7 +84,7 @@ class Board:
     epoch: Count
     opens_at: datetime | None = None
     """In a lobby: when it is drawn, which is the on-sale's opening."""
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     """Of this form. A copy of another form is nobody's."""
 
     @property
@@ -92,6 +93,11 @@ class Board:
         if self.admitted_count < MEASURED_MIN_COUNT or self.admitted_seconds < 1:
             return None
         return self.admitted_count / self.admitted_seconds
+
+    @property
+    def full_rate(self) -> float:
+        """Admissions per second with every slot taken, should everybody keep theirs for as long as they may choose."""
+        return min(self.rate, max(1, self.active_max) / self.admission_seconds)
 
     @property
     def stage(self) -> str:

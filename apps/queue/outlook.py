@@ -74,9 +74,8 @@ def of_number(board: Board, number: int | None) -> Outlook:
     ahead = max(0, number - board.head)
     if board.state == WaitingRoom.State.DRAINED:
         return Outlook("drained", ahead, 0, (0, 0), NEXT_POLL_ENDED_MS, message=board.message)
-    measured = board.measured_rate
-    expected = board.rate if measured is None else min(board.rate, measured)
-    soonest, likely = ahead / board.rate_ceiling, ahead / expected
+    expected = _rate(board)
+    soonest, likely = ahead / board.rate_ceiling, _seconds_until(board, ahead)
     return Outlook(
         status="paused" if board.state == WaitingRoom.State.PAUSED else "waiting",
         ahead=ahead,
@@ -84,9 +83,26 @@ def of_number(board: Board, number: int | None) -> Outlook:
         wait_range=(math.floor(soonest), math.ceil(likely * RANGE_HIGH)),
         ask_again_ms=next_poll_ms(ahead, board.rate_ceiling, board.claim_seconds),
         tickets_left=board.supply_available,
-        rate=0.0 if board.state == WaitingRoom.State.PAUSED else round(expected, 2),
+        rate=0.0 if board.state == WaitingRoom.State.PAUSED else max(0.01, round(expected, 2)),
         message=board.message,
     )
+
+
+def _rate(board: Board) -> float:
+    """Admissions per second to reckon with: as they went lately; else as they go with every slot taken, for somebody
+    waits and next to nobody was let in; but nobody yet is a room that has only just opened."""
+    measured = board.measured_rate
+    if measured is not None:
+        return min(board.rate, measured)
+    return board.rate if board.head == 0 else board.full_rate
+
+
+def _seconds_until(board: Board, ahead: int) -> float:
+    """How long it likely takes until so many more are let in."""
+    if board.head > 0 or board.measured_rate is not None:
+        return ahead / _rate(board)
+    free = min(ahead, board.active_max)
+    return free / board.rate + (ahead - free) / board.full_rate
 
 
 def _in_lobby(board: Board) -> Outlook:

@@ -124,7 +124,7 @@ FORGERIES: dict[str, Callable[[Board], bytes]] = {
     "no JSON": lambda _: b"\xff\xfe{",
     "null": lambda _: b"null",
     "a number": lambda _: b"17",
-    "another version": lambda shown: board.encode(shown).replace(b'"version":1', b'"version":2'),
+    "another version": lambda shown: board.encode(shown).replace(b'"version":2', b'"version":1'),
     "a word for a number": lambda shown: board.encode(shown).replace(b'"head":0', b'"head":"far"'),
     "a rate of nothing": lambda shown: board.encode(replace(shown, rate=0.0)),
     "claims within nothing": lambda shown: board.encode(replace(shown, claim_seconds=0)),

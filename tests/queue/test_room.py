@@ -443,6 +443,25 @@ def test_the_position_falls_and_the_wait_is_an_interval_from_what_was_measured()
     assert outlook.outlook(come(entries[0])).ahead == 0
 
 
+def test_while_every_slot_is_taken_nobody_is_promised_the_rooms_rate() -> None:
+    """Two slots, five minutes each: the twentieth waits most of an hour, however fast the room could let people in."""
+    event = make_room(rate=10, active=2)
+    last = full_line(event, 20)[-1]
+    seen = outlook.outlook(last)
+    assert (seen.wait_range, seen.rate) == ((2, pytest.approx(4051, abs=1)), 10), (
+        "two go in at once, the others in their turn"
+    )
+    assert tick(event) == 2
+    seen = outlook.outlook(last)
+    assert (seen.ahead, seen.wait_range, seen.rate) == (18, (1, pytest.approx(4050, abs=1)), 0.01)
+    # So it is told after the two minutes, too, in which nobody was let in.
+    AdmissionBatch.objects.update(at=clock.now() - timedelta(seconds=500))
+    seen = outlook.outlook(last)
+    assert (seen.wait_seconds, seen.wait_range) == (pytest.approx(2700, abs=1), (1, pytest.approx(4050, abs=1)))
+    rooms.set_limits(event.id, active_max=0, who="staff")
+    assert outlook.outlook(last).wait_range == (1, pytest.approx(8100, abs=1)), "no slot at all: as with one"
+
+
 def test_a_leaver_ahead_brings_everyone_behind_no_further_back(event: EventView) -> None:
     entries = full_line(event, 10)
     for entry in entries[:9]:
