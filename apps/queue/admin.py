@@ -11,12 +11,12 @@ from django.shortcuts import redirect
 from django.urls import path
 from django.utils.html import format_html
 
-from apps.queue import links, rooms
+from apps.queue import links, pacing, rooms
 from apps.queue.errors import ActRefused
-from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, VipLink, WaitingRoom
+from apps.queue.models import AdmissionBatch, QueueEntry, RateChange, RoomAct, VipLink, WaitingRoom
 from apps.queue.summary import summary_of
 from ticketing.kernel import clock
-from ticketing.kernel.staff_lists import ReadOnlyAdmin, ask_first, counted
+from ticketing.kernel.staff_lists import OwnTransactions, ReadOnlyAdmin, ask_first, counted
 
 
 class WhyForm(ActionForm):
@@ -38,6 +38,12 @@ class RoomForm(forms.ModelForm):
                 rooms.require_limits({name: cleaned[name]})
             except ActRefused as refused:
                 self.add_error(name, f"{str(refused).capitalize()}.")
+        # A floor that a lower rate undercuts may stay: such a room is never slowed down.
+        if "rate_floor" in self.changed_data and {"rate_floor", "rate_per_second"} <= cleaned.keys():
+            try:
+                pacing.require_floor(cleaned["rate_floor"], cleaned["rate_per_second"])
+            except ActRefused as refused:
+                self.add_error("rate_floor", f"{str(refused).capitalize()}.")
         return cleaned
 
 
@@ -55,13 +61,16 @@ HURTS = {
 
 
 @admin.register(WaitingRoom)
-class WaitingRoomAdmin(admin.ModelAdmin):
-    list_display = ["event", "state", "rate_per_second", "active_max", "claim_seconds", "admission_seconds", "head"]
+class WaitingRoomAdmin(OwnTransactions, admin.ModelAdmin):
+    list_display = [
+        "event", "state", "rate_per_second", "rate_now", "rate_floor", "active_max", "claim_seconds",
+        "admission_seconds", "head",
+    ]  # fmt: skip
     list_filter = ["state"]
     list_select_related = ["event"]
     search_fields = ["event__slug", "event__name"]
     # Numbers are handed out under the row's lock, and the state is moved by acts; a form would overwrite both.
-    fields = ["event", "rate_per_second", "active_max", "claim_seconds", "admission_seconds"]
+    fields = ["event", "rate_per_second", "rate_floor", "active_max", "claim_seconds", "admission_seconds"]
     readonly_fields = ["event"]
     form = RoomForm
     change_form_template = "admin/queue/room.html"
@@ -90,6 +99,15 @@ class WaitingRoomAdmin(admin.ModelAdmin):
         wanted = {name: form.cleaned_data[name] for name in form.changed_data if name in rooms.LIMITS}
         if wanted:
             rooms.set_limits(obj.pk, **wanted, who=request.user.get_username())
+        if "rate_floor" in form.changed_data:
+            pacing.set_floor(obj.pk, form.cleaned_data["rate_floor"], who=request.user.get_username())
+
+    def changeform_view(self, request, *args, **kwargs):
+        try:
+            return super().changeform_view(request, *args, **kwargs)
+        except ActRefused as refused:  # What the form allowed, and somebody else's change meanwhile does not.
+            messages.error(request, f"{str(refused).capitalize()}.")
+            return redirect(request.path)
 
     def has_add_permission(self, request):
         return False
@@ -248,6 +266,14 @@ class RoomActAdmin(ReadOnlyAdmin):
     list_select_related = ["event"]
 
 
+@admin.register(RateChange)
+class RateChangeAdmin(ReadOnlyAdmin):
+    list_display = ["at", "event", "from_rate", "to_rate", "reason"]
+    list_filter = ["event"]
+    list_select_related = ["event"]
+    search_fields = ["reason"]
+
+
 class LinkForm(forms.ModelForm):
     hours = forms.IntegerField(
         min_value=1, max_value=links.HOURS_MAX, initial=links.HOURS_DEFAULT, label="Good for so many hours"
@@ -272,7 +298,7 @@ class LinkForm(forms.ModelForm):
 
 
 @admin.register(VipLink)
-class VipLinkAdmin(ReadOnlyAdmin):
+class VipLinkAdmin(OwnTransactions, ReadOnlyAdmin):
     list_display = ["created_at", "event", "note", "state", "expires_at", "used_at", "created_by"]
     list_filter = ["event"]
     list_select_related = ["event"]

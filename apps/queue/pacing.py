@@ -124,8 +124,7 @@ def set_floor(event_id: int, rate_floor: int | None, *, who: str, why: str = "")
     Raises ActRefused."""
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
-        if rate_floor is not None and not 1 <= rate_floor <= room.rate_per_second:
-            raise ActRefused(f"the floor must be between 1 and the rate, {room.rate_per_second}")
+        require_floor(rate_floor, room.rate_per_second)
         before, rate_before = room.rate_floor, room.rate
         if before == rate_floor:
             return False
@@ -138,6 +137,12 @@ def set_floor(event_id: int, rate_floor: int | None, *, who: str, why: str = "")
         record(cursor, event_id, now, who, RoomAct.What.LIMITS, detail, why)
         board.renew_after_commit(event_id)
     return True
+
+
+def require_floor(rate_floor: int | None, rate_per_second: int) -> None:
+    """Returns if a room of this rate may have this floor. Raises ActRefused."""
+    if rate_floor is not None and not 1 <= rate_floor <= rate_per_second:
+        raise ActRefused(f"the floor must be between 1 and the rate, {rate_per_second}")
 
 
 def _floor_text(rate_floor: int | None) -> str:

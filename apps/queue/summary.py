@@ -6,13 +6,15 @@ from datetime import datetime, timedelta
 from django.db.models import Sum
 
 from apps.queue.admitting import active_count
-from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, VipLink, WaitingRoom
+from apps.queue.models import AdmissionBatch, QueueEntry, RateChange, RoomAct, VipLink, WaitingRoom
+from apps.queue.pacing import bounds
 from ticketing.kernel import clock
 
 COUNTED_MAX = 100_000
 """Who waits is counted so far; beyond it "more than" is all an operator needs."""
 MINUTE = timedelta(minutes=1)
 ACTS_SHOWN = 12
+RATE_CHANGES_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Summary:
     last_number: int
     rate_per_second: int
     rate_now: float | None
+    rate_floor: int | None
     admitted_last_minute: int
     claim_seconds: int
     admission_seconds: int
@@ -43,17 +46,36 @@ class Summary:
     ticked_at: datetime | None
     seen_at: datetime
     acts: tuple[RoomAct, ...]
+    rate_changes: tuple[RateChange, ...]
 
     @property
     def waiting_words(self) -> str:
         return f"more than {COUNTED_MAX:,}" if self.waiting > COUNTED_MAX else f"{self.waiting:,}"
 
     @property
+    def is_held_back(self) -> bool:
+        """Whether the shop's health holds the rate below the one that was set."""
+        return self.rate_now is not None and self.rate_now < self.rate_per_second
+
+    @property
+    def rate_now_words(self) -> str:
+        """The rate in force."""
+        return f"{self.rate_now if self.is_held_back else self.rate_per_second:g}/s"
+
+    @property
     def rate_words(self) -> str:
         """The rate in force, and the one that was set where the shop's health holds it lower."""
-        if self.rate_now is None or self.rate_now >= self.rate_per_second:
-            return f"{self.rate_per_second}/s"
-        return f"{self.rate_now:g}/s, held below the {self.rate_per_second}/s that were set"
+        if not self.is_held_back:
+            return self.rate_now_words
+        return f"{self.rate_now_words}, held below the {self.rate_per_second}/s that were set"
+
+    @property
+    def floor_words(self) -> str:
+        """How far the rate may fall by itself."""
+        floor, ceiling = bounds(self.rate_per_second, self.rate_floor)
+        if floor == ceiling:
+            return "It never falls by itself"
+        return f"By itself it never falls below {floor:g}/s{', a tenth' if self.rate_floor is None else ''}"
 
     @property
     def supply_words(self) -> str:
@@ -84,6 +106,7 @@ def summary_of(event_id: int) -> Summary:
         last_number=room.next_number - 1,
         rate_per_second=room.rate_per_second,
         rate_now=room.rate_now,
+        rate_floor=room.rate_floor,
         admitted_last_minute=batches.aggregate(sum=Sum("count"))["sum"] or 0,
         claim_seconds=room.claim_seconds,
         admission_seconds=room.admission_seconds,
@@ -96,4 +119,5 @@ def summary_of(event_id: int) -> Summary:
         ticked_at=room.ticked_at,
         seen_at=now,
         acts=tuple(RoomAct.objects.filter(event_id=event_id).order_by("-id")[:ACTS_SHOWN]),
+        rate_changes=tuple(RateChange.objects.filter(event_id=event_id).order_by("-id")[:RATE_CHANGES_SHOWN]),
     )

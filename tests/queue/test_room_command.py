@@ -43,6 +43,9 @@ def test_an_evening_by_command(line: events.EventView) -> None:
     assert say("concert", "message", "Back at 8.") == "concert: everybody waiting reads it now"
     assert say("concert", "message", "Back at 8.") == "concert: nothing changed"
     assert say("concert", "limits", "--rate", "25", "--active", "3") == "concert: 25/s, 3 active"
+    assert say("concert", "floor", "5") == "concert: by itself it never falls below 5/s"
+    assert say("concert", "floor", "5") == "concert: by itself it never falls below 5/s, as before"
+    assert say("concert", "floor", "auto") == "concert: by itself it never falls below 2.5/s, a tenth"
     assert say("concert", "limits", "--active", "3") == "concert: 25/s, 3 active, as before"
     assert say("concert", "admit", "1") == "concert: 1 of 1 let in"
     assert say("concert", "let-through", "4", "--who", "the boss") == "concert: 4 is in"
@@ -55,6 +58,8 @@ def test_an_evening_by_command(line: events.EventView) -> None:
         (typist, "state", "open → paused", "the till is down"),
         (typist, "message", "Back at 8.", ""),
         (typist, "limits", "10/s, 2 active → 25/s, 3 active", ""),
+        (typist, "limits", "floor a tenth → 5/s", ""),
+        (typist, "limits", "floor 5/s → a tenth", ""),
         (typist, "admit", "1 of 1", ""),
         ("the boss", "let in", "number 4", ""),
         (typist, "remove", "number 3, waiting", ""),
@@ -71,7 +76,7 @@ def test_show_says_how_the_room_stands(line: events.EventView) -> None:
     for words in (
         "Concert (concert): open", "waiting    3", "shopping   1 of 2", "2.5/s, held below the 10/s that were set",
         "1 let in during the last minute", "numbers    1 reached of 4", "1,234 free, 6 held", "message    Hello / all",
-        "VIP links  0 open", "admitted by hand, 1 of 1 (first night)",
+        "never falls below 1/s", "VIP links  0 open", "admitted by hand, 1 of 1 (first night)",
     ):  # fmt: skip
         assert words in shown
 
@@ -118,6 +123,8 @@ def test_a_link_is_made_listed_and_taken_back(line: events.EventView) -> None:
         (("concert", "limits"), "name what to set"),
         (("concert", "limits", "--rate", "many"), "not a whole number"),
         (("concert", "limits", "--rate", "0"), "the rate must be between"),
+        (("concert", "floor", "11"), "the floor must be between 1 and the rate, 10"),
+        (("concert", "floor", "none"), "not a whole number"),
         (("concert", "limits", "--rate", "1" * 30), "not a whole number"),
         (("concert", "admit", "0"), "between 1 and"),
         (("concert", "admit", "-1"), "between 1 and"),

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.queue import links, rooms
+from apps.queue import links, pacing, rooms
 from apps.queue.errors import ActRefused
 from apps.queue.models import VipLink, WaitingRoom
 from apps.queue.summary import Summary, summary_of
@@ -58,6 +58,8 @@ class Command(BaseCommand):
         limits.add_argument("--active", metavar="N", help="people shopping at once")
         limits.add_argument("--claim-seconds", metavar="N", help="time to come when it is one's turn")
         limits.add_argument("--admission-seconds", metavar="N", help="time to start a reservation once in")
+        floor = act("floor", "how far the rate may fall by itself while the shop complains")
+        floor.add_argument("rate", metavar="N", help="per second, or `auto`: a tenth of the rate")
         act("admit", "let in the next N now, within the cap and the stock").add_argument("count", metavar="N")
         message = act("message", "what everybody waiting reads, at most 280 characters")
         message.add_argument("text", nargs="?", metavar="TEXT")
@@ -92,6 +94,8 @@ class Command(BaseCommand):
                 return _shown(standing)
             case "limits":
                 return self._limits(standing, options)
+            case "floor":
+                return self._floor(event, options["rate"])
             case "admit":
                 count = whole_number(options["count"], "N")
                 admitted = rooms.admit_now(event.id, count, **self.by)
@@ -147,6 +151,11 @@ class Command(BaseCommand):
         words = f"{now.rate_per_second}/s, {now.active_max} active"
         return f"{now.event_slug}: {words}{'' if changed else ', as before'}"
 
+    def _floor(self, event: events.EventView, text: str) -> str:
+        changed = pacing.set_floor(event.id, None if text == "auto" else whole_number(text, "N"), **self.by)
+        words = summary_of(event.id).floor_words
+        return f"{event.slug}: {words[0].lower()}{words[1:]}{'' if changed else ', as before'}"
+
     def _message(self, event: events.EventView, options: dict[str, Any]) -> str:
         text = (options["text"] or "").strip()
         if bool(text) == options["clear"]:
@@ -174,6 +183,7 @@ def _shown(room: Summary) -> str:
         + (f"; {room.away} away" if room.away else ""),
         f"  shopping   {room.active:,} of {room.active_max:,}",
         f"  rate       {room.rate_words}; {room.admitted_last_minute:,} let in during the last minute",
+        f"  floor      {room.floor_words[0].lower()}{room.floor_words[1:]}",
         f"  numbers    {room.head:,} reached of {room.last_number:,}",
         f"  stock      {room.supply_words}",
         f"  windows    {room.claim_seconds} s to come, {room.admission_seconds} s to start",
