@@ -1,6 +1,7 @@
 """The sale through the public contract, as strangers write a client."""
 
 import json
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -11,6 +12,7 @@ from apps.orders.providers import sandbox
 from tests.api.calls import Api, assert_problem
 from tests.factories import PLACE_PRICE_MINOR, assert_audit_clean, make_event
 from tests.orders.sale import OWN, deliver_all, joined_browser, late_word
+from tests.queue.rooms import make_room, tick
 from ticketing.kernel import clock
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -51,6 +53,40 @@ def test_a_guest_buys_general_admission_with_nothing_but_a_token(api, concert) -
     assert [ticket["label"] for ticket in order["tickets"]] == ["Floor, 1 of 2", "Floor, 2 of 2"]
     assert api.get("/orders", token=token).json()["orders"] == [order]
     assert api.get(f"/reservations/{reservation}", token=token).json()["status"] == "confirmed"
+    assert_audit_clean()
+
+
+def test_after_a_sale_the_buyer_joins_again_at_the_end_and_buys_what_the_cap_leaves(api) -> None:
+    """One slot, three places a buyer. She buys two while another visitor waits. The tokens of that sale open nothing
+    any more; she joins again behind the other, and when it is her turn two are too many and one is not."""
+    event = make_room("concert", active=1, per_buyer_max=3, general_admission=20)
+    place = api.join("concert", visitor_id="a-buyer-who-returns")
+    hold = "/events/concert/reservations"
+
+    def floor(quantity: int, token: str, key: str) -> Any:
+        return api.post(hold, {"ga_section": "floor", "ga_quantity": quantity}, token=token, key=key)
+
+    reservation = floor(2, place["admission_token"], "first").json()["reservation_id"]
+    other = api.join("concert")
+    assert other["status"] == "waiting"
+    paid = api.post(f"/reservations/{reservation}/checkout", BODY, token=place["admission_token"], key="pay")
+    assert paid.status_code == 202
+    deliver_all()
+    for token in (place["admission_token"], place["queue_token"]):
+        assert_problem(floor(1, token, "replayed"), 410, "admission-expired")
+        status = api.get("/events/concert/queue/status", token=token).json()
+        assert status["status"] == "completed"
+        assert "admission_token" not in status
+    again = api.post("/events/concert/queue", token=place["queue_token"]).json()
+    assert (again["status"], again["position_in_queue"]) == ("waiting", 2)
+    assert api.join("concert", visitor_id="a-buyer-who-returns")["position_in_queue"] == 2, "and it is one place"
+    assert_problem(floor(1, again["queue_token"], "too early"), 429, "not-admitted")
+    assert tick(event) == 1
+    assert api.delete("/events/concert/queue", token=other["queue_token"]).status_code == 200
+    assert tick(event) == 1
+    ready = api.get("/events/concert/queue/status", token=again["queue_token"]).json()
+    assert assert_problem(floor(2, ready["admission_token"], "two"), 409, "purchase-cap")["cap"] == 3
+    assert floor(1, ready["admission_token"], "one").status_code == 201
     assert_audit_clean()
 
 
