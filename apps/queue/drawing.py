@@ -32,6 +32,7 @@ from apps.queue.fairness import proofs
 from apps.queue.models import RoomAct
 from apps.queue.room import SYSTEM, lock_room, record, save_room
 from ticketing.kernel import sql, transactions
+from ticketing.kernel.troubles import Troubles
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ BEACON_PAUSE_SECONDS = 2.0
 STATEMENT_MS_MAX = 600_000
 """Digest and draw are one statement each, over the whole lobby."""
 LOCK_KEY = int.from_bytes(b"fairdraw", "big")
+AWAY = "draw: the database is away or ended the session"
 
 _PACKAGE = "apps.queue"
 _try_leadership = sql.load(_PACKAGE, "try_leadership")
@@ -115,6 +117,7 @@ class Drawer:
         self._session: Connection[Any] | None = None
         self._has_lock = False
         self._ask_again_at: dict[int, float] = {}
+        self._troubles = Troubles(logger)
 
     def run_once(self) -> bool:
         """Every draw under way has gone one step on, as far as it can go now; whether any has. Not if another drawer
@@ -122,26 +125,27 @@ class Drawer:
         try:
             session = self._session_with_lock()
             if session is None:
+                self._troubles.over(AWAY)
                 return False
             with session.cursor() as cursor:
                 draws = [_UnderWay(*row) for row in _draws_under_way.rows(cursor)]
         except psycopg.Error as error:
-            logger.warning("draw: the database is away or ended the session: %s", error)
+            self._troubles.met(AWAY, error)
             self.close()
             return False
+        self._troubles.over(AWAY)
         went_on = False
         for draw in draws:
+            failing = f"draw of event {draw.event_id}: this step failed, and is tried again"
             try:
                 went_on = self._advance(session, draw) or went_on
-            except psycopg.OperationalError as error:
-                # Also a lock that did not come in time: the step is begun again at the next round.
-                logger.warning("draw of event %s: cut off, goes on: %s", draw.event_id, error)
+                self._troubles.over(failing)
+            except (psycopg.Error, DrawBroken) as error:
+                # One draw's trouble (a lock that did not come in time, say) delays no other.
+                self._troubles.met(failing, error)
                 if session.closed:
                     self.close()
                     return False
-            except (psycopg.Error, DrawBroken):
-                # One draw's trouble delays no other.
-                logger.exception("draw of event %s: this step failed", draw.event_id)
         return went_on
 
     def run_until_it_waits(self) -> None:
@@ -192,10 +196,12 @@ class Drawer:
             return False
         if draw.now < chosen.at or time.monotonic() < self._ask_again_at.get(draw.event_id, 0.0):
             return False
+        failing = f"draw of event {draw.event_id}: round {chosen.number} cannot be had"
         try:
             value = beacon.fetch(chosen.source, chosen.number)
+            self._troubles.over(failing)
         except beacon.BeaconAway as error:
-            logger.warning("draw of event %s: round %s: %s", draw.event_id, chosen.number, error)
+            self._troubles.met(failing, error)
             self._ask_again_at[draw.event_id] = time.monotonic() + BEACON_PAUSE_SECONDS
             return False
         return _keep(session, draw.event_id, value, who=SYSTEM)
@@ -325,14 +331,15 @@ def give_beacon(event_id: int, value: bytes, *, who: str, why: str = "") -> None
 def loop(stopping: threading.Event) -> None:
     """Draws what is to be drawn, or stands by, until `stopping` is set."""
     drawer = Drawer()
+    troubles = Troubles(logger)
     try:
         while not stopping.is_set():
             went_on = False
             try:
                 went_on = drawer.run_once()
-            except Exception:
-                # Lobbies wait for it: it must outlive whatever one round meets.
-                logger.exception("draw: this round failed")
+                troubles.over("draw: this round failed")
+            except Exception as error:  # noqa: BLE001 - Lobbies wait for it: it outlives whatever one round meets.
+                troubles.met("draw: this round failed", error)
             finally:
                 close_old_connections()
             if not went_on:

@@ -18,7 +18,8 @@ from django.db import DatabaseError, close_old_connections
 from apps.events import facade as events
 from apps.queue import admitting, board, pacing
 from apps.queue.errors import Fenced
-from ticketing.kernel import sql, telemetry
+from ticketing.kernel import sql
+from ticketing.kernel.troubles import Troubles
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ SILENCE_MS_MAX = 1_500
 """A leader that has not spoken for so long leads no more."""
 LEADERSHIP = "gatekeeper"
 LOCK_KEY = int.from_bytes(b"fairgate", "big")
+AWAY = "gatekeeper: the database is away or ended the session"
+STALE = "gatekeeper: the boards are as of an earlier tick"
 
 _PACKAGE = "apps.queue"
 _try_leadership = sql.load(_PACKAGE, "try_leadership")
@@ -44,6 +47,7 @@ class Gatekeeper:
         self.epoch = 0
         """Of its leadership; 0 while another leads."""
         self._pacer = pacing.Pacer()
+        self._troubles = Troubles(logger)
 
     @property
     def leads(self) -> bool:
@@ -52,24 +56,29 @@ class Gatekeeper:
     def run_once(self) -> int:
         """Every room that is due has been ticked, if this one leads or could take the lead; how many were let in."""
         try:
-            if not self._keep_or_take_the_lead():
+            leads = self._keep_or_take_the_lead()
+            self._troubles.over(AWAY)
+            if not leads:
                 return 0
             admitted = 0
             for event_id in admitting.due_rooms():
                 self._speak()
+                failing = f"gatekeeper: the tick of event {event_id} fails"
                 try:
                     admitted += admitting.tick(event_id, self.epoch)
-                except DatabaseError:
+                except DatabaseError as error:
                     # One room's trouble (a lock that did not come, say) delays no other; the next tick tries again.
-                    logger.exception("gatekeeper: the tick of event %s failed", event_id)
+                    self._troubles.met(failing, error)
+                else:
+                    self._troubles.over(failing)
             self._pacer.run_if_due(self.epoch, before_each=self._speak)
-            _show()
+            self._show()
             return admitted
         except Fenced as error:
             logger.warning("gatekeeper: leads no more: %s", error)
             self.resign()
         except (psycopg.Error, DatabaseError) as error:
-            logger.warning("gatekeeper: the database is away or ended the session: %s", error)
+            self._troubles.met(AWAY, error)
             self.resign()
         return 0
 
@@ -118,25 +127,28 @@ class Gatekeeper:
         with self._session.cursor() as cursor:
             _keep_leading.rows(cursor)
 
-
-def _show() -> None:
-    """What the ticks have done is on the boards. To fail at it costs nobody the lead: PostgreSQL is read instead."""
-    try:
-        board.copy(board.rooms_to_copy(events.selling_event_ids()))
-    except DatabaseError as error:
-        logger.warning("gatekeeper: the boards are as of an earlier tick: %s", telemetry.brief(error))
+    def _show(self) -> None:
+        """What the ticks have done is on the boards. To fail at it costs nobody the lead: PostgreSQL is read
+        instead."""
+        try:
+            board.copy(board.rooms_to_copy(events.selling_event_ids()))
+        except DatabaseError as error:
+            self._troubles.met(STALE, error)
+        else:
+            self._troubles.over(STALE)
 
 
 def loop(stopping: threading.Event) -> None:
     """Ticks, or stands by, until `stopping` is set."""
     gatekeeper = Gatekeeper()
+    troubles = Troubles(logger)
     try:
         while not stopping.is_set():
             try:
                 gatekeeper.run_once()
-            except Exception:
-                # The line stands still without it: it must outlive whatever one round meets.
-                logger.exception("gatekeeper: this round failed")
+                troubles.over("gatekeeper: this round failed")
+            except Exception as error:  # noqa: BLE001 - The line stands still without it: it outlives whatever it meets.
+                troubles.met("gatekeeper: this round failed", error)
             finally:
                 close_old_connections()
             stopping.wait(TICK_SECONDS)

@@ -20,7 +20,8 @@ from apps.queue.admitting import refill
 from apps.queue.errors import ActRefused, Fenced
 from apps.queue.models import RateChange, RoomAct, WaitingRoom
 from apps.queue.room import Room, lock_room, record, save_room
-from ticketing.kernel import clock, sql, telemetry, transactions
+from ticketing.kernel import clock, sql, transactions
+from ticketing.kernel.troubles import Troubles
 
 logger = logging.getLogger(__name__)
 
@@ -155,6 +156,7 @@ class Pacer:
     def __init__(self) -> None:
         self._due_at = 0.0
         """On the process's monotonic clock."""
+        self._troubles = Troubles(logger)
 
     def run_if_due(self, epoch: int, *, before_each: Callable[[], None] = lambda: None) -> int:
         """Every room in use has made its step if one is due; how many rates changed. Raises Fenced.
@@ -171,8 +173,9 @@ class Pacer:
             limits = health.limits()
             verdict = health.judge(health.read(limits), limits)
         except DatabaseError as error:
-            logger.warning("the rates stay as they are: %s", telemetry.brief(error))
+            self._troubles.met("the rates stay as they are", error)
             return 0
+        self._troubles.over("the rates stay as they are")
         changed = 0
         for event_id in event_ids:
             before_each()
@@ -180,7 +183,9 @@ class Pacer:
                 changed += step(event_id, epoch, verdict)
             except DatabaseError as error:
                 # One room's lock that does not come delays no other room's step.
-                logger.warning("event %s keeps its rate in this step: %s", event_id, telemetry.brief(error))
+                self._troubles.met(f"event {event_id} keeps its rate in this step", error)
+            else:
+                self._troubles.over(f"event {event_id} keeps its rate in this step")
         return changed
 
 

@@ -13,14 +13,16 @@ import pytest
 from django.db import connection
 
 from apps.events.facade import EventView
-from apps.queue import leading
+from apps.queue import admitting, leading, pacing
 from apps.queue.leading import Gatekeeper
 from apps.queue.models import AdmissionBatch, Leadership, WaitingRoom
 from tests.factories import assert_audit_clean
 from tests.queue.rooms import full_line, make_room, pass_time, statuses
+from tests.races import rival_connection
+from ticketing.embedded.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-WAIT_SECONDS_MAX = 30
+WAIT_SECONDS_MAX = 120
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -110,6 +112,43 @@ def test_one_room_s_trouble_keeps_no_other_room_waiting(pair: tuple[Gatekeeper, 
     assert pair[0].run_once() == 2
     assert statuses(stuck) == ["waiting", "waiting"]
     assert statuses(fine) == ["ready", "ready"]
+
+
+def test_a_room_whose_lock_does_not_come_is_told_of_once_and_when_it_is_over(
+    pair: tuple[Gatekeeper, Gatekeeper], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator's hand on one room, four ticks long: one line, the other room goes on, and a line at the end."""
+    monkeypatch.setattr(admitting, "TICK_LOCK_MS", 1)
+    monkeypatch.setattr(leading, "SILENCE_MS_MAX", 60_000)
+    monkeypatch.setattr(pacing.Pacer, "run_if_due", lambda *_, **__: 0)
+    stuck, fine = make_room("stuck"), make_room("fine", venue="B")
+    full_line(stuck, 2)
+    full_line(fine, 2)
+    with rival_connection() as operator:
+        operator.set_autocommit(False)
+        with operator.cursor() as cursor:
+            cursor.execute("SELECT FROM queue_waitingroom WHERE event_id = %s FOR NO KEY UPDATE", [stuck.id])
+        assert [pair[0].run_once() for _ in range(4)] == [2, 0, 0, 0]
+        operator.rollback()
+    assert pair[0].run_once() == 2
+    failing = f"gatekeeper: the tick of event {stuck.id} fails: "
+    first, over = [message for message in caplog.messages if message.startswith(failing)]
+    assert "lock timeout" in first
+    assert over.startswith(f"{failing}no longer, after 4 times")
+    assert statuses(fine) == statuses(stuck) == ["ready", "ready"]
+
+
+def test_a_database_that_is_away_is_told_of_once_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    gatekeeper = Gatekeeper(f"postgres://nobody@127.0.0.1:{free_port()}/nowhere")
+    for _ in range(4):
+        assert gatekeeper.run_once() == 0
+    gatekeeper._conninfo = database_url()
+    gatekeeper.run_once()
+    assert gatekeeper.leads
+    gatekeeper.resign()
+    away, over = [message for message in caplog.messages if message.startswith(leading.AWAY)]
+    assert "refused" in away
+    assert over.startswith(f"{leading.AWAY}: no longer, after 4 times")
 
 
 def test_when_the_leading_process_is_killed_another_goes_on(event: EventView) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from django.db import close_old_connections
 
+from ticketing.kernel.troubles import Troubles
+
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
@@ -27,6 +29,7 @@ class Job:
 
 
 _jobs: dict[str, Job] = {}
+_troubles = Troubles(logger)
 
 
 def register(name: str, interval_seconds: float, run: Callable[[], object]) -> None:
@@ -46,11 +49,12 @@ def run_due(monotonic: float) -> int:
             continue
         job.due_at = monotonic + job.interval_seconds
         ran += 1
+        failing = f"maintenance job {job.name} failed; it runs again in {job.interval_seconds} s"
         try:
             job.run()
-        except Exception:
-            # The loop is a safety net: it must outlive whatever one job meets (a restarted database, say).
-            logger.exception("maintenance job %s failed; it runs again in %s s", job.name, job.interval_seconds)
+            _troubles.over(failing)
+        except Exception as error:  # noqa: BLE001 - A safety net outlives whatever one job meets (a restarted database).
+            _troubles.met(failing, error)
         finally:
             close_old_connections()
     return ran
