@@ -136,6 +136,9 @@ def on_record(event: EventView) -> None:
     """Two were let in, one of them ahead of its turn, and an operator acted."""
     now = clock.now()
     WaitingRoom.objects.filter(event_id=event.id).update(head=1)
+    QueueEntry.objects.filter(event_id=event.id, number=1).update(
+        status=QueueEntry.Status.READY, ready_at=now, claim_expires_at=now + timedelta(minutes=2)
+    )
     QueueEntry.objects.filter(event_id=event.id, number=3).update(marked=QueueEntry.Mark.VIP)
     for reason, number in (("tick", 1), ("marked", 3)):
         AdmissionBatch.objects.create(

@@ -222,6 +222,23 @@ FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
         lambda: tamper("UPDATE queue_queueentry SET marked = 'x' WHERE number = 4"),
         "number 4: marked",
     ),
+    (
+        "somebody let in ahead of the turn",
+        lambda: tamper(
+            "UPDATE queue_queueentry SET status = 'ready', ready_at = now(), claim_expires_at = now() WHERE number = 7"
+        ),
+        "number 7: it is ready with the head at 1, and is not marked",
+    ),
+    (
+        "somebody passed over",
+        lambda: tamper("UPDATE queue_waitingroom SET head = 2"),
+        "number 2: it is waiting with the head at 2",
+    ),
+    (
+        "an entry without a number",
+        lambda: add(None),
+        "an entry that is waiting has none",
+    ),
 ]
 
 
@@ -391,6 +408,27 @@ def test_whoever_rewrites_the_whole_chain_is_found_by_a_copy_kept_before(room: E
     WaitingRoom.objects.update(chain_head=chain)
     assert verdict("concert") == ""
     assert verdict("concert", "--earlier", str(kept)).startswith("number 4: the leaf is")
+
+
+@pytest.mark.usefixtures("_page")
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE queue_queueentry SET marked = '' WHERE number = 3", "number 3: it was marked in the earlier copy"),
+        ("DELETE FROM queue_admissionbatch WHERE reason = 'marked'", "there were 2 admissions in the earlier copy"),
+        ("UPDATE queue_admissionbatch SET reason = 'operator' WHERE to_number = 1", "admissions, number 1: "),
+        ("UPDATE queue_roomact SET who = 'system' WHERE what = 'state'", "acts, number 1: "),
+        ("DELETE FROM queue_roomact WHERE what = 'state'", "there were 2 acts in the earlier copy"),
+    ],
+)
+def test_what_was_published_of_admissions_acts_and_marks_cannot_be_taken_back(
+    room: EventView, tmp_path: Any, statement: str, said: str
+) -> None:
+    kept = tmp_path / "kept.json"
+    call_command("verify_queue", "concert", save=kept, verbosity=0)
+    tamper(statement)
+    assert verdict("concert") == ""
+    assert said in verdict("concert", "--earlier", str(kept))
 
 
 def test_a_kept_document_verifies_without_a_house(drawn: EventView, tmp_path: Any, monkeypatch: Any) -> None:

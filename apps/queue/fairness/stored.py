@@ -1,5 +1,6 @@
 """What only the house itself can check beside the published data: that nothing stands in the ledger that the proof
-leaves out, and that entries have the numbers that they drew."""
+leaves out, that entries have the numbers that they drew, and that nobody unmarked was let in ahead of the head or
+passed over by it."""
 
 from django.db import connection
 
@@ -7,6 +8,7 @@ from apps.queue.fairness.verifying import Mismatch
 from ticketing.kernel import sql
 
 _stored = sql.load("apps.queue", "proof_stored")
+_misplaced = sql.load("apps.queue", "audit_numbers")
 _unlike_draw = sql.load("apps.queue", "proof_unlike_draw")
 
 
@@ -26,6 +28,10 @@ def check(event_id: int) -> Mismatch | None:
             return Mismatch(f"a late arrival has it, though numbers up to {lobby_count} are the lobby's", below)
         if drawn_at is not None and drawn != lobby_count:
             return Mismatch(f"{drawn} numbers were drawn for {lobby_count} entries")
+        for number, status, head, _ in _misplaced.rows(cursor, event_id=event_id):
+            if number is None:
+                return Mismatch(f"an entry that is {status} has none, and was not in the lobby or was let in without")
+            return Mismatch(f"it is {status} with the head at {head}, and is not marked", number)
         if numbered_at is not None:
             rows = _unlike_draw.rows(cursor, event_id=event_id)
             if rows:

@@ -325,6 +325,7 @@ class _Verifying:
     def _read_earlier(self) -> None:
         self.earlier_leaves: dict[int, bytes] = {}
         self.earlier_chain: tuple[int, bytes] | None = None
+        self.earlier_lists: dict[str, list[Document]] = {"marked": [], "admissions": [], "acts": []}
         if self.earlier is None:
             return
         earlier = _mapping(self.earlier, "the earlier copy")
@@ -339,6 +340,14 @@ class _Verifying:
         for number, given in enumerate(_sequence(places, "leaves"), _whole(places, "from")):
             if given is not None:
                 self.earlier_leaves[number] = _leaf(given, "the earlier copy's leaf", number)
+        for part, known in self.earlier_lists.items():
+            page = _mapping(earlier.get(part), f"the earlier copy's {part}")
+            known.extend(_mapping(item, f"the earlier copy's {part}") for item in _sequence(page, "items"))
+            if part != "marked":
+                # What came after the copy's own moment may be in it, or half of it.
+                del known[_whole(room, f"{part}_count") :]
+                if _whole(self.room, f"{part}_count") < len(known):
+                    raise _Differs(f"there were {len(known)} {part} in the earlier copy, and fewer now")
         was, now = earlier.get("draw"), self.document.get("draw")
         if isinstance(was, Mapping):
             for name in ("statement", "commitment", "digest", "secret", "beacon_value", "seed"):
@@ -383,13 +392,18 @@ class _Verifying:
             if item.get("by") not in MARKS:
                 raise _Differs(f"marked by {item.get('by')!r}, which nobody can", number)
             numbers.append(number)
+        standing = set(numbers)
+        for item in self.earlier_lists["marked"]:
+            if _whole(item, "number", least=1) not in standing:
+                raise _Differs("it was marked in the earlier copy", item["number"])
         # Whoever was marked after the document's moment may have a later number.
         return [number for number in numbers if number < self.next_number]
 
     def _check_admissions(self) -> int:
         count = _whole(self.room, "admissions_count")
         before: datetime | None = None
-        for item in self._items("admissions", count):
+        for index, item in enumerate(self._items("admissions", count)):
+            self._check_kept("admissions", index, item)
             first, last = _whole(item, "from", least=1), _whole(item, "to", least=1)
             admitted = _whole(item, "count", least=1)
             if item.get("reason") not in REASONS:
@@ -406,11 +420,17 @@ class _Verifying:
 
     def _check_acts(self) -> int:
         count = _whole(self.room, "acts_count")
-        for item in self._items("acts", count):
+        for index, item in enumerate(self._items("acts", count)):
+            self._check_kept("acts", index, item)
             _moment(item, "at")
             if item.get("by") not in ("system", "operator") or not isinstance(item.get("what"), str):
-                raise _Differs(f"an act that cannot be read: {str(dict(item))[:200]}")
+                raise _Differs(f"an act that cannot be read: {_brief(item)}")
         return count
+
+    def _check_kept(self, part: str, index: int, item: Document) -> None:
+        known = self.earlier_lists[part]
+        if index < len(known) and dict(known[index]) != dict(item):
+            raise _Differs(f"{part}, number {index + 1}: {_brief(item)}, in the earlier copy {_brief(known[index])}")
 
     # --- pages ---------------------------------------------------------------------------------------------------
     def _items(self, part: str, count: int | None) -> Iterator[Any]:
@@ -475,6 +495,10 @@ def _whole(holder: Document, name: str, *, least: int = 0) -> int:
 
 
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
+
+
+def _brief(item: Document) -> str:
+    return str(dict(item))[:200]
 
 
 def _hex(holder: Document, name: str, lengths: tuple[int, ...] = ()) -> bytes:
