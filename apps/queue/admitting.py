@@ -9,7 +9,7 @@ import math
 import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import connection
 
@@ -29,6 +29,8 @@ RETURN_SECONDS = 900
 BUSY_GRACE_SECONDS = 5
 """A slot stays busy so long past what the entry says: when paying begins at the last moment, the entry hears of the
 later deadline only after that commit."""
+CLOCK_BACK_SECONDS = 2
+"""A room that was ticked so long after now was ticked by a clock that has been set back since."""
 FREE_BATCH_MAX = 500
 OFF_BATCH_MAX = 5_000
 TICK_LOCK_MS = 1_000
@@ -70,7 +72,10 @@ def refill(room: Room, now: datetime) -> None:
     else:
         passed = max(0.0, (now - room.ticked_at).total_seconds())
         room.budget = min(most, room.budget + passed * room.rate)
-    room.ticked_at = max(now, room.ticked_at or now)
+        if now > room.ticked_at - timedelta(seconds=CLOCK_BACK_SECONDS):
+            now = max(now, room.ticked_at)  # No moment is counted twice.
+        # Else the rate is counted from now on: waiting until the old time comes again, nobody would be let in.
+    room.ticked_at = now
 
 
 def admit_next(
