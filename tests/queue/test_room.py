@@ -511,6 +511,27 @@ def test_the_budget_is_never_counted_twice_when_the_clock_stands(event: EventVie
     assert locked.budget == budget
 
 
+def test_a_clock_that_was_set_back_stops_nobody(event: EventView) -> None:
+    """Ticked by a clock that was an hour ahead; from the first tick after it is right again the rate counts on."""
+    full_line(event, 3)
+    WaitingRoom.objects.update(ticked_at=clock.now() + timedelta(hours=1), budget=0)
+    assert admitting.tick(event.id, 1) == 0, "and no moment is counted that nobody knows"
+    assert tick(event, seconds=60) == 3
+    assert WaitingRoom.objects.get().ticked_at <= clock.now()  # type: ignore[operator]
+
+
+def test_the_auditor_finds_a_claim_given_back_and_who_came_to_the_line_without_a_number(event: EventView) -> None:
+    first, *_ = full_line(event, 4)
+    tick(event)
+    come(first)
+    QueueEntry.objects.filter(pk=first.id).update(status="away")
+    QueueEntry.objects.filter(number=4).update(number=None)
+    assert audit_breaches() == [
+        "I9: concert: number None is waiting with the head at 3, next number 5",
+        "I9: concert: number 1 has claimed its admission and is away again",
+    ]
+
+
 def test_a_locked_room_is_the_whole_row_and_saving_it_changes_nothing_else(event: EventView) -> None:
     """In the order of the statement, which names every column but those that the model does not have either."""
     fields = [field.name for field in dataclasses.fields(Room)]

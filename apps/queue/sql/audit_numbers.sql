@@ -8,7 +8,7 @@ WHERE entry.event_id = %(event_id)s
   AND (
     entry.number >= room.next_number
     OR entry.in_lobby <> (entry.number <= room.lobby_count)
-    OR (entry.number IS NULL AND entry.ready_at IS NOT NULL)
+    OR (entry.number IS NULL AND (entry.ready_at IS NOT NULL OR NOT entry.in_lobby))
     OR (
       entry.marked = ''
       AND (
