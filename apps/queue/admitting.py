@@ -35,6 +35,8 @@ FREE_BATCH_MAX = 500
 OFF_BATCH_MAX = 5_000
 TICK_LOCK_MS = 1_000
 TICK_STATEMENT_MS = 5_000
+TICK_IDLE_MS = 1_500
+"""A leader that hangs in the middle of a tick gives the room back about when it loses the lead."""
 
 _PACKAGE = "apps.queue"
 _admit = sql.load(_PACKAGE, "admit")
@@ -86,9 +88,10 @@ def admit_next(
     reason: AdmissionBatch.Reason,
     most: int | None = None,
     present: Collection[uuid.UUID] = (),
+    only_marked: bool = False,
 ) -> Admitted:
-    """Who is marked and then the lowest waiting numbers are ready, as many as all caps allow; `present` ones have come
-    and shop from now on.
+    """Who is marked and then, unless `only_marked`, the lowest waiting numbers are ready, as many as all caps allow;
+    `present` ones have come and shop from now on.
 
     Joins the transaction that has the room locked, and saves the room. Without `most` the rate's budget decides; with
     it (an operator's number) the budget may go below zero, so that the line pays for it and the rate holds over time.
@@ -117,6 +120,7 @@ def admit_next(
             cursor,
             event_id=room.event_id,
             most=allowed,
+            only_marked=only_marked,
             numbered_through=room.numbered_through,
             now=now,
             present=list(present),
@@ -174,7 +178,8 @@ def expire_admissions(limit: int = FREE_BATCH_MAX) -> int:
 def tick(event_id: int, epoch: int) -> int:
     """One tick of one room by the leader of this epoch: opened if it is time, slots freed, and as many let in as rate,
     cap and stock allow; how many. Raises Fenced, nothing done, where a younger leader has been."""
-    with transactions.write(lock_ms=TICK_LOCK_MS, statement_ms=TICK_STATEMENT_MS), connection.cursor() as cursor:
+    limits = {"lock_ms": TICK_LOCK_MS, "statement_ms": TICK_STATEMENT_MS, "idle_ms": TICK_IDLE_MS}
+    with transactions.write(**limits), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         if room.epoch > epoch:
             raise Fenced(f"epoch {epoch} meets {room.epoch} in the room of event {event_id}")

@@ -215,6 +215,7 @@ def mark(
         reason=AdmissionBatch.Reason.MARKED,
         most=count,
         present=[entry.pk] if present else [],
+        only_marked=True,  # One of those counted may leave before they are let in.
     )
     return entry.pk in admitted.numbers
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.models import Q
 
 from apps.events.facade import EventView
@@ -47,7 +47,7 @@ def naive_tick(event: EventView) -> int:
         ((active,),) = admitting._count_active.rows(cursor, event_id=event.id)
         rows = admitting._admit.rows(
             cursor, event_id=event.id, most=room.active_max - active, now=clock.now(), present=[],
-            numbered_through=None, admission_seconds=300, claim_seconds=120,
+            numbered_through=None, admission_seconds=300, claim_seconds=120, only_marked=False,
         )  # fmt: skip
         WaitingRoom.objects.filter(event_id=event.id, head__lt=max(number for _, number, _ in rows)).update(
             head=max(number for _, number, _ in rows)
@@ -159,6 +159,39 @@ def test_a_tick_that_found_the_room_open_and_meets_a_pause_lets_nobody_in(event:
         ticker = Beside(lambda: admitting.tick(event.id, EPOCH)).until_it_waits()
     assert ticker.result() == 0
     assert ready_count() == 0
+
+
+def test_a_marked_one_who_leaves_meanwhile_gives_its_slot_to_nobody_by_this_act(event: EventView) -> None:
+    """O: the room is paused; one marked place waits already, and O lets through another: two may come
+    L: the first of the two leaves; COMMIT
+    O: lets in the other one, and nobody whose turn it is not while the room is paused
+    """
+    entries = full_line(event, 5)
+    QueueEntry.objects.filter(pk=entries[4].id).update(marked="vip")
+    WaitingRoom.objects.update(state="paused")
+    with rival_at("admit", "before", lambda: line.leave(event, facade.Caller(entry_id=entries[4].id))):
+        assert rooms.let_through(entries[3].id, who="staff")
+    assert statuses(event) == ["waiting", "waiting", "waiting", "ready", "left"]
+    assert_audit_clean()
+
+
+def test_a_leader_that_hangs_in_the_middle_of_a_tick_gives_the_room_back(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L: has the room, and hangs
+    J: waits for the room
+    PostgreSQL ends L's session: it was idle with a lock
+    J: has the room
+    L: wakes up, and nothing of its tick has happened
+    """
+    full_line(event, 5)
+    monkeypatch.setattr(admitting, "TICK_IDLE_MS", 50)
+    with rival_at("count_active", "after", lambda: join(event)) as rival, pytest.raises(DatabaseError):
+        admitting.tick(event.id, EPOCH)
+    connection.close()
+    assert rival.result.number == 6
+    assert ready_count() == 0
+    assert_audit_clean()
 
 
 def test_sixteen_tabs_of_one_browser_take_one_slot(event: EventView) -> None:

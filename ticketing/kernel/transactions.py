@@ -30,7 +30,7 @@ class OutsideTransaction(RuntimeError):
 
 
 @contextmanager
-def write(*, lock_ms: int | None = None, statement_ms: int | None = None) -> Iterator[None]:
+def write(*, lock_ms: int | None = None, statement_ms: int | None = None, idle_ms: int | None = None) -> Iterator[None]:
     """One transaction, with a bound on the wait for any lock and on any statement, in milliseconds, and on how long it
     may stay idle between two (a process that hangs must not keep its locks).
 
@@ -39,7 +39,7 @@ def write(*, lock_ms: int | None = None, statement_ms: int | None = None) -> Ite
     """
     with transaction.atomic(durable=not _inside_test_transaction()):
         with connection.cursor() as cursor:
-            cursor.execute(_SET_LIMITS, _limits(lock_ms, statement_ms))
+            cursor.execute(_SET_LIMITS, _limits(lock_ms, statement_ms, idle_ms))
         yield
 
 
@@ -58,11 +58,11 @@ def write_on(
         yield cursor
 
 
-def _limits(lock_ms: int | None, statement_ms: int | None) -> list[str]:
+def _limits(lock_ms: int | None, statement_ms: int | None, idle_ms: int | None = None) -> list[str]:
     return [
         f"{settings.DATABASE_LOCK_TIMEOUT_MS if lock_ms is None else lock_ms}ms",
         f"{settings.DATABASE_STATEMENT_TIMEOUT_MS if statement_ms is None else statement_ms}ms",
-        f"{settings.DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS}ms",
+        f"{settings.DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS if idle_ms is None else idle_ms}ms",
     ]
 
 

@@ -1,5 +1,5 @@
--- Up to %(most)s who wait in a room are ready: first the marked ones, let through ahead of their turn, then the lowest
--- numbers, up to %(numbered_through)s where the draw has not numbered everybody yet. No lower bound: who returned is
+-- Up to %(most)s who wait in a room are ready: first the marked ones, let through ahead of their turn, then, unless
+-- %(only_marked)s, the lowest numbers, up to %(numbered_through)s where the draw has not numbered everybody yet. No lower bound: who returned is
 -- below the head, and goes first. Who has no number yet is not in line.
 -- Those in %(present)s are here and shop from now on; the others have a claim time in which to come.
 -- The caller holds the room's lock, so numbers only leave; an entry that leaves meanwhile is waited for and dropped.
@@ -18,7 +18,7 @@ WITH ahead AS MATERIALIZED (
       AND number IS NOT NULL
       AND (%(numbered_through)s::bigint IS NULL OR number <= %(numbered_through)s)
     ORDER BY number
-    LIMIT %(most)s - (SELECT count(*) FROM ahead)
+    LIMIT CASE WHEN %(only_marked)s THEN 0 ELSE %(most)s - (SELECT count(*) FROM ahead) END
 ), locked AS (
     SELECT id
     FROM queue_queueentry
