@@ -30,7 +30,7 @@ from apps.queue import beacon
 from apps.queue.errors import ActRefused
 from apps.queue.fairness import proofs
 from apps.queue.models import RoomAct
-from apps.queue.room import SYSTEM, lock_room, record, save_room
+from apps.queue.room import lock_room, record, save_room
 from ticketing.kernel import sql, transactions
 from ticketing.kernel.troubles import Troubles
 
@@ -204,7 +204,7 @@ class Drawer:
             self._troubles.met(failing, error)
             self._ask_again_at[draw.event_id] = time.monotonic() + BEACON_PAUSE_SECONDS
             return False
-        return _keep(session, draw.event_id, value, who=SYSTEM)
+        return _keep(session, draw.event_id, value, who=None)
 
 
 def _counts(chosen: beacon.Round, digest_at: datetime | None) -> bool:
@@ -221,12 +221,12 @@ def _fix_the_digest(session: Connection[Any], draw: _UnderWay) -> bool:
         locked = _locked(cursor, draw.event_id)
         if _fix_digest.count(cursor, event_id=draw.event_id, digest=digest):
             record(
-                cursor, draw.event_id, locked.now, SYSTEM, RoomAct.What.DRAW, f"entrants' digest {bytes(digest).hex()}"
+                cursor, draw.event_id, locked.now, None, RoomAct.What.DRAW, f"entrants' digest {bytes(digest).hex()}"
             )
     return True
 
 
-def _keep(session: Connection[Any], event_id: int, value: bytes, *, who: str, why: str = "") -> bool:
+def _keep(session: Connection[Any], event_id: int, value: bytes, *, who: str | None, why: str = "") -> bool:
     with transactions.write_on(session) as cursor:
         locked = _locked(cursor, event_id)
         kept = _keep_beacon_value.count(cursor, event_id=event_id, value=value) == 1
@@ -256,7 +256,7 @@ def _reveal(session: Connection[Any], event_id: int) -> bool:
             how = f"without round {chosen.number}: no value of it by the deadline"
         else:
             how = f"without round {chosen.number}: it was out before the digest was"
-        record(cursor, event_id, draw.now, SYSTEM, RoomAct.What.DRAW, f"secret revealed, {how}")
+        record(cursor, event_id, draw.now, None, RoomAct.What.DRAW, f"secret revealed, {how}")
     return True
 
 
@@ -295,7 +295,7 @@ def _finish(session: Connection[Any], draw: _UnderWay) -> bool:
         locked = _locked(cursor, draw.event_id)
         if _note_numbered.count(cursor, event_id=draw.event_id):
             numbered = f"numbered: {draw.lobby_count} entrant{'' if draw.lobby_count == 1 else 's'}"
-            record(cursor, draw.event_id, locked.now, SYSTEM, RoomAct.What.DRAW, numbered)
+            record(cursor, draw.event_id, locked.now, None, RoomAct.What.DRAW, numbered)
     return True
 
 

@@ -16,7 +16,7 @@ from apps.events import facade as events
 from apps.queue import beacon
 from apps.queue.fairness import proofs
 from apps.queue.models import Draw, RoomAct, WaitingRoom
-from apps.queue.room import SYSTEM, Room, record
+from apps.queue.room import Room, record
 from ticketing.kernel import clock, sql, transactions
 
 BEACON_AFTER_SECONDS = 30
@@ -71,7 +71,7 @@ def commit(event: events.EventView) -> None:
     )
     with connection.cursor() as cursor:
         committed = f"committed to {proofs.sha256(statement).hex()}"
-        record(cursor, event.id, now, SYSTEM, RoomAct.What.DRAW, committed, "published with a lobby")
+        record(cursor, event.id, now, None, RoomAct.What.DRAW, committed, "published with a lobby")
 
 
 def open_if_due(cursor: sql.Cursor, room: Room, event: events.EventView, now: datetime) -> None:
@@ -81,11 +81,11 @@ def open_if_due(cursor: sql.Cursor, room: Room, event: events.EventView, now: da
     if room.state == WaitingRoom.State.CLOSED and state == "upcoming":
         if room.lobby_opens_at is not None and room.lobby_opens_at <= now:
             room.state = WaitingRoom.State.LOBBY
-            record(cursor, room.event_id, now, SYSTEM, RoomAct.What.STATE, "closed → lobby", "the lobby has opened")
+            record(cursor, room.event_id, now, None, RoomAct.What.STATE, "closed → lobby", "the lobby has opened")
     elif room.state in (WaitingRoom.State.CLOSED, WaitingRoom.State.LOBBY) and state == "on_sale":
         before, room.state = room.state, WaitingRoom.State.OPEN
         why = "the on-sale has opened"
-        record(cursor, room.event_id, now, SYSTEM, RoomAct.What.STATE, f"{before} → open", why)
+        record(cursor, room.event_id, now, None, RoomAct.What.STATE, f"{before} → open", why)
         if room.lobby_opens_at is not None:
             _close(cursor, room, now)
 
@@ -98,7 +98,7 @@ def _close(cursor: sql.Cursor, room: Room, now: datetime) -> None:
     # Nobody is let in before those of the lobby; with nobody in it there is nobody to wait for.
     room.numbered_through = 0 if room.lobby_count else None
     entrants = f"{room.lobby_count} entrant{'' if room.lobby_count == 1 else 's'}"
-    record(cursor, room.event_id, now, SYSTEM, RoomAct.What.DRAW, f"lobby closed: {entrants}")
+    record(cursor, room.event_id, now, None, RoomAct.What.DRAW, f"lobby closed: {entrants}")
 
 
 def takes_in(room: Room, event: events.EventView, now: datetime) -> bool:

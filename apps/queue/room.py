@@ -12,7 +12,7 @@ from apps.queue.models import RoomAct, WaitingRoom
 from ticketing.kernel import sql, transactions
 
 SYSTEM = "system"
-"""Who does what happens by itself."""
+"""Who does what happens by itself, on record. No person is recorded under this name: the proof shows it."""
 
 _PACKAGE = "apps.queue"
 _lock_rooms = sql.load(_PACKAGE, "lock_rooms")
@@ -78,10 +78,23 @@ def save_room(cursor: sql.Cursor, room: Room) -> None:
 
 
 def record(
-    cursor: sql.Cursor, event_id: int, at: datetime, who: str, what: RoomAct.What, detail: str, why: str = ""
+    cursor: sql.Cursor, event_id: int, at: datetime, who: str | None, what: RoomAct.What, detail: str, why: str = ""
 ) -> None:
-    """The act is on record, in the transaction that does it."""
+    """The act is on record, in the transaction that does it. `who` None: it happened by itself."""
     transactions.require(cursor)
+    # An operator who calls themselves "system" would have their hand published as nobody's.
+    name = SYSTEM if who is None else f"operator {who}" if who == SYSTEM else who
     _record_act.count(
-        cursor, event_id=event_id, at=at, who=who[:150], what=str(what), detail=detail[:200], why=why[:200]
+        cursor,
+        event_id=event_id,
+        at=at,
+        who=_plain(name)[:150],
+        what=str(what),
+        detail=detail[:200],
+        why=_plain(why)[:200],
     )
+
+
+def _plain(text: str) -> str:
+    """The text in one line without what the database could not store or a terminal would obey."""
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -13,7 +13,7 @@ from apps.queue.admitting import admit_next, refill
 from apps.queue.errors import ActRefused
 from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
 from apps.queue.pacing import keep_within_bounds
-from apps.queue.room import SYSTEM, Room, lock_room, record, save_room
+from apps.queue.room import Room, lock_room, record, save_room
 from ticketing.kernel import clock, sql, transactions
 
 RATE_MAX = 100_000
@@ -285,9 +285,13 @@ def was_removed(entry_id: uuid.UUID) -> bool:
     return RoomAct.objects.filter(event_id=entry.event_id, at=entry.ended_at, what=RoomAct.What.REMOVE).exists()
 
 
-def report_supply(event_id: int, *, available: int, held: int) -> None:
+def report_supply(event_id: int, *, available: int, held: int, read_at: datetime | None = None) -> None:
     """The room knows the stock: nobody is let in while nothing is available, and once nothing is held either it is
-    drained for good, and says so to whoever waits. Reported by the app that has the stock."""
+    drained for good, and says so to whoever waits. Reported by the app that has the stock.
+
+    `read_at`: by the database's clock, before the stock was read; None: just now. A report that was held up (its
+    process hung) is nothing to drain a room by that has heard later ones since.
+    """
     known = (
         WaitingRoom.objects.filter(event_id=event_id).values_list("supply_available", "supply_held", "state").first()
     )
@@ -298,13 +302,43 @@ def report_supply(event_id: int, *, available: int, held: int) -> None:
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         now = clock.now_on(cursor)
-        room.supply_available, room.supply_held, room.supply_at = available, held, now
+        if read_at is not None and room.supply_at is not None and read_at < room.supply_at <= now:
+            return
+        room.supply_available, room.supply_held, room.supply_at = available, held, read_at or now
         if available + held == 0 and room.state in (_State.OPEN, _State.PAUSED):
-            before, room.state = room.state, _State.DRAINED
-            why = "nothing is free and nothing is held"
-            record(cursor, room.event_id, now, SYSTEM, RoomAct.What.STATE, f"{before} → drained", why)
-            board.renew_after_commit(event_id)
+            _drain(cursor, room, now, "nothing is free and nothing is held")
         save_room(cursor, room)
+
+
+def drain_what_is_over() -> int:
+    """Rooms that let people in or may again, of events that sell no more, are drained and say so to whoever waits; how
+    many. Else they would go on letting people in to where nothing can be bought."""
+    in_use = rooms_in_use()
+    selling = set(events.selling_event_ids()) if in_use else set()
+    return sum(_drain_if_over(event_id) for event_id in in_use if event_id not in selling)
+
+
+def _drain_if_over(event_id: int) -> bool:
+    event = events.get_event_by_id(event_id)
+    with transactions.write(), connection.cursor() as cursor:
+        room = lock_room(cursor, event_id)
+        now = clock.now_on(cursor)
+        state = event.selling_state(now)
+        if state not in OVER or room.state not in (_State.OPEN, _State.PAUSED):
+            return False
+        _drain(cursor, room, now, OVER[state])
+        save_room(cursor, room)
+    return True
+
+
+OVER = {"closed": "sales have closed", "canceled": "the event is canceled"}
+"""In which states of its selling nobody can buy at an event any more, in words."""
+
+
+def _drain(cursor: sql.Cursor, room: Room, now: datetime, why: str) -> None:
+    before, room.state = room.state, _State.DRAINED
+    record(cursor, room.event_id, now, None, RoomAct.What.STATE, f"{before} → drained", why)
+    board.renew_after_commit(room.event_id)
 
 
 def rooms_in_use() -> list[int]:

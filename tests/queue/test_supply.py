@@ -104,6 +104,21 @@ def test_a_sale_frees_no_place_for_the_next_but_its_end_of_shopping_does_no_harm
     assert tick(event) == 0, "three places, three who are choosing"
 
 
+def test_a_report_that_was_held_up_drains_no_room_that_knows_better(event: EventView) -> None:
+    """A: reads that all is gone; hangs
+    B: reports two places that came back
+    A: goes on: what it read is older
+    """
+    held_up = clock.now()
+    facade.report_supply(event.id, available=2, held=0, read_at=clock.now())
+    WaitingRoom.objects.update(state="open")
+    facade.report_supply(event.id, available=0, held=0, read_at=held_up)
+    assert (WaitingRoom.objects.get().state, WaitingRoom.objects.get().supply_available) == ("open", 2)
+    WaitingRoom.objects.update(supply_at=clock.now() + timedelta(hours=1))
+    facade.report_supply(event.id, available=1, held=0, read_at=clock.now())
+    assert WaitingRoom.objects.get().supply_available == 1, "a clock that was set back silences nobody"
+
+
 def test_a_room_that_is_off_and_a_stock_that_nobody_reported_bind_nobody(event: EventView) -> None:
     full_line(event, 6)
     assert tick(event) == 6
