@@ -55,7 +55,7 @@ STATES = {
     "switch_off": WaitingRoom.State.OFF,
 }
 HURTS = {
-    "drain": ("Drain?", "Drain", "all who wait are told that everything is sold"),
+    "drain": ("Drain?", "Drain", "all who wait are told that the line is closed"),
     "switch_off": ("Switch the waiting room off?", "Switch off", "all who wait are let in at once, without any cap"),
 }
 

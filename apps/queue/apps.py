@@ -14,4 +14,5 @@ class QueueConfig(AppConfig):
         events.on_publish(rooms.open_room)
         auditing.register()
         maintenance.register("expire admissions", 1, admitting.expire_admissions)
+        maintenance.register("drain the rooms of what is over", 1, rooms.drain_what_is_over)
         maintenance.register("forget old rate changes", 3_600, pacing.forget_old_changes)

@@ -11,6 +11,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
 from apps.events import facade as events
+from apps.queue import board as boards
 from apps.queue import line, merging, polling, rooms
 from apps.queue.errors import NoPlace, NotOnSale, RoomDrained
 from apps.queue.identity import Caller, caller_of, check_visitor_id, keep_place, new_visitor_id, set_visitor_cookie
@@ -44,7 +45,7 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
     except NotOnSale:
         return redirect("events:event", event.slug)  # That page says which: upcoming, closed or canceled.
     except RoomDrained as problem:
-        return _page(request, event, "drained", status=problem.status)
+        return _page(request, event, _why_drained(event), status=problem.status)
     response = redirect("queue:wait" if entry.waits else "reservations:choose", event.slug)
     response.status_code = 303
     response.headers["Cache-Control"] = "no-store"
@@ -100,6 +101,14 @@ def leave(request: HttpRequest, slug: str) -> HttpResponse:
     return response
 
 
+def _why_drained(event: events.EventView) -> str:
+    """What a drained room's page is to say: everything is sold, or else that somebody, or the time, has closed it."""
+    if event.selling_state(clock.now()) in rooms.OVER:
+        return "over"
+    board = boards.of(event.id)
+    return "drained" if not board.supply_available and not board.supply_held else "shut"
+
+
 def _page(
     request: HttpRequest,
     event: events.EventView,
@@ -120,6 +129,7 @@ def _page(
     context = {
         "event": event,
         "state": "drawing" if drawing else place.status,
+        "why_drained": _why_drained(event) if place.status == "drained" else "",
         "in_line": place.status != "drained",
         "place": place,
         "people_ahead": people_ahead,

@@ -5,6 +5,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from apps.events import facade as events
+from apps.events.models import OnSale
+from apps.queue import board as boards
 from apps.queue import rooms
 from apps.queue.models import QueueEntry, RoomAct, WaitingRoom
 from tests import factories
@@ -86,6 +88,13 @@ def test_a_drained_room_tells_those_waiting_and_refuses_others(waiting: Client) 
     assert refused.status_code == 409
     assert "Everything is sold" in refused.content.decode()
     assert "wait.js" not in refused.content.decode()
+    WaitingRoom.objects.update(supply_available=7, supply_held=0)
+    boards.forget_everything()
+    for text in (waiting.get(WAIT).content.decode(), other.post("/events/concert/join").content.decode()):
+        assert "The line is closed" in text, "nobody says that what is free is sold"
+        assert "Line up again" not in text
+    OnSale.objects.update(closes_at=clock.now())
+    assert "Sales have ended" in waiting.get(WAIT).content.decode()
 
 
 def test_leaving_is_one_press_and_joining_again_another(waiting: Client) -> None:
@@ -137,7 +146,7 @@ def test_staff_pause_resume_and_let_in_and_all_of_it_is_on_record(waiting: Clien
     assert changed.status_code == 302
     assert "1 let in" in act("admit_now", count="5")
     assert "cannot become" not in act("resume")
-    assert "all who wait are told that everything is sold" in act("drain", why="sold at the door")
+    assert "all who wait are told that the line is closed" in act("drain", why="sold at the door")
     assert WaitingRoom.objects.get().state == "open"
     assert "drained" in act("drain", why="sold at the door", confirmed="yes")
     standing = WaitingRoom.objects.get()

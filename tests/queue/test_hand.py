@@ -1,13 +1,19 @@
 """The operator's hand: a message, one person let through, one taken out, limits; each within the caps and on record."""
 
+from datetime import timedelta
+
 import pytest
 
+from apps.events.models import Event, OnSale
 from apps.queue import line, rooms
 from apps.queue.errors import ActRefused
+from apps.queue.fairness import published
 from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
-from tests.factories import assert_audit_clean, join
-from tests.queue.rooms import come, full_line, let_claim_lapse, make_room, row, tick
+from apps.queue.outlook import outlook
+from tests.factories import assert_audit_clean, join, make_event
+from tests.queue.rooms import come, full_line, let_claim_lapse, make_room, open_now, row, tick
 from tests.races import storm, values
+from ticketing.kernel import clock
 
 pytestmark = pytest.mark.django_db
 
@@ -160,3 +166,37 @@ def test_many_hands_at_once_never_let_in_more_than_the_cap() -> None:
     assert QueueEntry.objects.filter(status="waiting", marked="operator").count() == 7
     assert len(acts("let in")) == 10
     assert_audit_clean()
+
+
+def test_nobody_passes_for_what_happens_by_itself_and_no_reason_breaks_the_record() -> None:
+    event = make_room()
+    open_now(event)
+    rooms.set_state(event.id, "paused", who="system", why="nul\0, half a character \ud800, \x1b[2J")
+    assert acts("state")[-1] == ("operator system", "open → paused", "nul , half a character  ,  [2J")
+    assert published.latest_acts(event.id, 1)[0]["by"] == "operator"
+
+
+@pytest.mark.parametrize(("state", "why"), [("open", "sales have closed"), ("paused", "the event is canceled")])
+def test_when_sales_are_over_the_line_is_told_and_nobody_is_let_in_any_more(state: str, why: str) -> None:
+    event = make_room(active=1)
+    _, second = full_line(event, 2)
+    WaitingRoom.objects.update(state=state)
+    assert rooms.drain_what_is_over() == 0
+    if "canceled" in why:
+        Event.objects.update(status="canceled")
+    else:
+        OnSale.objects.update(closes_at=clock.now())
+    assert rooms.drain_what_is_over() == 1
+    assert room().state == "drained"
+    assert outlook(come(second)).status == "drained"
+    assert tick(event) == 0
+    assert acts("state")[-1] == ("system", f"{state} → drained", why)
+    assert rooms.drain_what_is_over() == 0
+
+
+def test_a_room_that_is_open_before_its_time_or_off_is_left_alone() -> None:
+    off, early = make_event("off"), make_room("early", venue="B", opens_at=clock.now() + timedelta(hours=1))
+    open_now(early)
+    OnSale.objects.filter(event_id=off.id).update(closes_at=clock.now())
+    assert rooms.drain_what_is_over() == 0
+    assert set(WaitingRoom.objects.values_list("state", flat=True)) == {"off", "open"}

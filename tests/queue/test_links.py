@@ -237,7 +237,7 @@ def test_a_browser_that_keeps_no_cookie_is_told_so() -> None:
 
 @pytest.mark.parametrize(
     ("state", "status", "said"),
-    [("drained", 409, "Everything is sold"), ("paused", 200, "Take my place")],
+    [("drained", 409, "The line is closed"), ("paused", 200, "Take my place")],
 )
 def test_the_page_says_what_the_room_is_like(state: str, status: int, said: str) -> None:
     event = busy()

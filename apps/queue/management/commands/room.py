@@ -23,7 +23,7 @@ STATES = {
     "off": (_State.OFF, "no waiting room: everybody is let in at once (asks first)"),
 }
 HURTS = {
-    "drain": "All who wait are told that everything is sold: {waiting} waiting.",
+    "drain": "All who wait are told that the line is closed: {waiting} waiting.",
     "off": "All who wait are let in at once, without a cap: {waiting} waiting, {active} of {active_max} slots in use.",
 }
 LINKS_SHOWN = 50
