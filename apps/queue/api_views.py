@@ -44,7 +44,7 @@ class QueueView(APIView):
         caller = _joining(known, object_of(request))
         merging.bring_along_at(found.id, caller)
         entry = line.join(found, caller)
-        response = Response(joined_answer(found, entry), status=201, headers=PERSONAL)
+        response = Response(joined_answer(found, polling.stand(found, entry), entry), status=201, headers=PERSONAL)
         if not known.is_known:
             remember_visitor(request, response, caller.visitor_id)
         keep_place(request, response, found.slug, entry.id, entry.number)

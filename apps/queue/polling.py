@@ -48,7 +48,17 @@ def look(event: events.EventView, caller: Caller) -> Place | None:
     if place is not None:
         return place
     entry = line.status(event, caller)
-    return None if entry is None else Place(outlook(entry), entry)
+    return None if entry is None else stand(event, entry)
+
+
+def stand(event: events.EventView, entry: line.EntryView) -> Place:
+    """Where the owner of this entry stands, who is here. The head may have reached it since it was read (a tick between
+    a join and its answer): then it is in, and who is here has come. Nobody who waits is told that it has passed."""
+    place = Place(outlook(entry), entry)
+    if entry.waits and place.outlook.ahead == 0:
+        entry = line.status(event, Caller(entry_id=entry.id)) or entry
+        place = Place(outlook(entry), entry)
+    return place
 
 
 def glance(event: events.EventView, caller: Caller) -> Place | None:

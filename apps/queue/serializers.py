@@ -7,7 +7,6 @@ from rest_framework import serializers
 from apps.events import facade as events
 from apps.queue import line
 from apps.queue.identity import issue_admission_token, issue_queue_token
-from apps.queue.outlook import outlook
 from apps.queue.polling import Place as PlaceSeen
 from ticketing.kernel import clock
 
@@ -71,9 +70,9 @@ def place_answer(event: events.EventView, place: PlaceSeen) -> dict[str, Any]:
     return answer
 
 
-def joined_answer(event: events.EventView, entry: line.EntryView) -> dict[str, Any]:
+def joined_answer(event: events.EventView, place: PlaceSeen, entry: line.EntryView) -> dict[str, Any]:
     """The same, with the queue token of a visitor who has no account to be known by."""
-    answer = place_answer(event, PlaceSeen(outlook(entry), entry))
+    answer = place_answer(event, place)
     if entry.account_id is None:
         answer["queue_token"] = issue_queue_token(entry.id, event.slug, entry.number)
     return answer

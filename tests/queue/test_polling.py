@@ -71,6 +71,21 @@ def test_who_joins_after_the_board_was_read_is_not_told_of_the_moment_before(
     assert poll(event, entry).is_ready
 
 
+def test_who_is_let_in_between_the_join_and_its_answer_is_in(event: EventView) -> None:
+    """J: joins and has to wait; COMMIT
+    T: lets it in: the head is at its number
+    J: is answered: not that it waits at position 0, as whoever missed the turn does
+    """
+    *_, joined = full_line(event, 3)
+    assert joined.waits
+    assert tick(event) == 3
+    polling.forget_everything()
+    assert outlook.outlook(joined).ahead == 0, "what it would have been told"
+    place = polling.stand(event, joined)
+    assert place.is_ready
+    assert QueueEntry.objects.get(pk=joined.id).admission_expires_at is not None
+
+
 def test_who_left_is_told_so_at_once_here_and_elsewhere_with_the_next_feed(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
