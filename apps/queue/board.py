@@ -175,7 +175,11 @@ def read_many(event_ids: Iterable[int]) -> list[Board]:
 
 
 def _with_opening(board: Board) -> Board:
-    return replace(board, opens_at=events.get_event_by_id(board.event_id).policy.opens_at)
+    event = events.get_event_by_id(board.event_id)
+    if event.selling_state(board.at) in ("closed", "canceled"):
+        # It will never open: whoever gathered is told so. The room itself stays as its draw was promised.
+        return replace(board, state=WaitingRoom.State.DRAINED)
+    return replace(board, opens_at=event.policy.opens_at)
 
 
 def forget(event_id: int) -> None:

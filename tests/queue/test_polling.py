@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.events.facade import EventView
-from apps.events.models import OnSale
+from apps.events.models import Event, OnSale
 from apps.queue import board, exceptional, facade, line, outlook, polling, rooms
 from apps.queue.identity import issue_queue_token
 from apps.queue.models import Draw, DrawnPlace, QueueEntry, WaitingRoom
@@ -230,6 +230,14 @@ def test_a_lobby_says_when_it_opens_and_asks_the_ledger_nothing(
     assert (seen.status, seen.ahead, seen.stage) == ("lobby", None, "lobby")
     assert 3_000 < seen.wait_seconds <= 3_600
     assert seen.opens_at is not None
+
+
+def test_who_gathered_for_what_is_canceled_is_told_that_it_is_over(
+    event: EventView, lobby: list[facade.EntryView]
+) -> None:
+    Event.objects.update(status=Event.Status.CANCELED)
+    for seen in (poll(event, lobby[0]), by_ledger(event, lobby[1])):
+        assert (seen.outlook.status, seen.outlook.stage, seen.outlook.opens_at) == ("drained", "", None)
 
 
 def test_a_lobby_place_is_exchanged_for_a_number_once_it_is_drawn(
