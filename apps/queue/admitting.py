@@ -35,8 +35,9 @@ FREE_BATCH_MAX = 500
 OFF_BATCH_MAX = 5_000
 TICK_LOCK_MS = 1_000
 TICK_STATEMENT_MS = 5_000
-TICK_IDLE_MS = 1_500
-"""A leader that hangs in the middle of a tick gives the room back about when it loses the lead."""
+TICK_IDLE_MS = 5_000
+"""A leader that hangs in the middle of a tick gives the room back after so long: before the joins that wait for it have
+waited twice for its lock."""
 
 _PACKAGE = "apps.queue"
 _admit = sql.load(_PACKAGE, "admit")
