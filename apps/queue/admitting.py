@@ -96,11 +96,14 @@ def admit_next(
 
     Joins the transaction that has the room locked, and saves the room. Without `most` the rate's budget decides; with
     it (an operator's number) the budget may go below zero, so that the line pays for it and the rate holds over time.
+
     Active shoppers and the stock bound both: those who are in and hold nothing yet have one free place each put by for
     them. One and not what people buy on average: with more than one, the last places would be offered to nobody. Who
     holds something counts no more, for what is held is not available; who gave it back or let it lapse counts again. A
-    room that is off has no caps. Marked ones count in every cap, have a
-    record of their own, and do not move the head: nobody's place in line depends on them.
+    room that is off has no caps.
+
+    Marked ones count in every cap, have a record of their own, and do not move the head: nobody's place in line
+    depends on them.
     """
     transactions.require(cursor)
     refill(room, now)

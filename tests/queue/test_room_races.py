@@ -44,7 +44,7 @@ def naive_tick(event: EventView) -> int:
     """Counts, then admits; both right by themselves, and no lock on the room around them."""
     with transactions.write(), connection.cursor() as cursor:
         room = WaitingRoom.objects.get(event_id=event.id)
-        ((active,),) = admitting._count_active.rows(cursor, event_id=event.id)
+        ((active, *_),) = admitting._count_active.rows(cursor, event_id=event.id)
         rows = admitting._admit.rows(
             cursor, event_id=event.id, most=room.active_max - active, now=clock.now(), present=[],
             numbered_through=None, admission_seconds=300, claim_seconds=120, only_marked=False,

@@ -5,7 +5,10 @@ from django.db.models import Q
 
 
 class AdmissionBatch(models.Model):
-    """One admission of one or more entries: by the tick, by a join into an empty line, by an operator."""
+    """One admission of one or more entries: by the tick, by a join into an empty line, by an operator.
+
+    Part of the public proof, which lists all of them: rows are never changed, and go only with the event.
+    """
 
     class Reason(models.TextChoices):
         TICK = "tick", "their turn"
