@@ -277,6 +277,8 @@ function askNow() {
   if (Date.now() >= notBefore && Date.now() - askedAt >= AGAIN_MS_MIN) ask();
 }
 
+// With scripts leaving takes a second press. Without them the page looks again every few seconds and would take it back.
+if (follows) part("leave").hidden = false;
 if (follows && (line.dataset.status === "waiting" || line.dataset.status === "paused")) {
   showProgress(Number(line.dataset.place));
 }
