@@ -1,13 +1,17 @@
-"""Join, leave, tick, claim, no-show, expiry, completion, in any order: I9 holds after every step."""
+"""Join, leave, tick, claim, no-show, expiry, completion, log-in, an operator's hand, a stock that comes and goes, in
+any order: I9 holds after every step."""
 
+from contextlib import suppress
 from itertools import count
 
 import pytest
+from django.contrib.auth.models import User
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from apps.queue import admitting, facade, line, rooms
+from apps.queue import admitting, facade, line, merging, rooms
+from apps.queue.errors import ActRefused, RoomDrained
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
 from apps.queue.outlook import outlook
 from tests.factories import audit_breaches, join_as
@@ -27,7 +31,7 @@ class Room(RuleBasedStateMachine):
         super().__init__()
         number = next(_slugs)
         self.event = make_room(f"room-{number}", venue=f"venue-{number}", rate=20, active=3, rows=1)
-        self.active_max = 3
+        self.accounts = [User.objects.create(username=f"{one}-{number}").pk for one in ("ann", "bob")]
         self.seen: dict[int, facade.EntryView] = {}
         self.positions: dict[object, int] = {}
 
@@ -35,10 +39,12 @@ class Room(RuleBasedStateMachine):
         return facade.Caller(visitor_id=f"visitor-{visitor}")
 
     def note(self, visitor: int, view: facade.EntryView) -> None:
+        self.seen[visitor] = view
+        if QueueEntry.objects.filter(pk=view.id).exclude(marked="").exists():
+            return  # In ahead of its number, and back behind it if the turn is missed.
         ahead = outlook(view).ahead
         assert ahead <= self.positions.get(view.id, ahead), "a position rose"
         self.positions[view.id] = ahead
-        self.seen[visitor] = view
 
     @rule(visitor=VISITORS)
     def join(self, visitor: int) -> None:
@@ -54,17 +60,35 @@ class Room(RuleBasedStateMachine):
     def join_together(self, first: int, second: int) -> None:
         asked = [facade.JoinRequest(self.event, self.caller(visitor)) for visitor in (first, second)]
         for visitor, view in zip((first, second), facade.join_many(asked), strict=True):
+            if self.state() == "drained" and not isinstance(view, facade.EntryView):
+                assert isinstance(view, RoomDrained)
+                continue
             assert isinstance(view, facade.EntryView)
             self.note(visitor, view)
 
+    @rule(visitor=VISITORS, account=st.integers(0, 1))
+    def log_in(self, visitor: int, account: int) -> None:
+        """The browser's place is the account's; where both had one the other has left."""
+        merging.merge(self.event.id, f"visitor-{visitor}", self.accounts[account])
+
+    @rule(account=st.integers(0, 1))
+    def join_signed_in(self, account: int) -> None:
+        try:
+            self.note(-1 - account, join_as(self.event, facade.Caller(account_id=self.accounts[account])))
+        except problems.Problem:
+            return
+
+    def state(self) -> str:
+        return WaitingRoom.objects.get(event_id=self.event.id).state
+
     @rule(seconds=st.sampled_from([0, 0.05, 1]))
     def tick(self, seconds: float) -> None:
-        waiting = list(
-            QueueEntry.objects.filter(event_id=self.event.id, status="waiting").order_by("number").values_list("pk")
-        )
+        rows = QueueEntry.objects.filter(event_id=self.event.id, status="waiting")
+        waiting = sorted(rows, key=lambda entry: (entry.marked == "", entry.number))
         if not WaitingRoom.objects.filter(event_id=self.event.id, ticked_at=None).exists():
             admitted = tick(self.event, seconds=seconds)
-            in_now = QueueEntry.objects.filter(pk__in=[pk for (pk,) in waiting[:admitted]], status="ready").count()
+            first = [entry.pk for entry in waiting[:admitted]]
+            in_now = QueueEntry.objects.filter(pk__in=first, status="ready").count()
             assert in_now == admitted, "somebody was passed over"
 
     @precondition(lambda self: self.seen)
@@ -88,21 +112,33 @@ class Room(RuleBasedStateMachine):
         elif what == "sweep":
             admitting.expire_admissions()
         else:
-            unclaimed = QueueEntry.objects.filter(pk=entry.id, status="ready", admission_expires_at=None).exists()
-            if what == "lapse" and not unclaimed:
+            row = QueueEntry.objects.get(pk=entry.id)
+            if what == "lapse" and row.admission_expires_at is not None:
                 let_admission_lapse(entry)
-            elif unclaimed:
+            elif row.status == "ready" and row.admission_expires_at is None:
                 let_claim_lapse(entry, seconds=1 if what == "miss" else admitting.RETURN_SECONDS + 1)
 
-    @rule(state=st.sampled_from(["paused", "open"]))
-    def pause(self, state: str) -> None:
-        if WaitingRoom.objects.get(event_id=self.event.id).state in ("paused", "open"):
+    @rule(state=st.sampled_from(["paused", "open", "open", "drained", "off"]))
+    def move(self, state: str) -> None:
+        with suppress(ActRefused):
             rooms.set_state(self.event.id, state, who="staff")
 
     @rule(number=st.integers(1, 4))
     def admit_now(self, number: int) -> None:
-        if WaitingRoom.objects.get(event_id=self.event.id).state in ("paused", "open"):
+        with suppress(ActRefused):
             rooms.admit_now(self.event.id, number, who="staff")
+
+    @precondition(lambda self: self.seen)
+    @rule(data=st.data())
+    def let_through(self, data: st.DataObject) -> None:
+        with suppress(ActRefused):
+            rooms.let_through(self.seen[data.draw(st.sampled_from(sorted(self.seen)))].id, who="staff")
+
+    @rule(available=st.integers(0, 3), held=st.integers(0, 1))
+    def stock(self, available: int, held: int) -> None:
+        """What is free and what is held; with neither the room is drained."""
+        if self.state() in ("open", "paused"):
+            facade.report_supply(self.event.id, available=available, held=held)
 
     @rule(active_max=st.integers(0, 4))
     def cap(self, active_max: int) -> None:
@@ -115,4 +151,6 @@ class Room(RuleBasedStateMachine):
 
 
 def test_whatever_happens_in_whatever_order_i9_holds() -> None:
-    run_state_machine_as_test(Room, settings=settings(max_examples=12, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(
+        Room, settings=settings(max_examples=12, stateful_step_count=25, deadline=None, derandomize=True)
+    )
