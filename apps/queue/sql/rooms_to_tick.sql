@@ -1,14 +1,15 @@
 -- The rooms in which a tick may find something to do: those that have yet to open, and whether their lobby may be due,
 -- and those in whose line somebody is. Who is in the lobby has no number and is not in line yet.
+-- (The lowest and not EXISTS, as in somebody_waits.sql.)
 SELECT event_id, state, state = 'closed' AND lobby_opens_at IS NOT NULL AND lobby_opens_at <= clock_timestamp()
 FROM queue_waitingroom AS room
 WHERE state IN ('closed', 'lobby')
    OR (
      state IN ('open', 'off')
-     AND EXISTS (
-       SELECT
+     AND (
+       SELECT min(number)
        FROM queue_queueentry AS entry
-       WHERE entry.event_id = room.event_id AND entry.status = 'waiting' AND entry.number IS NOT NULL
-     )
+       WHERE entry.event_id = room.event_id AND entry.status = 'waiting'
+     ) IS NOT NULL
    )
 ORDER BY event_id
