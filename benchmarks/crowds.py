@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tests.servers import temporary_place
+from ticketing.embedded import postgres, valkey
 from ticketing.embedded.servers import Servers, new_password, start_disposable
 
 if TYPE_CHECKING:
@@ -25,11 +26,16 @@ FROM generate_series(1, %(count)s) AS number
 
 
 @contextmanager
-def house() -> Iterator[Servers]:
-    """Django is set up over empty servers of its own, which are gone afterwards."""
+def house(*, durable: bool = False) -> Iterator[Servers]:
+    """Django is set up over empty servers of its own, which are gone afterwards; `durable`: what the database commits
+    would survive a power cut, as in earnest."""
     place, end = temporary_place()
     try:
-        servers = start_disposable(place)
+        if durable:
+            cluster = postgres.start(place, password=new_password(), superuser_password=new_password())
+            servers = Servers(cluster, valkey.start(place, password=new_password()))
+        else:
+            servers = start_disposable(place)
         assert servers.postgres is not None
         assert servers.valkey is not None
         os.environ["DATABASE_URL"] = servers.postgres.url()
