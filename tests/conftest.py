@@ -30,7 +30,7 @@ CHROMIUM_FLAGS = [
     "--disable-sync",
     "--disable-dev-shm-usage",
 ]
-BROWSER_TIMEOUT_MS = 15_000
+BROWSER_TIMEOUT_MS = 60_000
 
 # No timing assertions, in properties neither: a busy machine is no counterexample.
 hypothesis.settings.register_profile(

@@ -106,7 +106,7 @@ def _why_drained(event: events.EventView) -> str:
     if event.selling_state(clock.now()) in rooms.OVER:
         return "over"
     board = boards.of(event.id)
-    return "drained" if not board.supply_available and not board.supply_held else "shut"
+    return "drained" if board.supply_available == board.supply_held == 0 else "shut"
 
 
 def _page(

@@ -81,7 +81,7 @@ def test_nobody_promises_a_minute_while_nothing_is_left_to_buy(waiting: Client) 
 
 
 def test_a_drained_room_tells_those_waiting_and_refuses_others(waiting: Client) -> None:
-    WaitingRoom.objects.update(state="drained")
+    WaitingRoom.objects.update(state="drained", supply_available=0, supply_held=0)
     text = waiting.get(WAIT).content.decode()
     assert "Everything is sold" in text
     assert "wait.js" in text, "should the room open again, the page goes on by itself"
