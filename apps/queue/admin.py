@@ -268,10 +268,14 @@ class RoomActAdmin(ReadOnlyAdmin):
 
 @admin.register(RateChange)
 class RateChangeAdmin(ReadOnlyAdmin):
-    list_display = ["at", "event", "from_rate", "to_rate", "reason"]
+    list_display = ["at", "event_name", "from_rate", "to_rate", "reason"]
     list_filter = ["event"]
     list_select_related = ["event"]
     search_fields = ["reason"]
+
+    @admin.display(description="event", ordering="event")
+    def event_name(self, change):
+        return str(change.event)  # Not the column itself: Django never breaks its line, and a long name hid the reason.
 
 
 class LinkForm(forms.ModelForm):
