@@ -20,6 +20,8 @@ class EntryView:
     admission_expires_at: datetime | None
     account_id: int | None
     visitor_id: str
+    is_marked: bool = False
+    """Let in before all others as soon as there is room, whatever its number."""
 
     @property
     def is_ready(self) -> bool:
@@ -52,6 +54,7 @@ class Entry:
     admission_expires_at: datetime | None
     busy_until: datetime | None
     ended_at: datetime | None
+    marked: str = ""
 
 
 class AnyEntry(Protocol):
@@ -67,6 +70,7 @@ class AnyEntry(Protocol):
     admission_expires_at: datetime | None
     busy_until: datetime | None
     ended_at: datetime | None
+    marked: str
 
 
 def view_of(entry: AnyEntry, event_slug: str, status: str | None = None) -> EntryView:
@@ -80,6 +84,7 @@ def view_of(entry: AnyEntry, event_slug: str, status: str | None = None) -> Entr
         admission_expires_at=entry.admission_expires_at,
         account_id=entry.account_id,
         visitor_id=entry.visitor_id,
+        is_marked=entry.marked != "",
     )
 
 

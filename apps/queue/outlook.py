@@ -59,6 +59,8 @@ def outlook(entry: EntryView) -> Outlook:
     number = entry.number
     if number is None and board.is_drawn:
         number = exchange.number_of(entry.id)  # Drawn, and on its way into the entry.
+    if entry.is_marked and number is not None:
+        number = min(number, board.head)  # Nobody is ahead of it, also after a turn that it missed.
     return of_number(board, number)
 
 

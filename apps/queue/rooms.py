@@ -17,6 +17,8 @@ from apps.queue.room import Room, lock_room, record, save_room
 from ticketing.kernel import clock, sql, transactions
 
 RATE_MAX = 100_000
+CLAIM_SECONDS_MIN = 2
+"""Half of it must be longer than a board may be old: else who asks in time could be told of a moment before."""
 ACTIVE_MAX = 1_000_000
 ADMIT_MAX = 10_000
 WINDOW_SECONDS_MAX = 86_400
@@ -119,7 +121,7 @@ def set_limits(
 LIMITS: dict[str, tuple[str, int, int]] = {
     "rate_per_second": ("rate", 1, RATE_MAX),
     "active_max": ("cap", 0, ACTIVE_MAX),
-    "claim_seconds": ("time to come", 1, WINDOW_SECONDS_MAX),
+    "claim_seconds": ("time to come", CLAIM_SECONDS_MIN, WINDOW_SECONDS_MAX),
     "admission_seconds": ("time to start", 1, WINDOW_SECONDS_MAX),
 }
 """Each limit: what people call it, the least and the most."""

@@ -81,6 +81,20 @@ def test_in_a_paused_room_a_hand_still_lets_through_and_nobody_else_comes_with_i
     assert [row(entry).status for entry in waiting] == ["waiting", "waiting", "ready"]
 
 
+def test_a_marked_place_has_nobody_ahead_from_the_marking_on_and_after_a_turn_it_missed() -> None:
+    event = make_room(active=1)
+    waiting = full_line(event, 5)
+    assert tick(event) == 1
+    assert outlook(come(waiting[4])).ahead == 4
+    assert not rooms.let_through(waiting[4].id, who="boss")
+    assert outlook(come(waiting[4])).ahead == 0
+    line.leave(event, line.Caller(entry_id=waiting[0].id))
+    assert tick(event) == 1
+    let_claim_lapse(waiting[4])
+    missed = come(waiting[4])
+    assert (missed.status, outlook(missed).ahead) == ("waiting", 0)
+
+
 def test_who_is_away_comes_back_by_a_hand() -> None:
     event = make_room(active=1)
     waiting = full_line(event, 2)
