@@ -38,7 +38,11 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
 CHUNK = 2_000
-"""Entries that get their number in one transaction."""
+"""Entries that get their number in one transaction, at most."""
+CHUNK_MIN = 250
+CHUNK_SECONDS = 0.15
+"""What a chunk may take. Who joins again from the lobby waits for the chunk that its entry is in, and with it everybody
+of its batch; so on a machine that has much to do chunks become smaller."""
 BEACON_PAUSE_SECONDS = 2.0
 """Between two questions to a beacon that gave no answer."""
 STATEMENT_MS_MAX = 600_000
@@ -118,6 +122,7 @@ class Drawer:
         self._has_lock = False
         self._ask_again_at: dict[int, float] = {}
         self._troubles = Troubles(logger)
+        self._chunk = CHUNK
 
     def run_once(self) -> bool:
         """Every draw under way has gone one step on, as far as it can go now; whether any has. Not if another drawer
@@ -187,7 +192,10 @@ class Drawer:
             return _draw(session, draw)
         if draw.numbered_through is None or draw.numbered_through >= draw.lobby_count:
             return _finish(session, draw)
-        return _number(session, draw, draw.numbered_through)
+        begun = time.monotonic()
+        _number(session, draw, draw.numbered_through, self._chunk)
+        self._chunk = next_chunk(self._chunk, time.monotonic() - begun)
+        return True
 
     def _ask_the_beacon(self, session: Connection[Any], draw: _UnderWay) -> bool:
         """The value of the round named is part of the draw, if it is out, counts and can be had."""
@@ -273,8 +281,17 @@ def _draw(session: Connection[Any], draw: _UnderWay) -> bool:
     return True
 
 
-def _number(session: Connection[Any], draw: _UnderWay, above: int) -> bool:
-    through = min(above + CHUNK, draw.lobby_count)
+def next_chunk(size: int, seconds: float) -> int:
+    """How many the next chunk numbers, after one of this size took so long: half, as many, or twice as many."""
+    if seconds > CHUNK_SECONDS:
+        size //= 2
+    elif seconds < CHUNK_SECONDS / 3:
+        size *= 2
+    return min(CHUNK, max(CHUNK_MIN, size))
+
+
+def _number(session: Connection[Any], draw: _UnderWay, above: int, chunk: int) -> None:
+    through = min(above + chunk, draw.lobby_count)
     with transactions.write_on(session) as cursor:
         _number_entries.count(cursor, event_id=draw.event_id, above=above, through=through)
     with transactions.write_on(session) as cursor:
@@ -282,7 +299,6 @@ def _number(session: Connection[Any], draw: _UnderWay, above: int) -> bool:
         if room.numbered_through is not None:
             room.numbered_through = max(room.numbered_through, through)
             save_room(cursor, room)
-    return True
 
 
 def _finish(session: Connection[Any], draw: _UnderWay) -> bool:

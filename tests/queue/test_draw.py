@@ -254,6 +254,14 @@ def test_the_order_is_the_one_that_anybody_computes_from_what_is_published(data:
     assert_audit_clean()
 
 
+@pytest.mark.parametrize(
+    ("size", "seconds", "then"),
+    [(2_000, 4.4, 1_000), (2_000, 0.01, 2_000), (1_000, 0.1, 1_000), (1_000, 0.04, 2_000), (250, 4.4, 250)],
+)
+def test_a_chunk_that_takes_long_is_followed_by_a_smaller_one(size: int, seconds: float, then: int) -> None:
+    assert drawing.next_chunk(size, seconds) == then
+
+
 def test_control_numbers_cannot_be_permuted_in_place() -> None:
     """The naive draw: everybody has the number of arrival, and one UPDATE gives them each other's."""
     event, _ = make_lobby(entrants=5)
