@@ -124,10 +124,12 @@ def _joins_see_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
 def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll tells what is committed, not what a process or Redis knew a moment ago; those who test that memory
     (`tests.queue.boards.remembering`) turn it on again."""
-    from apps.queue import board, exceptional, polling
+    from apps.queue import board, exceptional, health, polling
     from ticketing.kernel import redis
 
     polling.forget_everything()
+    health.hold_seconds.forget()
+    health.payment_faults.forget()
     redis.forget_outage()
     monkeypatch.setattr(board, "CACHE_SECONDS", 0.0)
     monkeypatch.setattr(board, "COPY_FRESH_SECONDS", 0.0)

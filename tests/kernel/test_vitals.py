@@ -71,6 +71,16 @@ def test_a_report_says_what_the_window_comes_to_and_of_how_many(reporter: Report
     assert rows() == [("faults", 0.25, 4), ("slow", 0.3, 3)]
 
 
+def test_whole_numbers_and_broken_ones_are_reported_together(reporter: Reporter) -> None:
+    whole = sign_of("holds", percentile_95, reporter=reporter)
+    broken = sign_of("faults", mean, reporter=reporter)
+    for value in (3, 3):
+        whole.observe(value)
+        broken.observe(value)
+    assert reporter.report() == 2
+    assert rows() == [("faults", 3.0, 2), ("holds", 3.0, 2)]
+
+
 def test_without_news_nothing_is_written(reporter: Reporter) -> None:
     sign = sign_of("slow", mean, reporter=reporter)
     sign.observe(1)

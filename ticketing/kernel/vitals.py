@@ -241,7 +241,8 @@ class Sign:
             window = list(self._window)  # No more than this with the lock: requests wait for it.
         begun = time.monotonic() - self._window_seconds
         values = [value for at, value in window if at >= begun and math.isfinite(value)]
-        return (self.name, self._statistic(values), len(values)) if values else None
+        # A float in any case: PostgreSQL takes no array of mixed numbers, and all signs go in one.
+        return (self.name, float(self._statistic(values)), len(values)) if values else None
 
 
 def begin() -> None:
