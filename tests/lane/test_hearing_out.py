@@ -1,15 +1,26 @@
 """The site reads on to the end of what it does not want to know: the server ends a connection on which a body was left
 unread, and whoever comes next on it would have no answer."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import Any
 
+import pytest
 from django.core.handlers.wsgi import WSGIHandler
+from django.core.signals import request_started
+from django.db import close_old_connections
 
 from ticketing.serving import UNREAD_BYTES_MAX, hearing_out
 
 BODY = b'{"visitor_id": "' + b"a" * 100_000 + b'"}'
+
+
+@pytest.fixture(autouse=True)
+def _no_connection_is_looked_at() -> Iterator[None]:
+    """A request begins by looking at the connection that an earlier test may have left; here there is no database."""
+    request_started.disconnect(close_old_connections)
+    yield
+    request_started.connect(close_old_connections)
 
 
 class Gone(BytesIO):
