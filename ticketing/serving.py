@@ -4,12 +4,11 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from ticketing.kernel import signing, vitals
 
-UNREAD_BYTES_MAX = 256 * 1024
-"""What the API takes at most. Who sends more is on a connection of its own (`forward`)."""
 _READ_BYTES = 64 * 1024
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -32,7 +31,8 @@ def hearing_out(application: Application) -> Application:
 
 
 def _read_the_rest(body: Any) -> None:
-    left = UNREAD_BYTES_MAX
+    # What the API takes at most. Who sends more is on a connection of its own (`forward`).
+    left = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
     try:
         while left > 0 and (chunk := body.read(min(left, _READ_BYTES))):
             left -= len(chunk)

@@ -176,7 +176,7 @@ def read_many(event_ids: Iterable[int]) -> list[Board]:
 
 def _with_opening(board: Board) -> Board:
     event = events.get_event_by_id(board.event_id)
-    if event.selling_state(board.at) in ("closed", "canceled"):
+    if event.is_over(board.at):
         # It will never open: whoever gathered is told so. The room itself stays as its draw was promised.
         return replace(board, state=WaitingRoom.State.DRAINED)
     return replace(board, opens_at=event.policy.opens_at)

@@ -58,11 +58,11 @@ def _state_of(event: events.EventView, token: str, link: links.LinkView) -> str:
         return "yours"
     if link.state != "open":
         return link.state
-    selling = event.selling_state(clock.now())
-    if selling in ("closed", "canceled"):
+    now = clock.now()
+    if event.is_over(now):
         return "over"
     state = WaitingRoom.objects.filter(event_id=event.id).values_list("state", flat=True).first() or ""
-    if selling == "upcoming" and state != WaitingRoom.State.LOBBY:
+    if event.selling_state(now) == "upcoming" and state != WaitingRoom.State.LOBBY:
         return "early"
     return state if state in (WaitingRoom.State.DRAINED, WaitingRoom.State.PAUSED) else "open"
 

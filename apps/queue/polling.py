@@ -55,7 +55,7 @@ def stand(event: events.EventView, entry: line.EntryView) -> Place:
     """Where the owner of this entry stands, who is here. The head may have reached it since it was read (a tick between
     a join and its answer): then it is in, and who is here has come. Nobody who waits is told that it has passed."""
     place = Place(outlook(entry), entry)
-    if entry.waits and place.outlook.ahead == 0:
+    if entry.waits and place.outlook.ahead == 0 and not entry.is_marked:  # Nobody is ahead of a marked one anyway.
         entry = line.status(event, Caller(entry_id=entry.id)) or entry
         place = Place(outlook(entry), entry)
     return place

@@ -325,16 +325,12 @@ def _drain_if_over(event_id: int) -> bool:
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         now = clock.now_on(cursor)
-        state = event.selling_state(now)
-        if state not in OVER or room.state not in (_State.OPEN, _State.PAUSED):
+        if not event.is_over(now) or room.state not in (_State.OPEN, _State.PAUSED):
             return False
-        _drain(cursor, room, now, OVER[state])
+        why = "the event is canceled" if event.selling_state(now) == "canceled" else "sales have closed"
+        _drain(cursor, room, now, why)
         save_room(cursor, room)
     return True
-
-
-OVER = {"closed": "sales have closed", "canceled": "the event is canceled"}
-"""In which states of its selling nobody can buy at an event any more, in words."""
 
 
 def _drain(cursor: sql.Cursor, room: Room, now: datetime, why: str) -> None:

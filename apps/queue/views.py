@@ -103,7 +103,7 @@ def leave(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _why_drained(event: events.EventView) -> str:
     """What a drained room's page is to say: everything is sold, or else that somebody, or the time, has closed it."""
-    if event.selling_state(clock.now()) in rooms.OVER:
+    if event.is_over(clock.now()):
         return "over"
     board = boards.of(event.id)
     return "drained" if board.supply_available == board.supply_held == 0 else "shut"

@@ -6,11 +6,12 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 from django.core.signals import request_started
 from django.db import close_old_connections
 
-from ticketing.serving import UNREAD_BYTES_MAX, hearing_out
+from ticketing.serving import hearing_out
 
 BODY = b'{"visitor_id": "' + b"a" * 100_000 + b'"}'
 
@@ -58,7 +59,7 @@ def test_a_body_that_nobody_wanted_is_heard_out() -> None:
 
 def test_it_listens_no_longer_than_it_must() -> None:
     application = hearing_out(WSGIHandler())
-    endless, none = BytesIO(b"x" * (UNREAD_BYTES_MAX + 5)), BytesIO(b"the next request")
-    assert (ask(application, endless, 10**8), endless.tell()) == ("404 Not Found", UNREAD_BYTES_MAX)
+    endless, none = BytesIO(b"x" * (settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 5)), BytesIO(b"the next request")
+    assert (ask(application, endless, 10**8), endless.tell()) == ("404 Not Found", settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
     assert (ask(application, none, 0), none.tell()) == ("404 Not Found", 0)
     assert ask(application, Gone()) == "404 Not Found", "whoever has gone away needs no answer, and breaks nothing"
