@@ -52,6 +52,8 @@ class Policy:
     per_buyer_max: int | None
     room: RoomWish | None = None
     """None: no waiting room, everyone is let in at once."""
+    oversell: str = OnSale.Oversell.CANCEL_NEWEST
+    """How an oversell would be made up for: cancel_newest or house_seats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ def _event_view(event: Event) -> EventView:
             grace_seconds=on_sale.grace_seconds,
             seats_per_reservation_max=on_sale.seats_per_reservation_max,
             per_buyer_max=on_sale.per_buyer_max,
+            oversell=on_sale.oversell,
             room=(
                 None
                 if on_sale.room_rate_per_second is None or on_sale.room_active_max is None

@@ -76,6 +76,12 @@ class Event(models.Model):
 class OnSale(models.Model):
     """The selling period of an event and its policy. "On sale", "closed", "sold out" are derived, never stored."""
 
+    class Oversell(models.TextChoices):
+        """How an oversell, which must be impossible, would be made up for."""
+
+        CANCEL_NEWEST = "cancel_newest", "cancel the newest reservations"
+        HOUSE_SEATS = "house_seats", "give out what the house keeps"
+
     event = models.OneToOneField(Event, on_delete=models.CASCADE, primary_key=True, related_name="on_sale")
     opens_at = models.DateTimeField()
     closes_at = models.DateTimeField(null=True, blank=True)
@@ -87,6 +93,12 @@ class OnSale(models.Model):
     seats_per_reservation_max = models.PositiveSmallIntegerField(default=8)
     per_buyer_max = models.PositiveIntegerField(
         null=True, blank=True, help_text="Seats one buyer may hold or have bought for this event; empty: no cap."
+    )
+    oversell = models.CharField(
+        max_length=16,
+        choices=Oversell.choices,
+        default=Oversell.CANCEL_NEWEST,
+        help_text="Should more ever have been sold than there is: who is made whole, and how.",
     )
     room_rate_per_second = models.PositiveIntegerField(
         "waiting room: rate",

@@ -8,6 +8,7 @@ from apps.reservations.models import (
     AvailabilityFrame,
     CleanupLog,
     GeneralAdmissionInventory,
+    InventoryChange,
     PurchaseCap,
     Reservation,
     ReservationLine,
@@ -139,6 +140,16 @@ class GeneralAdmissionInventoryAdmin(ReadOnlyAdmin):
     @admin.display(description="free", ordering="left")
     def free(self, row) -> int:
         return row.left
+
+
+@admin.register(InventoryChange)
+class InventoryChangeAdmin(ReadOnlyAdmin):
+    list_display = ["at", "event", "section", "seat", "kind", "quantity", "who", "why"]
+    list_filter = ["kind", "event"]
+    list_select_related = ["event", "section", "seat"]
+    search_fields = ["=seat__guid", "=who"]
+    search_help_text = "A seat's whole id, or who did it."
+    ordering = ["-id"]
 
 
 @admin.register(PurchaseCap)

@@ -11,6 +11,13 @@ from django.db import models
 from django.db.models import F, Q
 
 
+class BlockedFor(models.TextChoices):
+    """Why a place is not for sale. What the house keeps may be given out again, also to make up for an oversell."""
+
+    HOUSE = "house", "kept by the house"
+    OUT_OF_USE = "out_of_use", "out of use"
+
+
 class SeatInventory(models.Model):
     """What can be sold of one seat now. The seat's place is copied here so that choosing reads one narrow table."""
 
@@ -33,6 +40,7 @@ class SeatInventory(models.Model):
     reservation_id = models.UUIDField(
         null=True, blank=True, help_text="The live reservation that holds it, or the confirmed one that bought it."
     )
+    blocked_for = models.CharField(max_length=12, choices=BlockedFor.choices, blank=True, default="", db_default="")
 
     class Meta:
         verbose_name_plural = "seat inventory"
@@ -41,7 +49,11 @@ class SeatInventory(models.Model):
                 condition=Q(status__in=[1, 2], reservation_id__isnull=False)
                 | Q(status__in=[0, 3], reservation_id__isnull=True),
                 name="seat_inventory_held_has_reservation",
-            )
+            ),
+            models.CheckConstraint(
+                condition=Q(status=3, blocked_for__in=BlockedFor.values) | (~Q(status=3) & Q(blocked_for="")),
+                name="seat_inventory_blocked_says_why",
+            ),
         ]
         indexes = [
             # Choosing the best seats reads from its front, however much is sold.
@@ -66,6 +78,9 @@ class GeneralAdmissionInventory(models.Model):
     capacity = models.PositiveIntegerField()
     blocked = models.PositiveIntegerField(default=0)
     taken = models.PositiveIntegerField(default=0)
+    house = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Of those blocked, how many the house keeps; the others are out of use."
+    )
 
     class Meta:
         verbose_name_plural = "general admission inventory"
@@ -74,6 +89,7 @@ class GeneralAdmissionInventory(models.Model):
                 condition=Q(capacity__gte=F("taken") + F("blocked")), name="general_admission_never_oversold"
             ),
             models.CheckConstraint(condition=Q(taken__gte=0, blocked__gte=0), name="general_admission_never_negative"),
+            models.CheckConstraint(condition=Q(house__lte=F("blocked")), name="general_admission_house_is_blocked"),
         ]
 
     def __str__(self) -> str:
@@ -96,7 +112,7 @@ class Reservation(models.Model):
     event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
     entry = models.ForeignKey("queue.QueueEntry", on_delete=models.PROTECT, related_name="+")
     account = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_index=False
     )
     buyer = models.CharField(max_length=80, help_text="Whom purchase caps count: account:ID or visitor:ID.")
     email = models.CharField(max_length=254, blank=True, help_text="Normalised, from checkout on; caps count it too.")
@@ -158,7 +174,9 @@ class ReservationLine(models.Model):
     id = models.BigAutoField(primary_key=True)
     reservation = models.ForeignKey(Reservation, on_delete=models.PROTECT, related_name="lines")
     section = models.ForeignKey("events.Section", on_delete=models.PROTECT, related_name="+", db_constraint=False)
-    category = models.ForeignKey("events.Category", on_delete=models.PROTECT, related_name="+", db_constraint=False)
+    category = models.ForeignKey(
+        "events.Category", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
+    )
     # No foreign key to the seat: the hold has the seat's inventory row locked, which proves that it exists, and the
     # check would lock one more row per seat in the hottest transaction there is. The auditor looks for orphans.
     seat = models.ForeignKey(
@@ -203,6 +221,37 @@ class ReservationTransition(models.Model):
 
     def __str__(self) -> str:
         return f"{self.from_status or 'new'} → {self.to_status}"
+
+
+class InventoryChange(models.Model):
+    """What staff, a repair or a compensation did to the inventory: append-only like the ledger of reservations, and
+    refused by a trigger like it."""
+
+    class Kind(models.TextChoices):
+        BLOCKED = "blocked", "blocked"
+        UNBLOCKED = "unblocked", "unblocked"
+        RESIZED = "resized", "resized"
+        REPRICED = "repriced", "repriced"
+        MOVED = "moved", "moved to another price"
+        REPAIRED = "repaired", "repaired"
+        COMPENSATED = "compensated", "compensated"
+
+    id = models.BigAutoField(primary_key=True)
+    event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
+    section = models.ForeignKey("events.Section", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    seat = models.ForeignKey("events.Seat", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    kind = models.CharField(max_length=12, choices=Kind.choices)
+    quantity = models.IntegerField(help_text="Places it was about; what was taken away is negative.")
+    detail = models.JSONField(default=dict, blank=True, help_text="What stood before and after, by name.")
+    who = models.CharField(max_length=120)
+    why = models.CharField(max_length=200, blank=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} {self.quantity}"
 
 
 class PurchaseCap(models.Model):

@@ -80,6 +80,7 @@ def test_an_event_made_at_the_desk_can_be_published(desk: Client) -> None:
         "on_sale-TOTAL_FORMS": 1, "on_sale-INITIAL_FORMS": 0, "on_sale-0-opens_at_0": opens.date(),
         "on_sale-0-opens_at_1": opens.time(), "on_sale-0-hold_minutes": 10, "on_sale-0-payment_minutes": 3,
         "on_sale-0-grace_seconds": 60, "on_sale-0-seats_per_reservation_max": 8,
+        "on_sale-0-oversell": "cancel_newest",
         "categories-TOTAL_FORMS": 1, "categories-INITIAL_FORMS": 0, "categories-0-key": "Stalls",
         "categories-0-name": "Stalls", "categories-0-color": "#0f766e", "categories-0-price_minor": 4500,
         "categories-0-position": 0, "sections-TOTAL_FORMS": 0, "sections-INITIAL_FORMS": 0,

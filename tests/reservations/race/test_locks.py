@@ -81,7 +81,7 @@ def meet_crosswise(first: str, second: str) -> list[BaseException | None]:
 
 
 UPDATE_AS_LISTED = """
-UPDATE reservations_seatinventory AS seat SET status = %(blocked)s
+UPDATE reservations_seatinventory AS seat SET status = %(blocked)s, blocked_for = 'house'
 FROM unnest(%(seat_ids)s::bigint[]) AS given (seat_id) WHERE seat.seat_id = given.seat_id
 """
 
