@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from apps.reservations.choosing import BestAvailable, FreeSeat, choose, fitting_count
+from apps.reservations.choosing import BestAvailable, FreeSeat, Shelf, choose, fitting_count, is_together
 
 SECTION, CATEGORY, DEAREST = 1, 1, 2
 
@@ -100,6 +100,37 @@ def test_without_accessible_places_left_none_are_promised() -> None:
     assert fitting_count(free, want(1, accessible=True)) == 0
 
 
+def test_single_seats_go_to_those_who_come_alone() -> None:
+    free = [*row(0, [1, 2]), seat(0, 9)]
+    assert places(choose(free, want(1))) == [(0, 9)]
+
+
+def test_four_friends_sit_two_and_two_rather_than_leave_one_alone() -> None:
+    free = row(0, [1, 2, 3]) + row(1, [1]) + row(2, [1, 2])
+    assert places(choose(free, want(4))) == [(0, 1), (0, 2), (2, 1), (2, 2)]
+
+
+def test_parties_are_parted_evenly_over_two_rows() -> None:
+    free = row(0, range(1, 7)) + row(1, range(1, 7))
+    for quantity, split in ((7, (3, 4)), (8, (4, 4)), (10, (5, 5)), (11, (5, 6))):
+        chosen = choose(free, want(quantity))
+        assert chosen is not None
+        in_front = sum(one.row_index == 0 for one in chosen)
+        assert tuple(sorted((in_front, quantity - in_front))) == split
+
+
+def test_nobody_is_sent_to_a_row_whose_seats_are_far_aside() -> None:
+    """The row behind has three, twenty places away: two rows further back three are right behind."""
+    free = row(0, [1, 2, 3]) + row(1, [23, 24, 25]) + row(2, [1, 2, 3])
+    assert places(choose(free, want(6))) == [(0, 1), (0, 2), (0, 3), (2, 1), (2, 2), (2, 3)]
+
+
+def test_companions_sit_next_to_the_accessible_place_before_they_sit_in_companion_seats_elsewhere() -> None:
+    free = [seat(0, 1, accessible=True), seat(0, 2), seat(4, 9, companion=True), seat(4, 8, accessible=True, rank=999)]
+    assert places(choose(free[:3], want(2, accessible=True, companions=1))) == [(0, 1), (0, 2)]
+    assert places(choose([free[0], *free[2:]], want(2, accessible=True, companions=1))) == [(4, 8), (4, 9)]
+
+
 HALLS = st.lists(
     st.tuples(
         st.integers(0, 5),
@@ -167,6 +198,94 @@ def test_more_free_seats_never_make_a_served_party_go_away(free: list[FreeSeat],
     assume(free)
     if choose(free[:-1], wish) is not None:
         assert choose(free, wish) is not None
+
+
+@given(HALLS, st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3)), max_size=8), st.randoms())
+def test_a_shelf_from_which_parties_took_theirs_chooses_as_one_that_never_had_them(
+    free: list[FreeSeat], parties: list[tuple[int, int]], random: object
+) -> None:
+    """One read serves a whole batch: choices made from what is left of it are those of a new read."""
+    shelf = Shelf(free)
+    for quantity, better in parties:
+        wish = want(quantity)
+        assert shelf.choose(wish) == choose(free, wish)
+        alternative = shelf.choose(wish, better)
+        assert shelf.choose(wish) == choose(free, wish)
+        if alternative is not None:
+            # Sometimes only a part: a rival had the rest.
+            taken = set(alternative[: random.randint(1, quantity)])  # type: ignore[attr-defined]
+            shelf.take(one.seat_id for one in taken)
+            free = [one for one in free if one not in taken]
+
+
+@given(HALLS, st.integers(1, 8))
+def test_who_sits_together_has_the_best_such_seats_there_are(free: list[FreeSeat], quantity: int) -> None:
+    """Against every window of the hall, one by one."""
+    found = windows(free, quantity)
+    assume(found)
+    chosen = choose(free, want(quantity))
+    assert chosen is not None
+    assert is_together(chosen)
+    assert cost(chosen, free) == min(cost(window, free) for window in found)
+
+
+@st.composite
+def halls_without_room_in_one_row(draw: st.DrawFn) -> tuple[list[FreeSeat], int]:
+    quantity = draw(st.integers(2, 8))
+    free: list[FreeSeat] = []
+    for r in range(3):
+        place = draw(st.integers(0, 3))
+        for length in draw(st.lists(st.integers(1, quantity - 1), min_size=1, max_size=2)):
+            free += row(r, range(place, place + length))
+            place += length + draw(st.integers(1, 2))
+    return free, quantity
+
+
+@given(halls_without_room_in_one_row())
+def test_a_party_in_two_rows_has_the_most_even_and_then_the_best_halves_there_are(
+    hall: tuple[list[FreeSeat], int],
+) -> None:
+    """Against every pair of windows of neighbouring rows, one by one."""
+    free, quantity = hall
+    least = 1 if quantity < 4 else 2
+    found = [
+        (abs(size - (quantity - size)), cost(front, free) + cost(back, free), front, back)
+        for size in range(least, quantity - least + 1)
+        for front in windows(free, size)
+        for back in windows(free, quantity - size)
+        if front[0].row_index + 1 == back[0].row_index and aside(front, back) <= quantity
+    ]
+    assume(found)
+    chosen = choose(free, want(quantity))
+    assert chosen is not None
+    halves = [[one for one in chosen if one.row_index == r] for r in sorted({one.row_index for one in chosen})]
+    assert len(halves) == 2
+    assert all(map(is_together, halves))
+    uneven = abs(len(halves[0]) - len(halves[1]))
+    assert uneven == min(found)[0]
+    # Being right behind one another is worth a few ranks more.
+    assert cost(halves[0], free) + cost(halves[1], free) <= min(found)[1] + quantity
+
+
+def windows(free: Sequence[FreeSeat], quantity: int) -> list[list[FreeSeat]]:
+    at = {(one.row_index, one.place_index): one for one in free if not (one.accessible or one.companion)}
+    found = ([at.get((r, p + step)) for step in range(quantity)] for r, p in at)
+    return [[one for one in window if one is not None] for window in found if None not in window]
+
+
+def cost(window: Sequence[FreeSeat], free: Sequence[FreeSeat]) -> int:
+    """Ranks, and a row of forty for each single seat that would be left beside them."""
+    ordinary = {(one.row_index, one.place_index) for one in free if not (one.accessible or one.companion)}
+    r, first, last = window[0].row_index, window[0].place_index, window[-1].place_index
+    orphans = ((r, first - 1) in ordinary and (r, first - 2) not in ordinary) + (
+        (r, last + 1) in ordinary and (r, last + 2) not in ordinary
+    )
+    return sum(one.rank for one in window) + orphans * 40 * len(window)
+
+
+def aside(front: Sequence[FreeSeat], back: Sequence[FreeSeat]) -> int:
+    """Twice the distance between the middles of the two."""
+    return abs(front[0].place_index + front[-1].place_index - back[0].place_index - back[-1].place_index)
 
 
 @pytest.mark.parametrize("quantity", [1, 8])
