@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -103,21 +103,26 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _joins_see_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Group commit has connections of its own, which see nothing of a transaction that a test is wrapped in: there a
-    join is decided in the test's own thread. In a transactional test it goes the real way."""
+    join or a hold is decided in the test's own thread. In a transactional test it goes the real way."""
     from apps.queue import joining
+    from apps.reservations import holding
     from ticketing.kernel import transactions
 
-    by_group_commit = joining.joins.submit_sync
+    def in_this_thread(batcher: Any, decide: Callable[[list[Any]], list[Any]]) -> None:
+        by_group_commit = batcher.submit_sync
 
-    def submit_sync(request: Any, timeout_ms: int) -> Any:
-        if not transactions._inside_test_transaction():
-            return by_group_commit(request, timeout_ms)
-        (outcome,) = joining.join_many([request])
-        return outcome
+        def submit_sync(request: Any, timeout_ms: int) -> Any:
+            if not transactions._inside_test_transaction():
+                return by_group_commit(request, timeout_ms)
+            (outcome,) = decide([request])
+            return outcome
 
-    monkeypatch.setattr(joining.joins, "submit_sync", submit_sync)
+        monkeypatch.setattr(batcher, "submit_sync", submit_sync)
+
+    in_this_thread(joining.joins, joining.join_many)
+    in_this_thread(holding.holds, holding.hold)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,10 @@ from datetime import datetime
 from django.db.models import Q
 
 from apps.events.models import Category, Event, OnSale, Seat, Section
-from ticketing.kernel import clock, problems
+from ticketing.kernel import clock, problems, sql
+
+_seat_guids = sql.load("apps.events", "seat_guids")
+_prices = sql.load("apps.events", "prices")
 
 
 class EventNotFound(problems.NotFound):
@@ -272,9 +275,17 @@ def seats_by_id(seat_ids: Iterable[int]) -> dict[int, SeatView]:
     return {seat.pk: _seat_view(seat) for seat in rows}
 
 
-def seat_guids(seat_ids: Iterable[int]) -> dict[int, str]:
-    """The public ids of these seats."""
-    return dict(Seat.objects.filter(pk__in=list(seat_ids)).values_list("pk", "guid"))
+def seat_guids(cursor: sql.Cursor, seat_ids: Iterable[int]) -> dict[int, str]:
+    """The public ids of these seats, read on the caller's cursor."""
+    ids = list(seat_ids)
+    return dict(_seat_guids.rows(cursor, seat_ids=ids)) if ids else {}
+
+
+def prices(cursor: sql.Cursor, event_ids: Iterable[int]) -> dict[int, int]:
+    """Category id to price in minor units, as it is now, of every category of these events; read on the caller's
+    cursor, whose transaction freezes it into what it writes."""
+    ids = list(event_ids)
+    return dict(_prices.rows(cursor, event_ids=ids)) if ids else {}
 
 
 def section_seats(section_id: int, offset: int = 0, limit: int | None = None) -> list[SeatView]:

@@ -1,19 +1,19 @@
 """One transaction of a hold: what it locks, in which order, and what it decides.
 
-The order inside, which is the order of the whole system: queue entries, cap rows, seats, then general-admission rows;
-within each kind by id. Everything is decided in memory, in arrival order; only then is anything written.
+The order inside, which is the order of the whole system: queue entries, reservations to be replaced, cap rows, seats,
+then general-admission rows; within each kind by id. Everything is decided in memory, in arrival order; only then is
+anything written.
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db import connection
-
 from apps.events import facade as events
 from apps.queue import facade as queue
+from apps.reservations import aftermath
 from apps.reservations.answers import contract_answer, reservation_of_answer
 from apps.reservations.choosing import FreeSeat, choose_one_of, fitting_count
 from apps.reservations.errors import (
@@ -24,6 +24,7 @@ from apps.reservations.errors import (
     SoldOut,
 )
 from apps.reservations.outcomes import Contended, Held, HoldOutcome, Refused, Short, Verdict
+from apps.reservations.replacing import Replaced, lock_replaced, not_found
 from apps.reservations.requests import HoldRequest
 from apps.reservations.winning import ANSWER_STATUS, Line, Win, write_wins
 from ticketing.kernel import idempotency, problems, sql, transactions
@@ -54,10 +55,10 @@ _lock_general_admission = sql.load(_PACKAGE, "lock_general_admission")
 _any_lapsed = sql.load(_PACKAGE, "any_lapsed")
 
 
-def decide_once(requests: Sequence[HoldRequest], *, waiting: bool) -> list[Verdict]:
-    """One transaction. `waiting`: named seats are locked in id order, waiting for rivals; else theirs are passed
-    over."""
-    with transactions.write(lock_ms=LOCK_WAIT_MS, statement_ms=STATEMENT_MS), connection.cursor() as cursor:
+def decide_once(requests: Sequence[HoldRequest], *, waiting: bool, write: transactions.Write) -> list[Verdict]:
+    """One transaction, and after its commit whoever keeps copies is told. `waiting`: named seats are locked in id
+    order, waiting for rivals; else theirs are passed over."""
+    with write(lock_ms=LOCK_WAIT_MS, statement_ms=STATEMENT_MS) as cursor:
         batch = _Batch(cursor, requests, waiting)
         batch.admit()
         batch.apply_caps()
@@ -65,6 +66,8 @@ def decide_once(requests: Sequence[HoldRequest], *, waiting: bool) -> list[Verdi
         batch.lock_general_admission()
         batch.decide()
         write_wins(cursor, batch.wins, batch.now)
+    aftermath.ended([win.ending for win in batch.wins if win.ending is not None])
+    aftermath.held([win.hold for win in batch.wins])
     return [batch.verdicts[index] for index in range(len(requests))]
 
 
@@ -77,6 +80,8 @@ class _Batch:
     waiting: bool
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     entries: dict[UUID, queue.EntryState] = field(default_factory=dict)
+    replaced: dict[UUID, Replaced] = field(default_factory=dict)
+    """Reservations that open requests may replace, by id, locked."""
     now: datetime = field(default=datetime.min)
     choices: dict[int, tuple[FreeSeat, ...]] = field(default_factory=dict)
     seat_category: dict[int, int] = field(default_factory=dict)
@@ -84,10 +89,14 @@ class _Batch:
     free: set[int] = field(default_factory=set)
     """Seats locked by us and free under the lock."""
     locked: set[int] = field(default_factory=set)
+    owner: dict[int, UUID] = field(default_factory=dict)
+    """Seats locked by us and held by a reservation that may be replaced: free for who replaces it."""
     left: dict[int, int] = field(default_factory=dict)
     lapsed_events: set[int] | None = None
     wins: list[Win] = field(default_factory=list)
     buyer_counts: dict[tuple[int, str], int] = field(default_factory=dict)
+    prices: dict[int, int] = field(default_factory=dict)
+    """Category id to price, read after the locks."""
     chosen_names: dict[int, str] = field(default_factory=dict)
     """Public ids of the seats chosen for best available."""
 
@@ -107,6 +116,11 @@ class _Batch:
                 self.verdicts[index] = Contended(problems.IdempotencyInProgress())
         mine = [entry_id for entry_id in entry_ids if granted[entry_id]]
         self.entries = queue.lock_entries(self.cursor, mine)
+        self.replaced = lock_replaced(
+            self.cursor,
+            [request.replaces for _, request in self.open() if request.replaces is not None],
+            waiting=self.waiting,
+        )
         ((self.now,),) = _read_clock.rows(self.cursor)
         self._recall()
         standing = {row[0]: row for row in _reservations_of_entries.rows(self.cursor, entry_ids=mine)}
@@ -133,14 +147,19 @@ class _Batch:
         entry = self.entries.get(request.entry_id)
         if entry is None:
             return {index: Refused(queue.NotAdmitted())}
-        if standing is not None:
+        if request.replaces is not None:
+            verdict = self._refuse_replacing(request, request.replaces)
+            if verdict is not None:
+                return {index: verdict}
+        if standing is not None and standing[1] != request.replaces:
             _, reservation_id, is_paid, has_lapsed = standing
             if is_paid:
                 # The entry is completed by a transaction after the one that sold: in between it still reads ready.
                 return {index: Refused(queue.AdmissionExpired("This admission has been used; join again."))}
             problem = ReservationExists(reservation=str(reservation_id))
             return {index: Short(problem) if has_lapsed else Refused(problem)}
-        refusal = entry.refusal(self.now)
+        # The admission limits starting a reservation; who changes a live one has started.
+        refusal = entry.refusal(self.now) if request.replaces is None else None
         if refusal is not None:
             return {index: Refused(refusal)}
         try:
@@ -148,6 +167,22 @@ class _Batch:
         except queue.NotOnSale as problem:
             return {index: Refused(problem)}
         return {}
+
+    def _refuse_replacing(self, request: HoldRequest, replaces: UUID) -> Verdict | None:
+        replaced = self.replaced.get(replaces)
+        if replaced is None:
+            problem = not_found(waiting=self.waiting)
+            return Refused(problem) if self.waiting else Contended(problem)
+        refusal = replaced.refusal(request.entry_id, request.event.id, self.now)
+        return Refused(refusal) if refusal is not None else None
+
+    def _gives_up(self, request: HoldRequest) -> Replaced | None:
+        return self.replaced[request.replaces] if request.replaces is not None else None
+
+    def _seats_more(self, request: HoldRequest) -> int:
+        """How many more the buyer has if the request wins."""
+        given_up = self._gives_up(request)
+        return request.seat_count - (given_up.seat_count if given_up is not None else 0)
 
     def apply_caps(self) -> None:
         """Cap rows locked; under them the buyers' seats are counted from the reservations themselves."""
@@ -164,7 +199,7 @@ class _Batch:
             key = (request.event.id, request.buyer)
             most = request.event.policy.per_buyer_max
             assert most is not None
-            if self.buyer_counts[key] + request.seat_count > most:
+            if self.buyer_counts[key] + self._seats_more(request) > most:
                 self.verdicts[index] = Refused(_cap_problem(most))
             elif lapsed.get(key):
                 # Past their deadline but unswept they still hold seats: ended first, so that the cap stays exact.
@@ -178,7 +213,8 @@ class _Batch:
             if len(free) < len(named) and self._read_lapsed():
                 free = self._read_free(named)
             for index, request in self.open():
-                gone = [seat for seat in request.seats if seat not in free]
+                own = self._own_seats(request)
+                gone = [seat for seat in request.seats if seat not in free and seat not in own]
                 if gone:
                     problem = SeatsUnavailable(unavailable=[request.seats[seat] for seat in gone])
                     self.verdicts[index] = self._final_or_short(request, problem)
@@ -186,17 +222,28 @@ class _Batch:
             self._choose(try_number)
             wanted = {seat_id for _, request in self.open() for seat_id in request.seats}
             wanted |= {seat.seat_id for index, _ in self.open() for seat in self.choices.get(index, ())}
+            wanted |= {seat_id for _, request in self.open() for seat_id in self._own_seats(request)}
             wanted -= self.locked
             if wanted:
                 # After the first statement only passing over: a second wait would be out of order.
                 lock = _lock_seats_waiting if self.waiting and try_number == 0 else _lock_seats_skipping
-                for seat_id, section_id, category_id, status in lock.rows(self.cursor, seat_ids=sorted(wanted)):
+                for seat_id, section_id, category_id, status, owner in lock.rows(self.cursor, seat_ids=sorted(wanted)):
                     self.locked.add(seat_id)
                     self.seat_section[seat_id], self.seat_category[seat_id] = section_id, category_id
                     if status == _FREE:
                         self.free.add(seat_id)
-            if all(self._is_ours(self.choices.get(index, ())) for index, _ in self.open()):
+                    elif owner in self.replaced:
+                        self.owner[seat_id] = owner
+            if all(self._is_ours(request, self.choices.get(index, ())) for index, request in self.open()):
                 break
+
+    def _own_seats(self, request: HoldRequest) -> Mapping[int, FreeSeat]:
+        given_up = self._gives_up(request)
+        return given_up.seats if given_up is not None else {}
+
+    def _is_free_for(self, request: HoldRequest, seat_id: int) -> bool:
+        """Whether the seat is locked by us and the request may have it."""
+        return seat_id in self.free or (request.replaces is not None and self.owner.get(seat_id) == request.replaces)
 
     def _read_free(self, seat_ids: Sequence[int]) -> set[int]:
         return {row[0] for row in _read_seats.rows(self.cursor, seat_ids=seat_ids) if row[3] == _FREE}
@@ -213,8 +260,8 @@ class _Batch:
         self.lapsed_events = {row[0] for row in _any_lapsed.rows(self.cursor, event_ids=ids)}
         return True
 
-    def _is_ours(self, choice: tuple[FreeSeat, ...]) -> bool:
-        return all(seat.seat_id in self.free for seat in choice)
+    def _is_ours(self, request: HoldRequest, choice: tuple[FreeSeat, ...]) -> bool:
+        return all(self._is_free_for(request, seat.seat_id) for seat in choice)
 
     def _choose(self, try_number: int) -> None:
         """Every open request for best available has a choice of seats nobody earlier in the batch chose or named,
@@ -225,10 +272,11 @@ class _Batch:
             if request.best is None:
                 continue
             current = self.choices.get(index, ())
-            if not current or not self._is_ours(current):
+            if not current or not self._is_ours(request, current):
                 # A seat that a rival has locked was passed over: choose around it this time.
                 passed_over = {seat.seat_id for seat in current if seat.seat_id not in self.locked}
-                away = spoken_for | (self.locked - self.free) | passed_over
+                own = {seat_id for seat_id, owner in self.owner.items() if owner == request.replaces}
+                away = spoken_for | (self.locked - self.free - own) | passed_over
                 tries = try_number + (CHOICES_MAX if self.waiting else 0)
                 alternatives = min(ALTERNATIVES_FACTOR**tries, ALTERNATIVES_MAX)
                 chosen, fitting = self._propose(request, away, alternatives)
@@ -254,6 +302,7 @@ class _Batch:
         for limit in (CHOOSE_FROM_MAX, None):
             rows = _free_seats.rows(self.cursor, section_id=request.best.section_id, limit=limit)
             free = [FreeSeat(*row) for row in rows]
+            free += [seat for seat in self._own_seats(request).values() if seat.section_id == request.best.section_id]
             chosen = choose_one_of(
                 [seat for seat in free if seat.seat_id not in away], request.best, secrets.randbelow(alternatives)
             )
@@ -265,7 +314,11 @@ class _Batch:
         return None, fitting
 
     def lock_general_admission(self) -> None:
-        sections = sorted({section_id for _, request in self.open() for section_id in request.quantities})
+        wanted = {section_id for _, request in self.open() for section_id in request.quantities}
+        for _, request in self.open():
+            given_up = self._gives_up(request)
+            wanted |= given_up.places.keys() if given_up is not None else set()
+        sections = sorted(wanted)
         if sections:
             self.left = dict(_lock_general_admission.rows(self.cursor, section_ids=sections))
 
@@ -273,7 +326,9 @@ class _Batch:
         """Each open request wins or not, in arrival order, in memory."""
         taken: dict[UUID, HoldRequest] = {}
         answers: dict[tuple[str, str], Win] = {}
-        self.chosen_names = events.seat_guids(seat.seat_id for choice in self.choices.values() for seat in choice)
+        chosen = [seat.seat_id for choice in self.choices.values() for seat in choice]
+        self.chosen_names = events.seat_guids(self.cursor, chosen)
+        self.prices = events.prices(self.cursor, {request.event.id for _, request in self.open()})
         for index, request in self.open():
             earlier = answers.get((request.scope, request.idempotency_key))
             if earlier is not None:
@@ -289,27 +344,29 @@ class _Batch:
                 continue
             key = (request.event.id, request.buyer)
             most = request.event.policy.per_buyer_max
-            if most is not None and self.buyer_counts[key] + request.seat_count > most:
+            if most is not None and self.buyer_counts[key] + self._seats_more(request) > most:
                 self.verdicts[index] = Refused(_cap_problem(most))
                 continue
             if most is not None:
-                self.buyer_counts[key] += request.seat_count
+                self.buyer_counts[key] += self._seats_more(request)
             win = self._win(index, request)
             taken[request.entry_id] = request
             answers[(request.scope, request.idempotency_key)] = win
 
     def _refuse_by_stock(self, request: HoldRequest, choice: tuple[FreeSeat, ...]) -> Verdict | None:
-        gone = [seat for seat in request.seats if seat in self.locked and seat not in self.free]
+        gone = [seat for seat in request.seats if seat in self.locked and not self._is_free_for(request, seat)]
         if gone:
             problem = SeatsUnavailable(unavailable=[request.seats[seat] for seat in gone])
             return self._final_or_short(request, problem)
         if any(seat not in self.locked for seat in request.seats):
             return Contended(problems.Busy())
-        if not self._is_ours(choice):
+        if not self._is_ours(request, choice):
             return Contended(problems.Busy())
+        given_up = self._gives_up(request)
         for section_id, quantity in request.quantities.items():
-            if self.left.get(section_id, 0) < quantity:
-                return self._final_or_short(request, _shortage(self.left.get(section_id, 0)))
+            left = self.left.get(section_id, 0) + (given_up.places.get(section_id, 0) if given_up is not None else 0)
+            if left < quantity:
+                return self._final_or_short(request, _shortage(left))
         return None
 
     def _win(self, index: int, request: HoldRequest) -> Win:
@@ -318,10 +375,21 @@ class _Batch:
         self.free.difference_update(seats)
         for section_id, quantity in request.quantities.items():
             self.left[section_id] -= quantity
-        lines = [Line(self.seat_section[seat], self.seat_category[seat], seat, 1) for seat in seats]
-        lines += [Line(section, request.categories[section], None, q) for section, q in request.quantities.items()]
-        total = sum(line.quantity * request.prices[line.category_id] for line in lines)
+        given_up = self._gives_up(request)
+        if given_up is not None:
+            # Its seats are free for others from the next batch on; its places, which are only counted, at once.
+            for seat_id in given_up.seats:
+                self.owner.pop(seat_id, None)
+            for section_id, quantity in given_up.places.items():
+                self.left[section_id] += quantity
+        lines = [self._line(self.seat_section[seat], self.seat_category[seat], seat, 1) for seat in seats]
+        lines += [
+            self._line(section, request.categories[section], None, q) for section, q in request.quantities.items()
+        ]
+        total = sum(line.quantity * line.price_minor for line in lines)
         until = self.now + timedelta(minutes=request.event.policy.hold_minutes)
+        if given_up is not None:
+            until = given_up.expires_at
         names = {**self.chosen_names, **request.seats}
         answer = idempotency.canonical(
             contract_answer(
@@ -334,10 +402,13 @@ class _Batch:
                 status="pending_payment",
             )
         )
-        win = Win(request, self.entries[request.entry_id].account_id, tuple(lines), total, until, answer)
+        win = Win(request, self.entries[request.entry_id].account_id, tuple(lines), total, until, answer, given_up)
         self.wins.append(win)
         self.verdicts[index] = Held(request.reservation_id, idempotency.Answer(ANSWER_STATUS, answer))
         return win
+
+    def _line(self, section_id: int, category_id: int, seat_id: int | None, quantity: int) -> Line:
+        return Line(section_id, category_id, seat_id, quantity, self.prices[category_id])
 
     def _final_or_short(self, request: HoldRequest, problem: problems.Problem) -> Verdict:
         """What was found missing under a lock, or read after what has lapsed: final, unless a sweep may bring it."""

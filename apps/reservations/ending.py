@@ -7,13 +7,14 @@ afterwards in a transaction of its own: entries come before reservations in the 
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
 from django.db import connection, transaction
 
+from apps.reservations import aftermath
 from apps.reservations.errors import PaymentInProgress, ReservationNotFound
 from apps.reservations.models import Reservation
 from apps.reservations.slots import refresh_slots
@@ -56,12 +57,23 @@ class SweepResult:
 
 
 @dataclass(slots=True)
-class _Returned:
+class Returned:
     """What one section got back."""
 
     seats: int = 0
     places: int = 0
-    reservations: set[UUID] | None = None
+    by: dict[UUID, int] = field(default_factory=dict)
+    """How many of both each reservation gave."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Expired:
+    """What one transaction of a sweep came to."""
+
+    result: SweepResult
+    entry_ids: Sequence[UUID] = ()
+    """Whose slots that changes."""
+    endings: Sequence[aftermath.Ended] = ()
 
 
 def sweep(
@@ -71,6 +83,7 @@ def sweep(
     *,
     waiting: bool = False,
     lock_ms: int = LOCK_WAIT_MS,
+    write: transactions.Write = transactions.write_here,
 ) -> SweepResult:
     """Up to `limit` reservations past their deadline are expired and what they held is free; of these events, or of
     all. A transaction of its own. Any number of sweeps may run at once: each passes over what another has.
@@ -81,59 +94,64 @@ def sweep(
     """
     found: list[UUID] = []
     try:
-        with transactions.write(lock_ms=lock_ms), connection.cursor() as cursor:
+        with write(lock_ms=lock_ms) as cursor:
             if event_ids is None:
                 rows = _lock_lapsed.rows(cursor, limit=limit)
             else:
                 lock_them = _lock_lapsed_of_events_waiting if waiting else _lock_lapsed_of_events
                 rows = lock_them.rows(cursor, limit=limit, event_ids=list(event_ids))
             found = [row[0] for row in rows]
-            swept, entry_ids = _expire(cursor, found, by)
+            expired = _expire(cursor, found, by)
     except Stranded:
         # One broken reservation must not keep all others from ending. Each in a transaction of its own now: together
         # they would lock the seats of one after the general-admission row of another.
         logger.exception("a sweep met a stranded reservation and goes on one by one")
-        return _sweep_one_by_one(found, by, lock_ms)
-    if entry_ids:
-        refresh_slots(entry_ids)
-    return swept
+        return _sweep_one_by_one(found, by, lock_ms, write)
+    return _follow_up(expired, write)
 
 
-def _sweep_one_by_one(found: Sequence[UUID], by: str, lock_ms: int) -> SweepResult:
+def _follow_up(expired: _Expired, write: transactions.Write) -> SweepResult:
+    """The sweep is committed: slots and copies are told."""
+    aftermath.ended(expired.endings)
+    if expired.entry_ids:
+        refresh_slots(expired.entry_ids, write)
+    return expired.result
+
+
+def _sweep_one_by_one(found: Sequence[UUID], by: str, lock_ms: int, write: transactions.Write) -> SweepResult:
     total = SweepResult(0, 0, 0)
     for reservation_id in found:
         try:
-            with transactions.write(lock_ms=lock_ms), connection.cursor() as cursor:
+            with write(lock_ms=lock_ms) as cursor:
                 _lock_reservation.rows(cursor, reservation_id=reservation_id)
-                swept, entry_ids = _expire(cursor, [reservation_id], by)
+                expired = _expire(cursor, [reservation_id], by)
         except Stranded:
             logger.exception("reservation %s is stranded: it cannot give back what it holds", reservation_id)
             continue
-        if entry_ids:
-            refresh_slots(entry_ids)
+        swept = _follow_up(expired, write)
         total = SweepResult(
             total.reservations + swept.reservations, total.seats + swept.seats, total.places + swept.places
         )
     return total
 
 
-def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> tuple[SweepResult, list[UUID]]:
-    """Those of these locked reservations that are past their deadline have ended, and the cleanup log says so; what
-    they gave back, and whose slots that changes. Raises Stranded."""
+def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
+    """Those of these locked reservations that are past their deadline have ended, and the cleanup log says so.
+    Raises Stranded."""
     begun = time.monotonic()
     # Status and deadline are read again: the list was made before the locks.
     lapsed = _reread_lapsed.rows(cursor, reservation_ids=list(locked)) if locked else []
     if not lapsed:
-        return SweepResult(0, 0, 0), []
+        return _Expired(SweepResult(0, 0, 0))
     statuses = {row[0]: row[1] for row in lapsed}
-    now, sections = _give_back(cursor, statuses, Reservation.Status.EXPIRED, who=by, why="deadline passed")
+    now, sections = give_back(cursor, statuses, Reservation.Status.EXPIRED, who=by, why="deadline passed")
     ordered = sorted(sections)
     _insert_cleanup_log.count(
         cursor,
         section_ids=ordered,
         places=[sections[section].places for section in ordered],
         seats=[sections[section].seats for section in ordered],
-        reservations=[len(sections[section].reservations or ()) for section in ordered],
+        reservations=[len(sections[section].by) for section in ordered],
         duration_ms=int((time.monotonic() - begun) * 1000),
         swept_by=by[:40],
         now=now,
@@ -143,7 +161,17 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> tuple[SweepR
         sum(returned.seats for returned in sections.values()),
         sum(returned.places for returned in sections.values()),
     )
-    return swept, [row[2] for row in lapsed]
+    events = {row[0]: row[3] for row in lapsed}
+    return _Expired(swept, [row[2] for row in lapsed], _endings(events, sections))
+
+
+def _endings(events: Mapping[UUID, int], sections: Mapping[int, Returned]) -> list[aftermath.Ended]:
+    """What each of these reservations gave back, told by reservation instead of by section."""
+    returned: dict[UUID, dict[int, int]] = {reservation_id: {} for reservation_id in events}
+    for section_id, back in sections.items():
+        for reservation_id, count in back.by.items():
+            returned[reservation_id][section_id] = count
+    return [aftermath.Ended(events[one], one, returned[one]) for one in events]
 
 
 def sweep_all(by: str = "sweep") -> int:
@@ -186,8 +214,10 @@ def end(reservation: Reservation, *, who: str, why: str) -> None:
     if reservation.status in (Reservation.Status.CANCELED, Reservation.Status.EXPIRED):
         return
     with connection.cursor() as cursor:
-        _give_back(cursor, {reservation.pk: reservation.status}, Reservation.Status.CANCELED, who=who, why=why)
-    entry_id = reservation.entry_id
+        statuses = {reservation.pk: reservation.status}
+        _, sections = give_back(cursor, statuses, Reservation.Status.CANCELED, who=who, why=why)
+    entry_id, endings = reservation.entry_id, _endings({reservation.pk: reservation.event_id}, sections)
+    transaction.on_commit(lambda: aftermath.ended(endings), robust=True)
     transaction.on_commit(lambda: refresh_slots([entry_id]), robust=True)
 
 
@@ -200,19 +230,19 @@ def lock(reservation_id: UUID) -> Reservation:
     return Reservation.objects.get(pk=reservation_id)
 
 
-def _give_back(
-    cursor: sql.Cursor, statuses: dict[UUID, str], to_status: str, *, who: str, why: str
-) -> tuple[datetime, dict[int, _Returned]]:
+def give_back(
+    cursor: sql.Cursor, statuses: Mapping[UUID, str], to_status: str, *, who: str, why: str
+) -> tuple[datetime, dict[int, Returned]]:
     """These locked reservations end with `to_status`; their seats and places are free. The moment, and what each
     section got back."""
     ids = sorted(statuses)
     lines = _live_lines.rows(cursor, reservation_ids=ids)
-    sections: dict[int, _Returned] = defaultdict(_Returned)
+    sections: dict[int, Returned] = defaultdict(Returned)
     seats: list[tuple[int, UUID]] = []
     places: dict[int, int] = defaultdict(int)
     for _, reservation_id, section_id, seat_id, quantity in lines:
         returned = sections[section_id]
-        returned.reservations = (returned.reservations or set()) | {reservation_id}
+        returned.by[reservation_id] = returned.by.get(reservation_id, 0) + quantity
         if seat_id is None:
             places[section_id] += quantity
             returned.places += quantity

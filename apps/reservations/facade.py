@@ -27,7 +27,7 @@ from apps.reservations.errors import (
     SeatsUnavailable,
     SoldOut,
 )
-from apps.reservations.holding import Held, HoldOutcome, Refused, hold
+from apps.reservations.holding import Held, HoldOutcome, Refused, hold, holds
 from apps.reservations.paying import prepare_payment
 from apps.reservations.reading import (
     HeldPlaces,
@@ -38,6 +38,8 @@ from apps.reservations.reading import (
 )
 from apps.reservations.requests import HoldRequest, resolve
 from ticketing.kernel.idempotency import Answer
+
+HOLD_TIMEOUT_MS = 10_000
 
 __all__ = [
     "Answer",
@@ -81,12 +83,13 @@ __all__ = [
 def hold_one(event: events.EventView, entry: queue.EntryView, payload: Any, idempotency_key: str) -> Answer:
     """The payload of the public contract is held for the entry: its answer, the same each time for one key.
 
-    Raises the Problem that refused it. What decides is the same function that decides a whole batch.
+    Raises the Problem that refused it, and OutcomeUnknown where it may have been held: the same key tells. It is
+    decided together with whatever else arrives meanwhile.
     """
     request = resolve(event, entry, payload, idempotency_key)
     begun = time.monotonic()
     try:
-        (outcome,) = hold([request])
+        outcome = holds.submit_sync(request, HOLD_TIMEOUT_MS)
     finally:
         # However it ended: a shop that refuses or fails slowly is as slow as one that sells slowly.
         queue.hold_seconds.observe(time.monotonic() - begun)

@@ -7,38 +7,41 @@ time on waiting in id order. Only sold or held is a final refusal.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
-from django.db import DatabaseError, connection
+from psycopg import Connection
 
 from apps.reservations.deciding import LOCK_WAIT_MS, STATEMENT_MS, decide_once
 from apps.reservations.ending import sweep
 from apps.reservations.outcomes import Contended, Held, HoldOutcome, Refused, Short
 from apps.reservations.requests import HoldRequest
 from ticketing.kernel import problems, sql, transactions
+from ticketing.kernel.batching import Batcher, finds_itself
 
-__all__ = ["Held", "HoldOutcome", "Refused", "hold"]
+__all__ = ["Held", "HoldOutcome", "Refused", "hold", "holds"]
 
 ROUNDS_MAX = 4
+BATCH_MAX = 128
 
 _create_caps = sql.load("apps.reservations", "create_caps")
 
 
-def hold(requests: Sequence[HoldRequest]) -> list[HoldOutcome]:
+def hold(requests: Sequence[HoldRequest], write: transactions.Write = transactions.write_here) -> list[HoldOutcome]:
     """Every request is decided: held and committed, or refused with its reason. One outcome per request, in order.
 
-    Must not be called inside a transaction. Raises only what is a fault of ours or the ledger's absence; then nothing
-    of what is undecided was held.
+    `write` opens its transactions, this thread's own unless given; none may be under way. Raises only what is a fault
+    of ours or the ledger's absence; then nothing of what is undecided was held.
     """
     outcomes: dict[int, HoldOutcome] = {}
     undecided = list(range(len(requests)))
     last: dict[int, Contended | Short] = {}
     moving = False
-    _prepare_caps(requests)
+    _prepare_caps(requests, write)
     for round_number in range(ROUNDS_MAX):
         waiting = round_number > 0
         try:
-            verdicts = decide_once([requests[i] for i in undecided], waiting=waiting)
-        except DatabaseError as error:
+            verdicts = decide_once([requests[i] for i in undecided], waiting=waiting, write=write)
+        except transactions.FAILURES as error:
             if not transactions.is_passing(error):
                 raise
             verdicts = [_still_contended(last.get(index)) for index in undecided]
@@ -54,7 +57,7 @@ def hold(requests: Sequence[HoldRequest]) -> list[HoldOutcome]:
         if not again:
             break
         if short and round_number < ROUNDS_MAX - 1:
-            moving = _sweep_for([requests[i] for i in again], waiting=waiting)
+            moving = _sweep_for([requests[i] for i in again], waiting=waiting, write=write)
         undecided = again
     for index in range(len(requests)):
         if index not in outcomes:
@@ -64,12 +67,26 @@ def hold(requests: Sequence[HoldRequest]) -> list[HoldOutcome]:
     return [outcomes[index] for index in range(len(requests))]
 
 
+def _hold_on(connection: Connection[Any], requests: Sequence[HoldRequest]) -> list[HoldOutcome]:
+    return hold(requests, transactions.writes_on(connection))
+
+
+holds: Batcher[HoldRequest, HoldOutcome] = Batcher(
+    # What an earlier attempt committed it finds by its key, which it looks up before it decides.
+    "holds",
+    _hold_on,
+    find_committed=finds_itself,
+    batch_max=BATCH_MAX,
+)
+"""Group commit of holds: requests that arrive together are one list, decided by `hold` on a connection of its own."""
+
+
 def _still_contended(last: Contended | Short | None) -> Contended:
     """What a request is told whose round ran into a time limit: what it met before if that was a lock too."""
     return last if isinstance(last, Contended) else Contended(problems.Busy())
 
 
-def _sweep_for(requests: Sequence[HoldRequest], *, waiting: bool) -> bool:
+def _sweep_for(requests: Sequence[HoldRequest], *, waiting: bool, write: transactions.Write) -> bool:
     """What is past its deadline in these requests' events is free again, if nobody else is deciding it. Whether some
     of it was freed, or is in somebody else's hands.
 
@@ -83,8 +100,9 @@ def _sweep_for(requests: Sequence[HoldRequest], *, waiting: bool) -> bool:
             by="hold",
             waiting=waiting,
             lock_ms=LOCK_WAIT_MS,
+            write=write,
         )
-    except DatabaseError as error:
+    except transactions.FAILURES as error:
         # Somebody keeps what we waited for. The losers are decided as things stand; the winners keep their answers.
         if not transactions.is_passing(error):
             raise
@@ -92,11 +110,11 @@ def _sweep_for(requests: Sequence[HoldRequest], *, waiting: bool) -> bool:
     return swept.reservations > 0
 
 
-def _prepare_caps(requests: Sequence[HoldRequest]) -> None:
+def _prepare_caps(requests: Sequence[HoldRequest], write: transactions.Write) -> None:
     capped = [request for request in requests if request.event.policy.per_buyer_max is not None]
     if not capped:
         return
-    with transactions.write(lock_ms=LOCK_WAIT_MS, statement_ms=STATEMENT_MS), connection.cursor() as cursor:
+    with write(lock_ms=LOCK_WAIT_MS, statement_ms=STATEMENT_MS) as cursor:
         _create_caps.count(
             cursor,
             event_ids=[request.event.id for request in capped],

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from apps.events import facade as events
+from apps.reservations import aftermath
 from apps.reservations.ending import lock
 from apps.reservations.errors import PurchaseCapReached, ReservationExpired
 from apps.reservations.models import Reservation
@@ -57,9 +58,10 @@ def begin_payment(reservation_id: UUID, *, email: str, who: str) -> Reservation:
     if policy.per_buyer_max is not None:
         _check_email_cap(reservation, email, policy.per_buyer_max)
     reservation.email = email
-    reservation.pay_deadline = now + timedelta(minutes=policy.payment_minutes)
+    reservation.pay_deadline = deadline = now + timedelta(minutes=policy.payment_minutes)
     _move(reservation, Reservation.Status.PAYING, who=who, why="checkout", now=now)
-    entry_id = reservation.entry_id
+    entry_id, moved = reservation.entry_id, aftermath.Deadline(reservation.event_id, reservation.pk, deadline)
+    transaction.on_commit(lambda: aftermath.deadline_moved([moved]), robust=True)
     transaction.on_commit(lambda: refresh_slots([entry_id]), robust=True)
     return reservation
 
@@ -161,7 +163,7 @@ def _take_again(cursor: sql.Cursor, reservation: Reservation) -> None:
     seats, places = _seat_ids(cursor, reservation)
     if seats:
         states = _lock_seats_waiting.rows(cursor, seat_ids=seats)
-        if len(states) != len(seats) or any(status != 0 for _, _, _, status in states):
+        if len(states) != len(seats) or any(status != 0 for _, _, _, status, _ in states):
             raise ReservationExpired
     if places:
         left = dict(_lock_general_admission.rows(cursor, section_ids=list(places)))

@@ -11,7 +11,7 @@ from apps.queue import facade as queue
 from apps.reservations.choosing import BestAvailable
 from ticketing.kernel import idempotency, problems
 
-_FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available"})
+_FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "replace"})
 _BEST_FIELDS = frozenset({"section", "quantity", "category", "accessible", "companions"})
 
 
@@ -27,8 +27,6 @@ class HoldRequest:
     """Whom purchase caps count."""
     idempotency_key: str
     fingerprint: str
-    prices: Mapping[int, int]
-    """Category id to price, in the event's minor units."""
     seats: Mapping[int, str] = field(default_factory=dict)
     """Seat id to public id, in the order asked for."""
     general_admission: Mapping[int, events.SectionView] = field(default_factory=dict)
@@ -37,6 +35,8 @@ class HoldRequest:
     categories: Mapping[int, int] = field(default_factory=dict)
     """General-admission section id to its category's id."""
     best: BestAvailable | None = None
+    replaces: uuid.UUID | None = None
+    """The live reservation that is given up for this one, only together with it."""
 
     @property
     def seat_count(self) -> int:
@@ -53,12 +53,11 @@ def resolve(event: events.EventView, entry: queue.EntryView, payload: Any, idemp
     if not isinstance(payload, dict):
         raise problems.Invalid("a JSON object is expected")
     wrong: dict[str, Any] = {str(name)[:80]: "unknown field" for name in payload if name not in _FIELDS}
-    if "replace" in payload:
-        wrong["replace"] = "release the reservation first; replacing one is not offered"
     seats = _seats(event, payload.get("seats"), wrong)
     sections = {section.slug: section for section in events.list_sections(event.id)}
     places = _general_admission(sections, payload, wrong)
     best = _best_available(event, sections, payload.get("best_available"), wrong)
+    replaces = _reservation_id(payload.get("replace"), wrong)
     if wrong:
         raise problems.Invalid(wrong)
     section, quantity = places if places else (None, 0)
@@ -69,12 +68,12 @@ def resolve(event: events.EventView, entry: queue.EntryView, payload: Any, idemp
         buyer=entry.buyer,
         idempotency_key=idempotency.check_key(idempotency_key),
         fingerprint=idempotency.fingerprint(payload),
-        prices={category.id: category.price_minor for category in events.list_categories(event.id)},
         seats=seats,
         general_admission={section.id: section} if section else {},
         quantities={section.id: quantity} if section else {},
         categories={section.id: section.category_id} if section and section.category_id is not None else {},
         best=best,
+        replaces=replaces,
     )
     most = event.policy.seats_per_reservation_max
     if request.seat_count == 0:
@@ -82,6 +81,19 @@ def resolve(event: events.EventView, entry: queue.EntryView, payload: Any, idemp
     if request.seat_count > most:
         raise problems.Invalid(f"at most {most} in one reservation")
     return request
+
+
+def _reservation_id(asked: Any, wrong: dict[str, Any]) -> uuid.UUID | None:
+    if asked is None:
+        return None
+    try:
+        # Only the form that our answers have: Python would also take it with braces or without hyphens.
+        if isinstance(asked, str) and str(found := uuid.UUID(asked)) == asked.lower():
+            return found
+    except ValueError:
+        pass
+    wrong["replace"] = "the id of a reservation is expected"
+    return None
 
 
 def _seats(event: events.EventView, asked: Any, wrong: dict[str, Any]) -> dict[int, str]:

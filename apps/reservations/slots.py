@@ -3,8 +3,6 @@
 from collections.abc import Collection
 from uuid import UUID
 
-from django.db import connection
-
 from apps.queue import facade as queue
 from ticketing.kernel import sql, transactions
 
@@ -19,7 +17,7 @@ def complete_slot(entry_id: UUID) -> None:
     A payment may come late and revive an expired reservation whose buyer has held anew since: that hold keeps the
     entry, and its slot, until it ends.
     """
-    with transactions.write(), connection.cursor() as cursor:
+    with transactions.write_here() as cursor:
         queue.lock_entries(cursor, [entry_id])
         deadlines = dict(_deadlines_of_entries.rows(cursor, entry_ids=[entry_id]))
         if entry_id in deadlines:
@@ -28,7 +26,7 @@ def complete_slot(entry_id: UUID) -> None:
             queue.complete(cursor, entry_id)
 
 
-def refresh_slots(entry_ids: Collection[UUID]) -> None:
+def refresh_slots(entry_ids: Collection[UUID], write: transactions.Write = transactions.write_here) -> None:
     """Each entry's slot is busy until its live reservation's deadline; without one, what is left of its admission may
     start another. A transaction of its own, after the one that ended or paid a reservation: entries come before
     reservations in the order of locks.
@@ -36,7 +34,7 @@ def refresh_slots(entry_ids: Collection[UUID]) -> None:
     It says what is, not what changed, and reads it under the entry's lock. So it may come late, twice, or after the
     buyer has held anew, and whichever comes last is right.
     """
-    with transactions.write(), connection.cursor() as cursor:
+    with write() as cursor:
         queue.lock_entries(cursor, list(entry_ids))
         deadlines = dict(_deadlines_of_entries.rows(cursor, entry_ids=sorted(entry_ids)))
         queue.set_busy_until(cursor, {entry_id: deadlines.get(entry_id) for entry_id in entry_ids})

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.queue import facade as queue
+from apps.reservations import aftermath
+from apps.reservations.ending import give_back
+from apps.reservations.models import Reservation
+from apps.reservations.replacing import Replaced
 from apps.reservations.requests import HoldRequest
 from ticketing.kernel import sql
 
@@ -27,6 +31,8 @@ class Line:
     seat_id: int | None
     """Empty: general admission."""
     quantity: int
+    price_minor: int
+    """Of one, frozen here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,26 @@ class Win:
     total_minor: int
     reserved_until: datetime
     answer: str
+    replaced: Replaced | None = None
+
+    @property
+    def hold(self) -> aftermath.Hold:
+        """The news of it, once it is committed."""
+        taken: dict[int, int] = {}
+        for line in self.lines:
+            taken[line.section_id] = taken.get(line.section_id, 0) + line.quantity
+        request = self.request
+        return aftermath.Hold(request.event.id, request.reservation_id, request.entry_id, self.reserved_until, taken)
+
+    @property
+    def ending(self) -> aftermath.Ended | None:
+        """The news of what it replaced."""
+        if self.replaced is None:
+            return None
+        returned = dict(self.replaced.places)
+        for seat in self.replaced.seats.values():
+            returned[seat.section_id] = returned.get(seat.section_id, 0) + 1
+        return aftermath.Ended(self.replaced.event_id, self.replaced.id, returned)
 
 
 class LostRow(RuntimeError):
@@ -50,6 +76,7 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
     wins = sorted(wins, key=lambda win: win.request.reservation_id)
     won = [win.request for win in wins]
     ids = [request.reservation_id for request in won]
+    _end_replaced(cursor, wins)
     _take_all_seats(cursor, wins)
     _take_all_places(cursor, wins)
     _insert_reservations.count(
@@ -73,7 +100,7 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
         category_ids=[line.category_id for _, line in lines],
         seat_ids=[line.seat_id for _, line in lines],
         quantities=[line.quantity for _, line in lines],
-        prices=[request.prices[line.category_id] for request, line in lines],
+        prices=[line.price_minor for _, line in lines],
     )
     _insert_transitions.count(
         cursor,
@@ -93,6 +120,20 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
         answers=[win.answer for win in wins],
         now=now,
     )
+
+
+def _end_replaced(cursor: sql.Cursor, wins: Sequence[Win]) -> None:
+    """What is replaced has ended before anything is taken: its seats may be among those taken, and its entry has one
+    live reservation at every moment. All its rows are locked already, so nothing here waits."""
+    for win in wins:
+        if win.replaced is not None:
+            give_back(
+                cursor,
+                {win.replaced.id: win.replaced.status},
+                Reservation.Status.CANCELED,
+                who=win.request.buyer,
+                why=f"replaced by {win.request.reservation_id}",
+            )
 
 
 def _take_all_seats(cursor: sql.Cursor, wins: Sequence[Win]) -> None:

@@ -192,7 +192,10 @@ UNACCEPTABLE: list[tuple[Any, str]] = [
     ({"seats": ["hall-A-1"] * 10_000}, "seats"),
     ({"seats": ["hall-A-1"], "colour": "red"}, "colour"),
     ({"seats": ["hall-A-1"], "__proto__": {}}, "__proto__"),
-    ({"seats": ["hall-A-1"], "replace": str(uuid.UUID(int=1))}, "replace"),
+    *[
+        ({"seats": ["hall-A-1"], "replace": replaced}, "replace")
+        for replaced in ("", "x", 1, True, [], {}, f"{{{uuid.UUID(int=1)}}}", uuid.UUID(int=1).hex, "é")
+    ],
     ({"ga_section": "floor"}, "ga_quantity"),
     ({"ga_quantity": 1}, "ga_section"),
     ({"ga_section": "hall", "ga_quantity": 1}, "ga_section"),

@@ -1,14 +1,19 @@
 """Transactions with limits. A transaction here never waits long for a lock, never runs long, never stays idle."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
-from psycopg import Connection, Cursor, errors
+from psycopg import Connection, Cursor, Error, errors
 from psycopg.pq import TransactionStatus
 
+from ticketing.kernel import sql
+
+FAILURES = (DatabaseError, Error)
+"""What a statement can raise: Django's connection wraps it, others do not."""
 # What a fresh attempt may cure: a deadlock's victim, a lock that did not come in time, a statement out of time.
 _PASSING = (errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled, errors.SerializationFailure)
 
@@ -23,6 +28,15 @@ class HasConnection(Protocol):
 
     @property
     def connection(self) -> Any: ...
+
+
+class Write(Protocol):
+    """Opens a transaction with limits and yields its cursor: on Django's connection or on another. What is given one
+    runs several transactions, one after the other, wherever its caller is at home."""
+
+    def __call__(
+        self, *, lock_ms: int | None = None, statement_ms: int | None = None
+    ) -> AbstractContextManager[sql.Cursor]: ...
 
 
 class OutsideTransaction(RuntimeError):
@@ -41,6 +55,18 @@ def write(*, lock_ms: int | None = None, statement_ms: int | None = None, idle_m
         with connection.cursor() as cursor:
             cursor.execute(_SET_LIMITS, _limits(lock_ms, statement_ms, idle_ms))
         yield
+
+
+@contextmanager
+def write_here(*, lock_ms: int | None = None, statement_ms: int | None = None) -> Iterator[sql.Cursor]:
+    """The same with its cursor: the `Write` of this thread's own connection."""
+    with write(lock_ms=lock_ms, statement_ms=statement_ms), connection.cursor() as cursor:
+        yield cursor
+
+
+def writes_on(on: Connection[Any]) -> Write:
+    """The `Write` of a psycopg connection that is not Django's."""
+    return partial(write_on, on)
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 -- Locks those of these seats that nobody else has locked, in id order, and gives their state under the lock.
-SELECT seat_id, section_id, category_id, status
+SELECT seat_id, section_id, category_id, status, reservation_id
 FROM reservations_seatinventory
 WHERE seat_id = ANY(%(seat_ids)s::bigint[])
 ORDER BY seat_id

@@ -18,7 +18,7 @@ from tests.reservations.race.buyers import (
     seat,
     types,
 )
-from ticketing.kernel import sql
+from ticketing.kernel import sql, transactions
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -162,7 +162,7 @@ def test_best_available_whose_choice_is_taken_while_it_waits_chooses_again(
 
     def wait() -> tuple[list[outcomes.Verdict], list[str]]:
         with statements() as names:
-            verdicts = deciding.decide_once([second], waiting=True)
+            verdicts = deciding.decide_once([second], waiting=True, write=transactions.write_here)
         return verdicts, names
 
     with rival_waiting_at("take_seats", "before", wait) as rival:

@@ -179,6 +179,7 @@ def test_headers_are_written_last_by_shape() -> None:
         "read_seats",
         "lock_seats_skipping",
         "lock_general_admission",
+        "prices",
         "take_seats",
         "take_general_admission",
         "insert_reservations",

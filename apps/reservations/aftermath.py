@@ -1,0 +1,86 @@
+"""What follows a commit: faster copies are told of what was held and what is free again. They may miss it; whatever
+they keep is made again from the ledger. So nothing here can undo or fail what was committed."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+from uuid import UUID
+
+logger = logging.getLogger(__name__)
+
+News = TypeVar("News")
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A reservation that was just committed."""
+
+    event_id: int
+    reservation_id: UUID
+    entry_id: UUID
+    deadline: datetime
+    taken: dict[int, int]
+    """Section id to places, seats and general admission alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A live reservation's deadline in force that has changed."""
+
+    event_id: int
+    reservation_id: UUID
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A reservation that has just ended, and what that gave back by section."""
+
+    event_id: int
+    reservation_id: UUID
+    returned: dict[int, int]
+
+
+_on_held: list[Callable[[Sequence[Hold]], object]] = []
+_on_deadline: list[Callable[[Sequence[Deadline]], object]] = []
+_on_ended: list[Callable[[Sequence[Ended]], object]] = []
+
+
+def on_held(listener: Callable[[Sequence[Hold]], object]) -> None:
+    """From now on `listener` is called after every commit of holds, in the thread that committed."""
+    _on_held.append(listener)
+
+
+def on_deadline(listener: Callable[[Sequence[Deadline]], object]) -> None:
+    """The same for deadlines that have changed."""
+    _on_deadline.append(listener)
+
+
+def on_ended(listener: Callable[[Sequence[Ended]], object]) -> None:
+    """The same for reservations that have ended, also those that another one replaced."""
+    _on_ended.append(listener)
+
+
+def held(holds: Sequence[Hold]) -> None:
+    """Every listener was told, if there is anything to tell."""
+    _tell(_on_held, holds)
+
+
+def deadline_moved(deadlines: Sequence[Deadline]) -> None:
+    _tell(_on_deadline, deadlines)
+
+
+def ended(endings: Sequence[Ended]) -> None:
+    _tell(_on_ended, endings)
+
+
+def _tell(listeners: Sequence[Callable[[Sequence[News]], object]], news: Sequence[News]) -> None:
+    if not news:
+        return
+    for listener in listeners:
+        try:
+            listener(news)
+        except Exception:  # The commit stands whatever a copy of it meets.
+            logger.exception("%s was told of a commit and failed", getattr(listener, "__qualname__", listener))

@@ -1,0 +1,6 @@
+-- Locks the reservations that are to be replaced, in id order, passing over those somebody else is deciding.
+SELECT id, entry_id, event_id, status, expires_at, seat_count
+FROM reservations_reservation
+WHERE id = ANY(%(reservation_ids)s::uuid[])
+ORDER BY id
+FOR NO KEY UPDATE SKIP LOCKED
