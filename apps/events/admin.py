@@ -11,7 +11,8 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.events.creation import CAPACITY_MAX, is_timezone, plan_limits, store_plan
+from apps.events.changing import CAPACITY_MAX
+from apps.events.creation import is_timezone, plan_limits, store_plan
 from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
 from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.plans.colors import normal_color

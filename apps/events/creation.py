@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils.text import slugify
 
+from apps.events.changing import CAPACITY_MAX, PRICE_MINOR_MAX
 from apps.events.currencies import CODES
 from apps.events.facade import RoomWish
 from apps.events.models import Category, Event, OnSale, SeatingPlan, Section, Venue
@@ -30,8 +31,6 @@ from apps.events.publishing import (
 )
 from ticketing.kernel import clock, sql, transactions
 
-PRICE_MINOR_MAX = 10**12
-CAPACITY_MAX = 10_000_000
 PER_BUYER_MAX = 1_000_000
 ROOM_RATE_MAX = 100_000
 ROOM_ACTIVE_MAX = 1_000_000

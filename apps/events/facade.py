@@ -1,16 +1,20 @@
 """The one door into the events app for the apps above it: ids and frozen values, never model instances."""
 
-from collections.abc import Callable, Iterable, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import Max, Q
 
+from apps.events import changing
 from apps.events.models import Category, Event, OnSale, Seat, Section
 from ticketing.kernel import clock, problems, sql
 
 _seat_guids = sql.load("apps.events", "seat_guids")
 _prices = sql.load("apps.events", "prices")
+
+_PLAN_FORMAT = 1  # part of every plan's version: raise it when the document changes form
 
 
 class EventNotFound(problems.NotFound):
@@ -269,6 +273,12 @@ def seats_by_guid(event_id: int, guids: Iterable[str]) -> dict[str, SeatView]:
     return {seat.guid: _seat_view(seat) for seat in rows}
 
 
+def seat_ids_of_guids(event_id: int, guids: Iterable[str]) -> dict[str, int]:
+    """The ids of the event's seats among these public ids; unknown ids are simply absent."""
+    wanted = [guid for guid in guids if guid.isprintable()]
+    return dict(Seat.objects.filter(event_id=event_id, guid__in=wanted).values_list("guid", "pk"))
+
+
 def seats_by_id(seat_ids: Iterable[int]) -> dict[int, SeatView]:
     """These seats by id; unknown ids are simply absent."""
     rows = Seat.objects.filter(pk__in=list(seat_ids)).select_related("section", "category")
@@ -288,6 +298,20 @@ def prices(cursor: sql.Cursor, event_ids: Iterable[int]) -> dict[int, int]:
     return dict(_prices.rows(cursor, event_ids=ids)) if ids else {}
 
 
+def seat_guids_of_section(section_id: int, rows: Collection[str] = ()) -> dict[int, str]:
+    """The public ids of the section's seats by id; of these rows only, or of all."""
+    seats = Seat.objects.filter(section_id=section_id)
+    if rows:
+        seats = seats.filter(row__in=[row for row in rows if "\x00" not in row])
+    return dict(seats.values_list("pk", "guid"))
+
+
+def section_rows(section_id: int) -> list[str]:
+    """The names of the section's rows, front first."""
+    names = Seat.objects.filter(section_id=section_id).order_by("row_index").values_list("row", flat=True)
+    return list(dict.fromkeys(names))
+
+
 def section_seats(section_id: int, offset: int = 0, limit: int | None = None) -> list[SeatView]:
     """The section's seats row by row, front first."""
     rows = Seat.objects.filter(section_id=section_id).select_related("section", "category")
@@ -302,6 +326,30 @@ def seat_ids_in_plan_order(event_id: int) -> list[int]:
     """
     return list(Seat.objects.filter(event_id=event_id).order_by("id").values_list("id", flat=True))
 
+
+def plan_version(event_id: int) -> str:
+    """Changes whenever the event's public plan does: cheap, to answer "not modified" without building it.
+
+    Prices, capacities, and the latest link between a section and a category: moving seats writes those anew.
+    """
+    prices = Category.objects.filter(event_id=event_id).values_list("key", "name", "color", "price_minor")
+    capacities = Section.objects.filter(event_id=event_id).values_list("capacity", flat=True)
+    links = Section.categories.through.objects.filter(section__event_id=event_id).aggregate(last=Max("id"))
+    currency = Event.objects.values_list("currency", flat=True).get(pk=event_id)
+    said = f"{_PLAN_FORMAT} {event_id} {currency} {list(prices)} {list(capacities)} {links['last']}"
+    return hashlib.sha256(said.encode()).hexdigest()[:24]
+
+
+# What may still change of a published event; each joins the caller's transaction. See apps/events/changing.py.
+CAPACITY_MAX = changing.CAPACITY_MAX
+PRICE_MINOR_MAX = changing.PRICE_MINOR_MAX
+PriceChange = changing.PriceChange
+add_category = changing.add_category
+category_id = changing.category_id
+lock_plan = changing.lock_plan
+move_seats = changing.move_seats
+reprice_category = changing.reprice_category
+resize_section = changing.resize_section
 
 _publish_listeners: list[Callable[[int], None]] = []
 

@@ -1,7 +1,8 @@
 """What exists: venues, their seating plans, the events held there and what is offered at which price.
 
 Nothing here says what is free; that is the reservations app's. A seat row is written once, when its event is
-published, and read for ever after.
+published; of a published event only prices, the categories of seats and the capacities of general admission change,
+by the services in changing.py. A section's capacity is always what the public is told, as published last.
 """
 
 from django.db import models
