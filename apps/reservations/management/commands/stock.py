@@ -1,0 +1,168 @@
+"""`manage.py stock EVENT …`: what staff take off sale, put back, resize and reprice, one short line each."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from apps.events import facade as events
+from apps.reservations import stock, tiers
+from apps.reservations.models import BlockedFor
+from apps.reservations.selection import Selection
+from apps.reservations.standing import latest_changes, standing
+from ticketing.kernel import problems
+from ticketing.kernel.command_line import refuse_in_one_line, who_types, whole_number
+from ticketing.kernel.templatetags.fairgate import money
+
+CHANGES_SHOWN = 10
+REASONS = {reason.value.replace("_", "-"): reason.value for reason in BlockedFor}
+
+
+class Command(BaseCommand):
+    help = (
+        "Shows and changes what of an event is for sale, also while it sells. Only what is free is blocked or moved, "
+        "all of it or nothing. Every change is kept with who, when and why. A refusal is one line and exit 1, and then "
+        "nothing has changed."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        refuse_in_one_line(parser)
+        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
+        acts = parser.add_subparsers(dest="act", metavar="ACT", required=True)
+
+        def act(name: str, words: str, *, changes: bool = True) -> ArgumentParser:
+            added: ArgumentParser = acts.add_parser(name, help=words, description=words)
+            refuse_in_one_line(added)
+            if changes:
+                added.add_argument("--why", default="", metavar="TEXT", help="kept with the change")
+                added.add_argument("--who", default="", metavar="NAME", help="default: whoever runs the command")
+            return added
+
+        def seats(added: ArgumentParser) -> None:
+            added.add_argument("seats", nargs="*", metavar="SEAT", help="seat ids of the public API")
+            added.add_argument("--section", default="", metavar="ID", help="a whole section instead, or with --row")
+            added.add_argument("--row", action="append", default=[], metavar="ROW", help="of that section; repeatable")
+
+        act("show", "every section, every price, and what was changed last", changes=False)
+        block = act("block", "take what is free off sale")
+        seats(block)
+        block.add_argument("--quantity", metavar="N", help="of a general-admission section: so many more")
+        block.add_argument(
+            "--for", dest="reason", required=True, choices=sorted(REASONS), help="why it is not for sale"
+        )
+        block.add_argument("--only-free", action="store_true", help="leave seats that have buyers, block the others")
+        unblock = act("unblock", "put what is blocked back on sale")
+        seats(unblock)
+        unblock.add_argument("--quantity", metavar="N", help="of a general-admission section: so many fewer")
+        unblock.add_argument("--for", dest="reason", choices=sorted(REASONS), help="only what is blocked for this")
+        resize = act("resize", "set how many places a general-admission section has")
+        resize.add_argument("section", metavar="SECTION")
+        resize.add_argument("capacity", metavar="N")
+        reprice = act("reprice", "set what a price category costs; who holds already pays what they were told")
+        reprice.add_argument("category", metavar="CATEGORY", help="its name in the plan, or the section's")
+        reprice.add_argument("price", metavar="MINOR", help="in the currency's smallest unit")
+        add_price = act("add-price", "add a price category for seats to move to")
+        add_price.add_argument("category", metavar="CATEGORY")
+        add_price.add_argument("price", metavar="MINOR", help="in the currency's smallest unit")
+        add_price.add_argument("--color", default="", metavar="#RRGGBB", help="on the map")
+        move = act("move", "give free and blocked seats another price category")
+        seats(move)
+        move.add_argument("--to", required=True, metavar="CATEGORY")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            event = events.get_event(options["event"])
+        except events.EventNotFound as error:
+            raise CommandError(f"{options['event'][:80]!r}: no published event of this name") from error
+        try:
+            self.stdout.write(self._act(event, options))
+        except problems.Invalid as problem:
+            raise CommandError(f"{event.slug}: {_words(problem)}") from problem
+        except problems.Problem as problem:
+            raise CommandError(f"{event.slug}: {problem.detail}") from problem
+
+    def _act(self, event: events.EventView, options: dict[str, Any]) -> str:
+        by: dict[str, Any] = {"who": options.get("who") or who_types(), "why": options.get("why", "")}
+        match options["act"]:
+            case "block":
+                return self._block(event, options, by)
+            case "unblock":
+                return self._unblock(event, options, by)
+            case "resize":
+                capacity = whole_number(options["capacity"], "N")
+                places = stock.resize(event, options["section"], capacity, **by)
+                return f"{event.slug}: {options['section']} has {places.capacity:,} places, {places.free:,} free"
+            case "reprice":
+                price = whole_number(options["price"], "MINOR")
+                return f"{event.slug}: {_priced(event, tiers.reprice(event, options['category'], price, **by))}"
+            case "add-price":
+                price = whole_number(options["price"], "MINOR")
+                added = tiers.add_price(event, options["category"], price, color=options["color"], **by)
+                return f"{event.slug}: {_priced(event, added)}"
+            case "move":
+                moved = tiers.move_seats(event, _selection(options), options["to"], **by)
+                return f"{event.slug}: {moved:,} moved to {options['to']}" if moved else f"{event.slug}: as before"
+        return _shown(event)
+
+    def _block(self, event: events.EventView, options: dict[str, Any], by: dict[str, Any]) -> str:
+        reason, words = REASONS[options["reason"]], BlockedFor(REASONS[options["reason"]]).label
+        if options["quantity"] is None:
+            only_free = options["only_free"]
+            blocked = stock.block_seats(event, _selection(options), reason, only_free=only_free, **by)
+            return f"{event.slug}: {blocked:,} now {words}" if blocked else f"{event.slug}: as before"
+        section, quantity = _section_of(options), whole_number(options["quantity"], "--quantity")
+        places = stock.block_places(event, section, quantity, reason, **by)
+        return f"{event.slug}: {quantity:,} more {words}; {section} has {places.free:,} free"
+
+    def _unblock(self, event: events.EventView, options: dict[str, Any], by: dict[str, Any]) -> str:
+        reason = REASONS[options["reason"]] if options["reason"] else ""
+        if options["quantity"] is None:
+            freed = stock.unblock_seats(event, _selection(options), reason=reason, **by)
+            return f"{event.slug}: {freed:,} on sale again" if freed else f"{event.slug}: as before"
+        if not reason:
+            raise CommandError("say with --for what they are blocked for")
+        section, quantity = _section_of(options), whole_number(options["quantity"], "--quantity")
+        places = stock.unblock_places(event, section, quantity, reason, **by)
+        return f"{event.slug}: {quantity:,} on sale again; {section} has {places.free:,} free"
+
+
+def _selection(options: dict[str, Any]) -> Selection:
+    return Selection(tuple(options["seats"]), options["section"], tuple(options["row"]))
+
+
+def _section_of(options: dict[str, Any]) -> str:
+    if options["seats"] or options["row"] or not options["section"] or options.get("only_free"):
+        raise CommandError("--quantity is for one --section of general admission, and for nothing else")
+    return str(options["section"])
+
+
+def _words(problem: problems.Invalid) -> str:
+    return "; ".join(str(what) for what in problem.extra["errors"].values())
+
+
+def _priced(event: events.EventView, changed: events.PriceChange) -> str:
+    now = f"{changed.category} costs {money(changed.after, event.currency)}"
+    if changed.before == changed.after:
+        return f"{now}, as before"
+    return now if changed.before is None else f"{now}; it was {money(changed.before, event.currency)}"
+
+
+def _shown(event: events.EventView) -> str:
+    titles = ("section", "capacity", "free", "held", "sold", "house", "out of use")
+    rows: list[tuple[str, ...]] = [titles]
+    for one in standing(event.id):
+        figures = (one.capacity, one.free, one.held, one.sold, one.house, one.out_of_use)
+        rows.append((one.section.slug, *(f"{figure:,}" for figure in figures)))
+    wide = [max(len(row[column]) for row in rows) for column in range(len(titles))]
+    lines = [f"{event.name} ({event.slug})"]
+    for name, *figures_said in rows:
+        cells = "  ".join(figure.rjust(width) for figure, width in zip(figures_said, wide[1:], strict=True))
+        lines.append(f"  {name.ljust(wide[0])}  {cells}")
+    lines += [
+        f"  price  {tier.key}: {money(tier.price_minor, event.currency)} ({tier.price_minor})"
+        for tier in events.list_categories(event.id)
+    ]
+    for change in latest_changes(event, CHANGES_SHOWN):
+        why = f" ({change.why})" if change.why else ""
+        lines.append(f"  {change.at:%d %b %H:%M:%S}  {change.who}: {change.words}{why}")
+    return "\n".join(lines)

@@ -1,0 +1,5 @@
+-- Locks one general-admission row, last of all locks, and gives its figures.
+SELECT capacity, blocked, house, taken
+FROM reservations_generaladmissioninventory
+WHERE section_id = %(section_id)s
+FOR NO KEY UPDATE

@@ -1,0 +1,6 @@
+-- Locks these seats in id order, waiting for whoever has them, and gives what stands in the way of a change.
+SELECT seat_id, section_id, category_id, status, blocked_for
+FROM reservations_seatinventory
+WHERE seat_id = ANY(%(seat_ids)s::bigint[])
+ORDER BY seat_id
+FOR NO KEY UPDATE

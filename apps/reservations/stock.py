@@ -1,0 +1,330 @@
+"""What staff take off sale and put back, also while the sale runs: seats and places blocked for the house or out of
+use, and the capacity of general admission.
+
+Only what is free is blocked, and a section never shrinks below what is held, sold or blocked: all or nothing, decided
+under the same locks as a hold, in the same order (seats by id, then the general-admission row). Seats are added by a
+new plan only; taking seats out of a running sale is blocking them as out of use.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from django.db import DatabaseError, connection
+
+from apps.events import facade as events
+from apps.reservations.changes import Change, record
+from apps.reservations.ending import sweep
+from apps.reservations.errors import NotEnoughLeft, SeatsUnavailable
+from apps.reservations.models import BlockedFor, InventoryChange, SeatInventory
+from apps.reservations.selection import Selection, find_seats, find_section, listed
+from ticketing.kernel import problems, sql, transactions
+
+LOCK_WAIT_MS = 2_000
+STATEMENT_MS = 15_000
+"""Thousands of seats are one statement here; a shopper's transaction never gets this long."""
+PLACES_MAX = events.CAPACITY_MAX
+
+_PACKAGE = "apps.reservations"
+_lock_stock_seats = sql.load(_PACKAGE, "lock_stock_seats")
+_lock_stock_places = sql.load(_PACKAGE, "lock_stock_places")
+_block_seats = sql.load(_PACKAGE, "block_seats")
+_unblock_seats = sql.load(_PACKAGE, "unblock_seats")
+_set_stock_places = sql.load(_PACKAGE, "set_stock_places")
+_read_clock = sql.load(_PACKAGE, "read_clock")
+
+_Status = SeatInventory.Status
+_Result = TypeVar("_Result")
+
+
+class ChangedMeanwhile(problems.Problem):
+    """Somebody else changed what this was decided by. Nothing was done."""
+
+    type, status, title = "changed-meanwhile", 409, "Somebody changed this meanwhile; look again."
+
+
+class CapacityInUse(problems.Problem):
+    """`least` is how far the section could shrink."""
+
+    type, status, title = "capacity-in-use", 409, "More than that is held, sold or blocked."
+
+
+@dataclass(frozen=True, slots=True)
+class SeatState:
+    """A seat under its lock."""
+
+    seat_id: int
+    section_id: int
+    category_id: int
+    status: int
+    blocked_for: str
+
+    @property
+    def is_taken(self) -> bool:
+        return self.status in (_Status.HELD, _Status.SOLD)
+
+    @property
+    def word(self) -> str:
+        """available, held or sold; or why it is blocked."""
+        return self.blocked_for or str(_Status(self.status).label)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """A general-admission section's figures."""
+
+    capacity: int
+    blocked: int
+    house: int
+    taken: int
+    """Held and sold."""
+
+    @property
+    def free(self) -> int:
+        return self.capacity - self.blocked - self.taken
+
+    def blocked_for(self, reason: str) -> int:
+        return self.house if reason == BlockedFor.HOUSE else self.blocked - self.house
+
+
+def block_seats(
+    event: events.EventView, selection: Selection, reason: str, *, who: str, why: str = "", only_free: bool = False
+) -> int:
+    """All chosen seats are off sale for this reason, or none; how many that changed: what is blocked for another
+    reason gets this one, what is blocked for this one stays.
+
+    `only_free`: those that are held or sold are left to their buyers instead, and the rest is blocked. Raises Invalid,
+    SeatsUnavailable naming who stands in the way.
+    """
+    _require_reason(reason)
+    names = find_seats(event, selection)
+    return after_a_sweep(event, lambda: _block(event, names, reason, who=who, why=why, only_free=only_free))
+
+
+def _block(
+    event: events.EventView, names: Mapping[int, str], reason: str, *, who: str, why: str, only_free: bool
+) -> int:
+    with changing() as cursor:
+        states = lock_seats(cursor, names)
+        taken = [state for state in states if state.is_taken]
+        if taken and not only_free:
+            raise refusal(taken, names, "Nothing was blocked")
+        wanted = [state for state in states if not state.is_taken and state.blocked_for != reason]
+        if not wanted:
+            return 0
+        ids = [state.seat_id for state in wanted]
+        touched = _block_seats.count(cursor, seat_ids=ids, blocked_for=reason)
+        assert touched == len(ids), f"{touched} of {len(ids)} locked seats blocked"
+        _record_seats(cursor, event, InventoryChange.Kind.BLOCKED, wanted, reason, who=who, why=why)
+    return len(wanted)
+
+
+def unblock_seats(event: events.EventView, selection: Selection, *, who: str, why: str = "", reason: str = "") -> int:
+    """What is blocked of the chosen seats is on sale again, for this reason or for any; how many. Others stay as they
+    are. Raises Invalid."""
+    if reason:
+        _require_reason(reason)
+    names = find_seats(event, selection)
+    with changing() as cursor:
+        states = lock_seats(cursor, names)
+        wanted = [state for state in states if state.blocked_for and reason in ("", state.blocked_for)]
+        if not wanted:
+            return 0
+        ids = [state.seat_id for state in wanted]
+        touched = _unblock_seats.count(cursor, seat_ids=ids)
+        assert touched == len(ids), f"{touched} of {len(ids)} locked seats unblocked"
+        _record_seats(cursor, event, InventoryChange.Kind.UNBLOCKED, wanted, "available", who=who, why=why)
+    return len(wanted)
+
+
+def block_places(
+    event: events.EventView,
+    section: str,
+    quantity: int,
+    reason: str,
+    *,
+    who: str,
+    why: str = "",
+    seen: int | None = None,
+) -> Places:
+    """So many more places of the general-admission section are off sale for this reason; its figures then.
+
+    `seen`: how many were blocked when this was decided; another number now refuses it, so that a form sent twice
+    blocks once. Raises Invalid, NotEnoughLeft, ChangedMeanwhile.
+    """
+    _require_reason(reason)
+    _require_quantity(quantity)
+
+    def change(places: Places, name: str) -> Places:
+        _require_seen(places, seen)
+        if quantity > places.free:
+            raise NotEnoughLeft(
+                f"Only {places.free:,} of {name} are free: of {places.capacity:,} places {places.taken:,} are held or "
+                f"sold and {places.blocked:,} blocked. Nothing was blocked.",
+                available=places.free,
+            )
+        house = quantity if reason == BlockedFor.HOUSE else 0
+        return Places(places.capacity, places.blocked + quantity, places.house + house, places.taken)
+
+    return _change_places(event, section, InventoryChange.Kind.BLOCKED, change, who=who, why=why)
+
+
+def unblock_places(
+    event: events.EventView,
+    section: str,
+    quantity: int,
+    reason: str,
+    *,
+    who: str,
+    why: str = "",
+    seen: int | None = None,
+) -> Places:
+    """So many of the places blocked for this reason are on sale again; the section's figures then. Raises Invalid,
+    NotEnoughLeft, ChangedMeanwhile, as `block_places`."""
+    _require_reason(reason)
+    _require_quantity(quantity)
+
+    def change(places: Places, name: str) -> Places:
+        _require_seen(places, seen)
+        there = places.blocked_for(reason)
+        if quantity > there:
+            words = BlockedFor(reason).label
+            raise NotEnoughLeft(f"Only {there:,} of {name} are {words}. Nothing was put on sale.", available=there)
+        house = quantity if reason == BlockedFor.HOUSE else 0
+        return Places(places.capacity, places.blocked - quantity, places.house - house, places.taken)
+
+    return _change_places(event, section, InventoryChange.Kind.UNBLOCKED, change, who=who, why=why)
+
+
+def resize(event: events.EventView, section: str, capacity: int, *, who: str, why: str = "") -> Places:
+    """The general-admission section has this many places, for the public and for the sale; its figures then. It never
+    shrinks below what is held, sold or blocked. Raises Invalid, CapacityInUse saying how far it could go."""
+
+    def change(places: Places, name: str) -> Places:
+        least = places.taken + places.blocked
+        if capacity < least:
+            raise CapacityInUse(
+                f"{name} cannot shrink below {least:,}: {places.taken:,} are held or sold and {places.blocked:,} are "
+                "blocked.",
+                least=least,
+            )
+        return Places(capacity, places.blocked, places.house, places.taken)
+
+    return _change_places(event, section, InventoryChange.Kind.RESIZED, change, who=who, why=why, capacity=capacity)
+
+
+def _change_places(
+    event: events.EventView,
+    slug: str,
+    kind: InventoryChange.Kind,
+    change: Callable[[Places, str], Places],
+    *,
+    who: str,
+    why: str,
+    capacity: int | None = None,
+) -> Places:
+    section = find_section(event, slug, general_admission=True)
+
+    def act() -> Places:
+        with changing() as cursor:
+            if capacity is not None:
+                # What the public is told, first: the inventory's row is the hot one, and is locked last.
+                events.resize_section(section.id, capacity)
+            (figures,) = _lock_stock_places.rows(cursor, section_id=section.id)
+            before = Places(*figures)
+            after = change(before, section.name)
+            if after == before:
+                return after
+            _set_stock_places.count(
+                cursor, section_id=section.id, capacity=after.capacity, blocked=after.blocked, house=after.house
+            )
+            quantity = after.capacity - before.capacity or abs(after.blocked - before.blocked)
+            ((now,),) = _read_clock.rows(cursor)
+            done = Change(section.id, None, quantity, _said(before), _said(after))
+            record(cursor, event.id, kind, [done], who=who, why=why, now=now)
+        return after
+
+    return after_a_sweep(event, act)
+
+
+@contextmanager
+def changing() -> Iterator[sql.Cursor]:
+    """The cursor of one transaction that changes the stock, with limits of its own. Raises Busy where buyers or other
+    staff kept what it waited for; then nothing was changed."""
+    try:
+        with transactions.write(lock_ms=LOCK_WAIT_MS, statement_ms=STATEMENT_MS), connection.cursor() as cursor:
+            yield cursor
+    except DatabaseError as error:
+        if not transactions.is_passing(error):
+            raise
+        raise problems.Busy("Others are busy with these places just now. Nothing was changed; try again.") from error
+
+
+def lock_seats(cursor: sql.Cursor, seat_ids: Mapping[int, str]) -> list[SeatState]:
+    """These seats as they are under their locks, taken in id order. Joins the transaction of this cursor."""
+    transactions.require(cursor)
+    states = [SeatState(*row) for row in _lock_stock_seats.rows(cursor, seat_ids=sorted(seat_ids))]
+    assert len(states) == len(seat_ids), "a seat of a published event has no inventory row"
+    return states
+
+
+def refusal(taken: Sequence[SeatState], names: Mapping[int, str], nothing: str) -> SeatsUnavailable:
+    """Why seats that have buyers cannot be changed, and which they are."""
+    held = sorted(names[state.seat_id] for state in taken if state.status == _Status.HELD)
+    sold = sorted(names[state.seat_id] for state in taken if state.status == _Status.SOLD)
+    parts = [f"{listed(seats)} {verb}" for seats, verb in ((held, "held"), (sold, "sold")) if seats]
+    return SeatsUnavailable(
+        f"Not free ({len(taken):,} of {len(names):,}): {'; '.join(parts)}. {nothing}.",
+        unavailable=[*held, *sold],
+    )
+
+
+def _record_seats(
+    cursor: sql.Cursor,
+    event: events.EventView,
+    kind: InventoryChange.Kind,
+    seats: Sequence[SeatState],
+    after: str,
+    *,
+    who: str,
+    why: str,
+) -> None:
+    ((now,),) = _read_clock.rows(cursor)
+    changes = [Change(seat.section_id, seat.seat_id, 1, seat.word, after) for seat in seats]
+    record(cursor, event.id, kind, changes, who=who, why=why, now=now)
+
+
+def after_a_sweep(event: events.EventView, act: Callable[[], _Result]) -> _Result:
+    """What `act` came to; where buyers stood in the way whose time was up, they are ended and it is tried once more."""
+    try:
+        return act()
+    except (SeatsUnavailable, NotEnoughLeft, CapacityInUse):
+        try:
+            swept = sweep(event_ids=[event.id], by="stock")
+        except DatabaseError as error:
+            if not transactions.is_passing(error):
+                raise
+            raise problems.Busy from error
+        if not swept.reservations:
+            raise
+    return act()
+
+
+def _said(places: Places) -> dict[str, int]:
+    return {"capacity": places.capacity, "house": places.house, "out_of_use": places.blocked - places.house}
+
+
+def _require_reason(reason: str) -> None:
+    if reason not in BlockedFor.values:
+        raise problems.Invalid({"reason": f"{reason[:40]!r} is none of {', '.join(BlockedFor.values)}"})
+
+
+def _require_quantity(quantity: int) -> None:
+    if not 1 <= quantity <= PLACES_MAX:
+        raise problems.Invalid({"quantity": f"must be between 1 and {PLACES_MAX:,}"})
+
+
+def _require_seen(places: Places, seen: int | None) -> None:
+    if seen is not None and seen != places.blocked:
+        raise ChangedMeanwhile(f"{places.blocked:,} are blocked by now, not {seen:,}. Look again; nothing was done.")
