@@ -110,6 +110,7 @@ _FIGURES: list[tuple[str, str, list[str]]] = [
     ("outbox_dead_count", "Messages given up; a person must look.", []),
     ("outbox_oldest_due_seconds", "How long the longest-waiting unclaimed due message has waited.", []),
     ("audit_breaches_count", "What the latest audit found.", []),
+    ("audit_unchecked_count", "Checks of the latest audit that came to no answer; nothing is known of them.", []),
     ("audit_finished_seconds", "Unix time of the latest audit.", []),
     ("reservations_live_count", "Reservations that hold inventory, by status.", ["status"]),
     ("reservations_overdue_count", "Live reservations past their deadline that no sweep has ended yet.", []),

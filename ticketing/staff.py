@@ -14,10 +14,9 @@ class StaffSite(AdminSite):
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         # This module is read while the apps are still loading; their models exist later.
-        from ticketing.kernel.models import AuditRun
+        from ticketing.kernel import audit
 
-        latest = AuditRun.objects.first()
-        return super().index(request, {**(extra_context or {}), "latest_audit": latest})
+        return super().index(request, {**(extra_context or {}), "audit": audit.standing()})
 
 
 class StaffConfig(AdminConfig):

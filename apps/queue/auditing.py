@@ -20,8 +20,8 @@ def register() -> None:
     audit.register("I9", "one number, one place; admission follows the numbers and never passes the cap", _check_i9)
 
 
-def _check_i9() -> Iterator[str]:
-    for event in events.list_events():
+def _check_i9(survey: audit.Survey) -> Iterator[str]:
+    for event in [events.get_event(survey.only)] if survey.only else events.list_events():
         with connection.cursor() as cursor:
             numbers = _numbers.rows(cursor, event_id=event.id)
             twice = _twice.rows(cursor, event_id=event.id)

@@ -1,21 +1,47 @@
-"""This app's part of the audit: I1, I2, I3, I5 and the ledger behind I8, one event at a time in short reads."""
+"""This app's part of the audit: I1, I2, I3, I5, I10 and the ledger behind I8, in short reads.
 
-from collections.abc import Iterator
+One walk over the seats and one over the reservations, a piece at a time; every check judges what they saw. Whatever
+holds a seat or gives it back changes the seat, the line, the reservation and the ledger in one transaction, so within
+one statement they always agree, sale or no sale. The number of a section's seats alone is added up from several pieces:
+a section where it looks wrong is asked for again, in one statement.
+"""
 
-from django.db import connection
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
 
 from apps.events import facade as events
-from ticketing.kernel import audit, sql
+from ticketing.kernel import audit, clock, sql
+
+STRANDED_SECONDS = 5
+"""What is neither sold nor held by a live reservation is sellable by then (I10)."""
+OVERDUE_MAX = 1_000
+LAST_SEAT = 2**63 - 1
 
 _PACKAGE = "apps.reservations"
-_i1_reserved = sql.load(_PACKAGE, "audit_i1_reserved")
-_i2_shared = sql.load(_PACKAGE, "audit_i2_shared")
-_i2_owner = sql.load(_PACKAGE, "audit_i2_owner")
-_i3 = sql.load(_PACKAGE, "audit_i3")
+_seats_end = sql.load(_PACKAGE, "audit_seats_end")
+_seats_of_event = sql.load(_PACKAGE, "audit_seats_of_event")
+_seat_counts = sql.load(_PACKAGE, "audit_seat_counts")
+_seat_facts = sql.load(_PACKAGE, "audit_seat_facts")
+_seat_owners = sql.load(_PACKAGE, "audit_seat_owners")
+_seats_shared = sql.load(_PACKAGE, "audit_seats_shared")
+_sections = sql.load(_PACKAGE, "audit_sections")
+_section = sql.load(_PACKAGE, "audit_section")
+_places = sql.load(_PACKAGE, "audit_places")
+_reservations_end = sql.load(_PACKAGE, "audit_reservations_end")
 _lines = sql.load(_PACKAGE, "audit_lines")
-_i5_admissions = sql.load(_PACKAGE, "audit_i5_admissions")
-_i5_caps = sql.load(_PACKAGE, "audit_i5_caps")
+_admissions = sql.load(_PACKAGE, "audit_admissions")
 _ledger = sql.load(_PACKAGE, "audit_ledger")
+_buyers_end = sql.load(_PACKAGE, "audit_buyers_end")
+_emails_end = sql.load(_PACKAGE, "audit_emails_end")
+_caps_of_buyers = sql.load(_PACKAGE, "audit_caps_of_buyers")
+_caps_of_emails = sql.load(_PACKAGE, "audit_caps_of_emails")
+_overdue = sql.load(_PACKAGE, "audit_overdue")
+
+Rows = list[Sequence[Any]]
+_STANDING = ("pending_payment", "paying", "confirmed")
 
 
 def register() -> None:
@@ -25,56 +51,234 @@ def register() -> None:
     audit.register("I3", "a general-admission count is what its lines say, within 0 and capacity", _check_i3)
     audit.register("I5", "one live reservation per admission; purchase caps hold", _check_i5)
     audit.register("I8", "the ledger ends where every reservation stands", _check_ledger)
+    audit.register("I10", "nothing is held but by what lives or was sold", _check_stranded)
+    audit.register("I10", f"what has lapsed is free within {STRANDED_SECONDS} s", _check_overdue)
 
 
-def _each(statement: sql.Statement) -> Iterator[tuple[str, tuple[object, ...]]]:
-    for event in events.list_events():
-        with connection.cursor() as cursor:
-            rows = statement.rows(cursor, event_id=event.id)
-        for row in rows:
-            yield event.slug, row
+@dataclass(slots=True)
+class _Scope:
+    """The events that are looked at."""
+
+    views: list[events.EventView]
+    event_id: int | None
+    """None: all of them."""
+    slugs: dict[int, str]
+
+    def name(self, event_id: int | None) -> str:
+        return self.slugs.get(event_id or 0, f"event {event_id}")
 
 
-def _check_i1() -> Iterator[str]:
-    for slug, (_, section, capacity, total, held, sold, line_held, line_sold) in _each(_i1_reserved):
-        yield (
-            f"{slug}/{section}: capacity {capacity}, {total} inventory rows; held {held} against {line_held} by lines, "
-            f"sold {sold} against {line_sold}"
-        )
-    for slug, (reservation, status, live, count, seats, quantity) in _each(_lines):
-        yield (
-            f"{slug}: reservation {reservation} is {status} with {live} of {count} lines holding, "
-            f"{quantity} places against {seats} in its header"
-        )
+@dataclass(slots=True)
+class _Seats:
+    """What a walk over the seats saw."""
+
+    totals: dict[int, int] = field(default_factory=dict)
+    """By section, added up over the pieces."""
+    uneven: set[int] = field(default_factory=set)
+    """Sections where the inventory and the lines of one piece differ."""
+    facts: Rows = field(default_factory=list)
+    owners: Rows = field(default_factory=list)
+    shared: Rows = field(default_factory=list)
 
 
-def _check_i2() -> Iterator[str]:
-    for slug, (seat, count) in _each(_i2_shared):
-        yield f"{slug}: seat {seat} is on {count} live lines"
-    for slug, (seat, status, owner, by_line, state) in _each(_i2_owner):
-        yield f"{slug}: seat {seat} (status {status}) belongs to {owner} ({state}), its live line to {by_line}"
+@dataclass(slots=True)
+class _Reservations:
+    """What a walk over the reservations saw."""
+
+    lines: Rows = field(default_factory=list)
+    admissions: set[Sequence[Any]] = field(default_factory=set)
+    ledger: Rows = field(default_factory=list)
 
 
-def _check_i3() -> Iterator[str]:
-    for slug, (section, capacity, blocked, taken, by_lines) in _each(_i3):
-        yield (
-            f"{slug}: general admission {section}: taken {taken} against {by_lines} by lines, "
-            f"blocked {blocked}, capacity {capacity}"
-        )
+@dataclass(slots=True)
+class _Places:
+    """Sections with general admission in which something is wrong."""
+
+    rows: Rows = field(default_factory=list)
 
 
-def _check_i5() -> Iterator[str]:
-    for slug, (entry, count) in _each(_i5_admissions):
-        yield f"{slug}: admission {entry} has {count} live reservations"
-    for event in events.list_events():
-        if event.policy.per_buyer_max is None:
+def _scope(survey: audit.Survey) -> _Scope:
+    if survey.only:
+        one = events.get_event(survey.only)
+        return _Scope([one], one.id, {one.id: one.slug})
+    views = events.list_events()
+    return _Scope(views, None, {view.id: view.slug for view in views})
+
+
+def _walk_seats(survey: audit.Survey) -> _Seats:
+    scope, seen = survey.once(_scope), _Seats()
+
+    def look(cursor: Any, after: int, until: int) -> None:
+        for section_id, seats, *counts in _seat_counts.rows(cursor, after=after, until=until):
+            seen.totals[section_id] = seen.totals.get(section_id, 0) + int(seats)
+            held, sold, line_held, line_sold = counts
+            if (held, sold) != (line_held, line_sold):
+                seen.uneven.add(section_id)
+        seen.facts += _seat_facts.rows(cursor, after=after, until=until)
+        seen.owners += _seat_owners.rows(cursor, after=after, until=until)
+        seen.shared += _seats_shared.rows(cursor, after=after, until=until)
+
+    if scope.event_id is None:
+        beyond = audit.walk(_seats_end, 0, look)
+    else:
+        with audit.read() as cursor:
+            ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=scope.event_id)
+        if first is not None:
+            audit.walk(_seats_end, first - 1, look, last=last)
+    # Beyond the last seat there are only lines for seats that do not exist.
+    with audit.read() as cursor:
+        look(cursor, beyond or 0, LAST_SEAT)
+    if scope.event_id is not None:
+        seen.facts = [row for row in seen.facts if row[1] == scope.event_id]
+        seen.owners = [row for row in seen.owners if row[1] == scope.event_id]
+        seen.shared = [row for row in seen.shared if row[1] == scope.event_id]
+    return seen
+
+
+def _walk_reservations(survey: audit.Survey) -> _Reservations:
+    scope, seen = survey.once(_scope), _Reservations()
+
+    def look(cursor: Any, after: UUID, until: UUID) -> None:
+        piece = {"after": after, "until": until, "event_id": scope.event_id}
+        seen.lines += _lines.rows(cursor, **piece)
+        seen.admissions |= set(_admissions.rows(cursor, **piece))
+        seen.ledger += _ledger.rows(cursor, **piece)
+
+    audit.walk(_reservations_end, UUID(int=0), look)
+    return seen
+
+
+def _list_sections(survey: audit.Survey) -> Rows:
+    with audit.read() as cursor:
+        return list(_sections.rows(cursor, event_id=survey.once(_scope).event_id))
+
+
+def _look_at_places(survey: audit.Survey) -> _Places:
+    scope, seen = survey.once(_scope), _Places()
+    for section_id, event_id, kind, _ in survey.once(_list_sections):
+        if kind == "general_admission" and event_id in scope.slugs:
+            with audit.read() as cursor:
+                seen.rows += _places.rows(cursor, section_id=section_id)
+    return seen
+
+
+def _check_i1(survey: audit.Survey) -> Iterator[str]:
+    scope, seats = survey.once(_scope), survey.once(_walk_seats)
+    for section_id, event_id, kind, capacity in survey.once(_list_sections):
+        is_suspect = section_id in seats.uneven or seats.totals.get(section_id, 0) != capacity
+        if kind != "reserved" or event_id not in scope.slugs or not is_suspect:
             continue
-        with connection.cursor() as cursor:
-            rows = _i5_caps.rows(cursor, event_id=event.id, per_buyer_max=event.policy.per_buyer_max)
-        for kind, who, count in rows:
-            yield f"{event.slug}: {kind} {who} has {count} of at most {event.policy.per_buyer_max}"
+        # Seats may have been added between two pieces, or the event published after the last: asked once more, at one
+        # moment.
+        with audit.read() as cursor:
+            rows = _section.rows(cursor, section_id=section_id)
+        for _, section, capacity_now, total, available, blocked, held, sold, line_held, line_sold in rows:
+            yield (
+                f"{scope.name(event_id)}/{section}: capacity {capacity_now}, {total} inventory rows, {available} "
+                f"available, {blocked} blocked; held {held} against {line_held} by lines, sold {sold} against "
+                f"{line_sold}"
+            )
+    for seat, event_id, status, blocked_for, owner, section_id, place in seats.facts:
+        yield (
+            f"{scope.name(event_id)}: seat {seat} has status {status}, blocked for {blocked_for or 'nothing'}, "
+            f"reservation {owner}; its section is {section_id}, the seat's {place}"
+        )
+    for event_id, reservation, status, live, count, seat_count, quantity in survey.once(_walk_reservations).lines:
+        yield (
+            f"{scope.name(event_id)}: reservation {reservation} is {status} with {live} of {count} lines holding, "
+            f"{quantity} places against {seat_count} in its header"
+        )
+    for event_id, section, capacity, blocked, house, taken, _ in survey.once(_look_at_places).rows:
+        if capacity is None:
+            yield f"{scope.name(event_id)}: general admission {section}: no inventory row"
+        elif house < 0 or house > blocked:
+            yield (
+                f"{scope.name(event_id)}: general admission {section}: the house keeps {house} of {blocked} blocked, "
+                f"taken {taken}, capacity {capacity}"
+            )
 
 
-def _check_ledger() -> Iterator[str]:
-    for slug, (reservation, status, last, before) in _each(_ledger):
-        yield f"{slug}: reservation {reservation} is {status}, the ledger says {before} → {last}"
+def _check_i2(survey: audit.Survey) -> Iterator[str]:
+    scope, seats = survey.once(_scope), survey.once(_walk_seats)
+    for seat, event_id, count in seats.shared:
+        yield f"{scope.name(event_id)}: seat {seat} is on {count} live lines"
+    for seat, event_id, status, owner, by_line, state in seats.owners:
+        yield (
+            f"{scope.name(event_id)}: seat {seat} (status {status}) belongs to {owner} ({state}), its live line to "
+            f"{by_line}"
+        )
+
+
+def _check_i3(survey: audit.Survey) -> Iterator[str]:
+    scope = survey.once(_scope)
+    for event_id, section, capacity, blocked, _, taken, by_lines in survey.once(_look_at_places).rows:
+        if capacity is None:
+            continue
+        if taken != by_lines or taken < 0 or blocked < 0 or taken + blocked > capacity:
+            yield (
+                f"{scope.name(event_id)}: general admission {section}: taken {taken} against {by_lines} by lines, "
+                f"blocked {blocked}, capacity {capacity}"
+            )
+
+
+def _check_i5(survey: audit.Survey) -> Iterator[str]:
+    scope = survey.once(_scope)
+    for event_id, entry, count in sorted(survey.once(_walk_reservations).admissions, key=str):
+        yield f"{scope.name(event_id)}: admission {entry} has {count} live reservations"
+    for event in scope.views:
+        most = event.policy.per_buyer_max
+        if most is not None:
+            for kind, who, count in _above_cap(event.id, most):
+                yield f"{event.slug}: {kind} {who} has {count} of at most {most}"
+
+
+def _above_cap(event_id: int, most: int) -> Rows:
+    found: Rows = []
+    for kind, ends, above in (("buyer", _buyers_end, _caps_of_buyers), ("e-mail", _emails_end, _caps_of_emails)):
+
+        def look(cursor: Any, after: str, until: str, kind: str = kind, above: sql.Statement = above) -> None:
+            rows = above.rows(cursor, event_id=event_id, after=after, until=until, per_buyer_max=most)
+            found.extend((kind, *row) for row in rows)
+
+        audit.walk(ends, "", look, event_id=event_id)
+    return found
+
+
+def _check_ledger(survey: audit.Survey) -> Iterator[str]:
+    scope = survey.once(_scope)
+    for event_id, reservation, status, before, after, stood, is_last in survey.once(_walk_reservations).ledger:
+        which = f"{scope.name(event_id)}: reservation {reservation}"
+        if before is not None and before != stood:
+            yield f"{which} stood at {stood or 'nothing'}, and the ledger goes on from {before or 'nothing'} → {after}"
+        elif is_last is False:
+            yield f"{which} went {before or 'nothing'} → {after}, which none may"
+        else:
+            yield f"{which} is {status}, the ledger says {before} → {after}"
+
+
+def _check_stranded(survey: audit.Survey) -> Iterator[str]:
+    scope, seats = survey.once(_scope), survey.once(_walk_seats)
+    for seat, event_id, status, owner, _, state in seats.owners:
+        if status is not None and state not in _STANDING:
+            yield f"{scope.name(event_id)}: seat {seat} (status {status}) is held by {owner} ({state or 'unknown'})"
+    for event_id, reservation, status, live, _, _, _ in survey.once(_walk_reservations).lines:
+        if live and status not in _STANDING:
+            yield f"{scope.name(event_id)}: reservation {reservation} is {status} and {live} of its lines still hold"
+    for event_id, section, capacity, _, _, taken, by_lines in survey.once(_look_at_places).rows:
+        if capacity is not None and taken > by_lines:
+            yield (
+                f"{scope.name(event_id)}: general admission {section}: {taken - by_lines} of {taken} taken are nobody's"
+            )
+
+
+def _check_overdue(survey: audit.Survey) -> Iterator[str]:
+    scope = survey.once(_scope)
+    # The moment is fixed before the read: against a clock that moves on in it no index could serve.
+    before = clock.now() - timedelta(seconds=STRANDED_SECONDS)
+    with audit.read() as cursor:
+        rows = _overdue.rows(cursor, before=before, event_id=scope.event_id, limit=OVERDUE_MAX)
+    for event_id, reservation, status, deadline in rows:
+        yield (
+            f"overdue: {scope.name(event_id)}: reservation {reservation} is {status}, its time was over at "
+            f"{clock.iso(deadline)}"
+        )

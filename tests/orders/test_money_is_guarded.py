@@ -8,7 +8,6 @@ from django.core.management import call_command
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
-from apps.orders import auditing
 from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
 from apps.orders.providers import sandbox
 from apps.reservations import facade as reservations
@@ -123,7 +122,7 @@ def test_the_auditor_finds_what_no_constraint_can(order, harm, promise, capsys) 
 
 
 def test_the_auditor_reads_every_piece(monkeypatch) -> None:
-    monkeypatch.setattr(auditing, "PIECE_ORDERS", 2)
+    monkeypatch.setattr(audit, "PIECE_MAX", 2)
     event = make_event()
     for number in range(1, 6):
         buy(hold(event, seats=[f"hall-A-{number}"]))

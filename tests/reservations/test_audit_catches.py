@@ -1,8 +1,12 @@
 """The auditor finds each breach when it is planted, with the constraint out of the way where one stands before it."""
 
+import uuid
+from datetime import timedelta
+
 import pytest
 
 from apps.queue.models import QueueEntry
+from apps.reservations.ending import sweep_all
 from apps.reservations.models import (
     GeneralAdmissionInventory,
     Reservation,
@@ -10,9 +14,9 @@ from apps.reservations.models import (
     ReservationTransition,
     SeatInventory,
 )
-from tests.factories import assert_audit_clean, audit_breaches, hold, join, make_event
+from tests.factories import assert_audit_clean, audit_breaches, hold, join, lapse, make_event
 from tests.reservations.race.buyers import begin_payment, confirm, run, seat
-from ticketing.kernel import clock
+from ticketing.kernel import audit, clock
 
 # Each test is undone with its transaction, the dropped constraints too.
 pytestmark = pytest.mark.django_db
@@ -84,6 +88,50 @@ def test_i1_a_header_that_counts_other_than_its_lines() -> None:
     owner = owner_of("hall-B-1")
     Reservation.objects.filter(pk=owner.pk).update(seat_count=2)
     assert found("I1", str(owner.pk), "1 places against 2 in its header")
+
+
+def test_i1_a_blocked_seat_that_does_not_say_why() -> None:
+    drop("seatinventory", "seat_inventory_blocked_says_why")
+    SeatInventory.objects.filter(seat__guid="hall-D-1").update(status=3)
+    assert found("I1", f"seat {seat('hall-D-1').pk} has status 3", "blocked for nothing")
+
+
+def test_i1_a_free_seat_that_says_why_it_is_blocked() -> None:
+    drop("seatinventory", "seat_inventory_blocked_says_why")
+    SeatInventory.objects.filter(seat__guid="hall-D-1").update(blocked_for="house")
+    assert found("I1", f"seat {seat('hall-D-1').pk} has status 0", "blocked for house")
+
+
+def test_i1_a_free_seat_that_is_somebody_s() -> None:
+    drop("seatinventory", "seat_inventory_held_has_reservation")
+    owner = owner_of("hall-A-1")
+    SeatInventory.objects.filter(seat__guid="hall-D-1").update(reservation_id=owner.pk)
+    assert found("I1", f"seat {seat('hall-D-1').pk} has status 0", f"reservation {owner.pk}")
+
+
+def test_i1_a_seat_in_a_state_that_there_is_not() -> None:
+    drop("seatinventory", "seat_inventory_held_has_reservation")
+    SeatInventory.objects.filter(seat__guid="hall-D-1").update(status=4)
+    assert found("I1", f"seat {seat('hall-D-1').pk} has status 4")
+    assert found("I1", "concert/hall: capacity 50, 50 inventory rows, 46 available, 0 blocked")
+
+
+def test_i1_a_seat_counted_in_another_section() -> None:
+    row, floor = seat("hall-D-1"), GeneralAdmissionInventory.objects.get().section_id
+    SeatInventory.objects.filter(pk=row.pk).update(section_id=floor)
+    assert found("I1", f"its section is {floor}, the seat's {row.section_id}")
+    assert found("I1", "concert/hall: capacity 50, 49 inventory rows")
+
+
+def test_i1_a_general_admission_section_without_its_row() -> None:
+    GeneralAdmissionInventory.objects.all().delete()
+    assert found("I1", "concert: general admission floor: no inventory row")
+
+
+def test_i1_a_house_that_keeps_more_than_is_blocked() -> None:
+    drop("generaladmissioninventory", "general_admission_house_is_blocked")
+    GeneralAdmissionInventory.objects.update(blocked=1, house=2)
+    assert found("I1", "the house keeps 2 of 1 blocked")
 
 
 def test_i2_a_seat_on_two_live_lines() -> None:
@@ -171,12 +219,111 @@ def test_i8_a_canceled_reservation_that_was_confirmed_again() -> None:
     assert found("I8", str(owner.pk), "canceled → confirmed")
 
 
+def test_i8_a_ledger_with_a_gap() -> None:
+    """Where a reservation stands in the end is right; that it was paying before, nobody wrote down."""
+    owner = owner_of("hall-B-1")
+    Reservation.objects.filter(pk=owner.pk).update(status="canceled", ended_at=clock.now())
+    ReservationTransition.objects.create(
+        reservation=owner, from_status="paying", to_status="canceled", who="x", at=clock.now()
+    )
+    assert found("I8", str(owner.pk), "stood at pending_payment", "goes on from paying → canceled")
+
+
+def test_i8_a_ledger_in_which_somebody_canceled_lives_again() -> None:
+    owner = owner_of("hall-B-1")
+    for before, after in (("pending_payment", "canceled"), ("canceled", "pending_payment")):
+        ReservationTransition.objects.create(
+            reservation=owner, from_status=before, to_status=after, who="x", at=clock.now()
+        )
+    assert found("I8", str(owner.pk), "canceled → pending_payment")
+
+
 def test_i8_a_reservation_without_any_ledger() -> None:
     owner = owner_of("hall-B-1")
     run("SET CONSTRAINTS ALL IMMEDIATE")
     run("ALTER TABLE reservations_reservationtransition DISABLE TRIGGER reservation_transition_append_only")
     ReservationTransition.objects.filter(reservation=owner).delete()
     assert found("I8", str(owner.pk), "is pending_payment, the ledger says None")
+
+
+def end_behind_its_back(guid: str) -> Reservation:
+    """A reservation that has ended by the book, while its seats and lines were forgotten."""
+    owner = owner_of(guid)
+    Reservation.objects.filter(pk=owner.pk).update(status="expired", ended_at=clock.now())
+    ReservationTransition.objects.create(
+        reservation=owner, from_status="pending_payment", to_status="expired", who="x", at=clock.now()
+    )
+    return owner
+
+
+def test_i10_seats_and_lines_of_a_reservation_that_has_ended() -> None:
+    owner = end_behind_its_back("hall-A-1")
+    assert found("I10", f"seat {seat('hall-A-1').pk} (status 1) is held by {owner.pk} (expired)")
+    assert found("I10", f"reservation {owner.pk} is expired and 2 of its lines still hold")
+    assert not found("I8")
+
+
+def test_i10_a_seat_of_a_reservation_that_nobody_knows() -> None:
+    stranger = uuid.uuid4()
+    SeatInventory.objects.filter(seat__guid="hall-D-1").update(status=1, reservation_id=stranger)
+    assert found("I10", f"seat {seat('hall-D-1').pk} (status 1) is held by {stranger} (unknown)")
+
+
+def test_i10_places_taken_that_are_nobody_s() -> None:
+    GeneralAdmissionInventory.objects.update(taken=5)
+    assert found("I10", "general admission floor: 3 of 5 taken are nobody's")
+
+
+def test_i10_what_lapsed_longer_ago_than_a_sweep_may_take() -> None:
+    """Five seconds are the promise: a second late is none, six are; a payment's deadline counts once it has one."""
+    pending, paying = owner_of("hall-A-1"), owner_of("hall-B-1")
+    begin_payment(paying.pk)
+    lapse(pending.pk, seconds=1)
+    assert not found("I10", "overdue")
+    lapse(pending.pk, seconds=6)
+    Reservation.objects.filter(pk=paying.pk).update(expires_at=clock.now() - timedelta(seconds=6))
+    assert found("I10", "overdue", str(pending.pk), "is pending_payment")
+    assert not found("I10", "overdue", str(paying.pk))
+    lapse(paying.pk, seconds=6)
+    assert found("I10", "overdue", str(paying.pk), "is paying")
+    sweep_all()
+    assert_audit_clean(without_money=True)
+    assert not found("I10")
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_a_walk_in_small_pieces_finds_the_same(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """What lies on either side of a piece's edge is seen once, the last seat and what is beyond it too."""
+    monkeypatch.setattr(audit, "PIECE_MAX", size)
+    monkeypatch.setattr(audit, "PIECE_MIN", 1)
+    assert_audit_clean(without_money=True)
+    SeatInventory.objects.filter(seat__guid__in=["hall-A-1", "hall-E-10"]).update(status=1, reservation_id=uuid.uuid4())
+    ReservationLine.objects.filter(seat=seat("hall-B-1")).update(seat_id=999_999_999)
+    lost = {int(breach.split("seat ")[1].split()[0]) for breach in audit_breaches() if breach.startswith("I2")}
+    assert lost == {seat("hall-A-1").pk, seat("hall-E-10").pk, seat("hall-B-1").pk, 999_999_999}
+
+
+def test_one_event_is_audited_alone_and_as_thoroughly() -> None:
+    """The breaches of the event, and none of its neighbour's, whichever of them has the first seats."""
+    opera = make_event("opera", venue="The Other Venue", general_admission=4)
+    hold(opera, join(opera), seats=["hall-A-1"])
+    hold(opera, join(opera), ga_section="floor", ga_quantity=1)
+    SeatInventory.objects.filter(seat__guid="hall-A-1").update(status=0, reservation_id=None)
+    GeneralAdmissionInventory.objects.update(taken=3)
+    for slug, other in (("concert", "opera"), ("opera", "concert")):
+        alone = [breach for finding in audit.run(slug) for breach in finding.breaches]
+        everything = [breach for finding in audit.run() for breach in finding.breaches]
+        assert alone == [breach for breach in everything if breach.startswith(slug)]
+        assert len(alone) >= 4
+        assert not any(breach.startswith(other) for breach in alone)
+
+
+def test_an_event_without_a_seat_is_audited_alone() -> None:
+    festival = make_event("festival", venue="A Field", rows=0, general_admission=9)
+    hold(festival, ga_section="floor", ga_quantity=2)
+    assert not [breach for finding in audit.run("festival") for breach in finding.breaches]
+    GeneralAdmissionInventory.objects.update(taken=1)
+    assert any("taken 1 against 2" in breach for finding in audit.run("festival") for breach in finding.breaches)
 
 
 def test_a_breach_in_one_event_is_named_by_its_event_and_the_others_stay_clean() -> None:

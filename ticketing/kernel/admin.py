@@ -33,7 +33,7 @@ class AuditRunAdmin(ReadOnlyAdmin):
 
     @admin.display(boolean=True, description="clean")
     def is_clean(self, run: AuditRun) -> bool:
-        return run.breach_count == 0
+        return run.is_clean
 
     @admin.display(description="findings")
     def findings(self, run: AuditRun) -> SafeString:
@@ -41,7 +41,7 @@ class AuditRunAdmin(ReadOnlyAdmin):
             (
                 finding["invariant"],
                 finding["promise"],
-                "clean" if not finding["breach_count"] else "; ".join(finding["breaches"]),
+                "; ".join(finding["breaches"]) or finding.get("unchecked") or "clean",
             )
             for finding in run.report
         ]

@@ -1,5 +1,7 @@
 """The kernel's own rows: remembered answers, token keys, the shop's vital signs, the auditor's latest results."""
 
+from datetime import datetime, timedelta
+
 from django.db import models
 
 
@@ -56,7 +58,7 @@ class Signal(models.Model):
 
 
 class AuditRun(models.Model):
-    """One run of the auditor: green when `breach_count` is zero."""
+    """One run of the auditor: green when it found no breach and could check everything."""
 
     started_at = models.DateTimeField()
     duration_ms = models.PositiveIntegerField()
@@ -68,4 +70,27 @@ class AuditRun(models.Model):
         indexes = [models.Index(fields=["-started_at"], name="audit_run_latest")]
 
     def __str__(self) -> str:
-        return f"{self.started_at:%Y-%m-%d %H:%M:%S} {'clean' if self.breach_count == 0 else 'BREACH'}"
+        return f"{self.started_at:%Y-%m-%d %H:%M:%S} {self.verdict}"
+
+    @property
+    def unchecked_count(self) -> int:
+        """Checks that came to no answer: out of time on a busy machine."""
+        return sum(bool(check.get("unchecked")) for check in self.report)
+
+    @property
+    def is_clean(self) -> bool:
+        return self.breach_count == 0 and self.unchecked_count == 0
+
+    @property
+    def finished_at(self) -> datetime:
+        return self.started_at + timedelta(milliseconds=self.duration_ms)
+
+    @property
+    def verdict(self) -> str:
+        """In a few words."""
+        words = []
+        if self.breach_count:
+            words.append(f"{self.breach_count} breach{'' if self.breach_count == 1 else 'es'}")
+        if self.unchecked_count:
+            words.append(f"{self.unchecked_count} check{'' if self.unchecked_count == 1 else 's'} without an answer")
+        return ", ".join(words) or "clean"

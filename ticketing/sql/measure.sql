@@ -22,6 +22,17 @@ UNION ALL
 )
 UNION ALL
 (
+    SELECT 'audit_unchecked_count', '', (
+        SELECT count(*)::float8
+        FROM jsonb_array_elements(report) AS asked
+        WHERE coalesce(asked ->> 'unchecked', '') <> ''
+    )
+    FROM kernel_auditrun
+    ORDER BY started_at DESC
+    LIMIT 1
+)
+UNION ALL
+(
     SELECT 'audit_finished_seconds', '', extract(epoch FROM started_at + duration_ms * interval '1 ms')::float8
     FROM kernel_auditrun
     ORDER BY started_at DESC

@@ -9,7 +9,9 @@ FROM (
         coalesce((SELECT sum(captured_minor - refunded_minor) FROM orders_payment WHERE order_id = sale.id), 0)
             AS kept_minor
     FROM orders_order AS sale
-    WHERE sale.id > %(after)s AND sale.id <= %(until)s
+    WHERE sale.id > %(after)s
+      AND sale.id <= %(until)s
+      AND (%(event_id)s::bigint IS NULL OR sale.event_id = %(event_id)s)
 ) AS audited
 WHERE CASE audited.status
     WHEN 'confirmed' THEN audited.kept_minor <> audited.total_minor

@@ -1,7 +1,9 @@
--- I4: confirmed reservations of this event that no order stands for: places given away without money.
-SELECT reservation.id, coalesce(sale.number, 'no order'), coalesce(sale.status, '')
+-- I4: confirmed reservations of this piece that no order stands for: places given away without money.
+SELECT reservation.event_id, reservation.id, coalesce(sale.number, 'no order'), coalesce(sale.status, '')
 FROM reservations_reservation AS reservation
 LEFT JOIN orders_order AS sale ON sale.reservation_id = reservation.id
-WHERE reservation.event_id = %(event_id)s
+WHERE reservation.id > %(after)s
+  AND reservation.id <= %(until)s
   AND reservation.status = 'confirmed'
+  AND (%(event_id)s::bigint IS NULL OR reservation.event_id = %(event_id)s)
   AND (sale.id IS NULL OR sale.status NOT IN ('confirmed', 'partly_refunded'))

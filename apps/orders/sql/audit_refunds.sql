@@ -9,4 +9,5 @@ LEFT JOIN LATERAL (
 ) AS refunds ON true
 WHERE sale.id > %(after)s
   AND sale.id <= %(until)s
+  AND (%(event_id)s::bigint IS NULL OR sale.event_id = %(event_id)s)
   AND payment.refunded_minor <> coalesce(refunds.sum_minor, 0)

@@ -4,4 +4,5 @@ FROM orders_order AS sale
 JOIN reservations_reservation AS reservation ON reservation.id = sale.reservation_id
 WHERE sale.id > %(after)s
   AND sale.id <= %(until)s
+  AND (%(event_id)s::bigint IS NULL OR sale.event_id = %(event_id)s)
   AND (sale.status IN ('confirmed', 'partly_refunded')) <> (reservation.status = 'confirmed')

@@ -9,7 +9,9 @@ FROM (
         (SELECT count(*) FROM orders_ticket WHERE order_id = sale.id AND voided_at IS NULL) AS valid_count
     FROM orders_order AS sale
     JOIN reservations_reservation AS reservation ON reservation.id = sale.reservation_id
-    WHERE sale.id > %(after)s AND sale.id <= %(until)s
+    WHERE sale.id > %(after)s
+      AND sale.id <= %(until)s
+      AND (%(event_id)s::bigint IS NULL OR sale.event_id = %(event_id)s)
 ) AS audited
 WHERE CASE audited.status
     WHEN 'confirmed' THEN audited.valid_count <> audited.seat_count

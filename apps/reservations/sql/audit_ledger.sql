@@ -1,15 +1,31 @@
--- I8: reservations whose ledger does not end in the state they are in, or that were confirmed without having been paid
--- for: every transition is a row, and only pending, paying or expired ones may become confirmed.
-SELECT reservation.id, reservation.status, last.to_status, last.from_status
-FROM reservations_reservation AS reservation
-LEFT JOIN LATERAL (
-    SELECT from_status, to_status
+-- I8: reservations of this piece whose ledger does not end in the state they are in, has a gap, or a step that no
+-- reservation may take: what was confirmed was pending, paying or expired before, and what was canceled stays so.
+WITH step AS (
+    SELECT reservation_id,
+           from_status,
+           to_status,
+           coalesce(lag(to_status) OVER story, '') AS stood,
+           lead(id) OVER story IS NULL AS is_last
     FROM reservations_reservationtransition
-    WHERE reservation_id = reservation.id
-    ORDER BY id DESC
-    LIMIT 1
-) AS last ON true
-WHERE reservation.event_id = %(event_id)s
-  AND (last.to_status IS DISTINCT FROM reservation.status
-       OR (reservation.status = 'confirmed'
-           AND last.from_status NOT IN ('pending_payment', 'paying', 'expired')))
+    WHERE reservation_id > %(after)s AND reservation_id <= %(until)s
+    WINDOW story AS (PARTITION BY reservation_id ORDER BY id)
+)
+SELECT reservation.event_id, reservation.id, reservation.status, step.from_status, step.to_status, step.stood,
+       step.is_last
+FROM (SELECT id, event_id, status
+      FROM reservations_reservation
+      WHERE id > %(after)s
+        AND id <= %(until)s
+        AND (%(event_id)s::bigint IS NULL OR event_id = %(event_id)s)) AS reservation
+LEFT JOIN step ON step.reservation_id = reservation.id
+WHERE step.reservation_id IS NULL
+   OR (step.is_last AND step.to_status <> reservation.status)
+   OR step.from_status <> step.stood
+   OR (step.from_status, step.to_status) NOT IN (
+       ('', 'pending_payment'),
+       ('pending_payment', 'paying'), ('pending_payment', 'confirmed'),
+       ('pending_payment', 'canceled'), ('pending_payment', 'expired'),
+       ('paying', 'confirmed'), ('paying', 'canceled'), ('paying', 'expired'),
+       ('confirmed', 'canceled'),
+       ('expired', 'confirmed')
+   )

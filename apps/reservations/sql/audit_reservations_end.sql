@@ -1,0 +1,11 @@
+-- The last reservation of the next piece of at most %(limit)s reservations after this one; no row: none is left.
+SELECT piece.id
+FROM (
+    SELECT id
+    FROM reservations_reservation
+    WHERE id > %(after)s
+    ORDER BY id
+    LIMIT %(limit)s
+) AS piece
+ORDER BY piece.id DESC
+LIMIT 1

@@ -1,0 +1,13 @@
+-- I1 and I2: seats of this piece whose inventory row contradicts itself, or the house: blocked without a reason or free
+-- with one, free and yet somebody's, held and nobody's, in another section or event than the seat is.
+SELECT row.seat_id, row.event_id, row.status, row.blocked_for, row.reservation_id, row.section_id, seat.section_id
+FROM reservations_seatinventory AS row
+LEFT JOIN events_seat AS seat ON seat.id = row.seat_id
+WHERE row.seat_id > %(after)s
+  AND row.seat_id <= %(until)s
+  AND (row.status NOT BETWEEN 0 AND 3
+       OR (row.status = 3) <> (row.blocked_for IN ('house', 'out_of_use'))
+       OR (row.status <> 3 AND row.blocked_for <> '')
+       OR (row.status IN (1, 2)) <> (row.reservation_id IS NOT NULL)
+       OR row.section_id IS DISTINCT FROM seat.section_id
+       OR row.event_id IS DISTINCT FROM seat.event_id)
