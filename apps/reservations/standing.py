@@ -72,7 +72,8 @@ def latest_changes(event: events.EventView, limit: int) -> list[ChangeSeen]:
     found = list(acts)
     rows = InventoryChange.objects.in_bulk([act["last"] for act in found])
     slugs = {section.id: section.slug for section in events.list_sections(event.id)}
-    names = events.seat_guids(row.seat_id for row in rows.values() if row.seat_id is not None)
+    with connection.cursor() as cursor:
+        names = events.seat_guids(cursor, [row.seat_id for row in rows.values() if row.seat_id is not None])
     return [
         ChangeSeen(
             act["at"], act["who"], act["why"], _words(act["places"], rows[act["last"]], event.currency, slugs, names)
