@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from operator import attrgetter
 
-from apps.reservations.free_runs import Change, FreeRuns, FreeSeat, Offer, Part, Run
+from apps.reservations.free_runs import FreeRuns, FreeSeat, Offer, Part, Run
 
-__all__ = ["BestAvailable", "FreeSeat", "Shelf", "choose", "choose_one_of", "fitting_count", "is_together"]
+__all__ = ["BestAvailable", "FreeSeat", "Shelf", "choose", "fitting_count", "is_together"]
 
 NEAR_SEEDS_MAX = 12
 NEAR_SEEDS_EACH = 3
@@ -51,24 +51,15 @@ class Shelf:
         self._seats = {seat.seat_id: seat for seat in seats}
         self._runs = FreeRuns(seat for seat in self._seats.values() if is_ordinary(seat))
 
-    def choose(self, wish: BestAvailable, better: int = 0) -> tuple[FreeSeat, ...] | None:
-        """The best seats that fit the wish, after leaving up to `better` better choices to others, as many as there
-        are; None when fewer than that many fit. They stay on the shelf until they are taken."""
+    def seats(self) -> list[FreeSeat]:
+        """All that is left."""
+        return list(self._seats.values())
+
+    def choose(self, wish: BestAvailable) -> tuple[FreeSeat, ...] | None:
+        """The best seats that fit the wish, or None when fewer than that many fit. They stay until they are taken."""
         if wish.accessible:
-            return _choose_accessible(list(self._seats.values()), wish)
-        chosen = _choose_ordinary(self._runs, wish.quantity)
-        left: list[Change] = []
-        for _ in range(better):
-            if chosen is None:
-                break
-            left += self._runs.take(seat.seat_id for seat in chosen)
-            following = _choose_ordinary(self._runs, wish.quantity)
-            if following is None or (is_together(chosen) and not is_together(following)):
-                # Scattered seats are no alternative to neighbours that may be had a moment later.
-                break
-            chosen = following
-        self._runs.put_back(left)
-        return chosen
+            return _choose_accessible(self.seats(), wish)
+        return _choose_ordinary(self._runs, wish.quantity)
 
     def take(self, seat_ids: Iterable[int]) -> None:
         """These seats are not free any more; those that are not here are passed over."""
@@ -79,11 +70,6 @@ class Shelf:
 def choose(free: Iterable[FreeSeat], wish: BestAvailable) -> tuple[FreeSeat, ...] | None:
     """The best seats that fit the wish, or None when fewer than that many fit."""
     return Shelf(seat for seat in free if _is_of(seat, wish)).choose(wish)
-
-
-def choose_one_of(free: Iterable[FreeSeat], wish: BestAvailable, better: int) -> tuple[FreeSeat, ...] | None:
-    """As `choose`, after leaving up to `better` better choices to others."""
-    return Shelf(seat for seat in free if _is_of(seat, wish)).choose(wish, better)
 
 
 def fitting_count(free: Iterable[FreeSeat], wish: BestAvailable) -> int:

@@ -5,7 +5,6 @@ then general-admission rows; within each kind by id. Everything is decided in me
 anything written.
 """
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,7 +14,7 @@ from apps.events import facade as events
 from apps.queue import facade as queue
 from apps.reservations import aftermath
 from apps.reservations.answers import contract_answer, reservation_of_answer
-from apps.reservations.choosing import FreeSeat, choose_one_of, fitting_count
+from apps.reservations.choosing import FreeSeat
 from apps.reservations.errors import (
     NotEnoughLeft,
     PurchaseCapReached,
@@ -24,6 +23,7 @@ from apps.reservations.errors import (
     SoldOut,
 )
 from apps.reservations.outcomes import Contended, Held, HoldOutcome, Refused, Short, Verdict
+from apps.reservations.proposing import Proposer
 from apps.reservations.replacing import Replaced, lock_replaced, not_found
 from apps.reservations.requests import HoldRequest
 from apps.reservations.winning import ANSWER_STATUS, Line, Win, write_wins
@@ -36,7 +36,6 @@ CHOICES_MAX = 3
 # buyers read the same best seats; choosing the same second best again would only move the crowd.
 ALTERNATIVES_FACTOR = 4
 ALTERNATIVES_MAX = 64
-CHOOSE_FROM_MAX = 400
 _FREE = 0
 
 _PACKAGE = "apps.reservations"
@@ -48,7 +47,6 @@ _reservations_of_entries = sql.load(_PACKAGE, "reservations_of_entries")
 _lock_caps = sql.load(_PACKAGE, "lock_caps")
 _count_of_buyers = sql.load(_PACKAGE, "count_of_buyers")
 _read_seats = sql.load(_PACKAGE, "read_seats")
-_free_seats = sql.load(_PACKAGE, "free_seats")
 _lock_seats_skipping = sql.load(_PACKAGE, "lock_seats_skipping")
 _lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
 _lock_general_admission = sql.load(_PACKAGE, "lock_general_admission")
@@ -89,6 +87,8 @@ class _Batch:
     free: set[int] = field(default_factory=set)
     """Seats locked by us and free under the lock."""
     locked: set[int] = field(default_factory=set)
+    passed_over: set[int] = field(default_factory=set)
+    """Seats that a rival had locked when we wanted them."""
     owner: dict[int, UUID] = field(default_factory=dict)
     """Seats locked by us and held by a reservation that may be replaced: free for who replaces it."""
     left: dict[int, int] = field(default_factory=dict)
@@ -264,54 +264,43 @@ class _Batch:
         return all(self._is_free_for(request, seat.seat_id) for seat in choice)
 
     def _choose(self, try_number: int) -> None:
-        """Every open request for best available has a choice of seats nobody earlier in the batch chose or named,
-        unless nothing fits. A choice that is locked and free already stays."""
-        open_requests = self.open()
-        spoken_for = {seat_id for _, request in open_requests for seat_id in request.seats}
-        for index, request in open_requests:
-            if request.best is None:
-                continue
+        """Every open request for best available has a choice of seats nobody else in the batch chose or named, unless
+        nothing fits. A choice that is locked and free already stays."""
+        undecided: list[tuple[int, HoldRequest]] = []
+        spoken_for = {seat_id for _, request in self.open() for seat_id in request.seats}
+        for index, request in self.open():
             current = self.choices.get(index, ())
-            if not current or not self._is_ours(request, current):
-                # A seat that a rival has locked was passed over: choose around it this time.
-                passed_over = {seat.seat_id for seat in current if seat.seat_id not in self.locked}
-                own = {seat_id for seat_id, owner in self.owner.items() if owner == request.replaces}
-                away = spoken_for | (self.locked - self.free - own) | passed_over
-                tries = try_number + (CHOICES_MAX if self.waiting else 0)
-                alternatives = min(ALTERNATIVES_FACTOR**tries, ALTERNATIVES_MAX)
-                chosen, fitting = self._propose(request, away, alternatives)
-                if chosen is None and not passed_over and fitting < request.best.quantity and self._read_lapsed():
-                    chosen, fitting = self._propose(request, away, alternatives)
-                if chosen is None:
-                    self.choices.pop(index, None)
-                    if passed_over or fitting >= request.best.quantity:
-                        self.verdicts[index] = Contended(problems.Busy())
-                    else:
-                        self.verdicts[index] = self._final_or_short(request, _shortage(fitting))
-                    continue
-                current = self.choices[index] = chosen
-            spoken_for |= {seat.seat_id for seat in current}
+            if current and self._is_ours(request, current):
+                spoken_for |= {seat.seat_id for seat in current}
+            elif request.best is not None:
+                # A seat that a rival has locked was passed over: the whole batch chooses around it.
+                self.passed_over |= {seat.seat_id for seat in current if seat.seat_id not in self.locked}
+                undecided.append((index, request))
+        if not undecided:
+            return
+        tries = try_number + (CHOICES_MAX if self.waiting else 0)
+        proposer = self._look(undecided, spoken_for, min(ALTERNATIVES_FACTOR**tries, ALTERNATIVES_MAX))
+        for index, request in undecided:
+            assert request.best is not None
+            proposal = proposer.propose(request.best, self._own_seats(request))
+            if proposal.seats is None and proposal.fitting_count < request.best.quantity and self._read_lapsed():
+                proposer = self._look(undecided, proposer.taken, proposer.alternatives)
+                proposal = proposer.propose(request.best, self._own_seats(request))
+            if proposal.seats is not None:
+                self.choices[index] = proposal.seats
+                proposer.take(proposal.seats)
+                continue
+            self.choices.pop(index, None)
+            if proposal.fitting_count >= request.best.quantity:
+                # They are rivals' or our own batch's, and nobody has them for sure.
+                self.verdicts[index] = Contended(problems.Busy())
+            else:
+                self.verdicts[index] = self._final_or_short(request, _shortage(proposal.fitting_count))
 
-    def _propose(
-        self, request: HoldRequest, away: set[int], alternatives: int
-    ) -> tuple[tuple[FreeSeat, ...] | None, int]:
-        """A choice from what is free and not spoken for, one of the best `alternatives`, and how many seats fit if our
-        own batch's are counted in."""
-        assert request.best is not None
-        fitting = 0
-        for limit in (CHOOSE_FROM_MAX, None):
-            rows = _free_seats.rows(self.cursor, section_id=request.best.section_id, limit=limit)
-            free = [FreeSeat(*row) for row in rows]
-            free += [seat for seat in self._own_seats(request).values() if seat.section_id == request.best.section_id]
-            chosen = choose_one_of(
-                [seat for seat in free if seat.seat_id not in away], request.best, secrets.randbelow(alternatives)
-            )
-            if chosen is not None:
-                return chosen, request.best.quantity
-            fitting = fitting_count(free, request.best)
-            if len(free) < CHOOSE_FROM_MAX:
-                break
-        return None, fitting
+    def _look(self, asking: Sequence[tuple[int, HoldRequest]], taken: set[int], alternatives: int) -> Proposer:
+        """What is free now, for these requests to choose from."""
+        wishes = [request.best for _, request in asking if request.best is not None]
+        return Proposer(self.cursor, wishes, taken | self.passed_over, alternatives)
 
     def lock_general_admission(self) -> None:
         wanted = {section_id for _, request in self.open() for section_id in request.quantities}

@@ -129,10 +129,6 @@ class _Offers:
         return key, self._count, run, None
 
 
-Change = tuple[list[Run], list[Run]]
-"""Runs that ended, and those that came in their place."""
-
-
 class FreeRuns:
     """Every run of some free seats; consecutive `place_index` are neighbours, an aisle skips one."""
 
@@ -149,21 +145,18 @@ class FreeRuns:
             self._begin(run)
             self._best_of[run.row] = min(run.best, self._best_of.get(run.row, run.best))
 
-    def take(self, seat_ids: Iterable[int]) -> list[Change]:
-        """The seats are not free any more; those that were not are passed over. What changed, for `put_back`."""
+    def take(self, seat_ids: Iterable[int]) -> None:
+        """The seats are not free any more; those that were not are passed over."""
         taken = set(seat_ids)
-        ended = {id(run): run for run in (self._run_of.get(seat_id) for seat_id in taken) if run is not None}
-        changes: list[Change] = []
-        for run in ended.values():
-            left = list(_split([seat for seat in run.seats if seat.seat_id not in taken]))
-            self._change([run], left)
-            changes.append(([run], left))
-        return changes
-
-    def put_back(self, changes: Iterable[Change]) -> None:
-        """As it was before these changes, the last ones."""
-        for ended, begun in reversed(list(changes)):
-            self._change(begun, ended)
+        ended = {run: None for run in (self._run_of.get(seat_id) for seat_id in taken) if run is not None}
+        for run in ended:
+            run.alive = False
+            self.rows[run.row].remove(run)
+            self.count -= len(run)
+            for seat in run.seats:
+                del self._run_of[seat.seat_id]
+            for left in _split([seat for seat in run.seats if seat.seat_id not in taken]):
+                self._begin(left)
 
     def windows(self, size: int) -> Iterator[Offer]:
         """Seats side by side, the best of each run, the best first."""
@@ -223,18 +216,7 @@ class FreeRuns:
     def _all(self) -> Iterator[Run]:
         return (run for runs in self.rows.values() for run in runs)
 
-    def _change(self, ended: Iterable[Run], begun: Iterable[Run]) -> None:
-        for run in ended:
-            run.alive = False
-            self.rows[run.row].remove(run)
-            self.count -= len(run)
-            for seat in run.seats:
-                del self._run_of[seat.seat_id]
-        for run in begun:
-            self._begin(run)
-
     def _begin(self, run: Run) -> None:
-        run.alive = True
         insort(self.rows[run.row], run, key=_first)
         self.count += len(run)
         for seat in run.seats:

@@ -1,6 +1,7 @@
--- The best free seats of a section, unlocked: the choice is made from this, then only the choice is locked.
+-- The best free seats of a section, of one category or of all, unlocked: the choice is made from these, then locked.
 SELECT seat_id, section_id, row_index, place_index, rank, category_id, accessible, companion
 FROM reservations_seatinventory
 WHERE section_id = %(section_id)s AND status = 0
+  AND (%(category_id)s::bigint IS NULL OR category_id = %(category_id)s)
 ORDER BY rank
 LIMIT %(limit)s

@@ -156,7 +156,7 @@ def test_best_available_whose_choice_is_taken_while_it_waits_chooses_again(
     Q: wants the best two, and is made to wait for the very same: it finds them held, and chooses the other two
     """
     # As if chance never sent Q further down.
-    monkeypatch.setattr(deciding.secrets, "randbelow", lambda limit: 0)
+    monkeypatch.setattr("secrets.randbelow", lambda limit: 0)
     event = make_event(rows=1, seats_per_row=4)
     first, second = (wish(event, best_available={"section": "hall", "quantity": 2}) for _ in range(2))
 

@@ -1,0 +1,15 @@
+-- The free accessible places of a section, and what else is free in the rows of the best of them and in those beside.
+WITH best AS (
+    SELECT row_index
+    FROM reservations_seatinventory
+    WHERE section_id = %(section_id)s AND status = 0 AND accessible
+      AND (%(category_id)s::bigint IS NULL OR category_id = %(category_id)s)
+    ORDER BY rank
+    LIMIT %(limit)s
+)
+SELECT seat_id, section_id, row_index, place_index, rank, category_id, accessible, companion
+FROM reservations_seatinventory
+WHERE section_id = %(section_id)s AND status = 0
+  AND (%(category_id)s::bigint IS NULL OR category_id = %(category_id)s)
+  AND (accessible OR row_index IN (SELECT row_index + step FROM best CROSS JOIN generate_series(-2, 2) AS step))
+ORDER BY rank
