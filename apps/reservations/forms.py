@@ -52,6 +52,8 @@ def read_choice(sent: QueryDict) -> Choice:
             choice.errors.append("Choose where.")
     if not choice.payload:
         choice.errors.append("Nothing is chosen yet: choose at least one place, then hold it.")
+    if sent.get("replace"):
+        choice.payload["replace"] = sent["replace"]
     return choice
 
 

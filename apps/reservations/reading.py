@@ -18,6 +18,7 @@ class HeldSeat:
     line_id: int
     seat_pk: int
     seat_id: str
+    section_pk: int
     section: str
     section_name: str
     row: str
@@ -69,6 +70,16 @@ class ReservationView:
     @property
     def is_live(self) -> bool:
         return self.status in Reservation.LIVE
+
+    @property
+    def by_section(self) -> dict[int, int]:
+        """Section id to places, seats and general admission alike."""
+        counts: dict[int, int] = {}
+        for seat in self.seats:
+            counts[seat.section_pk] = counts.get(seat.section_pk, 0) + 1
+        for places in self.general_admission:
+            counts[places.section_pk] = counts.get(places.section_pk, 0) + places.quantity
+        return counts
 
     def contract(self) -> dict[str, Any]:
         """The reservation as the public API shows it."""
@@ -185,6 +196,7 @@ def _held_seat(line_id: int, price_minor: int, seat: events.SeatView) -> HeldSea
         line_id=line_id,
         seat_pk=seat.id,
         seat_id=seat.guid,
+        section_pk=seat.section_id,
         section=seat.section_slug,
         section_name=seat.section_name,
         row=seat.row,

@@ -58,14 +58,25 @@ def choose(request: HttpRequest, slug: str) -> HttpResponse:
     if request.method == "POST":
         return _hold(request, event, admitted)
     held = facade.live_reservation_of(admitted.id)
-    if held is not None:
-        messages.info(request, "You already hold these places. Pay for them, or give them back to choose others.")
+    form = _Form(selected=_selected(request.GET.getlist("seats")))
+    if held is None:
+        return _page(request, event, admitted, form)
+    if not _wants_change(request) or held.pay_deadline is not None:
+        messages.info(request, "You already hold these places. Pay for them, or choose others instead.")
         return redirect("reservations:reservation", held.id)
-    return _page(request, event, admitted, _Form(selected=_selected(request.GET.getlist("seats"))))
+    if "view" not in request.GET:
+        form.selected = [seat.seat_id for seat in held.seats]
+    return _page(request, event, admitted, form, held)
+
+
+def _wants_change(request: HttpRequest) -> bool:
+    """Whether the visitor means to change what is held, not to hold something for the first time."""
+    return bool(request.GET.get("change"))
 
 
 def _hold(request: HttpRequest, event: events.EventView, entry: queue.EntryView) -> HttpResponse:
     choice = read_choice(request.POST)
+    held = facade.live_reservation_of(entry.id) if "replace" in choice.payload else None
     form = _Form(
         selected=_selected(choice.payload.get("seats", ())),
         general_admission=choice.general_admission,
@@ -74,15 +85,21 @@ def _hold(request: HttpRequest, event: events.EventView, entry: queue.EntryView)
         status=422 if choice.errors else 200,
     )
     if choice.errors:
-        return _page(request, event, entry, form)
+        return _page(request, event, entry, form, held)
     try:
         try:
             answer = facade.hold_one(event, entry, choice.payload, choice.idempotency_key)
         except problems.IdempotencyMismatch:
             # Back in the browser, chosen anew, and sent with the old page's key: a new wish, so a new key.
             answer = facade.hold_one(event, entry, choice.payload, str(uuid.uuid4()))
+    except (facade.ReservationExpired, facade.ReservationNotFound):
+        messages.info(request, "The time of what you held is over. It is on sale again: choose anew.")
+        return _see_other("reservations:choose", event.slug)
+    except facade.PaymentInProgress as problem:
+        messages.warning(request, problem.detail)
+        return _see_other("reservations:reservation", choice.payload["replace"])
     except facade.ReservationExists as problem:
-        messages.info(request, "You already hold these places. Pay for them, or give them back to choose others.")
+        messages.info(request, "You already hold these places. Pay for them, or choose others instead.")
         return _see_other("reservations:reservation", problem.extra["reservation"])
     except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
         return _join_first(request, event, entry, problem)
@@ -98,19 +115,30 @@ def _hold(request: HttpRequest, event: events.EventView, entry: queue.EntryView)
         ]
         form.selected = [guid for guid in form.selected if guid not in gone]
         form.status = problem.status
-        return _page(request, event, entry, form)
+        return _page(request, event, entry, form, held)
     except problems.Problem as problem:
         form.errors, form.status = _sentences(problem), problem.status
-        response = _page(request, event, entry, form)
+        response = _page(request, event, entry, form, held)
         for name, value in problem.headers().items():
             response.headers[name] = value
         return response
+    if "replace" in choice.payload:
+        messages.success(request, "Changed: these are yours now. The time to pay is the same as before.")
     return _see_other("reservations:reservation", json.loads(answer.body)["reservation_id"])
 
 
-def _page(request: HttpRequest, event: events.EventView, entry: queue.EntryView, form: _Form) -> HttpResponse:
+def _page(
+    request: HttpRequest,
+    event: events.EventView,
+    entry: queue.EntryView,
+    form: _Form,
+    held: facade.ReservationView | None = None,
+) -> HttpResponse:
+    """The page of choices. `held`: what they would replace, which is free for this visitor."""
     sections = events.list_sections(event.id)
     free = facade.free_counts(section.id for section in sections)
+    for section_id, count in (held.by_section if held is not None else {}).items():
+        free[section_id] += count
     if not any(free.values()) and not form.errors and not form.taken:
         return render(request, "reservations/sold_out.html", {"event": event})
     has_seats = any(not section.is_general_admission for section in sections)
@@ -139,8 +167,10 @@ def _page(request: HttpRequest, event: events.EventView, entry: queue.EntryView,
         "limit": event.policy.seats_per_reservation_max,
         # With its version: browsers keep the plan for minutes, and prices may change meanwhile.
         "plan_url": f"{reverse('events:plan', args=[event.slug])}?v={events.plan_version(event.id)}",
-        "status_url": reverse("reservations:status", args=[event.slug]),
-        "admission_expires_at": entry.admission_expires_at,
+        "status_url": reverse("reservations:status", args=[event.slug]) + ("?change=1" if held is not None else ""),
+        "admission_expires_at": entry.admission_expires_at if held is None else held.reserved_until,
+        "keep": "&change=1" if held is not None else "",
+        "held": held.bill() if held is not None else None,
         "idempotency_key": str(uuid.uuid4()),
         "selected": list(form.selected),
         "form_errors": form.errors,
@@ -149,12 +179,16 @@ def _page(request: HttpRequest, event: events.EventView, entry: queue.EntryView,
         "best": form.best,
     }
     if view == "list":
-        context |= _list(request, event, sections, form)
+        context |= _list(request, event, sections, form, held)
     return render(request, "reservations/choose.html", context, status=form.status)
 
 
 def _list(
-    request: HttpRequest, event: events.EventView, sections: Sequence[events.SectionView], form: _Form
+    request: HttpRequest,
+    event: events.EventView,
+    sections: Sequence[events.SectionView],
+    form: _Form,
+    held: facade.ReservationView | None,
 ) -> dict[str, Any]:
     """One section's seats, row by row."""
     reserved = [section for section in sections if not section.is_general_admission]
@@ -164,7 +198,7 @@ def _list(
         chosen = events.seats_by_guid(event.id, form.selected)
         asked = next((chosen[guid].section_slug for guid in form.selected if guid in chosen), "")
     section = next((one for one in reserved if one.slug == asked), reserved[0])
-    taken = facade.section_statuses(section.id)
+    taken = _without_own(facade.section_statuses(section.id), held)
     rows: dict[str, list[dict[str, Any]]] = {}
     for seat in events.section_seats(section.id):
         rows.setdefault(seat.row, []).append(
@@ -185,6 +219,12 @@ def _list(
         "list_rows": [{"row": row, "seats": seats} for row, seats in rows.items()],
         "selected_elsewhere": [guid for guid in form.selected if guid not in here],
     }
+
+
+def _without_own(taken: Mapping[int, str], held: facade.ReservationView | None) -> Mapping[int, str]:
+    """What is taken, for who may have what is held instead."""
+    own = {seat.seat_pk for seat in held.seats} if held is not None else set()
+    return {seat_id: status for seat_id, status in taken.items() if seat_id not in own}
 
 
 def _categories(sections: Sequence[events.SectionView], view: str) -> list[dict[str, Any]]:
@@ -212,10 +252,11 @@ def status(request: HttpRequest, slug: str) -> HttpResponseBase:
     if not caller.is_known:
         return problems.respond(problems.TokenMissing())
     try:
-        queue.require_entry(event.id, queue.status(event, caller))
+        entry = queue.require_entry(event.id, queue.status(event, caller))
     except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
         return problems.respond(problem)
-    taken = facade.seat_statuses(event.id)
+    held = facade.live_reservation_of(entry.id) if _wants_change(request) else None
+    taken = _without_own(facade.seat_statuses(event.id), held)
     places = [section for section in events.list_sections(event.id) if section.is_general_admission]
     free = facade.free_counts(section.id for section in places)
     as_of = clock.iso(clock.now())
@@ -290,6 +331,7 @@ _LABELS = {
     "ga_section": "Where",
     "ga_quantity": "How many",
     "best_available": "Best seats",
+    "replace": "What you hold",
     "body": "Your choice",
 }
 
