@@ -113,18 +113,22 @@ class ReservationsView(APIView):
     @extend_schema(
         operation_id="hold",
         tags=["reservations"],
-        summary="Hold seats, general admission, or the best available, all or nothing",
+        summary="Hold seats, general admission, or the best available, all or nothing; or replace what is held",
         parameters=[OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER, required=True)],
         request=serializers.HoldBody,
         responses={
             201: serializers.ReservationState,
             400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
             401: _NO_IDENTITY,
+            403: OpenApiResponse(description="`not-owner` of what is to be replaced, `token-wrong-event`"),
+            404: OpenApiResponse(description="No such event, or nothing of that id to replace"),
             409: OpenApiResponse(
                 description="`seats-unavailable`, `sold-out`, `not-enough-left`, `reservation-exists`, `purchase-cap`, "
-                "`not-on-sale`, `idempotency-in-progress`"
+                "`not-on-sale`, `idempotency-in-progress`, `payment-in-progress`"
             ),
-            410: _OVER,
+            410: OpenApiResponse(
+                description="`admission-expired`: join again; `reservation-expired`: nothing to replace"
+            ),
             422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`"),
             429: _NOT_READY,
         },

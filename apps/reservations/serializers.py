@@ -59,6 +59,10 @@ class HoldBody(serializers.Serializer):
     ga_section = serializers.SlugField(required=False)
     ga_quantity = serializers.IntegerField(required=False, min_value=1)
     best_available = BestAvailableBody(required=False)
+    replace = serializers.UUIDField(
+        required=False,
+        help_text="A live reservation of one's own that is given up for this one, only together with it.",
+    )
 
 
 class ReservationState(serializers.Serializer):
