@@ -17,11 +17,11 @@ from prometheus_client import (
     CollectorRegistry,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from redis import Redis, RedisError
 
-from ticketing.kernel import batching, sql
+from ticketing.kernel import batching, reconciling, sql
 
 REDIS_TIMEOUT_SECONDS = 1
 logger = logging.getLogger(__name__)
@@ -86,15 +86,26 @@ class House(Collector):
         up = GaugeMetricFamily("fairgate_database_up", "Whether the ledger answered this scrape.")
         redis_up = GaugeMetricFamily("fairgate_redis_up", "Whether Redis answered this scrape.")
         redis_up.add_metric([], float(redis_answers()))
+        differences = CounterMetricFamily(
+            "fairgate_reconcile_differences",
+            "How often the reconciler found a difference, by its kind; one that stands is found again at each run.",
+            labels=["kind"],
+        )
+        found = dict.fromkeys(reconciling.kinds(), 0.0)
         try:
             for name, label, value in self._figures():
-                gauges[name].add_metric([label] if label else [], value)
+                if name == "reconcile_differences":
+                    found[label] = value
+                else:
+                    gauges[name].add_metric([label] if label else [], value)
         except DatabaseError as error:
             logger.warning("no figures in this scrape: %s", error)
             up.add_metric([], 0)
             return [up, redis_up]
         up.add_metric([], 1)
-        return [up, redis_up, *gauges.values()]
+        for kind, count in found.items():
+            differences.add_metric([kind], count)
+        return [up, redis_up, *gauges.values(), differences]
 
     def describe(self) -> Iterable[Metric]:
         return []  # Nothing is asked of the database at registration.
@@ -112,6 +123,8 @@ _FIGURES: list[tuple[str, str, list[str]]] = [
     ("audit_breaches_count", "What the latest audit found.", []),
     ("audit_unchecked_count", "Checks of the latest audit that came to no answer; nothing is known of them.", []),
     ("audit_finished_seconds", "Unix time of the latest audit.", []),
+    ("reconcile_left_count", "Differences that the latest whole reconciliation left standing.", []),
+    ("reconcile_finished_seconds", "Unix time of the latest whole reconciliation.", []),
     ("reservations_live_count", "Reservations that hold inventory, by status.", ["status"]),
     ("reservations_overdue_count", "Live reservations past their deadline that no sweep has ended yet.", []),
     ("reservations_overdue_seconds", "How long the most overdue of them has been so.", []),

@@ -181,6 +181,7 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "sweep expired reservations": {"task": "reservations.sweep", "schedule": timedelta(seconds=1)},
     "audit": {"task": "kernel.audit", "schedule": timedelta(minutes=1)},
+    "reconcile": {"task": "kernel.reconcile", "schedule": timedelta(minutes=1)},
 }
 
 # --- people ------------------------------------------------------------------------------------------------------

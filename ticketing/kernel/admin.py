@@ -1,10 +1,11 @@
-"""The auditor's results, the remembered answers and the processes' vital signs, for staff."""
+"""The auditor's and the reconciler's results, the remembered answers and the processes' vital signs, for staff."""
 
 from django.contrib import admin
+from django.db.models import F
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from ticketing.kernel.models import AuditRun, IdempotentAnswer, Signal
+from ticketing.kernel.models import AuditRun, IdempotentAnswer, ReconcileRun, Signal
 from ticketing.kernel.staff_lists import ReadOnlyAdmin
 
 
@@ -42,6 +43,57 @@ class AuditRunAdmin(ReadOnlyAdmin):
                 finding["invariant"],
                 finding["promise"],
                 "; ".join(finding["breaches"]) or finding.get("unchecked") or "clean",
+            )
+            for finding in run.report
+        ]
+        return format_html("<ul>{}</ul>", format_html_join("", "<li><b>{}</b> {}: {}</li>", lines))
+
+
+class WhatWasLeft(admin.SimpleListFilter):
+    title = "outcome"
+    parameter_name = "outcome"
+
+    def lookups(self, request, model_admin):
+        return [("none", "no differences"), ("put_right", "all put right"), ("left", "differences left")]
+
+    def queryset(self, request, queryset):
+        left = queryset.annotate(left=F("difference_count") - F("repaired_count") - F("gone_count"))
+        match self.value():
+            case "none":
+                return queryset.filter(difference_count=0)
+            case "put_right":
+                return left.filter(difference_count__gt=0, left=0)
+            case "left":
+                return left.filter(left__gt=0)
+        return queryset
+
+
+@admin.register(ReconcileRun)
+class ReconcileRunAdmin(ReadOnlyAdmin):
+    list_display = [
+        "started_at", "is_clean", "difference_count", "repaired_count", "gone_count", "failure_count", "repair_by",
+        "duration_ms",
+    ]  # fmt: skip
+    list_filter = [WhatWasLeft]
+    fields = [
+        "started_at", "duration_ms", "part", "repair_by", "is_clean", "difference_count", "repaired_count",
+        "gone_count", "failure_count", "findings",
+    ]  # fmt: skip
+    readonly_fields = ["is_clean", "findings"]
+
+    @admin.display(boolean=True, description="nothing left")
+    def is_clean(self, run: ReconcileRun) -> bool:
+        return run.left_count == 0 and run.failure_count == 0
+
+    @admin.display(description="findings")
+    def findings(self, run: ReconcileRun) -> SafeString:
+        lines = [
+            (
+                finding["check"],
+                finding["promise"],
+                f"could not be checked: {finding['failure']}"
+                if finding["failure"]
+                else "; ".join(difference["line"] for difference in finding["differences"]) or "no difference",
             )
             for finding in run.report
         ]

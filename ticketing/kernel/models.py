@@ -94,3 +94,39 @@ class AuditRun(models.Model):
         if self.unchecked_count:
             words.append(f"{self.unchecked_count} check{'' if self.unchecked_count == 1 else 's'} without an answer")
         return ", ".join(words) or "clean"
+
+
+class ReconcileRun(models.Model):
+    """One run of the reconciler: nothing was left to do when every difference was repaired or gone."""
+
+    started_at = models.DateTimeField()
+    duration_ms = models.PositiveIntegerField()
+    part = models.PositiveBigIntegerField(null=True, blank=True, help_text="The one looked at; empty: everything.")
+    repair_by = models.CharField(max_length=120, blank=True, help_text="Who asked for repairs; empty: only reported.")
+    difference_count = models.PositiveIntegerField()
+    repaired_count = models.PositiveIntegerField()
+    gone_count = models.PositiveIntegerField(help_text="Found, and no longer there under the lock.")
+    failure_count = models.PositiveIntegerField(help_text="Checks that could not be made.")
+    report = models.JSONField()
+
+    class Meta:
+        ordering = ["-started_at"]
+        indexes = [models.Index(fields=["-started_at"], name="reconcile_run_latest")]
+
+    def __str__(self) -> str:
+        return f"{self.started_at:%Y-%m-%d %H:%M:%S} {self.difference_count or 'no'} differences"
+
+    @property
+    def left_count(self) -> int:
+        """Differences that stand."""
+        return self.difference_count - self.repaired_count - self.gone_count
+
+
+class ReconcileTotal(models.Model):
+    """How many differences of one kind were ever found. It outlives the runs, because a counter never falls."""
+
+    kind = models.CharField(max_length=60, primary_key=True)
+    found_count = models.PositiveBigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.found_count}"

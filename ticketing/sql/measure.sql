@@ -39,6 +39,25 @@ UNION ALL
     LIMIT 1
 )
 UNION ALL
+(
+    SELECT 'reconcile_left_count', '', (difference_count - repaired_count - gone_count)::float8
+    FROM kernel_reconcilerun
+    WHERE part IS NULL
+    ORDER BY started_at DESC
+    LIMIT 1
+)
+UNION ALL
+(
+    SELECT 'reconcile_finished_seconds', '', extract(epoch FROM started_at + duration_ms * interval '1 ms')::float8
+    FROM kernel_reconcilerun
+    WHERE part IS NULL
+    ORDER BY started_at DESC
+    LIMIT 1
+)
+UNION ALL
+SELECT 'reconcile_differences', kind, found_count::float8
+FROM kernel_reconciletotal
+UNION ALL
 SELECT 'reservations_live_count', kind.status, count(reservation.id)::float8
 FROM (VALUES ('pending_payment'), ('paying')) AS kind (status)
 LEFT JOIN reservations_reservation AS reservation
