@@ -7,8 +7,10 @@ class OrdersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from apps.orders import auditing, canceling
+        from apps.orders import auditing, canceling, compensating
+        from apps.reservations import facade as reservations
         from ticketing.kernel import maintenance
 
         auditing.register()
+        reservations.provide_sale(compensating.Orders())
         maintenance.register("fail lapsed orders", 2, canceling.fail_lapsed)

@@ -39,19 +39,25 @@ def refund_order(order_id: UUID, who: str) -> bool:
     canceled, ended ones stay as they are. Returns whether that changed anything. Raises OrderNotFound."""
     with transactions.write():
         order = lock_order(order_id)
-        if order.status in Order.OPEN or order.status in Order.STANDING:
-            reservations.cancel(order.reservation_id, who=who, why=f"order {order.number} given back")
-        if order.status in Order.OPEN:
-            settlement.end(order, Order.Status.CANCELED, Order.Reason.CANCELED_BY_STAFF)
-        elif order.status in Order.STANDING:
-            tickets.void(order, clock.now())
-            for payment in Payment.objects.filter(order=order, status=Payment.Status.SUCCEEDED):
-                refunds.request(payment, Order.Reason.CANCELED_BY_STAFF.label, who)
-            settlement.end(order, Order.Status.REFUNDED, Order.Reason.CANCELED_BY_STAFF)
-            outbox.publish(topics.SEND_REFUND_NOTICE, str(order.pk), {"order": str(order.pk)})
-        else:
+        if order.status not in (*Order.OPEN, *Order.STANDING):
             return False
+        reservations.cancel(order.reservation_id, who=who, why=f"order {order.number} given back")
+        give_back(order, who)
         return True
+
+
+def give_back(order: Order, who: str) -> None:
+    """The locked order is over, if it was not: an unpaid one is canceled, a paid one's tickets are void and its money
+    is on its way back. Joins the caller's transaction, which cancels the reservation."""
+    transactions.require()
+    if order.status in Order.OPEN:
+        settlement.end(order, Order.Status.CANCELED, Order.Reason.CANCELED_BY_STAFF)
+    elif order.status in Order.STANDING:
+        tickets.void(order, clock.now())
+        for payment in Payment.objects.filter(order=order, status=Payment.Status.SUCCEEDED):
+            refunds.request(payment, Order.Reason.CANCELED_BY_STAFF.label, who)
+        settlement.end(order, Order.Status.REFUNDED, Order.Reason.CANCELED_BY_STAFF)
+        outbox.publish(topics.SEND_REFUND_NOTICE, str(order.pk), {"order": str(order.pk)})
 
 
 def fail_lapsed(limit: int = LAPSED_MAX) -> int:

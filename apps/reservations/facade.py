@@ -16,6 +16,7 @@ from apps.reservations.availability import (
     seat_statuses,
     section_statuses,
 )
+from apps.reservations.compensating import provide_sale
 from apps.reservations.ending import SweepResult, sweep, sweep_all
 from apps.reservations.errors import (
     NotEnoughLeft,
@@ -71,6 +72,7 @@ __all__ = [
     "hold_one",
     "live_reservation_of",
     "prepare_payment",
+    "provide_sale",
     "release",
     "resolve",
     "seat_statuses",

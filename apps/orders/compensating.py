@@ -1,0 +1,33 @@
+"""What an order does when its reservation is compensated for an oversell: its money goes back, or its tickets name the
+other seats. Everything here joins the compensation's transaction, which has the order locked before the reservation."""
+
+from typing import Any
+from uuid import UUID
+
+from apps.orders import canceling, tickets, topics
+from apps.orders.locks import lock_order_of_reservation
+from apps.orders.models import Order
+from apps.reservations import facade as reservations
+from ticketing.kernel import clock, transactions
+from ticketing.kernel.outbox import facade as outbox
+
+
+class Orders:
+    """The sale, as `reservations.provide_sale` wants it."""
+
+    def lock(self, reservation_id: UUID) -> Order | None:
+        return lock_order_of_reservation(reservation_id)
+
+    def give_back(self, order: Any, who: str, why: str) -> None:
+        canceling.give_back(order, who)
+
+    def reissue(self, order: Any, reservation_id: UUID) -> None:
+        """A paid order's tickets are void and new ones name the seats it has now; its buyer gets them by mail, also if
+        there was a mail before."""
+        transactions.require()
+        if order.status not in Order.STANDING:
+            return
+        now = clock.now()
+        tickets.void(order, now)
+        tickets.issue(order, reservations.get_reservation(reservation_id), now)
+        outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})

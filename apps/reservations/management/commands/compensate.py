@@ -1,0 +1,83 @@
+"""manage.py compensate: what would be done about an oversell, and with --apply, doing it."""
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from apps.events import facade as events
+from apps.reservations import compensating, ending, oversold
+from ticketing.kernel import reconciling
+from ticketing.kernel.command_line import refuse_in_one_line, who_types
+
+NAME_MAX = 100
+
+
+class Command(BaseCommand):
+    help = (
+        "Says what would make up for an oversell of the event, in the way its on-sale chose: the newest give up, or "
+        "the house gives out what it kept. Changes nothing without --apply. Exit 1 while something is oversold."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        refuse_in_one_line(parser)
+        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
+        parser.add_argument("--apply", action="store_true", help="do it, after a sweep and a repair")
+        parser.add_argument(
+            "--approved-by",
+            default="",
+            metavar="NAME",
+            help=f"who answers for it; needed when it touches more than {oversold.APPROVAL_PERCENT} %% of what a "
+            "section has promised, and kept with what was done",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            event = events.get_event(options["event"])
+        except events.EventNotFound as error:
+            raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
+        approved_by = " ".join(options["approved_by"].split())
+        if len(approved_by) > NAME_MAX or not approved_by.isprintable():
+            raise CommandError(f"--approved-by: a name of at most {NAME_MAX} printable characters")
+        by = f"operator:{who_types()}"
+        if options["apply"]:
+            # Who is past the deadline claims nothing, and a miscount is no oversell: often that is all it takes.
+            while ending.sweep(event_ids=[event.id], by="compensate").reservations == ending.SWEEP_MAX:
+                pass
+            reconciling.run_and_record(event.id, repair_by=by)
+        plan = oversold.plan(event)
+        if not plan.oversold:
+            self.stdout.write(f"{event.slug}: nothing is oversold")
+            return
+        for one in plan.oversold:
+            self.stdout.write(f"{event.slug}/{one.words}")
+        for words in plan.uncovered:
+            self.stdout.write(f"  not made up for by {plan.strategy}: {words}")
+        for share in plan.shares:
+            self.stdout.write(f"  needs approval: {share}")
+        if not options["apply"]:
+            for step in plan.steps:
+                self.stdout.write(f"  would {step.line}")
+            self.stdout.write(f"{event.slug}: nothing was done; --apply does it")
+            sys.exit(1)
+        self._apply(event, plan, by, approved_by)
+
+    def _apply(self, event: events.EventView, plan: oversold.Plan, by: str, approved_by: str) -> None:
+        try:
+            for done in compensating.apply(plan, by=by, approved_by=approved_by):
+                self.stdout.write(f"  {'done' if done.happened else 'not needed any more'}: {done.step.line}")
+        except compensating.ApprovalRequired as error:
+            raise CommandError(
+                f"{event.slug}: more than {oversold.APPROVAL_PERCENT} % would be touched ({error}); nothing was "
+                "done. Whoever answers for it is named with --approved-by."
+            ) from error
+        except ending.Stranded as error:
+            raise CommandError(
+                f"{event.slug}: {error}; that step was not done. Run reconcile, then this again."
+            ) from error
+        left = list(oversold.find(event.id))
+        for one in left:
+            self.stdout.write(f"{event.slug}/{one.words}")
+        self.stdout.write(f"{event.slug}: {'still oversold' if left else 'nothing is oversold any more'}")
+        if left:
+            sys.exit(1)

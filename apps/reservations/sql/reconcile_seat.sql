@@ -1,0 +1,18 @@
+-- How one seat stands, for whoever has it and its reservations locked: its row, the reservation this names (with how many
+-- places its lines have, whether a line of its own is for this seat, and how many its header says), and the standing
+-- reservations with a live line on it.
+SELECT seat.event_id, seat.section_id, seat.status, seat.reservation_id, owner.status, owner.seat_count,
+       (SELECT coalesce(sum(quantity), 0) FROM reservations_reservationline WHERE reservation_id = owner.id),
+       EXISTS (SELECT FROM reservations_reservationline WHERE reservation_id = owner.id AND seat_id = seat.seat_id),
+       ARRAY(
+           SELECT standing.id
+           FROM reservations_reservationline AS line
+           JOIN reservations_reservation AS standing ON standing.id = line.reservation_id
+           WHERE line.seat_id = seat.seat_id
+             AND line.live
+             AND standing.status IN ('pending_payment', 'paying', 'confirmed')
+           ORDER BY standing.id
+       )
+FROM reservations_seatinventory AS seat
+LEFT JOIN reservations_reservation AS owner ON owner.id = seat.reservation_id
+WHERE seat.seat_id = %(seat_id)s

@@ -1,0 +1,6 @@
+-- Where these seats are and what they are.
+SELECT seat.seat_id, plan.guid, seat.section_id, seat.category_id, seat.row_index, seat.place_index, seat.rank,
+       seat.accessible, seat.companion
+FROM reservations_seatinventory AS seat
+JOIN events_seat AS plan ON plan.id = seat.seat_id
+WHERE seat.seat_id = ANY(%(seat_ids)s::bigint[])
