@@ -1,0 +1,65 @@
+"""manage.py reconcile: counters and copies against the rows they stand for; exit 1 on a difference."""
+
+import json
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from apps.events import facade as events
+from ticketing.kernel import reconciling
+from ticketing.kernel.command_line import refuse_in_one_line, who_types
+
+
+class Command(BaseCommand):
+    help = (
+        "Compares what is counted with what it counts, one line per difference. With --repair, what can be put right "
+        "without taking anything from anybody is, under its locks. Exit 1 if there was a difference, repaired or not, "
+        "or a check that could not be made; exit 0 says that there was nothing to find."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        refuse_in_one_line(parser)
+        parser.add_argument("event", nargs="?", metavar="EVENT", help="only this event, by its id in addresses")
+        parser.add_argument("--repair", action="store_true", help="report, then put right what can be")
+        parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        part = None
+        if options["event"] is not None:
+            try:
+                part = events.get_event(options["event"]).id
+            except events.EventNotFound as error:
+                raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
+        result = reconciling.run_and_record(part, repair_by=f"operator:{who_types()}" if options["repair"] else "")
+        found = result.difference_count or result.failure_count
+        if options["json"]:
+            report = {
+                "clean": not found,
+                "took_ms": result.duration_ms,
+                "differences": result.difference_count,
+                "repaired": result.repaired_count,
+                "left": result.left_count,
+                "checks": result.report,
+            }
+            self.stdout.write(json.dumps(report))
+        else:
+            self._print(result)
+        if found:
+            sys.exit(1)
+
+    def _print(self, result: Any) -> None:
+        for check in result.report:
+            count = check["difference_count"]
+            word = "FAILED" if check["failure"] else "ok" if not count else f"x{count}"
+            self.stdout.write(f"{check['check']:<10} {word:<6} {check['promise']}")
+            if check["failure"]:
+                self.stdout.write(f"       could not be checked: {check['failure']}")
+            for difference in check["differences"]:
+                self.stdout.write(f"       {difference['line']}")
+            if count > len(check["differences"]):
+                self.stdout.write(f"       … and {count - len(check['differences'])} more")
+        verdict = "no difference" if not result.difference_count else f"{result.difference_count} differences"
+        if result.repair_by and result.difference_count:
+            verdict += f", {result.repaired_count} repaired, {result.left_count} left"
+        self.stdout.write(f"reconcile: {verdict} ({len(result.report)} checks, {result.duration_ms} ms)")

@@ -1,0 +1,20 @@
+-- Sections of the event whose inventory is not what the plan and the capacity say: seats of the plan, seats without an
+-- inventory row, and how many the inventory has. A general-admission section has one row, and its places in it.
+SELECT section.slug, section.kind, section.capacity, plan.seats, plan.without, rows.seats, places.capacity
+FROM events_section AS section
+CROSS JOIN LATERAL (
+    SELECT count(*) AS seats, count(*) FILTER (WHERE row.seat_id IS NULL) AS without
+    FROM events_seat AS seat
+    LEFT JOIN reservations_seatinventory AS row ON row.seat_id = seat.id
+    WHERE seat.section_id = section.id
+) AS plan
+CROSS JOIN LATERAL (
+    SELECT count(*) AS seats FROM reservations_seatinventory WHERE section_id = section.id
+) AS rows
+LEFT JOIN reservations_generaladmissioninventory AS places ON places.section_id = section.id
+WHERE section.event_id = %(event_id)s
+  AND CASE section.kind
+          WHEN 'reserved' THEN plan.without > 0 OR rows.seats <> section.capacity
+          ELSE places.capacity IS DISTINCT FROM section.capacity
+      END
+ORDER BY section.id

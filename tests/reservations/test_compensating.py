@@ -1,0 +1,342 @@
+"""An oversell, which must be impossible, planted with the constraints out of the way: found, planned, and made up for
+in both ways, once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from io import StringIO
+from uuid import UUID, uuid4
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from apps.events import facade as events
+from apps.events.models import OnSale
+from apps.orders.models import Order, Payment, Refund, Ticket
+from apps.reservations import compensating, oversold
+from apps.reservations import facade as reservations
+from apps.reservations.models import (
+    BlockedFor,
+    GeneralAdmissionInventory,
+    InventoryChange,
+    Reservation,
+    ReservationLine,
+    ReservationTransition,
+    SeatInventory,
+)
+from tests.factories import assert_audit_clean, hold, lapse, make_event
+from tests.orders import sale
+from tests.races import rival_at
+from tests.reservations.race.buyers import places, run, seat
+from ticketing.kernel import reconciling, transactions
+
+NEVER_OVERSOLD = "general_admission_never_oversold"
+
+
+def drop_constraints() -> None:
+    """Nothing in the database stands before an oversell any more."""
+    run("SET CONSTRAINTS ALL IMMEDIATE")
+    run(f"ALTER TABLE reservations_generaladmissioninventory DROP CONSTRAINT {NEVER_OVERSOLD}")
+    run("DROP INDEX reservation_line_seat_held_once")
+    run("DROP INDEX ticket_one_live_per_seat")
+
+
+def way(event: events.EventView, strategy: str) -> events.EventView:
+    OnSale.objects.filter(event_id=event.id).update(oversell=strategy)
+    return events.get_event(event.slug)
+
+
+def shrink(capacity: int) -> None:
+    """The house is smaller than what was sold, as if nothing had stood in the way."""
+    GeneralAdmissionInventory.objects.update(capacity=capacity)
+    run("UPDATE events_section SET capacity = %s WHERE kind = 'general_admission'", [capacity])
+
+
+def share_seat(first: UUID, second: UUID, guid: str) -> None:
+    """The second reservation's only seat is the first one's too."""
+    line = ReservationLine.objects.get(reservation_id=second)
+    SeatInventory.objects.filter(pk=line.seat_id).update(status=0, reservation_id=None)
+    ReservationLine.objects.filter(pk=line.pk).update(seat=seat(guid))
+    Ticket.objects.filter(line=line).update(seat=seat(guid))
+    assert Reservation.objects.filter(pk=first).exists()
+
+
+def keep(*guids: str) -> None:
+    """The house keeps these seats."""
+    SeatInventory.objects.filter(seat__guid__in=guids).update(status=3, blocked_for=BlockedFor.HOUSE)
+
+
+def applied(event: events.EventView, approved_by: str = "Ada") -> list[bool]:
+    return [done.happened for done in compensating.apply(oversold.plan(event), by="test", approved_by=approved_by)]
+
+
+def statuses(*ids: UUID) -> list[str]:
+    found = dict(Reservation.objects.values_list("id", "status"))
+    return [found[one] for one in ids]
+
+
+def differences() -> list[str]:
+    return [outcome.difference.kind for finding in reconciling.run() for outcome in finding.outcomes]
+
+
+@pytest.fixture
+def concert(db: None) -> events.EventView:
+    event = make_event(general_admission=10)
+    drop_constraints()
+    return event
+
+
+def sold_places(event: events.EventView, *quantities: int) -> list[Order]:
+    """Orders that are paid, oldest first, each for so many places."""
+    return [sale.buy(hold(event, ga_section="floor", ga_quantity=quantity)) for quantity in quantities]
+
+
+def test_the_newest_give_up_and_never_more_than_needed(concert: events.EventView) -> None:
+    """Sold 3, 4, 1, then 1 held and unpaid, and 6 fit: the unpaid one and the newest paid one are not enough; with the
+    one before them they are more than needed, so both stay."""
+    orders = sold_places(concert, 3, 4, 1)
+    unpaid = hold(concert, ga_section="floor", ga_quantity=1)
+    shrink(6)
+    plan = oversold.plan(concert)
+    assert plan.strategy == "cancel_newest"
+    assert [step.reservation_id for step in plan.steps] == [orders[1].reservation_id]
+    assert len(differences()) == 1
+    assert statuses(*(order.reservation_id for order in orders), unpaid.id) == ["confirmed"] * 3 + ["pending_payment"]
+    assert applied(concert) == [True]
+    assert statuses(*(order.reservation_id for order in orders), unpaid.id) == [
+        "confirmed", "canceled", "confirmed", "pending_payment",
+    ]  # fmt: skip
+    assert places().taken == 5
+    assert applied(concert) == []
+    assert differences() == []
+    assert_audit_clean()
+
+
+def test_who_has_paid_gets_the_money_back_and_it_is_kept_who_approved(concert: events.EventView) -> None:
+    first, second = sold_places(concert, 4, 4)
+    shrink(4)
+    applied(concert, "Grace Hopper")
+    sale.deliver_all()
+    second.refresh_from_db()
+    assert (second.status, first.status) == (Order.Status.REFUNDED, Order.Status.CONFIRMED)
+    assert Refund.objects.get(order=second).status == Refund.Status.SUCCEEDED
+    assert not Ticket.objects.filter(order=second, voided_at=None).exists()
+    row = ReservationTransition.objects.get(reservation_id=second.reservation_id, to_status="canceled")
+    assert (row.who, row.why) == ("test", "oversold: cancel_newest, approved by Grace Hopper")
+    assert InventoryChange.objects.filter(kind="compensated", why__endswith="approved by Grace Hopper").exists()
+    assert_audit_clean()
+
+
+def test_of_two_buyers_of_a_seat_who_paid_keeps_it_whoever_came_first(concert: events.EventView) -> None:
+    early = hold(concert, seats=["hall-A-1"])
+    paid = sale.buy(hold(concert, seats=["hall-B-1"]))
+    share_seat(early.id, paid.reservation_id, "hall-A-1")
+    assert differences() == ["oversold_seat"]
+    assert applied(concert) == [True]
+    assert statuses(early.id, paid.reservation_id) == ["canceled", "confirmed"]
+    assert (seat("hall-A-1").status, seat("hall-A-1").reservation_id) == (2, paid.reservation_id)
+    assert applied(concert) == []
+    assert differences() == []
+    assert_audit_clean()
+
+
+def test_of_two_paid_buyers_of_a_seat_the_first_keeps_it(concert: events.EventView) -> None:
+    first, second = (sale.buy(hold(concert, seats=[guid])) for guid in ("hall-A-1", "hall-B-1"))
+    share_seat(first.reservation_id, second.reservation_id, "hall-A-1")
+    # The row names the one who has to go.
+    SeatInventory.objects.filter(seat__guid="hall-A-1").update(reservation_id=second.reservation_id)
+    assert applied(concert) == [True]
+    sale.deliver_all()
+    assert statuses(first.reservation_id, second.reservation_id) == ["confirmed", "canceled"]
+    assert seat("hall-A-1").reservation_id == first.reservation_id
+    assert Payment.objects.get(order=second).refunded_minor > 0
+    assert differences() == []
+    assert_audit_clean()
+
+
+def test_the_house_gives_places_and_says_when_it_has_too_few(concert: events.EventView) -> None:
+    house = way(concert, "house_seats")
+    sold_places(house, 4, 4)
+    GeneralAdmissionInventory.objects.update(blocked=5, house=2)
+    plan = oversold.plan(house)
+    assert [step.line for step in plan.steps] == ["give 2 places of floor that the house kept"]
+    assert plan.uncovered == ["floor: the house keeps 2 places, 3 are missing"]
+    assert applied(house) == [True]
+    row = places()
+    assert (row.blocked, row.house, row.taken) == (3, 0, 8)
+    assert applied(house) == []
+    # What the house cannot give, the other way does.
+    assert applied(way(concert, "cancel_newest")) == [True]
+    assert differences() == []
+    assert_audit_clean()
+
+
+def test_the_house_gives_the_nearest_seat_and_new_tickets(concert: events.EventView) -> None:
+    house = way(concert, "house_seats")
+    first, second = (sale.buy(hold(house, seats=[guid])) for guid in ("hall-B-5", "hall-E-1"))
+    keep("hall-A-1", "hall-B-7", "hall-B-9")
+    share_seat(first.reservation_id, second.reservation_id, "hall-B-5")
+    (step,) = oversold.plan(house).steps
+    assert step.line == f"move reservation {second.reservation_id} from seat hall-B-5 to hall-B-7"
+    assert applied(house) == [True]
+    sale.deliver_all()
+    assert statuses(first.reservation_id, second.reservation_id) == ["confirmed", "confirmed"]
+    assert (seat("hall-B-5").reservation_id, seat("hall-B-7").reservation_id) == (
+        first.reservation_id,
+        second.reservation_id,
+    )
+    assert (seat("hall-B-7").status, seat("hall-B-7").blocked_for) == (2, "")
+    ticket = Ticket.objects.get(order=second, voided_at=None)
+    assert (ticket.row, ticket.number) == ("B", "7")
+    assert applied(house) == []
+    assert differences() == []
+    assert_audit_clean()
+
+
+def test_an_accessible_seat_is_made_up_for_by_an_accessible_one_and_kept_from_the_others(db: None) -> None:
+    event = make_event(accessible=frozenset({"hall-A-1", "hall-A-3", "hall-E-10"}))
+    drop_constraints()
+    house = way(event, "house_seats")
+    one = hold(house, seats=["hall-A-1"])
+    other = hold(house, seats=["hall-C-1"])
+    share_seat(one.id, other.id, "hall-A-1")
+    keep("hall-A-2", "hall-E-10")
+    (step,) = oversold.plan(house).steps
+    assert step.line.endswith("to hall-E-10")
+    walker, rival = hold(house, seats=["hall-B-3"]), hold(house, seats=["hall-C-3"])
+    share_seat(walker.id, rival.id, "hall-B-3")
+    assert [step.line.rpartition(" ")[2] for step in oversold.plan(house).steps] == ["hall-E-10", "hall-A-2"]
+    keep("hall-A-3")
+    SeatInventory.objects.filter(seat__guid="hall-A-2").update(status=0, blocked_for="")
+    assert [step.line.rpartition(" ")[2] for step in oversold.plan(house).steps] == ["hall-A-3", "hall-E-10"]
+
+
+@pytest.mark.parametrize("row_names", ["lapsed", "live"])
+def test_what_is_past_its_deadline_gives_up_first(concert: events.EventView, row_names: str) -> None:
+    """Where the row names the lapsed one its sweep frees the seat, and the repair gives it to the other. Where it names
+    the other, no sweep can end the lapsed one: it is canceled."""
+    lapsed, live = hold(concert, seats=["hall-A-1"]), hold(concert, seats=["hall-B-1"])
+    share_seat(lapsed.id, live.id, "hall-A-1")
+    if row_names == "live":
+        SeatInventory.objects.filter(seat__guid="hall-A-1").update(reservation_id=live.id)
+    lapse(lapsed.id)
+    out = StringIO()
+    call_command("compensate", "concert", "--apply", "--approved-by", "Ada", stdout=out)
+    assert "nothing is oversold" in out.getvalue()
+    ended = "expired" if row_names == "lapsed" else "canceled"
+    assert statuses(lapsed.id, live.id) == [ended, "pending_payment"]
+    assert seat("hall-A-1").reservation_id == live.id
+    assert differences() == []
+    assert_audit_clean()
+
+
+def test_a_large_part_of_a_section_needs_a_person_s_approval(db: None) -> None:
+    """One place of 20 is 5 %, and done; two of 20 are 10 %, and wait for a name."""
+    event = make_event(general_admission=20)
+    drop_constraints()
+    for _ in range(20):
+        hold(event, ga_section="floor", ga_quantity=1)
+    shrink(19)
+    assert oversold.plan(event).shares == []
+    assert applied(event, approved_by="") == [True]
+    shrink(17)
+    assert oversold.plan(event).shares == ["floor: 2 of 19 places promised (10.5 %)"]
+    with pytest.raises(CommandError, match="more than 5 % would be touched"):
+        call_command("compensate", "concert", "--apply", stdout=StringIO())
+    assert Reservation.objects.filter(status="canceled").count() == 1
+    call_command("compensate", "concert", "--apply", "--approved-by", "Ada", stdout=StringIO())
+    assert Reservation.objects.filter(status="canceled").count() == 3
+    assert_audit_clean()
+
+
+def test_the_command_shows_first_and_exits_1_while_something_is_oversold(concert: events.EventView) -> None:
+    call_command("compensate", "concert", stdout=StringIO())
+    orders = sold_places(concert, 1, 1)
+    shrink(1)
+    out = StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("compensate", "concert", stdout=out)
+    assert ended.value.code == 1
+    assert "concert/floor: 2 places are promised, 1 more than there are for sale" in out.getvalue()
+    assert f"would cancel reservation {orders[1].reservation_id}" in out.getvalue()
+    assert "needs approval: floor: 1 of 2 places promised (50.0 %)" in out.getvalue()
+    assert statuses(orders[1].reservation_id) == ["confirmed"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("arguments", [["nowhere"], ["\x00"], ["concert", "--approved-by", "x" * 101]])
+def test_the_command_refuses_in_one_line(arguments: list[str]) -> None:
+    make_event(rows=1, seats_per_row=1)
+    with pytest.raises(CommandError):
+        call_command("compensate", *arguments)
+
+
+def test_whom_to_take_places_from() -> None:
+    one, two, three = (uuid4() for _ in range(3))
+    newest_for = oversold.newest_for
+    assert newest_for({one: 1, two: 1, three: 1}, 2, set()) == [one, two]
+    assert newest_for({one: 1, two: 4, three: 1}, 4, set()) == [two]
+    assert newest_for({one: 1, two: 1, three: 2}, 3, {three}) == [one]
+    assert newest_for({one: 1, two: 1}, 1, {two}) == []
+
+
+# --- twice at once -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def without_constraints() -> Iterator[None]:
+    """Dropped for every connection, and back at the end: these tests' rows are committed."""
+    run(f"ALTER TABLE reservations_generaladmissioninventory DROP CONSTRAINT {NEVER_OVERSOLD}")
+    try:
+        yield
+    finally:
+        GeneralAdmissionInventory.objects.update(capacity=1_000)
+        run(
+            f"ALTER TABLE reservations_generaladmissioninventory ADD CONSTRAINT {NEVER_OVERSOLD}"
+            " CHECK (capacity >= taken + blocked)"
+        )
+
+
+def oversold_by_one() -> tuple[events.EventView, list[reservations.ReservationView]]:
+    event = make_event(general_admission=10)
+    views = [hold(event, ga_section="floor", ga_quantity=1) for _ in range(4)]
+    shrink(3)
+    return event, views
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("rival_takes", [3, 2], ids=["the same", "another"])
+def test_two_who_compensate_at_once_take_from_nobody_twice(rival_takes: int) -> None:
+    """we: plan "cancel D" | rival: cancels D, or by a plan of another moment C | we: lock D and its section, read
+    again: D stands no more, or nobody is one too many."""
+    with without_constraints():
+        event, views = oversold_by_one()
+        ours, rivals = oversold.plan(event), oversold.plan(event)
+        assert [step.reservation_id for step in ours.steps] == [views[3].id]
+        rivals.steps = [replace(step, reservation_id=views[rival_takes].id) for step in rivals.steps]
+
+        def rival() -> list[bool]:
+            return [done.happened for done in compensating.apply(rivals, by="rival", approved_by="Ada")]
+
+        with rival_at("lock_reservation", "before", rival) as came:
+            happened = [done.happened for done in compensating.apply(ours, by="test", approved_by="Ada")]
+        assert (came.result, happened) == ([True], [False])
+        assert [view.id for view in views if statuses(view.id) == ["canceled"]] == [views[rival_takes].id]
+        assert places().taken == 3
+        assert_audit_clean()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_reading_again_both_cancel() -> None:
+    """The control: who does what the plan says, and does not ask again under the locks, takes from two for one."""
+    with without_constraints():
+        _, views = oversold_by_one()
+        for planned in (views[3].id, views[2].id):
+            _cancel_as_planned(planned)
+        assert statuses(*(view.id for view in views))[2:] == ["canceled", "canceled"]
+        assert places().taken == 2
+
+
+def _cancel_as_planned(reservation_id: UUID) -> None:
+    with transactions.write():
+        reservations.cancel(reservation_id, who="naive", why="planned")
