@@ -279,6 +279,14 @@ def seat_ids_of_guids(event_id: int, guids: Iterable[str]) -> dict[str, int]:
     return dict(Seat.objects.filter(event_id=event_id, guid__in=wanted).values_list("guid", "pk"))
 
 
+def seats_of_name(guid: str) -> dict[int, SeatView]:
+    """The seats of this public id, by event: a plan used again has it again. Drafts have none."""
+    if "\x00" in guid:
+        return {}
+    rows = Seat.objects.filter(event_id__in=list(_PUBLIC.values_list("pk", flat=True)), guid=guid)
+    return {seat.event_id: _seat_view(seat) for seat in rows.select_related("section", "category")}
+
+
 def seats_by_id(seat_ids: Iterable[int]) -> dict[int, SeatView]:
     """These seats by id; unknown ids are simply absent."""
     rows = Seat.objects.filter(pk__in=list(seat_ids)).select_related("section", "category")

@@ -7,10 +7,11 @@ class OrdersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from apps.orders import auditing, canceling, compensating
+        from apps.orders import auditing, canceling, compensating, selectors
         from apps.reservations import facade as reservations
         from ticketing.kernel import maintenance
 
         auditing.register()
         reservations.provide_sale(compensating.Orders())
+        reservations.provide_order_names(selectors.numbers_by_reservation)
         maintenance.register("fail lapsed orders", 2, canceling.fail_lapsed)

@@ -1,9 +1,11 @@
 """This app's part of the audit: money, tickets and reservations agree (I4), and money counted only in time (I8).
 
 Orders and reservations are read in pieces of id order, one statement and one snapshot each: no long read stays open.
+One walk over the orders serves all checks that judge them.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +21,9 @@ _tickets = sql.load(_PACKAGE, "audit_tickets")
 _reservations = sql.load(_PACKAGE, "audit_reservations")
 _orphans = sql.load(_PACKAGE, "audit_orphans")
 _times = sql.load(_PACKAGE, "audit_times")
-_deadlines = sql.load(_PACKAGE, "audit_deadlines")
+
+_OF_ORDERS = (_money, _refunds, _tickets, _reservations, _times)
+Rows = list[Sequence[Any]]
 
 
 def register() -> None:
@@ -27,61 +31,68 @@ def register() -> None:
     audit.register(
         "I4",
         "captured less refunded is what each order is owed",
-        _in_pieces(_money, "order {} is {}: owed of {}, kept {}"),
+        _judging(_money, "order {} is {}: owed of {}, kept {}"),
     )
     audit.register(
         "I4",
         "what a payment gave back is the sum of its refunds",
-        _in_pieces(_refunds, "order {}, attempt {}: refunded {} against {} by refunds"),
+        _judging(_refunds, "order {}, attempt {}: refunded {} against {} by refunds"),
     )
     audit.register(
         "I4",
         "no ticket without a standing order, none missing",
-        _in_pieces(_tickets, "order {} is {}: {} places, {} valid tickets"),
+        _judging(_tickets, "order {} is {}: {} places, {} valid tickets"),
     )
     audit.register(
         "I4",
         "a standing order has exactly one confirmed reservation",
-        _in_pieces(_reservations, "order {} is {}, its reservation {} is {}"),
+        _judging(_reservations, "order {} is {}, its reservation {} is {}"),
     )
     audit.register("I4", "every confirmed reservation has a standing order", _check_orphans)
-    audit.register(
-        "I8",
-        "money an order stands on occurred by its deadline and grace",
-        _in_pieces(_times, "order {}, attempt {}: occurred at {}, counted until {}"),
-    )
-    audit.register(
-        "I8",
-        "a payment counts until the reservation's deadline and its grace",
-        _in_pieces(_deadlines, "order {}, attempt {}: counts until {}, the deadline was {}"),
-    )
+    audit.register("I8", "money an order stands on occurred by its deadline and grace", _check_times)
 
 
-def _in_pieces(statement: sql.Statement, text: str) -> audit.Find:
+def _event_id(survey: audit.Survey) -> int | None:
+    return events.get_event(survey.only).id if survey.only else None
+
+
+def _walk_orders(survey: audit.Survey) -> dict[str, Rows]:
+    """What each statement found, by its name."""
+    event_id, seen = survey.once(_event_id), defaultdict[str, Rows](list)
+
+    def look(cursor: Any, after: UUID, until: UUID) -> None:
+        for statement in _OF_ORDERS:
+            seen[statement.name] += statement.rows(cursor, after=after, until=until, event_id=event_id)
+
+    audit.walk(_piece_end, UUID(int=0), look)
+    return seen
+
+
+def _judging(statement: sql.Statement, text: str) -> audit.Find:
     def check(survey: audit.Survey) -> Iterator[str]:
-        found: list[str] = []
-        event_id = events.get_event(survey.only).id if survey.only else None
-
-        def look(cursor: Any, after: UUID, until: UUID) -> None:
-            rows = statement.rows(cursor, after=after, until=until, event_id=event_id)
-            found.extend(text.format(*row) for row in rows)
-
-        audit.walk(_piece_end, UUID(int=0), look)
-        yield from found
+        for row in survey.once(_walk_orders)[statement.name]:
+            yield text.format(*row)
 
     return check
 
 
+def _check_times(survey: audit.Survey) -> Iterator[str]:
+    for number, attempt, occurred_at, counts_until, deadline, is_right in survey.once(_walk_orders)[_times.name]:
+        if is_right:
+            yield f"order {number}, attempt {attempt}: occurred at {occurred_at}, counted until {counts_until}"
+        else:
+            yield f"order {number}, attempt {attempt}: counts until {counts_until}, the deadline was {deadline}"
+
+
 def _check_orphans(survey: audit.Survey) -> Iterator[str]:
-    views = [events.get_event(survey.only)] if survey.only else events.list_events()
-    slugs = {view.id: view.slug for view in views}
-    event_id = views[0].id if survey.only else None
-    found: list[str] = []
+    event_id = survey.once(_event_id)
+    slugs = {view.id: view.slug for view in events.list_events()}
+    found: Rows = []
 
     def look(cursor: Any, after: UUID, until: UUID) -> None:
-        for event, reservation_id, number, status in _orphans.rows(cursor, after=after, until=until, event_id=event_id):
-            name = slugs.get(event, f"event {event}")
-            found.append(f"{name}: reservation {reservation_id} is confirmed; its order: {number} {status}".rstrip())
+        found.extend(_orphans.rows(cursor, after=after, until=until, event_id=event_id))
 
     audit.walk(_reservations_piece_end, UUID(int=0), look)
-    yield from found
+    for event, reservation_id, number, status in found:
+        name = slugs.get(event, f"event {event}")
+        yield f"{name}: reservation {reservation_id} is confirmed; its order: {number} {status}".rstrip()

@@ -1,6 +1,6 @@
 """Orders and tickets as others see them: frozen values, in the public contract's words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -194,6 +194,12 @@ def order_of_reservation(reservation_id: UUID) -> OrderView | None:
     """The reservation's order, or None while there is none."""
     order = Order.objects.filter(reservation_id=reservation_id).first()
     return None if order is None else order_view(order)
+
+
+def numbers_by_reservation(reservation_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """The numbers of the orders that these reservations have."""
+    rows = Order.objects.filter(reservation_id__in=list(reservation_ids))
+    return dict(rows.values_list("reservation_id", "number"))
 
 
 def orders_of(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderView]:

@@ -4,6 +4,7 @@ from django.contrib import admin, messages
 from django.db.models import F
 
 from apps.reservations import facade
+from apps.reservations.history_desk import ShowsHistory
 from apps.reservations.models import (
     AvailabilityFrame,
     CleanupLog,
@@ -119,7 +120,7 @@ class ReservationTransitionAdmin(ReadOnlyAdmin):
 
 
 @admin.register(SeatInventory)
-class SeatInventoryAdmin(ReadOnlyAdmin):
+class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
     list_display = ["seat", "event", "section", "category", "status", "accessible", "reservation_id"]
     list_filter = ["status", "event", "accessible"]
     list_select_related = ["seat", "event", "section", "category"]

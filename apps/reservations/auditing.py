@@ -188,9 +188,11 @@ def _check_i1(survey: audit.Survey) -> Iterator[str]:
             f"{scope.name(event_id)}: reservation {reservation} is {status} with {live} of {count} lines holding, "
             f"{quantity} places against {seat_count} in its header"
         )
-    for event_id, section, capacity, blocked, house, taken, _ in survey.once(_look_at_places).rows:
+    for event_id, section, told, capacity, blocked, house, taken, _ in survey.once(_look_at_places).rows:
         if capacity is None:
             yield f"{scope.name(event_id)}: general admission {section}: no inventory row"
+        elif capacity != told:
+            yield f"{scope.name(event_id)}: general admission {section}: capacity {capacity}, the public is told {told}"
         elif house < 0 or house > blocked:
             yield (
                 f"{scope.name(event_id)}: general admission {section}: the house keeps {house} of {blocked} blocked, "
@@ -211,7 +213,7 @@ def _check_i2(survey: audit.Survey) -> Iterator[str]:
 
 def _check_i3(survey: audit.Survey) -> Iterator[str]:
     scope = survey.once(_scope)
-    for event_id, section, capacity, blocked, _, taken, by_lines in survey.once(_look_at_places).rows:
+    for event_id, section, _, capacity, blocked, _, taken, by_lines in survey.once(_look_at_places).rows:
         if capacity is None:
             continue
         if taken != by_lines or taken < 0 or blocked < 0 or taken + blocked > capacity:
@@ -264,7 +266,7 @@ def _check_stranded(survey: audit.Survey) -> Iterator[str]:
     for event_id, reservation, status, live, _, _, _ in survey.once(_walk_reservations).lines:
         if live and status not in _STANDING:
             yield f"{scope.name(event_id)}: reservation {reservation} is {status} and {live} of its lines still hold"
-    for event_id, section, capacity, _, _, taken, by_lines in survey.once(_look_at_places).rows:
+    for event_id, section, _, capacity, _, _, taken, by_lines in survey.once(_look_at_places).rows:
         if capacity is not None and taken > by_lines:
             yield (
                 f"{scope.name(event_id)}: general admission {section}: {taken - by_lines} of {taken} taken are nobody's"

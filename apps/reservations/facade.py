@@ -28,6 +28,7 @@ from apps.reservations.errors import (
     SeatsUnavailable,
     SoldOut,
 )
+from apps.reservations.history import provide_order_names
 from apps.reservations.holding import Held, HoldOutcome, Refused, hold, holds
 from apps.reservations.paying import prepare_payment
 from apps.reservations.reading import (
@@ -72,6 +73,7 @@ __all__ = [
     "hold_one",
     "live_reservation_of",
     "prepare_payment",
+    "provide_order_names",
     "provide_sale",
     "release",
     "resolve",

@@ -92,6 +92,12 @@ def confirm_without_order(order: Order) -> None:
     Order.objects.all().delete()
 
 
+def count_for_longer(order: Order) -> None:
+    """Money that would have counted an hour and a second after the deadline: no grace is that long."""
+    deadline = Order.objects.get(pk=order.pk).pay_deadline
+    Payment.objects.update(counts_until=deadline + timedelta(seconds=3_601))
+
+
 def count_late_money(order: Order) -> None:
     Payment.objects.update(occurred_at=F("counts_until") + timedelta(seconds=1))
 
@@ -108,6 +114,7 @@ def count_late_money(order: Order) -> None:
         (lose_the_reservation, "a standing order has exactly one confirmed reservation"),
         (confirm_without_order, "every confirmed reservation has a standing order"),
         (count_late_money, "money an order stands on occurred by its deadline and grace"),
+        (count_for_longer, "money an order stands on occurred by its deadline and grace"),
     ],
 )
 def test_the_auditor_finds_what_no_constraint_can(order, harm, promise, capsys) -> None:

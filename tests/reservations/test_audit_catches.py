@@ -128,6 +128,11 @@ def test_i1_a_general_admission_section_without_its_row() -> None:
     assert found("I1", "concert: general admission floor: no inventory row")
 
 
+def test_i1_a_capacity_that_is_not_what_the_public_is_told() -> None:
+    GeneralAdmissionInventory.objects.update(capacity=12)
+    assert found("I1", "general admission floor: capacity 12, the public is told 10")
+
+
 def test_i1_a_house_that_keeps_more_than_is_blocked() -> None:
     drop("generaladmissioninventory", "general_admission_house_is_blocked")
     GeneralAdmissionInventory.objects.update(blocked=1, house=2)
