@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
     from redis import Redis
 
+    from tests.own_redis import OwnRedis
+
 CHROMIUM_FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -130,9 +132,12 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll tells what is committed, not what a process or Redis knew a moment ago; those who test that memory
     (`tests.queue.boards.remembering`) turn it on again."""
     from apps.queue import board, exceptional, health, polling
+    from apps.reservations import resetting, wishes
     from ticketing.kernel import redis
 
     polling.forget_everything()
+    resetting.forget_everything()
+    wishes.forget_everything()
     health.hold_seconds.forget()
     health.payment_faults.forget()
     redis.forget_outage()
@@ -149,6 +154,16 @@ def redis_client() -> "Iterator[Redis]":
 
     with Redis.from_url(os.environ["REDIS_URL"], decode_responses=True) as client:
         yield client
+
+
+@pytest.fixture
+def own_redis(settings: Any) -> "Iterator[OwnRedis]":
+    """A server for one test that does something to it, which every process of the test speaks to."""
+    from tests.own_redis import OwnRedis
+
+    server = OwnRedis(settings)
+    yield server
+    server.end()
 
 
 @pytest.fixture

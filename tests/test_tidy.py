@@ -146,6 +146,21 @@ def is_more_than_one_statement(file: File) -> Found:
         yield 1, "more than one statement"
 
 
+def is_a_command_without_its_contract(file: File) -> Found:
+    """A file under lua/ says what it is given, what it returns and what is true afterwards; every key comes by KEYS,
+    so that all of them lie under the one hash tag."""
+    if not file.path.endswith(".lua"):
+        return
+    heading = "".join(line for line in file.text.splitlines(keepends=True) if line.startswith("--"))
+    for word in ("-- KEYS", "-- ARGV", "-- Returns", "-- Afterwards"):
+        if not file.text.startswith("-- ") or word not in heading:
+            yield 1, f"the heading says nothing of {word.removeprefix('-- ')}"
+    for number, line in enumerate(file.text.splitlines(), 1):
+        keyed = re.search(r"redis\.call\('(?!TIME|INFO)[A-Z]+',\s*['\"]", line)
+        if keyed:
+            yield number, "a key that did not come by KEYS"
+
+
 def enters_an_app_by_a_window(file: File) -> Found:
     """Apps enter each other through the facade only."""
     if not file.is_product or not file.path.startswith("apps/"):
@@ -209,6 +224,7 @@ def sleeps_in_a_test(file: File) -> Found:
                 yield call.lineno, "a sleep"
 
 
+LUA_HEADING = "-- Counts.\n-- KEYS 1 the count\n-- ARGV none\n-- Returns it\n-- Afterwards: all is as it was.\n"
 SAMPLES: dict[Rule, list[tuple[str, str]]] = {
     locks_rows_without_their_key: [
         ("apps/events/sql/x.sql", "-- Locks.\nSELECT 1 FROM seat\nFOR\n  UPDATE SKIP LOCKED"),
@@ -235,6 +251,11 @@ SAMPLES: dict[Rule, list[tuple[str, str]]] = {
         ("apps/events/sql/x.sql", "SELECT 1"),
         ("apps/events/sql/x.sql", "-- Two.\nSELECT 1; SELECT 2;"),
     ],
+    is_a_command_without_its_contract: [
+        ("apps/events/lua/x.lua", "return 1"),
+        ("apps/events/lua/x.lua", "-- Counts.\n-- KEYS 1\n-- ARGV none\n-- Returns 1\nreturn 1"),
+        ("apps/events/lua/x.lua", LUA_HEADING + "return redis.call('GET', 'stock')"),
+    ],
     enters_an_app_by_a_window: [
         ("apps/orders/x.py", "from apps.events.models import Seat"),
         ("apps/orders/x.py", "from apps.events import models"),
@@ -250,6 +271,7 @@ SAMPLES: dict[Rule, list[tuple[str, str]]] = {
 FINE = [
     ("apps/events/sql/x.sql", "-- Locks; in id order.\nSELECT 1 FROM seat WHERE name <> ';' FOR NO KEY UPDATE;\n"),
     ("apps/events/x.py", "Seat.objects.select_for_update(no_key=True)\ncursor.execute(statement.text)\n"),
+    ("apps/events/lua/x.lua", LUA_HEADING + "return redis.call('GET', KEYS[1])"),
     ("apps/orders/x.py", "from apps.events import facade\nfrom apps.queue.facade import Admission\n"),
     ("apps/events/x.py", '"""Plain FOR UPDATE and now() would be wrong here."""\nbody["ga_section"]\n'),
     ("apps/events/x.py", "try:\n    pass\nexcept asyncio.CancelledError:\n    task.cancelled()\n"),
@@ -297,7 +319,7 @@ def test_the_rule_lets_good_form_pass(rule: Rule) -> None:
     assert [found for sample in FINE for found in rule(File(*sample))] == []
 
 
-def test_every_sql_file_has_a_caller(files: list[File]) -> None:
+def test_every_sql_and_lua_file_has_a_caller(files: list[File]) -> None:
     loaded = {str(text.value) for file in files if file.is_product for text in file.texts()}
-    statements = {file.path: Path(file.path).stem for file in files if file.path.endswith(".sql")}
+    statements = {file.path: Path(file.path).stem for file in files if file.path.endswith((".sql", ".lua"))}
     assert [path for path, name in statements.items() if name not in loaded] == []

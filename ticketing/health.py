@@ -21,6 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from redis import Redis, RedisError
 
+from apps.reservations import facade as reservations
 from ticketing.kernel import batching, reconciling, sql
 
 REDIS_TIMEOUT_SECONDS = 1
@@ -114,6 +115,8 @@ class House(Collector):
         with connection.cursor() as cursor:
             for name, label, value in _measure.rows(cursor):
                 yield name, label, float(value)
+        for state, count in reservations.gate_states().items():
+            yield "gates_count", state, float(count)
 
 
 _FIGURES: list[tuple[str, str, list[str]]] = [
@@ -128,13 +131,14 @@ _FIGURES: list[tuple[str, str, list[str]]] = [
     ("reservations_live_count", "Reservations that hold inventory, by status.", ["status"]),
     ("reservations_overdue_count", "Live reservations past their deadline that no sweep has ended yet.", []),
     ("reservations_overdue_seconds", "How long the most overdue of them has been so.", []),
+    ("gates_count", "Gates of events on sale or about to be; a refused one waits for a person.", ["state"]),
     ("queue_ready_count", "Visitors admitted and shopping.", []),
 ]
 
 registry = CollectorRegistry()
 registry.register(House())
 # Of the process that answers the scrape.
-for own in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR, *batching.METRICS):
+for own in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR, *batching.METRICS, *reservations.METRICS):
     registry.register(own)
 
 

@@ -180,6 +180,7 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "sweep expired reservations": {"task": "reservations.sweep", "schedule": timedelta(seconds=1)},
+    "reset the gates": {"task": "reservations.reset_gates", "schedule": timedelta(seconds=1)},
     "audit": {"task": "kernel.audit", "schedule": timedelta(minutes=1)},
     "reconcile": {"task": "kernel.reconcile", "schedule": timedelta(minutes=1)},
 }

@@ -8,13 +8,26 @@ class ReservationsConfig(AppConfig):
 
     def ready(self) -> None:
         from apps.events import facade as events
-        from apps.reservations import auditing, availability, ending, inventory, reconciling, supplying
+        from apps.reservations import (
+            aftermath,
+            auditing,
+            availability,
+            ending,
+            gate,
+            inventory,
+            reconciling,
+            resetting,
+            supplying,
+        )
         from ticketing.kernel import idempotency, maintenance
 
         events.on_publish(inventory.materialise)
         events.provide_availability(availability.free_by_event)
         auditing.register()
         reconciling.register()
+        aftermath.on_held(gate.tell_held)
+        aftermath.on_ended(gate.tell_ended)
+        maintenance.register("reset the gates", 0.25, resetting.reset_due)
         maintenance.register("sweep expired reservations", 1, ending.sweep_unswept)
         maintenance.register("report the supply to the waiting rooms", 1, supplying.report_supply)
         maintenance.register("forget old answers", 60, idempotency.forget_old_now)

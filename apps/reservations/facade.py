@@ -7,7 +7,7 @@ from uuid import UUID
 
 from apps.events import facade as events
 from apps.queue import facade as queue
-from apps.reservations import ending, paying
+from apps.reservations import ending, gate, paying, resetting
 from apps.reservations.availability import (
     Availability,
     availability,
@@ -42,8 +42,12 @@ from apps.reservations.requests import HoldRequest, resolve
 from ticketing.kernel.idempotency import Answer
 
 HOLD_TIMEOUT_MS = 10_000
+METRICS = (*gate.METRICS, *resetting.METRICS)
+"""Of this process; the composition root registers them where it serves figures."""
+gate_states = resetting.states
 
 __all__ = [
+    "METRICS",
     "Answer",
     "Availability",
     "Held",
@@ -68,6 +72,7 @@ __all__ = [
     "confirm",
     "free_by_event",
     "free_counts",
+    "gate_states",
     "get_reservation",
     "hold",
     "hold_one",
@@ -88,8 +93,11 @@ def hold_one(event: events.EventView, entry: queue.EntryView, payload: Any, idem
     """The payload of the public contract is held for the entry: its answer, the same each time for one key.
 
     Raises the Problem that refused it, and OutcomeUnknown where it may have been held: the same key tells. It is
-    decided together with whatever else arrives meanwhile.
+    decided together with whatever else arrives meanwhile; what is gone the gate refuses before anything else is asked.
     """
+    refusal = gate.refusal(event, entry, payload, idempotency_key)
+    if refusal is not None:
+        raise refusal
     request = resolve(event, entry, payload, idempotency_key)
     begun = time.monotonic()
     try:
@@ -98,6 +106,8 @@ def hold_one(event: events.EventView, entry: queue.EntryView, payload: Any, idem
         # However it ended: a shop that refuses or fails slowly is as slow as one that sells slowly.
         queue.hold_seconds.observe(time.monotonic() - begun)
     if isinstance(outcome, Refused):
+        if outcome.problem.retry_after_seconds is None:
+            gate.forget_request(event.id, entry.id, idempotency_key)
         raise outcome.problem
     return outcome.answer
 

@@ -1,9 +1,15 @@
 from celery import shared_task
 
-from apps.reservations import ending
+from apps.reservations import ending, resetting
 
 
 @shared_task(name="reservations.sweep")
 def sweep_expired() -> int:
     """Everything past its deadline is free again; how many reservations ended."""
     return ending.sweep_all(by="beat")
+
+
+@shared_task(name="reservations.reset_gates")
+def reset_gates() -> int:
+    """Every gate whose counts are due has those of this moment; how many."""
+    return resetting.reset_due()

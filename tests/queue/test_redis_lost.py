@@ -5,8 +5,6 @@ These tests kill a server, so each has one of its own.
 
 import os
 import signal
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -15,48 +13,14 @@ from apps.events.facade import EventView
 from apps.queue import board, facade, leading, rebuilding, rooms
 from apps.queue.models import QueueEntry, WaitingRoom
 from tests.factories import assert_audit_clean, join
+from tests.own_redis import OwnRedis
 from tests.queue.boards import copied, copy_only, poll, position, token_of
 from tests.queue.rooms import full_line, make_room, open_now, tick
 from tests.queue.test_gatekeeper import database_url, until
 from tests.races import storm, values
-from tests.servers import temporary_place
-from ticketing.embedded import valkey
-from ticketing.embedded.servers import new_password
 from ticketing.kernel import redis
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-class OwnRedis:
-    """A server for one test, which every process of the test speaks to."""
-
-    def __init__(self, settings: Any) -> None:
-        self._settings = settings
-        self._place, self._end = temporary_place()
-        self._password = new_password()
-        self.start()
-
-    def start(self, preferred_port: int | None = None) -> None:
-        self.server = valkey.start(self._place, password=self._password, preferred_port=preferred_port)
-        (default,) = self._settings.CACHES.values()
-        self._settings.CACHES = {"default": {**default, "LOCATION": self.server.url}}
-
-    def kill(self) -> None:
-        os.kill(self.server.pid, signal.SIGKILL)
-
-    def return_empty(self) -> None:
-        self.start(self.server.port)
-        redis.forget_outage()  # The second of rest is over.
-
-    def end(self) -> None:
-        self._end()
-
-
-@pytest.fixture
-def own_redis(settings: Any) -> Iterator[OwnRedis]:
-    server = OwnRedis(settings)
-    yield server
-    server.end()
 
 
 @pytest.fixture

@@ -1,0 +1,158 @@
+"""The gate: a count per section in Redis that may say "sold out", and nothing else.
+
+Whatever it knows came from the ledger and goes out of date: a refusal needs counts read less than VALID_MS ago, of a
+section in which nothing has lapsed since, on the very server they were written to, and an entry that never held
+anything. In doubt it lets through, and the ledger decides. So a count that is too high costs a look into the ledger,
+and one that is too low ends with the next reset, after VALID_MS at the latest; neither can oversell.
+
+Counts and marks come together: what lowers a count marks whose hold it was in the same step, and a reset marks the
+entries of every hold that its counts can contain before they come into force (`resetting.py`). A hold that Redis was
+never told of is therefore in no count either, and whoever has the last seats is never told that they are gone, also if
+the process that held them died right after its commit.
+"""
+
+from collections import Counter as Counts
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, TypeVar
+from uuid import UUID
+
+from prometheus_client import Counter
+from redis import Redis
+from redis.exceptions import OutOfMemoryError
+
+from apps.events import facade as events
+from apps.queue import facade as queue
+from apps.reservations import aftermath, wishes
+from apps.reservations.errors import SeatsUnavailable, SoldOut
+from ticketing.kernel import clock, idempotency, lua, problems, redis
+
+VALID_MS = 4_500
+"""From the reading of counts to the last refusal by them: below the 5 s within which what is free must be sellable."""
+REQUEST_MARK_MS = 30_000
+"""Longer than any hold takes, or the retry of one whose answer was lost."""
+ENTRY_MARK_MS = idempotency.REMEMBERED_HOURS * 3_600_000
+"""As long as its answer is remembered."""
+
+News = TypeVar("News", aftermath.Hold, aftermath.Ended)
+
+_PACKAGE = "apps.reservations"
+_ask = lua.load(_PACKAGE, "gate_ask")
+_note = lua.load(_PACKAGE, "gate_note")
+
+asked = Counter(
+    "fairgate_gate_asked",
+    "Requests that asked the gate, by its answer: refused, or why they were let through to the ledger.",
+    ["answer"],
+    registry=None,
+)
+METRICS = (asked,)
+"""Of this process; the composition root registers them where it serves figures."""
+
+
+def keys(event_id: int) -> tuple[str, str]:
+    """The event's gate and its marks: one hash tag, so that they lie on one server of a cluster."""
+    return f"gate:{{{event_id}}}", f"gate:{{{event_id}}}:marks"
+
+
+def refusal(
+    event: events.EventView, entry: queue.EntryView, payload: Any, idempotency_key: str
+) -> problems.Problem | None:
+    """Why the ledger need not be asked: everything of some section that the payload wants is gone. None: ask it.
+
+    One question to Redis and none to PostgreSQL. Only what the gate fully understands is refused: an entry that may
+    not shop, a payload that is wrong, a replacement of what is held are for the ledger to answer.
+    """
+    if not entry.is_ready or event.selling_state(clock.process_now()) != "on_sale":
+        return None
+    wish = wishes.of(event, payload)
+    if wish is None or not wish.sections:
+        return None
+    marks = [str(entry.id), _request_mark(entry.id, idempotency_key)]
+    answer, empty = _put(event.id, marks, wish.sections)
+    if answer == "refused" and wish.unknown_seats:
+        # Only now does it matter where these seats are; from now on this process knows.
+        wish = wishes.located(event, wish)
+        if wish is None:
+            return None
+        if not empty & set(wish.sections):
+            answer, empty = _put(event.id, marks, wish.sections) if wish.sections else ("left", set())
+    asked.labels(answer).inc()
+    if answer != "refused":
+        return None
+    gone = [guid for guid in wish.named_seats if wish.section_of.get(guid) in empty]
+    return SeatsUnavailable(unavailable=gone) if gone else SoldOut()
+
+
+def forget_request(event_id: int, entry_id: UUID, idempotency_key: str) -> None:
+    """The ledger has refused this request for good: asking again with its key is a new question."""
+    redis.attempt(lambda client: client.zrem(keys(event_id)[1], _request_mark(entry_id, idempotency_key)))
+
+
+def tell_held(holds: Sequence[aftermath.Hold]) -> None:
+    """After their commit: these holds have what they took, and whoever made them is never refused. What Redis cannot
+    be told it learns with the next reset."""
+    for event_id, of_event in _by_event(holds).items():
+        taken: Counts[int] = Counts()
+        for hold in of_event:
+            taken.update(hold.taken)
+        _tell(event_id, [str(hold.entry_id) for hold in of_event], {section: -taken[section] for section in taken})
+
+
+def tell_ended(endings: Sequence[aftermath.Ended]) -> None:
+    """After their commit: what these reservations had is free again."""
+    for event_id, of_event in _by_event(endings).items():
+        returned: Counts[int] = Counts()
+        for ending in of_event:
+            returned.update(ending.returned)
+        _tell(event_id, [], returned)
+
+
+def _by_event(news: Sequence[News]) -> dict[int, list[News]]:
+    by_event: dict[int, list[News]] = defaultdict(list)
+    for one in news:
+        by_event[one.event_id].append(one)
+    return by_event
+
+
+def _tell(event_id: int, marks: Sequence[str], moved: Mapping[int, int]) -> None:
+    arguments: list[str | int] = [ENTRY_MARK_MS, len(marks), *marks]
+    for section_id, quantity in moved.items():
+        arguments += [section_id, quantity]
+    attempt(event_id, lambda client: _note.run(client, keys(event_id), arguments))
+
+
+def attempt(event_id: int, act: Callable[[Redis], Any]) -> Any:
+    """What `act` did with Redis; None where that failed. A server out of memory has lost what it was not told: its
+    gate refuses nobody until it is reset from the ledger."""
+
+    def careful(client: Redis) -> Any:
+        try:
+            return act(client)
+        except OutOfMemoryError:
+            # Taking away is allowed even then; whoever asks next, in whatever process, finds it shut.
+            client.hdel(keys(event_id)[0], "until")
+            return b"out_of_memory"
+
+    return redis.attempt(careful)
+
+
+def _put(event_id: int, marks: Sequence[str], sections: Sequence[int]) -> tuple[str, set[int]]:
+    arguments: list[str | int] = [*marks, REQUEST_MARK_MS, *sections]
+    found = attempt(event_id, lambda client: _ask.run(client, keys(event_id), arguments))
+    if found is None:
+        return "away", set()
+    if found == b"out_of_memory":
+        return "out_of_memory", set()
+    answer, *empty = found
+    return text(answer), {int(section) for section in empty}
+
+
+def _request_mark(entry_id: UUID, idempotency_key: str) -> str:
+    # Of one length, whatever the client calls its key.
+    return f"{entry_id}/{blake2b(idempotency_key.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
+
+
+def text(raw: bytes | str | None) -> str:
+    return "" if raw is None else raw.decode() if isinstance(raw, bytes) else raw

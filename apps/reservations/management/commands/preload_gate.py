@@ -1,0 +1,63 @@
+"""manage.py preload_gate: an event's gate compared with the ledger and filled from it, before the on-sale."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from apps.events import facade as events
+from apps.reservations.examining import Examined
+from apps.reservations.preloading import Preloaded, preload
+from ticketing.kernel import clock
+from ticketing.kernel.command_line import refuse_in_one_line
+
+_WHY = {
+    "away": "Redis is away: the gate is open to all, and the ledger decides",
+    "out_of_memory": "Redis is out of memory: the gate is open to all, and the ledger decides",
+    "refused": "the ledger differs from itself; the gate stays open to all, and the ledger decides",
+    "differs": "Redis does not give back what was written; the gate stays open to all, and the ledger decides",
+    "lapsing": "so many reservations are past their deadline that nobody is refused; sweep, then again",
+}
+
+
+class Command(BaseCommand):
+    help = (
+        "Compares the ledger with itself, section by section, and fills the event's gate in Redis from it. The gate "
+        "refuses what is sold out without asking PostgreSQL. Exit 1, and nobody is refused, where something differs "
+        "that reservations do not explain. It happens by itself ten minutes before the on-sale, too."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        refuse_in_one_line(parser)
+        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        slug = options["event"]
+        try:
+            event = events.get_event(slug)
+        except events.EventNotFound:
+            raise CommandError(f"no event {slug[:80]!r} has been published") from None
+        now = clock.now()
+        if event.is_over(now):
+            raise CommandError(f"{slug} is over: nothing is sold any more")
+        done = preload(event.id)
+        for section in done.sections:
+            self.stdout.write(_line(section, done))
+        if done.differences and done.outcome == "differs":
+            for line in done.differences:
+                self.stdout.write(line)
+        if not done.is_open:
+            raise CommandError(_WHY.get(done.outcome, f"the gate could not be opened ({done.outcome}): try again"))
+        when = event.policy.opens_at
+        later = f", reset every second from ten minutes before {clock.iso(when)} on" if when > now else ""
+        self.stdout.write(f"{slug}: the gate is filled{later}")
+
+
+def _line(section: Examined, done: Preloaded) -> str:
+    before = "nothing" if done.before is None else f"{done.before.get(section.section_id, 0):,}"
+    after = "nothing" if done.after is None else f"{done.after.get(section.section_id, 0):,}"
+    said = f"the gate said {before}, now {after}"
+    parts = (
+        f"{section.slug}: {section.capacity:,} = {section.free:,} free + {section.held:,} held + "
+        f"{section.sold:,} sold + {section.blocked:,} blocked; {said}"
+    )
+    return parts if not section.differences else f"{section.slug}: {'; '.join(section.differences)}"

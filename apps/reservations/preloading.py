@@ -1,0 +1,47 @@
+"""The checked step before an on-sale: the gate is there, and says what the ledger says, or it stays shut."""
+
+from dataclasses import dataclass
+
+from apps.reservations import resetting
+from apps.reservations.examining import Examined, examine
+
+ATTEMPTS_MAX = 50
+"""Resets until a gate that has very many holds to mark is open: enough for five million."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preloaded:
+    sections: tuple[Examined, ...]
+    before: dict[int, int] | None
+    """What the gate said was left, by section id; None: it was not open."""
+    after: dict[int, int] | None
+    outcome: str
+    """Of the last reset; "differs" where Redis did not give back what was written."""
+    differences: tuple[str, ...]
+    """What nobody could explain, one line each."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.outcome in resetting.OPENED
+
+
+def preload(event_id: int) -> Preloaded:
+    """The event's gate is open with the counts of the ledger; or it is shut and marked, because the ledger differs
+    from itself, or Redis from the ledger. May be done at any time, during the sale too."""
+    before = resetting.counts_of(event_id)
+    sections = tuple(examine(event_id))
+    found = [f"{section.slug}: {difference}" for section in sections for difference in section.differences]
+    if found:
+        resetting.refuse(event_id, found)
+        return Preloaded(sections, before, None, "refused", tuple(found))
+    outcome = resetting.reset(event_id)
+    for _ in range(ATTEMPTS_MAX):
+        if outcome not in ("catching_up", "lost", "late"):
+            break
+        outcome = resetting.reset(event_id)
+    if outcome in resetting.OPENED:
+        found = resetting.differences(event_id)
+        if found:
+            resetting.refuse(event_id, found)
+            outcome = "differs"
+    return Preloaded(sections, before, resetting.counts_of(event_id), outcome, tuple(found))

@@ -1,0 +1,127 @@
+"""What a hold's payload wants, as far as it can be told without PostgreSQL: for the gate, which answers in a moment.
+
+Nothing here decides. A payload that is not plainly right is nobody's wish: `requests.resolve` says what is wrong.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from apps.events import facade as events
+from apps.reservations.requests import is_count, is_text
+
+KEPT_SECONDS = 60.0
+"""Sections of a published event come and go hardly ever; what is out of date here only asks the ledger more often."""
+HOUSES_MAX = 1_000
+SEATS_MAX = 100_000
+"""Seats of one event that a process remembers the section of."""
+_FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    sections: tuple[int, ...]
+    """Those it wants something of; of seats whose section is not known, all that they may be in."""
+    named_seats: tuple[str, ...] = ()
+    """In the order asked for."""
+    section_of: Mapping[str, int] = field(default_factory=dict)
+    """Named seats to the section each is in, where that is known."""
+    other_sections: tuple[int, ...] = ()
+    """Those wanted without naming seats."""
+
+    @property
+    def unknown_seats(self) -> list[str]:
+        return [guid for guid in self.named_seats if guid not in self.section_of]
+
+
+@dataclass(slots=True)
+class _House:
+    """What this process knows of one event's sections."""
+
+    until: float
+    """On the process's monotonic clock."""
+    general_admission: dict[str, int]
+    reserved: dict[str, int]
+    section_of: dict[str, int] = field(default_factory=dict)
+    """Seats by public id, as they were asked for."""
+
+
+_houses: dict[int, _House] = {}
+
+
+def forget_everything() -> None:
+    """As in a process that has just started."""
+    _houses.clear()
+
+
+def of(event: events.EventView, payload: Any) -> Wish | None:
+    """What the payload wants; None where it is for the ledger to say what it is."""
+    if not isinstance(payload, dict) or not _FIELDS.issuperset(payload):
+        return None
+    house = _house(event.id)
+    others: list[int] = []
+    total = 0
+    slug, quantity = payload.get("ga_section"), payload.get("ga_quantity")
+    if slug is not None or quantity is not None:
+        section = house.general_admission.get(slug) if isinstance(slug, str) else None
+        if section is None or not is_count(quantity):
+            return None
+        others.append(section)
+        total += quantity
+    best = payload.get("best_available")
+    if best is not None:
+        slug = best.get("section") if isinstance(best, dict) else None
+        section = house.reserved.get(slug) if isinstance(slug, str) else None
+        quantity = best.get("quantity") if isinstance(best, dict) else None
+        if section is None or not is_count(quantity):
+            return None
+        others.append(section)
+        total += quantity
+    guids = payload.get("seats")
+    if guids is None:
+        guids = []
+    if not isinstance(guids, list) or not all(isinstance(guid, str) and is_text(guid) for guid in guids):
+        return None
+    most = event.policy.seats_per_reservation_max
+    if len(guids) > most or len(set(guids)) != len(guids) or total + len(guids) > most:
+        return None
+    return _wish(house, guids, others)
+
+
+def located(event: events.EventView, wish: Wish) -> Wish | None:
+    """The same wish, its seats found in the house; None where one does not exist."""
+    house, unknown = _house(event.id), wish.unknown_seats
+    found = {guid: seat.section_id for guid, seat in events.seats_by_guid(event.id, unknown).items()}
+    if len(found) < len(unknown):
+        return None
+    if len(house.section_of) < SEATS_MAX:
+        house.section_of |= found
+    section_of = {**wish.section_of, **found}
+    return replace(wish, sections=_all(section_of.values(), wish.other_sections), section_of=section_of)
+
+
+def _wish(house: _House, guids: list[str], others: list[int]) -> Wish:
+    section_of = {guid: house.section_of[guid] for guid in guids if guid in house.section_of}
+    may_be_in = house.reserved.values() if len(section_of) < len(guids) else ()
+    return Wish(_all(section_of.values(), others, may_be_in), tuple(guids), section_of, tuple(others))
+
+
+def _all(*sections: Iterable[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(section for some in sections for section in some))
+
+
+def _house(event_id: int) -> _House:
+    house = _houses.get(event_id)
+    if house is None or time.monotonic() >= house.until:
+        sections = events.list_sections(event_id)
+        house = _House(
+            until=time.monotonic() + KEPT_SECONDS,
+            general_admission={section.slug: section.id for section in sections if section.is_general_admission},
+            reserved={section.slug: section.id for section in sections if not section.is_general_admission},
+            section_of={} if house is None else house.section_of,
+        )
+        if len(_houses) >= HOUSES_MAX:
+            _houses.clear()
+        _houses[event_id] = house
+    return house

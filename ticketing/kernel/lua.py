@@ -1,0 +1,38 @@
+"""Lua lives in files, one command each under a heading that says what is true afterwards; this is how a file runs."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import NoScriptError
+
+Argument = str | bytes | int
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    name: str
+    text: str
+    sha: str
+
+    def run(self, client: Redis, keys: Sequence[str], arguments: Sequence[Argument] = ()) -> Any:
+        """The command has run, as one step between those of all others; what it returned. Raises RedisAway.
+
+        Its text travels once: to a server that does not know it, after a restart say, it is sent again.
+        """
+        try:
+            return client.evalsha(self.sha, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return client.eval(self.text, len(keys), *keys, *arguments)
+
+
+@cache
+def load(package: str, name: str) -> Script:
+    """The command in `<package>/lua/<name>.lua`."""
+    text = files(package).joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+    # What Redis knows a script by; nothing secret hangs on it.
+    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
