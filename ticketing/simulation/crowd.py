@@ -6,7 +6,7 @@ import random
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aiohttp
 
@@ -63,6 +63,14 @@ def assemble(plan: Plan, door: Door, wares: Wares) -> list[tuple[float, Actor]]:
         own = random.Random(rng.random())  # noqa: S311
         name = f"sim-{run}-{number}"
         buys = number in buyers
+        if buys:
+            habits = replace(
+                habits,
+                walks_away=own.random() < plan.walk_away,
+                double_clicks=own.random() < plan.double,
+                changes_mind=own.random() < plan.change,
+                comes_back=own.random() < plan.back,
+            )
         crowd.append((moment, Buyer(name, door, own, habits, wares) if buys else Visitor(name, door, own, habits)))
     listeners = [Listener(door, random.Random(rng.random())) for _ in range(plan.listeners)]  # noqa: S311
     return [*crowd, *((rng.uniform(0, min(1.0, plan.over_seconds)), listener) for listener in listeners)]

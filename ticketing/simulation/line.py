@@ -35,6 +35,7 @@ class LineSeen:
     """Answers of people waiting whose place was compared with everybody else's."""
     _places: dict[int, str] = field(default_factory=dict)
     _highest: HighestSeen = field(default_factory=HighestSeen)
+    _let_in: set[int] = field(default_factory=set)
     _active: dict[str, float] = field(default_factory=dict)
     _ends: list[tuple[float, str]] = field(default_factory=list)
 
@@ -57,9 +58,11 @@ class LineSeen:
             self.breaches.note("overtaken", f"number {number} waits, number {highest} was let in before")
 
     def admitted(self, visitor: str, number: int | None, at: float, seconds_left: float) -> None:
-        """An answer said that the visitor is in, for so long at least."""
-        self.admissions.append(at)
+        """An answer said that the visitor is in, for so long at least; of one who comes back it may say so again."""
+        if number is None or number not in self._let_in:
+            self.admissions.append(at)
         if number is not None:
+            self._let_in.add(number)
             self._highest.note(at, number)
         self._forget_lapsed(at)
         until = at + seconds_left - EXPIRY_MARGIN_SECONDS

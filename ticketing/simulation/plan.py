@@ -30,6 +30,14 @@ class Plan:
     """The share that joins from two tabs at the same moment."""
     leavers: float = 0.05
     """The share that loses patience while waiting."""
+    walk_away: float = 0.0
+    """The shares of the buyers who hold something and go without a word,"""
+    double: float = 0.0
+    """who click twice on everything and try a second tab,"""
+    change: float = 0.0
+    """who choose others once they hold something,"""
+    back: float = 0.0
+    """and who come back once if they have bought nothing."""
     stay_seconds: float = 5.0
     """How long somebody who is let in takes, on average, for each thing they do."""
     seconds_max: float = 900.0
@@ -48,7 +56,7 @@ class Plan:
         for name in ("over", "stay"):
             self._within(name, getattr(self, f"{name}_seconds"), 0, SECONDS_MAX)
         self._within("at most", self.seconds_max, 1, SECONDS_MAX)
-        for name in ("twice", "leavers"):
+        for name in ("twice", "leavers", "walk_away", "double", "change", "back"):
             self._within(name, getattr(self, name), 0, 1)
 
     def _within(self, name: str, value: float, least: float, most: float) -> None:

@@ -41,6 +41,9 @@ def report(run: Run) -> Iterator[str]:
         yield f"waited      half of them {half:,.0f} s, the last {most:,.0f} s; {right:.0f} % as long as told at first"
     yield f"order       {_order(run)}"
     yield f"ends        {_list(_outcomes(run)) or 'none'}"
+    habits = [(what, counts[what]) for what in HABITS if counts[what]]
+    if habits:
+        yield f"habits      {_list(habits)}"
     if figures.refusals:
         yield f"refused     {_list(figures.refusals.most_common())}"
     if figures.retries:
@@ -81,6 +84,7 @@ def _verdict(run: Run) -> Iterator[str]:
 LATE_SECONDS = 2.0
 ENDS = (
     "bought",
+    "walked away",
     "left the shop",
     "left the line",
     "found nothing",
@@ -95,6 +99,7 @@ ENDS = (
     "never came",
     "waited in vain",
 )
+HABITS = ("reservations", "double clicks", "second tabs refused", "changed their mind", "kept the old", "came back")
 _IN_LINE = (
     "left the line",
     "waited in vain",

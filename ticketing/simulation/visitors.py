@@ -30,6 +30,14 @@ class Habits:
     """They join from two tabs at the same moment."""
     patience_seconds: float = math.inf
     """So long they wait in line before they leave it."""
+    walks_away: bool = False
+    """They hold something and go without a word: it lapses."""
+    double_clicks: bool = False
+    """They send every hold and every checkout twice at the same moment, and try to hold more from a second tab."""
+    changes_mind: bool = False
+    """They choose others once they hold something."""
+    comes_back: bool = False
+    """Gone without having bought they come back once, to the same browser."""
 
 
 @dataclass(slots=True)

@@ -28,8 +28,8 @@ class Command(BaseCommand):
         "Lets a crowd loose on an event's waiting room, over its public HTTP API alone: they join, ask again when told "
         "to, and once let in look round and leave, or buy as guests with the sandbox's card. Tells at the end what the "
         "crowd saw. Exit 1 if something happened that must not: a fault, a position that rose, somebody overtaken, a "
-        "second place, a lost turn, a limit passed, no answer however often asked. Without --anywhere it goes to this "
-        "machine's own addresses only."
+        "second place, a lost turn, a limit passed, two holds of one buyer, no answer however often asked. Without "
+        "--anywhere it goes to this machine's own addresses only."
     )
     requires_system_checks: list[str] = []  # It is a client: nothing of this house need be in order here.
 
@@ -43,6 +43,10 @@ class Command(BaseCommand):
         add("--listeners", default="0", metavar="N", help="who only follow what is free; they poll the sections")
         add("--leavers", default="5%", metavar="SHARE", help="who lose patience in line; default: 5%%")
         add("--twice", default="5%", metavar="SHARE", help="who join from two tabs at once; default: 5%%")
+        add("--walk-away", default="0", metavar="SHARE", help="buyers who hold and go without a word; default: none")
+        add("--double", default="0", metavar="SHARE", help="buyers who click everything twice; default: none")
+        add("--change", default="0", metavar="SHARE", help="buyers who replace what they hold; default: none")
+        add("--back", default="0", metavar="SHARE", help="who come back if they bought nothing; default: none")
         add("--stay", default="5", metavar="S", help="how long, on average, each takes for a thing inside; default: 5")
         add("--at-most", default="900", metavar="S", help="then whoever still waits leaves; default: 900")
         add("--url", metavar="BASE", help="as in http://127.0.0.1:8000; default: the running demo")
@@ -118,6 +122,10 @@ def _plan(options: dict[str, Any]) -> Plan:
         listeners=_whole(options["listeners"], "--listeners"),
         twice=_share(options["twice"], "--twice"),
         leavers=_share(options["leavers"], "--leavers"),
+        walk_away=_share(options["walk_away"], "--walk-away"),
+        double=_share(options["double"], "--double"),
+        change=_share(options["change"], "--change"),
+        back=_share(options["back"], "--back"),
         stay_seconds=_number(options["stay"], "--stay"),
         seconds_max=_number(options["at_most"], "--at-most"),
         connections=_whole(options["connections"], "--connections"),
