@@ -16,7 +16,7 @@ from apps.events.creation import is_timezone, plan_limits, store_plan
 from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
 from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.plans.colors import normal_color
-from apps.events.publishing import EventRefused, publish_event
+from apps.events.publishing import EventRefused, lock_event, publish_event
 
 
 class ReadOnly(admin.ModelAdmin):
@@ -193,12 +193,24 @@ class EventAdmin(admin.ModelAdmin):
     prepopulated_fields = {"slug": ("name",)}
     inlines = (OnSaleInline, CategoryInline, SectionInline)
     actions = ("publish",)
-    fields = ("name", "slug", "description", "venue", "plan", "starts_at", "currency", "status", "published_at", "page")
+    fields = (
+        "name", "slug", "description", "venue", "plan", "starts_at", "currency", "status", "published_at", "page",
+        "stock",
+    )  # fmt: skip
     # Set by services alone.
-    readonly_fields = ("status", "published_at", "page")
+    readonly_fields = ("status", "published_at", "page", "stock")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Event]:
         return super().get_queryset(request).defer("poster", "plan__layout")
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Event | None:
+        """Before a form is saved, the event as it is under its lock: one that is being published meanwhile would be
+        saved as the draft that it was, and its prices past the services that record them."""
+        found = super().get_object(request, object_id, from_field)
+        if found is None or request.method != "POST":
+            return found
+        lock_event(found.pk)
+        return super().get_object(request, object_id, from_field)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Event | None = None) -> tuple[str, ...]:
         if obj is None or obj.status == Event.Status.DRAFT:
@@ -217,6 +229,14 @@ class EventAdmin(admin.ModelAdmin):
         if obj.pk is None or obj.status == Event.Status.DRAFT:
             return "after publication"
         return format_html('<a href="{0}">{0}</a>', reverse("events:event", args=[obj.slug]))
+
+    @admin.display(description="prices and stock")
+    def stock(self, obj: Event) -> SafeString | str:
+        if obj.pk is None or obj.status == Event.Status.DRAFT:
+            return "after publication; until then below"
+        # The desk is an app above: it is reached by its address alone.
+        desk = reverse("admin:reservations_stock", args=[obj.pk])
+        return format_html('<a href="{}">Change prices, block seats, resize general admission</a>', desk)
 
     @admin.action(description="Publish the chosen drafts", permissions=["change"])
     def publish(self, request: HttpRequest, queryset: QuerySet[Event]) -> None:

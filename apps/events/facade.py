@@ -81,6 +81,10 @@ class EventView:
         stock, which this app does not know."""
         return selling_state(self.status, self.starts_at, self.policy.opens_at, self.policy.closes_at, at)
 
+    @property
+    def is_public(self) -> bool:
+        return self.status != Event.Status.DRAFT
+
     def is_over(self, at: datetime) -> bool:
         """Whether nobody can buy at it any more: sales have closed, or it is canceled."""
         return self.selling_state(at) in ("closed", "canceled")

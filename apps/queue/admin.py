@@ -4,7 +4,6 @@ from contextlib import suppress
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.helpers import ActionForm
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from django.shortcuts import redirect
@@ -16,11 +15,7 @@ from apps.queue.errors import ActRefused
 from apps.queue.models import AdmissionBatch, QueueEntry, RateChange, RoomAct, VipLink, WaitingRoom
 from apps.queue.summary import summary_of
 from ticketing.kernel import clock
-from ticketing.kernel.staff_lists import OwnTransactions, ReadOnlyAdmin, ask_first, counted
-
-
-class WhyForm(ActionForm):
-    why = forms.CharField(required=False, max_length=200, label="Why")
+from ticketing.kernel.staff_lists import OwnTransactions, ReadOnlyAdmin, WhyForm, ask_first, counted
 
 
 class RoomActForm(WhyForm):

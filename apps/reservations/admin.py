@@ -1,12 +1,19 @@
 """Inventory, reservations and their ledger, for staff."""
 
+from functools import partial
+
 from django.contrib import admin, messages
 from django.db.models import F
+from django.urls import path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
-from apps.reservations import facade
+from apps.events import facade as events
+from apps.reservations import desk, facade, stock
 from apps.reservations.history_desk import ShowsHistory
 from apps.reservations.models import (
     AvailabilityFrame,
+    BlockedFor,
     CleanupLog,
     GeneralAdmissionInventory,
     InventoryChange,
@@ -16,8 +23,10 @@ from apps.reservations.models import (
     ReservationTransition,
     SeatInventory,
 )
+from apps.reservations.selection import Selection
+from apps.reservations.standing import standing
 from ticketing.kernel import problems, transactions
-from ticketing.kernel.staff_lists import ReadOnlyAdmin, ReadOnlyInline, ask_first, counted
+from ticketing.kernel.staff_lists import CONFIRMED_MAX, ReadOnlyAdmin, ReadOnlyInline, WhyForm, ask_first, counted
 from ticketing.kernel.templatetags.fairgate import money
 
 SOLD = Reservation.Status.CONFIRMED
@@ -119,28 +128,126 @@ class ReservationTransitionAdmin(ReadOnlyAdmin):
     ordering = ["-id"]
 
 
+def _stock_link(row: SeatInventory | GeneralAdmissionInventory) -> SafeString:
+    return format_html('<a href="{}">{}</a>', reverse(desk.ADDRESS, args=[row.event_id]), row.event)
+
+
 @admin.register(SeatInventory)
 class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
-    list_display = ["seat", "event", "section", "category", "status", "accessible", "reservation_id"]
-    list_filter = ["status", "event", "accessible"]
+    list_display = [
+        "seat", "stock", "section", "category", "status", "blocked_for", "accessible", "reservation_id",
+    ]  # fmt: skip
+    list_filter = ["status", "blocked_for", "event", "accessible"]
     list_select_related = ["seat", "event", "section", "category"]
     search_fields = ["=seat__guid", "=reservation_id"]
     search_help_text = "A seat's whole id, or a reservation's."
     ordering = ["seat_id"]
+    action_form = WhyForm
+    actions = ["block_for_house", "block_out_of_use", "put_back"]
+
+    def get_urls(self):
+        view = self.admin_site.admin_view(partial(desk.stock_desk, site=self.admin_site))
+        return [path("stock/<int:event_id>/", view, name="reservations_stock"), *super().get_urls()]
+
+    def has_block_permission(self, request):
+        return request.user.has_perm(desk.MAY_CHANGE_SEATS)
+
+    @admin.display(description="stock of", ordering="event")
+    def stock(self, row):
+        return _stock_link(row)
+
+    @admin.action(description="Block (kept by the house)", permissions=["block"])
+    def block_for_house(self, request, queryset):
+        return self._block(request, queryset, BlockedFor.HOUSE)
+
+    @admin.action(description="Block (out of use)", permissions=["block"])
+    def block_out_of_use(self, request, queryset):
+        return self._block(request, queryset, BlockedFor.OUT_OF_USE)
+
+    @admin.action(description="Put back on sale", permissions=["block"])
+    def put_back(self, request, queryset):
+        asked = ask_first(
+            self, request, queryset.select_related("seat", "event"), title="Put these seats back on sale?",
+            button="Yes, sell them", carry=_why(request),
+            effect=lambda row: (
+                f"{row.seat}, {row.event}",
+                "is on sale again." if row.blocked_for else f"stays: it is {row.get_status_display()}.",
+            ),
+        )  # fmt: skip
+        if asked is None:
+            self._each_event(request, queryset, stock.unblock_seats, "back on sale")
+        return asked
+
+    def _block(self, request, queryset, reason):
+        def effect(row):
+            taken = row.status in (SeatInventory.Status.HELD, SeatInventory.Status.SOLD)
+            then = f"stays: it is {row.get_status_display()}." if taken else f"is {reason.label}, and not for sale."
+            return f"{row.seat}, {row.event}", then
+
+        asked = ask_first(
+            self, request, queryset.select_related("seat", "event"), title="Take these seats off sale?",
+            button="Yes, block them", effect=effect, carry=_why(request),
+        )  # fmt: skip
+        if asked is None:
+            # Those with buyers stay, as the page before said: buyers come all the time.
+            block = partial(stock.block_seats, reason=reason, only_free=True)
+            self._each_event(request, queryset, block, reason.label)
+        return asked
+
+    def _each_event(self, request, queryset, act, words):
+        seats: dict[int, list[str]] = {}
+        for event_id, guid in queryset.select_related(None).values_list("event_id", "seat__guid")[:CONFIRMED_MAX]:
+            seats.setdefault(event_id, []).append(guid)
+        for event_id, guids in seats.items():
+            event = events.get_event_by_id(event_id)
+            try:
+                who = request.user.get_username()
+                count = act(event, Selection(tuple(guids)), who=who, why=request.POST.get("why", ""))
+            except problems.Problem as problem:
+                messages.warning(request, f"{event.name}: {desk.in_words(problem)}")
+                continue
+            left = len(guids) - count
+            as_they_were = f", {counted(left, 'seat')} as before" if left else ""
+            messages.info(request, f"{event.name}: {counted(count, 'seat')} {words}{as_they_were}.")
+
+
+def _why(request):
+    return {"why": request.POST.get("why", "")[:200]}
 
 
 @admin.register(GeneralAdmissionInventory)
 class GeneralAdmissionInventoryAdmin(ReadOnlyAdmin):
-    list_display = ["section", "event", "capacity", "blocked", "taken", "free"]
+    list_display = ["section", "stock", "capacity", "free", "taken", "house", "out_of_use"]
     list_filter = ["event"]
     list_select_related = ["section", "event"]
+    change_form_template = "admin/reservations/general_admission.html"
 
     def get_queryset(self, request):
         return super().get_queryset(request).annotate(left=F("capacity") - F("blocked") - F("taken"))
 
+    def change_view(self, request, object_id, form_url="", extra_context=None):
+        context = {**(extra_context or {})}
+        row = self.get_object(request, object_id)
+        if row is not None and request.user.has_perm(desk.MAY_CHANGE_PLACES):
+            rows = standing(row.event_id)
+            context |= {
+                "row": next(one for one in rows if one.section.id == row.pk),
+                "event": events.get_event_by_id(row.event_id),
+                "reasons": BlockedFor.choices,
+            }
+        return super().change_view(request, object_id, form_url, context)
+
+    @admin.display(description="stock of", ordering="event")
+    def stock(self, row):
+        return _stock_link(row)
+
     @admin.display(description="free", ordering="left")
     def free(self, row) -> int:
         return row.left
+
+    @admin.display(description="out of use")
+    def out_of_use(self, row) -> int:
+        return row.blocked - row.house
 
 
 @admin.register(InventoryChange)

@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ActionForm
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -22,6 +24,12 @@ class BoundedPaginator(Paginator):
     def count(self) -> int:
         rows = self.object_list
         return rows.order_by()[:COUNTED_MAX].count() if isinstance(rows, QuerySet) else len(rows)
+
+
+class WhyForm(ActionForm):
+    """Beside the choice of an action: the reason, kept with what is done."""
+
+    why = forms.CharField(required=False, max_length=200, label="Why")
 
 
 class OwnTransactions:
