@@ -12,6 +12,7 @@ class ReservationsConfig(AppConfig):
             aftermath,
             auditing,
             availability,
+            comparing,
             ending,
             gate,
             inventory,
@@ -25,6 +26,7 @@ class ReservationsConfig(AppConfig):
         events.provide_availability(availability.free_by_event)
         auditing.register()
         reconciling.register()
+        comparing.register()
         aftermath.on_held(gate.tell_held)
         aftermath.on_ended(gate.tell_ended)
         maintenance.register("reset the gates", 0.25, resetting.reset_due)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from apps.reservations import resetting
+from apps.reservations.comparing import differences
 from apps.reservations.examining import Examined, examine
 
 ATTEMPTS_MAX = 50
@@ -40,7 +41,7 @@ def preload(event_id: int) -> Preloaded:
             break
         outcome = resetting.reset(event_id)
     if outcome in resetting.OPENED:
-        found = resetting.differences(event_id)
+        found = differences(event_id)
         if found:
             resetting.refuse(event_id, found)
             outcome = "differs"

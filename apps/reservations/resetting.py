@@ -50,7 +50,6 @@ KEPT_MS = gate.ENTRY_MARK_MS + 2 * 3_600_000
 """A gate that nobody resets any more goes away by itself."""
 REFUSED_SECONDS = 24 * 3_600
 WHY_LENGTH_MAX = 500
-LOOK_AGAIN_SECONDS = 0.05
 OPENED = ("open", "later")
 """What a reset comes to where counts of now are in force: its own, or somebody's younger ones."""
 
@@ -301,28 +300,3 @@ def counts_of(event_id: int) -> dict[int, int] | None:
     found = redis.attempt(lambda client: client.hgetall(gate.keys(event_id)[0])) or {}
     fields = {gate.text(name): int(value) for name, value in found.items() if gate.text(name).startswith("left ")}
     return {int(name.removeprefix("left ")): left for name, left in fields.items()}
-
-
-def differences(event_id: int) -> list[str]:
-    """Where the gate says something else than the ledger, one readable line each: what differed and stood still over
-    two looks a moment apart, since whatever is sold meanwhile is in one of them before it is in the other."""
-    first = _compare(event_id)
-    if not first:
-        return []
-    time.sleep(LOOK_AGAIN_SECONDS)
-    second = _compare(event_id)
-    names = {section.id: section.slug for section in events.list_sections(event_id)}
-    return [
-        f"{names[section_id]}: the gate says {'nothing' if left is None else f'{left:,} left'}, the ledger {free:,}"
-        for section_id, (left, free) in sorted(second.items())
-        if first.get(section_id) == (left, free)
-    ]
-
-
-def _compare(event_id: int) -> dict[int, tuple[int | None, int]]:
-    """The sections where they differ, each with both counts. None: the gate does not know the section."""
-    counts = counts_of(event_id)
-    if counts is None:
-        return {}
-    free = free_counts(events.section_ids([event_id])[event_id])
-    return {section: (counts.get(section), left) for section, left in free.items() if counts.get(section) != left}

@@ -11,6 +11,7 @@ from apps.events import facade as events
 from apps.events.models import Event
 from apps.reservations import aftermath, gate, resetting
 from apps.reservations import facade as reservations
+from apps.reservations.comparing import differences
 from apps.reservations.models import GeneralAdmissionInventory, Reservation
 from tests.factories import assert_audit_clean, hold, join, lapse, make_event
 from tests.races import rival_at, storm, values
@@ -279,7 +280,7 @@ def test_what_is_given_back_is_let_through_at_once(floor: events.EventView) -> N
     assert not is_refused(floor, **PLACE)
     assert "pending_payment" in buy(floor, **PLACE)
     assert is_refused(floor, **PLACE)
-    assert resetting.differences(floor.id) == []
+    assert differences(floor.id) == []
 
 
 def test_when_too_much_has_lapsed_to_be_told_nobody_is_refused(
@@ -397,7 +398,7 @@ def test_a_storm_of_holds_and_releases_with_a_gate_in_front_of_them_ends_clean()
 
     values(storm(24, shop))
     open_gate(event)
-    assert resetting.differences(event.id) == []
+    assert differences(event.id) == []
     taken = GeneralAdmissionInventory.objects.get().taken
     sold = [buy(event, **PLACE) for _ in range(10 - taken)]
     assert all("pending_payment" in said for said in sold), "what is free is sold, none of it refused"

@@ -11,10 +11,11 @@ from django.core.management import CommandError, call_command
 from apps.events import facade as events
 from apps.events.models import Event
 from apps.reservations import resetting
+from apps.reservations.comparing import differences
 from apps.reservations.models import GeneralAdmissionInventory, SeatInventory
 from tests.factories import assert_audit_clean, hold, make_event
 from tests.reservations.gates import field, is_refused, nothing_grows_old, section_of, write
-from ticketing.kernel import clock, redis
+from ticketing.kernel import clock, reconciling, redis
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -116,14 +117,21 @@ def test_the_gate_is_there_ten_minutes_before_the_on_sale_and_not_sooner() -> No
     assert "reset every second from ten minutes before" in preload("later")[-1]
 
 
-def test_what_the_gate_says_is_compared_with_the_ledger() -> None:
+def test_the_reconciler_compares_the_gate_with_the_ledger_and_resets_it() -> None:
     event = make_event(rows=0, general_admission=5)
     preload("concert")
-    assert resetting.differences(event.id) == []
+    assert differences(event.id) == []
     write(event, left_floor=3)
-    assert resetting.differences(event.id) == ["floor: the gate says 3 left, the ledger 5"]
-    resetting.reset(event.id)
-    assert resetting.differences(event.id) == []
+
+    def reconciled(by: str) -> list[tuple[str, str]]:
+        found = [finding for finding in reconciling.run(repair_by=by) if finding.name == "gate"]
+        return [(outcome.difference.line, outcome.state) for finding in found for outcome in finding.outcomes]
+
+    line = "concert/floor: the gate says 3 left, the ledger 5"
+    assert reconciled("") == [(line, "reported")]
+    assert reconciled("staff") == [(line, "repaired")]
+    assert left(event, "floor") == 5
+    assert reconciled("") == []
 
 
 def test_the_command_says_in_one_line_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
