@@ -154,6 +154,20 @@ def test_of_two_paid_buyers_of_a_seat_the_first_keeps_it(concert: events.EventVi
     assert_audit_clean()
 
 
+def test_an_oversell_by_a_miscount_with_every_constraint_in_place(db: None) -> None:
+    """The count was set back by hand, and two more places were sold than there are: no constraint sees that."""
+    event = make_event(general_admission=4)
+    first = hold(event, ga_section="floor", ga_quantity=4)
+    GeneralAdmissionInventory.objects.update(taken=0)
+    second, third = (hold(event, ga_section="floor", ga_quantity=1) for _ in range(2))
+    assert sorted(differences()) == ["oversold_places", "places"]
+    assert applied(event) == [True, True]
+    assert statuses(first.id, second.id, third.id) == ["pending_payment", "canceled", "canceled"]
+    assert places().taken == 4
+    assert differences() == []
+    assert_audit_clean()
+
+
 def test_the_house_gives_places_and_says_when_it_has_too_few(concert: events.EventView) -> None:
     house = way(concert, "house_seats")
     sold_places(house, 4, 4)
