@@ -7,7 +7,7 @@ afterwards in a transaction of its own: entries come before reservations in the 
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -25,10 +25,14 @@ logger = logging.getLogger(__name__)
 SWEEP_MAX = 500
 """Reservations per transaction: a buyer waits behind a sweep's general-admission row only as long as this takes."""
 LOCK_WAIT_MS = 2_000
+HALF_LOCK_WAIT_MS = 100
+"""Going round a lock that did not come: it is met again a few times."""
+ASIDE_SECONDS = 60.0
 
 _PACKAGE = "apps.reservations"
 _read_clock = sql.load(_PACKAGE, "read_clock")
 _lock_reservation = sql.load(_PACKAGE, "lock_reservation")
+_lock_reservations_skipping = sql.load(_PACKAGE, "lock_reservations_skipping")
 _lock_lapsed = sql.load(_PACKAGE, "lock_lapsed")
 _lock_lapsed_of_events = sql.load(_PACKAGE, "lock_lapsed_of_events")
 _lock_lapsed_of_events_waiting = sql.load(_PACKAGE, "lock_lapsed_of_events_waiting")
@@ -92,47 +96,133 @@ def sweep(
     locks of whoever has them (or come after an order, which no sweep wants), and are waited for in id order. One that
     cannot give back what it holds is left as it is, and logged.
     """
+
+    def lock_lapsed(cursor: sql.Cursor) -> list[UUID]:
+        if event_ids is None:
+            return _ids(_lock_lapsed.rows(cursor, limit=limit, lapsed_seconds=0.0, apart_from=[]))
+        lock_them = _lock_lapsed_of_events_waiting if waiting else _lock_lapsed_of_events
+        return _ids(lock_them.rows(cursor, limit=limit, event_ids=list(event_ids)))
+
+    return _sweep(lock_lapsed, by, lock_ms, write).result
+
+
+def sweep_these(
+    reservation_ids: Sequence[UUID],
+    by: str,
+    *,
+    goes_round: bool = False,
+    lock_ms: int | None = None,
+    write: transactions.Write = transactions.write_here,
+) -> SweepResult:
+    """Those of these reservations that are past their deadline are expired, unless somebody else is deciding them. A
+    transaction of its own. `goes_round`: see `sweep_all`."""
+
+    def lock_them(cursor: sql.Cursor) -> list[UUID]:
+        return _ids(_lock_reservations_skipping.rows(cursor, reservation_ids=list(reservation_ids)))
+
+    return _sweep(lock_them, by, LOCK_WAIT_MS if lock_ms is None else lock_ms, write, goes_round=goes_round).result
+
+
+def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: float | None = None) -> int:
+    """What lapsed so many seconds ago or more is expired, batch after batch until nothing is left or the time is up;
+    how many reservations.
+
+    It goes round what is in its way: one that cannot give back what it holds, or whose seat somebody keeps locked,
+    keeps no other from ending. It is logged, and left alone for a minute.
+    """
+    begun, total = time.monotonic(), 0
+    while True:
+        apart_from = _aside.ids()
+
+        def lock_lapsed(cursor: sql.Cursor, apart_from: list[UUID] = apart_from) -> list[UUID]:
+            rows = _lock_lapsed.rows(cursor, limit=SWEEP_MAX, lapsed_seconds=lapsed_seconds, apart_from=apart_from)
+            return _ids(rows)
+
+        swept = _sweep(lock_lapsed, by, LOCK_WAIT_MS, transactions.write_here, goes_round=True)
+        total += swept.result.reservations
+        if swept.found < SWEEP_MAX or (seconds_max is not None and time.monotonic() - begun >= seconds_max):
+            return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Swept:
+    result: SweepResult
+    found: int
+    """How many it had locked at first."""
+
+
+def _sweep(
+    lock: Callable[[sql.Cursor], list[UUID]],
+    by: str,
+    lock_ms: int,
+    write: transactions.Write,
+    *,
+    goes_round: bool = False,
+) -> _Swept:
+    """One transaction over what `lock` has locked; where that fails, several over parts of it."""
     found: list[UUID] = []
     try:
         with write(lock_ms=lock_ms) as cursor:
-            if event_ids is None:
-                rows = _lock_lapsed.rows(cursor, limit=limit)
-            else:
-                lock_them = _lock_lapsed_of_events_waiting if waiting else _lock_lapsed_of_events
-                rows = lock_them.rows(cursor, limit=limit, event_ids=list(event_ids))
-            found = [row[0] for row in rows]
+            found = lock(cursor)
             expired = _expire(cursor, found, by)
-    except Stranded:
-        # One broken reservation must not keep all others from ending. Each in a transaction of its own now: together
-        # they would lock the seats of one after the general-admission row of another.
-        logger.exception("a sweep met a stranded reservation and goes on one by one")
-        return _sweep_one_by_one(found, by, lock_ms, write)
-    return _follow_up(expired, write)
+    except Stranded as error:
+        # One broken reservation must not keep all others from ending.
+        in_the_way: Exception = error
+    except transactions.FAILURES as error:
+        # Neither must a lock that somebody keeps. Who sweeps for a buyer has no time to go round it.
+        if not goes_round or not found or not transactions.is_passing(error):
+            raise
+        in_the_way = error
+    else:
+        aftermath.ended(expired.endings)
+        if expired.entry_ids:
+            refresh_slots(expired.entry_ids, write)
+        return _Swept(expired.result, len(found))
+    if len(found) > 1:
+        # Each half in a transaction of its own, so what is in the way is alone after a few of them.
+        middle = len(found) // 2
+        halves = [
+            sweep_these(half, by, goes_round=goes_round, lock_ms=min(lock_ms, HALF_LOCK_WAIT_MS), write=write)
+            for half in (found[:middle], found[middle:])
+        ]
+        return _Swept(_sum(halves), len(found))
+    if isinstance(in_the_way, Stranded):
+        logger.error("reservation %s is stranded, it cannot give back what it holds: %s", found[0], in_the_way)
+    else:
+        logger.warning("reservation %s keeps what it holds: its locks do not come: %s", found[0], in_the_way)
+    _aside.put(found[0])
+    return _Swept(SweepResult(0, 0, 0), len(found))
 
 
-def _follow_up(expired: _Expired, write: transactions.Write) -> SweepResult:
-    """The sweep is committed: slots and copies are told."""
-    aftermath.ended(expired.endings)
-    if expired.entry_ids:
-        refresh_slots(expired.entry_ids, write)
-    return expired.result
+class _Aside:
+    """Reservations that a sweep of this process could not end a moment ago: the longest overdue are taken first, and
+    without this they would be taken again and again before all others."""
+
+    def __init__(self) -> None:
+        self._until: dict[UUID, float] = {}
+
+    def put(self, reservation_id: UUID) -> None:
+        self._until[reservation_id] = time.monotonic() + ASIDE_SECONDS
+
+    def ids(self) -> list[UUID]:
+        now = time.monotonic()
+        self._until = {one: until for one, until in self._until.items() if until > now}
+        return sorted(self._until)
 
 
-def _sweep_one_by_one(found: Sequence[UUID], by: str, lock_ms: int, write: transactions.Write) -> SweepResult:
-    total = SweepResult(0, 0, 0)
-    for reservation_id in found:
-        try:
-            with write(lock_ms=lock_ms) as cursor:
-                _lock_reservation.rows(cursor, reservation_id=reservation_id)
-                expired = _expire(cursor, [reservation_id], by)
-        except Stranded:
-            logger.exception("reservation %s is stranded: it cannot give back what it holds", reservation_id)
-            continue
-        swept = _follow_up(expired, write)
-        total = SweepResult(
-            total.reservations + swept.reservations, total.seats + swept.seats, total.places + swept.places
-        )
-    return total
+_aside = _Aside()
+
+
+def _ids(rows: Sequence[tuple[UUID]]) -> list[UUID]:
+    return sorted(row[0] for row in rows)
+
+
+def _sum(results: Sequence[SweepResult]) -> SweepResult:
+    return SweepResult(
+        sum(result.reservations for result in results),
+        sum(result.seats for result in results),
+        sum(result.places for result in results),
+    )
 
 
 def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
@@ -144,7 +234,7 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
     if not lapsed:
         return _Expired(SweepResult(0, 0, 0))
     statuses = {row[0]: row[1] for row in lapsed}
-    now, sections = give_back(cursor, statuses, Reservation.Status.EXPIRED, who=by, why="deadline passed")
+    now, sections = _end_all_but_places(cursor, statuses, Reservation.Status.EXPIRED, who=by, why="deadline passed")
     ordered = sorted(sections)
     _insert_cleanup_log.count(
         cursor,
@@ -156,6 +246,7 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
         swept_by=by[:40],
         now=now,
     )
+    _give_back_places(cursor, sections)
     swept = SweepResult(
         len(statuses),
         sum(returned.seats for returned in sections.values()),
@@ -172,21 +263,6 @@ def _endings(events: Mapping[UUID, int], sections: Mapping[int, Returned]) -> li
         for reservation_id, count in back.by.items():
             returned[reservation_id][section_id] = count
     return [aftermath.Ended(events[one], one, returned[one]) for one in events]
-
-
-def sweep_all(by: str = "sweep") -> int:
-    """Everything past its deadline at this moment is expired, batch after batch; how many reservations."""
-    total = 0
-    while count := sweep(by=by).reservations:
-        total += count
-        if count < SWEEP_MAX:
-            break
-    return total
-
-
-def sweep_unswept() -> int:
-    """The same, as the net that needs only PostgreSQL: the maintenance loop's. It passes over what beat's sweep has."""
-    return sweep_all(by="maintenance")
 
 
 def release(reservation_id: UUID, who: str, why: str = "released") -> None:
@@ -235,16 +311,22 @@ def give_back(
 ) -> tuple[datetime, dict[int, Returned]]:
     """These locked reservations end with `to_status`; their seats and places are free. The moment, and what each
     section got back."""
+    now, sections = _end_all_but_places(cursor, statuses, to_status, who=who, why=why)
+    _give_back_places(cursor, sections)
+    return now, sections
+
+
+def _end_all_but_places(
+    cursor: sql.Cursor, statuses: Mapping[UUID, str], to_status: str, *, who: str, why: str
+) -> tuple[datetime, dict[int, Returned]]:
     ids = sorted(statuses)
     lines = _live_lines.rows(cursor, reservation_ids=ids)
     sections: dict[int, Returned] = defaultdict(Returned)
     seats: list[tuple[int, UUID]] = []
-    places: dict[int, int] = defaultdict(int)
     for _, reservation_id, section_id, seat_id, quantity in lines:
         returned = sections[section_id]
         returned.by[reservation_id] = returned.by.get(reservation_id, 0) + quantity
         if seat_id is None:
-            places[section_id] += quantity
             returned.places += quantity
         else:
             seats.append((seat_id, reservation_id))
@@ -268,13 +350,16 @@ def give_back(
         why=why[:200],
         now=now,
     )
-    if places:
-        # The hot row last: a buyer waits behind it only for the commit.
-        ordered = sorted(places)
-        _lock_general_admission.rows(cursor, section_ids=ordered)
-        given = _give_back_general_admission.count(
-            cursor, section_ids=ordered, quantities=[places[section] for section in ordered]
-        )
-        if given != len(ordered):
-            raise Stranded(f"{given} of {len(ordered)} general-admission rows could give back")
     return now, sections
+
+
+def _give_back_places(cursor: sql.Cursor, sections: Mapping[int, Returned]) -> None:
+    """The very last thing a transaction does: a buyer waits behind these hot rows only for the commit."""
+    places = {section: sections[section].places for section in sorted(sections) if sections[section].places}
+    if not places:
+        return
+    ordered = list(places)
+    _lock_general_admission.rows(cursor, section_ids=ordered)
+    given = _give_back_general_admission.count(cursor, section_ids=ordered, quantities=list(places.values()))
+    if given != len(ordered):
+        raise Stranded(f"{given} of {len(ordered)} general-admission rows could give back")

@@ -95,7 +95,6 @@ def test_a_payment_deadline_before_the_first_one_frees_the_slot_when_it_ends() -
 
 def test_sweeping_all_goes_on_batch_after_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "SWEEP_MAX", 2)
-    monkeypatch.setattr(ending.sweep, "__defaults__", (2, None, "sweep"))
     event = make_event(general_admission=10)
     for _ in range(5):
         lapse(hold(event, ga_section="floor", ga_quantity=1).id)

@@ -1,9 +1,24 @@
 -- The same, only of these events: what a hold on shortage asks for.
-SELECT reservation.id
-FROM reservations_reservation AS reservation
-WHERE reservation.event_id = ANY(%(event_ids)s::bigint[])
-  AND ((reservation.status = 'pending_payment' AND reservation.expires_at <= clock_timestamp())
-    OR (reservation.status = 'paying' AND reservation.pay_deadline <= clock_timestamp()))
-ORDER BY reservation.id
+WITH pending AS (
+    SELECT id
+    FROM reservations_reservation
+    WHERE event_id = ANY(%(event_ids)s::bigint[])
+      AND status = 'pending_payment'
+      AND expires_at <= (SELECT clock_timestamp())
+    ORDER BY expires_at
+    LIMIT %(limit)s
+    FOR NO KEY UPDATE SKIP LOCKED
+), paying AS (
+    SELECT id
+    FROM reservations_reservation
+    WHERE event_id = ANY(%(event_ids)s::bigint[])
+      AND status = 'paying'
+      AND pay_deadline <= (SELECT clock_timestamp())
+    ORDER BY pay_deadline
+    LIMIT %(limit)s
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT id FROM pending
+UNION ALL
+SELECT id FROM paying
 LIMIT %(limit)s
-FOR NO KEY UPDATE SKIP LOCKED

@@ -1,9 +1,31 @@
--- The same, waiting in id order for those somebody else is deciding: what a hold asks for that is still short.
-SELECT reservation.id
-FROM reservations_reservation AS reservation
-WHERE reservation.event_id = ANY(%(event_ids)s::bigint[])
-  AND ((reservation.status = 'pending_payment' AND reservation.expires_at <= clock_timestamp())
-    OR (reservation.status = 'paying' AND reservation.pay_deadline <= clock_timestamp()))
-ORDER BY reservation.id
-LIMIT %(limit)s
+-- The same, waiting in id order for those somebody else is deciding: what a hold asks for that is still short. Which
+-- ones is read first and without a lock: a lock that is waited for must not be taken in the order of deadlines.
+SELECT id
+FROM reservations_reservation
+WHERE id = ANY(ARRAY(
+    SELECT id
+    FROM (
+        (
+            SELECT id
+            FROM reservations_reservation
+            WHERE event_id = ANY(%(event_ids)s::bigint[])
+              AND status = 'pending_payment'
+              AND expires_at <= (SELECT clock_timestamp())
+            ORDER BY expires_at
+            LIMIT %(limit)s
+        )
+        UNION ALL
+        (
+            SELECT id
+            FROM reservations_reservation
+            WHERE event_id = ANY(%(event_ids)s::bigint[])
+              AND status = 'paying'
+              AND pay_deadline <= (SELECT clock_timestamp())
+            ORDER BY pay_deadline
+            LIMIT %(limit)s
+        )
+    ) AS lapsed
+    LIMIT %(limit)s
+))
+ORDER BY id
 FOR NO KEY UPDATE

@@ -1,0 +1,8 @@
+-- Which of these reservations are live, by what deadline, and whether that has passed.
+SELECT id, deadline, deadline <= moment
+FROM (
+    SELECT id, CASE status WHEN 'paying' THEN pay_deadline ELSE expires_at END AS deadline
+    FROM reservations_reservation
+    WHERE id = ANY(%(reservation_ids)s::uuid[]) AND status IN ('pending_payment', 'paying')
+) AS live
+CROSS JOIN (SELECT clock_timestamp() AS moment) AS clock

@@ -1,0 +1,6 @@
+-- Locks these reservations in id order, passing over those somebody else is deciding.
+SELECT id
+FROM reservations_reservation
+WHERE id = ANY(%(reservation_ids)s::uuid[])
+ORDER BY id
+FOR NO KEY UPDATE SKIP LOCKED
