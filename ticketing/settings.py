@@ -179,7 +179,12 @@ CELERY_TASK_PUBLISH_RETRY = False  # A wake-up that fails is dropped: the scanne
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
-    "sweep expired reservations": {"task": "reservations.sweep", "schedule": timedelta(seconds=1)},
+    "sweep expired reservations": {
+        "task": "reservations.sweep",
+        "schedule": timedelta(seconds=1),
+        # While no worker is free the tasks do not pile up: the next one does the work of those that were dropped.
+        "options": {"expire_seconds": 10},
+    },
     "reset the gates": {"task": "reservations.reset_gates", "schedule": timedelta(seconds=1)},
     "audit": {"task": "kernel.audit", "schedule": timedelta(minutes=1)},
     "reconcile": {"task": "kernel.reconcile", "schedule": timedelta(minutes=1)},

@@ -13,9 +13,10 @@ class ReservationsConfig(AppConfig):
             auditing,
             availability,
             comparing,
-            ending,
+            deadlines,
             gate,
             inventory,
+            nets,
             reconciling,
             resetting,
             supplying,
@@ -29,7 +30,9 @@ class ReservationsConfig(AppConfig):
         comparing.register()
         aftermath.on_held(gate.tell_held)
         aftermath.on_ended(gate.tell_ended)
+        deadlines.register()
         maintenance.register("reset the gates", 0.25, resetting.reset_due)
-        maintenance.register("sweep expired reservations", 1, ending.sweep_unswept)
+        maintenance.register("sweep expired reservations", nets.UNSWEPT_EVERY_SECONDS, nets.sweep_unswept)
+        maintenance.register("forget old cleanup logs", 60, nets.forget_cleanup_logs)
         maintenance.register("report the supply to the waiting rooms", 1, supplying.report_supply)
         maintenance.register("forget old answers", 60, idempotency.forget_old_now)

@@ -1,12 +1,12 @@
 from celery import shared_task
 
-from apps.reservations import ending, resetting
+from apps.reservations import nets, resetting
 
 
 @shared_task(name="reservations.sweep")
 def sweep_expired() -> int:
     """Everything past its deadline is free again; how many reservations ended."""
-    return ending.sweep_all(by="beat")
+    return nets.sweep_for_beat()
 
 
 @shared_task(name="reservations.reset_gates")

@@ -1,4 +1,4 @@
-"""manage.py relay: recounts the events on sale and publishes what is free."""
+"""manage.py relay: recounts the events on sale, publishes what is free, and releases what is due in Redis."""
 
 import signal
 import threading
@@ -7,12 +7,15 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import connection
 
-from apps.reservations import relay
+from apps.reservations import deadlines, relay
 from ticketing.kernel import signing
 
 
 class Command(BaseCommand):
-    help = "Recounts the events on sale every second and stores the last frame in Redis and PostgreSQL."
+    help = (
+        "Recounts the events on sale every second and stores the last frame in Redis and PostgreSQL; releases "
+        "reservations as their deadlines, kept in Redis, pass."
+    )
 
     def handle(self, *args: Any, **options: Any) -> None:
         signing.require_key()
@@ -21,4 +24,8 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
         self.stdout.write("relay: recounting every second")
+        # A recount that takes long must not keep what has lapsed from being sold.
+        watcher = threading.Thread(target=deadlines.loop, args=(stopping,), name="deadlines", daemon=True)
+        watcher.start()
         relay.loop(stopping)
+        watcher.join(timeout=2)
