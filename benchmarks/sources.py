@@ -1,0 +1,311 @@
+"""The hold as the source documents propose it, each in the best form we know for it.
+
+Every strategy has tables of its own: the seats of our hall, a section's counter, sixteen buckets, a row per unit,
+reservations with their lines, and a ledger. Every hold leaves a reservation, its lines and a row of the ledger, as ours
+does. None of them knows a queue entry, an idempotency key, a cap or a deadline already passed, as ours does. Statements
+are prepared, parameters bound by the server, one connection to each caller.
+"""
+# ruff: noqa: S608 - Statements are put together from the pieces they share, all of them written here.
+
+import os
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from redis import Redis
+
+PLACES = 2
+"""General admission wanted by one hold; also the seats of a named one."""
+BIG, SMALL = 1, 2
+"""Sections: one that does not sell out, and one that does."""
+SMALL_PLACES = 999
+SMALL_WISH = 3
+BUCKETS = 16
+
+TABLES = """
+CREATE TABLE section (id int PRIMARY KEY, capacity int NOT NULL, remaining int NOT NULL CHECK (remaining >= 0),
+                      version bigint NOT NULL DEFAULT 0);
+CREATE TABLE bucket (section_id int, number int, remaining int NOT NULL CHECK (remaining >= 0),
+                     PRIMARY KEY (section_id, number)) WITH (fillfactor = 50);
+CREATE TABLE unit (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, section_id int NOT NULL, reservation_id uuid,
+                   picked_at timestamptz);
+CREATE TABLE seat (id bigint PRIMARY KEY, section_id int NOT NULL, status smallint NOT NULL, reservation_id uuid);
+CREATE TABLE seat_section (id int PRIMARY KEY, remaining int NOT NULL CHECK (remaining >= 0));
+CREATE TABLE reservation (id uuid PRIMARY KEY, buyer text NOT NULL, status text NOT NULL,
+                          expires_at timestamptz NOT NULL, total_minor bigint NOT NULL, currency text NOT NULL,
+                          created_at timestamptz NOT NULL);
+CREATE TABLE line (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+                   reservation_id uuid NOT NULL REFERENCES reservation, section_id int, seat_id bigint,
+                   quantity int NOT NULL);
+CREATE TABLE ledger (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, reservation_id uuid NOT NULL,
+                     to_status text NOT NULL, at timestamptz NOT NULL);
+CREATE INDEX ON unit (section_id, id) WHERE reservation_id IS NULL;
+CREATE INDEX ON reservation (expires_at) WHERE status = 'pending_payment';
+CREATE INDEX ON line (reservation_id);
+CREATE INDEX ON line (seat_id) WHERE seat_id IS NOT NULL;
+"""
+# Nothing begins with empty tables: a plan made for an empty parent would be kept for the whole session.
+PAST = """
+INSERT INTO section VALUES (1, 100000000, 100000000), (2, %(small)s, %(small)s);
+INSERT INTO bucket SELECT 1, n, 100000000 / %(buckets)s FROM generate_series(0, %(buckets)s - 1) AS n;
+INSERT INTO bucket SELECT 2, n, %(small)s / %(buckets)s + (n < %(small)s %% %(buckets)s)::int
+    FROM generate_series(0, %(buckets)s - 1) AS n;
+INSERT INTO unit (section_id) SELECT 1 FROM generate_series(1, %(units)s);
+INSERT INTO unit (section_id) SELECT 2 FROM generate_series(1, %(small)s);
+INSERT INTO seat SELECT seat_id, section_id, 0, NULL FROM public.reservations_seatinventory
+    WHERE event_id = ANY(%(event_ids)s) ORDER BY seat_id;
+INSERT INTO seat_section SELECT section_id, count(*) FROM seat GROUP BY section_id;
+INSERT INTO reservation SELECT md5(n::text)::uuid, 'visitor:' || n, 'confirmed', now(), 5000, 'USD', now()
+    FROM generate_series(1, %(past)s) AS n;
+INSERT INTO line (reservation_id, section_id, quantity) SELECT md5(n::text)::uuid, 0, 2
+    FROM generate_series(1, %(past)s) AS n;
+INSERT INTO ledger (reservation_id, to_status, at) SELECT md5(n::text)::uuid, 'pending_payment', now()
+    FROM generate_series(1, %(past)s) AS n;
+"""
+PAST_RESERVATIONS = 10_000
+
+_HEADER = """INSERT INTO reservation
+    VALUES (%(id)s, %(buyer)s, 'pending_payment', now() + interval '10 min', 5000, 'USD', now())"""
+_HEADER_OF_TAKEN = """header AS (
+    INSERT INTO reservation
+    SELECT %(id)s, %(buyer)s, 'pending_payment', now() + interval '10 min', 5000, 'USD', now() FROM {taken}
+    RETURNING id
+)"""
+_LEDGER = "INSERT INTO ledger (reservation_id, to_status, at) VALUES (%(id)s, 'pending_payment', now())"
+_PLACES_LINE = "INSERT INTO line (reservation_id, section_id, quantity) VALUES (%(id)s, %(section)s, %(places)s)"
+_REST_OF_PLACES = (
+    _HEADER_OF_TAKEN.format(taken="taken")
+    + """, lines AS (
+    INSERT INTO line (reservation_id, section_id, quantity) SELECT id, %(section)s, %(places)s FROM header
+)
+INSERT INTO ledger (reservation_id, to_status, at) SELECT id, 'pending_payment', now() FROM header
+"""
+)
+
+_LOCK_SECTION = "SELECT remaining FROM section WHERE id = %(section)s FOR NO KEY UPDATE"
+_TAKE = "UPDATE section SET remaining = remaining - %(places)s WHERE id = %(section)s"
+_TAKE_IF = _TAKE + " AND remaining >= %(places)s"
+_READ_VERSION = "SELECT remaining, version FROM section WHERE id = %(section)s"
+_TAKE_VERSION = (
+    "UPDATE section SET remaining = remaining - %(places)s, version = version + 1"
+    " WHERE id = %(section)s AND version = %(version)s"
+)
+_SINGLE = "WITH taken AS (" + _TAKE_IF + " RETURNING id), " + _REST_OF_PLACES
+_NOTE = (
+    "WITH header AS (" + _HEADER + " RETURNING id), lines AS (INSERT INTO line (reservation_id, section_id, quantity)"
+    " SELECT id, %(section)s, %(places)s FROM header)"
+    " INSERT INTO ledger (reservation_id, to_status, at) SELECT id, 'pending_payment', now() FROM header"
+)
+_BUCKET = (
+    """WITH picked AS (
+    SELECT number FROM bucket WHERE section_id = %(section)s AND remaining >= %(places)s
+    ORDER BY (number + %(home)s) %% 16 LIMIT 1 FOR NO KEY UPDATE{skip}
+), taken AS (
+    UPDATE bucket SET remaining = remaining - %(places)s FROM picked
+    WHERE bucket.section_id = %(section)s AND bucket.number = picked.number AND remaining >= %(places)s RETURNING 1
+), """
+    + _REST_OF_PLACES
+)
+_BUCKET_SKIPPING = _BUCKET.replace("{skip}", " SKIP LOCKED")
+_BUCKET_WAITING = _BUCKET.replace("{skip}", "")
+_UNITS = (
+    """WITH picked AS (
+    SELECT id FROM unit WHERE section_id = %(section)s AND reservation_id IS NULL
+    ORDER BY id LIMIT %(places)s FOR NO KEY UPDATE SKIP LOCKED
+), enough AS (
+    SELECT 1 FROM (SELECT count(*) AS found FROM picked) AS counted WHERE found = %(places)s
+), marked AS (
+    UPDATE unit SET reservation_id = %(id)s, picked_at = now() FROM picked, enough WHERE unit.id = picked.id
+), taken AS (
+    SELECT 1 FROM enough
+), """
+    + _REST_OF_PLACES
+)
+
+_LOCK_SEATS = "SELECT id FROM seat WHERE id = ANY(%(seats)s) AND status = 0 ORDER BY id FOR NO KEY UPDATE"
+_TAKE_SEATS = "UPDATE seat SET status = 1, reservation_id = %(id)s WHERE id = ANY(%(seats)s) AND status = 0"
+_COUNT_DOWN = """UPDATE seat_section SET remaining = remaining - 1
+    WHERE id IN (SELECT section_id FROM seat WHERE id = %(seat)s)"""
+_SEATS_LINES = "INSERT INTO line (reservation_id, seat_id, quantity) SELECT %(id)s, unnest(%(seats)s::bigint[]), 1"
+_SINGLE_SEATS = (
+    """WITH free AS (
+    SELECT id FROM seat WHERE id = ANY(%(seats)s) AND status = 0 ORDER BY id FOR NO KEY UPDATE
+), enough AS (
+    SELECT 1 FROM (SELECT count(*) AS found FROM free) AS counted WHERE found = cardinality(%(seats)s::bigint[])
+), taken AS (
+    UPDATE seat SET status = 1, reservation_id = %(id)s FROM free, enough WHERE seat.id = free.id RETURNING seat.id
+), """
+    + _HEADER_OF_TAKEN.format(taken="enough")
+    + """, lines AS (
+    INSERT INTO line (reservation_id, seat_id, quantity) SELECT header.id, taken.id, 1 FROM header, taken
+)
+INSERT INTO ledger (reservation_id, to_status, at) SELECT id, 'pending_payment', now() FROM header
+"""
+)
+
+# Whether the buyer holds already, whether there is enough, the count and the buyer's key with its end: one script.
+_GATE = """
+if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
+local left = tonumber(redis.call('GET', KEYS[1]))
+if left == nil or left < tonumber(ARGV[1]) then return -1 end
+redis.call('DECRBY', KEYS[1], ARGV[1])
+redis.call('SET', KEYS[2], '1', 'EX', 600)
+return 1
+"""
+
+
+@dataclass(frozen=True)
+class Wish:
+    number: int
+    section: int
+    places: int
+    seats: list[int] = field(default_factory=list)
+
+    def parameters(self) -> dict[str, Any]:
+        return {
+            "id": uuid.uuid4(),
+            "buyer": f"visitor:visitor-{self.number}",
+            "section": self.section,
+            "places": self.places,
+            "seats": self.seats,
+        }
+
+
+Hold = Callable[[psycopg.Connection[Any], Wish], bool]
+
+
+def pessimistic(on: psycopg.Connection[Any], wish: Wish) -> bool:
+    """Lock, look, change, note, commit: seven round trips with the row locked for most of them."""
+    given = wish.parameters()
+    with on.cursor() as cursor, on.transaction():
+        row = cursor.execute(_LOCK_SECTION, given).fetchone()
+        assert row is not None
+        if row[0] < wish.places:
+            return False
+        cursor.execute(_TAKE, given)
+        cursor.execute(_HEADER, given)
+        cursor.execute(_PLACES_LINE, given)
+        cursor.execute(_LEDGER, given)
+    return True
+
+
+def conditional(on: psycopg.Connection[Any], wish: Wish) -> bool:
+    """Nothing is read before: the UPDATE says whether there was enough. Then the rest, in the same transaction."""
+    given = wish.parameters()
+    with on.cursor() as cursor, on.transaction():
+        if cursor.execute(_TAKE_IF, given).rowcount == 0:
+            return False
+        cursor.execute(_HEADER, given)
+        cursor.execute(_PLACES_LINE, given)
+        cursor.execute(_LEDGER, given)
+    return True
+
+
+def versioned(on: psycopg.Connection[Any], wish: Wish) -> bool:
+    """Read, decide, and change the row only if nobody has meanwhile; else all of it again."""
+    given = wish.parameters()
+    while True:
+        with on.cursor() as cursor:
+            row = cursor.execute(_READ_VERSION, given).fetchone()
+            assert row is not None
+            if row[0] < wish.places:
+                return False
+            with on.transaction():
+                if cursor.execute(_TAKE_VERSION, given | {"version": row[1]}).rowcount == 0:
+                    continue
+                cursor.execute(_HEADER, given)
+                cursor.execute(_PLACES_LINE, given)
+                cursor.execute(_LEDGER, given)
+                return True
+
+
+def single(on: psycopg.Connection[Any], wish: Wish) -> bool:
+    """The same as one statement: one round trip, and the row is locked for as long as the statement and its commit."""
+    return on.execute(_SINGLE, wish.parameters()).rowcount == 1
+
+
+def buckets(on: psycopg.Connection[Any], wish: Wish) -> bool:
+    """Any of sixteen rows that nobody has locked; where all that could serve are locked, wait for one."""
+    given = wish.parameters() | {"home": random.randrange(BUCKETS)}  # noqa: S311
+    return on.execute(_BUCKET_SKIPPING, given).rowcount == 1 or on.execute(_BUCKET_WAITING, given).rowcount == 1
+
+
+def units(on: psycopg.Connection[Any], wish: Wish) -> bool:
+    """A row for each place: the first ones that nobody has locked."""
+    return on.execute(_UNITS, wish.parameters()).rowcount == 1
+
+
+def pessimistic_seats(on: psycopg.Connection[Any], wish: Wish) -> bool:
+    """Lock the seats, look, change them and their section's counter, note, commit: eight round trips."""
+    given = wish.parameters()
+    with on.cursor() as cursor, on.transaction():
+        if len(cursor.execute(_LOCK_SEATS, given).fetchall()) < len(wish.seats):
+            return False
+        cursor.execute(_TAKE_SEATS, given)
+        for seat in wish.seats:
+            cursor.execute(_COUNT_DOWN, given | {"seat": seat})
+        cursor.execute(_HEADER, given)
+        cursor.execute(_SEATS_LINES, given)
+        cursor.execute(_LEDGER, given)
+    return True
+
+
+def single_seats(on: psycopg.Connection[Any], wish: Wish) -> bool:
+    """One statement, and no counter: the seats are counted when somebody asks."""
+    return on.execute(_SINGLE_SEATS, wish.parameters()).rowcount == 1
+
+
+class Gate:
+    """The count in Redis, taken from before the ledger is asked. What it took and the ledger refused is given back."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        self.redis = Redis.from_url(os.environ["REDIS_URL"], max_connections=256)
+        self.script = self.redis.register_script(_GATE)
+
+    def key(self, section: int) -> str:
+        return f"{self.schema}:{{{section}}}:left"
+
+    def fill(self, section: int, places: int) -> None:
+        self.redis.set(self.key(section), places)
+
+    def before_the_ledger(self, on: psycopg.Connection[Any], wish: Wish) -> bool:
+        if not self._taken(wish):
+            return False
+        if single(on, wish):
+            return True
+        self.redis.incrby(self.key(wish.section), wish.places)
+        return False
+
+    def instead_of_the_ledger(self, on: psycopg.Connection[Any], wish: Wish) -> bool:
+        """Redis grants, the ledger only writes down what was granted."""
+        return self._taken(wish) and on.execute(_NOTE, wish.parameters()).rowcount == 1
+
+    def _taken(self, wish: Wish) -> bool:
+        held = f"{self.schema}:{{{wish.section}}}:hold:{wish.number}"
+        return self.script(keys=[self.key(wish.section), held], args=[wish.places]) == 1
+
+
+def connect(schema: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(
+        os.environ["DATABASE_URL"], autocommit=True, prepare_threshold=0, options=f"-c search_path={schema}"
+    )
+
+
+def make_tables(schema: str, event_ids: list[int], *, units: int) -> None:
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as on:
+        on.execute(f"CREATE SCHEMA {schema}")  # type: ignore[call-overload]
+        on.execute(f"SET search_path = {schema}")  # type: ignore[call-overload]
+        on.execute(TABLES)
+        given = {
+            "small": SMALL_PLACES,
+            "buckets": BUCKETS,
+            "units": units,
+            "event_ids": event_ids,
+            "past": PAST_RESERVATIONS,
+        }
+        with psycopg.ClientCursor(on) as cursor:
+            cursor.execute(PAST, given)
