@@ -117,7 +117,8 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
         scopes=[request.scope for request in won],
         keys=[request.idempotency_key for request in won],
         fingerprints=[request.fingerprint for request in won],
-        answers=[win.answer for win in wins],
+        # JSON writes a line feed as two other characters, so an answer is always one line.
+        lines="\n".join(win.answer for win in wins),
         now=now,
     )
 

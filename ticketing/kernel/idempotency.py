@@ -15,6 +15,7 @@ from ticketing.kernel.transactions import require, violated_constraint
 
 REMEMBERED_HOURS = 24
 KEY_LENGTH_MAX = 200
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Answer:
 
 def canonical(value: Any) -> str:
     """One text for one value, whatever the order of its keys."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _CANONICAL.encode(value)
 
 
 def fingerprint(value: Any) -> str:
