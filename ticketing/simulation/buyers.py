@@ -20,8 +20,6 @@ ORDER_OPEN = frozenset({"placed", "paying"})
 BACK_SECONDS = (5.0, 90.0)
 """Who comes back does so after so long."""
 GONE = frozenset({"walked away", "left the shop", "ran out of time", "found nothing"})
-MOMENT_SECONDS = 2.0
-"""Two answers name the same moment, each rounded by a clock to the second."""
 NAMED_SEATS_SHARE = 0.5
 """Of the buyers of reserved seats: so many pick them by name, the others take the best available."""
 
@@ -51,7 +49,7 @@ class Buyer(Visitor):
         self._wares = wares
         self._choices = self._holds = 0
         self._came_back = False
-        self._held_until = 0.0
+        self._held_until = ""
         self._wish: dict[str, Any] = {}
         self._reservation = self._order = ""
         self._asked_seconds = ORDER_ASK_SECONDS
@@ -129,16 +127,17 @@ class Buyer(Visitor):
         return self._holds_now(answer, left)
 
     def _holds_now(self, answer: Answer, left: float) -> float | None:
-        counts, until = self.door.figures.counts, answer.received_at + left
+        counts, until = self.door.figures.counts, str(answer.document["reserved_until"])
         self._holds += 1
         if self._reservation:
             counts["changed their mind"] += 1
-            if until > self._held_until + MOMENT_SECONDS:
-                return self.fails("a change that prolonged the hold", f"{self.name}: {until - self._held_until:.0f} s")
+            # One form for all moments, in UTC: they compare as texts do.
+            if until > self._held_until:
+                return self.fails("a change that prolonged the hold", f"{self.name}: {self._held_until}, then {until}")
         self._reservation = str(answer.document["reservation_id"])
         counts["reservations"] += 1
         self.door.line.holds(self.name, answer.received_at, left)
-        self._held_until = self.inside_until = until
+        self._held_until, self.inside_until = until, answer.received_at + left
         self.step = self.pay
         if self.habits.double_clicks:
             self.step = self.second_tab
