@@ -239,7 +239,7 @@ def test_all_four_nets_at_the_same_moment_release_each_reservation_once(
             return is_held(ask_until_decided(short[number - 6]))
         return True
 
-    assert all(values(storm(10, act)))
+    assert all(values(storm(10, act, seconds_max=180)))
     while tasks.sweep_expired():
         pass
     assert Reservation.objects.filter(pk__in=ended, status="expired").count() == 200
@@ -388,6 +388,7 @@ def test_a_lock_that_does_not_come_keeps_no_other_reservation_from_ending(
     """
     monkeypatch.setattr(ending, "LOCK_WAIT_MS", 50)
     monkeypatch.setattr(ending, "_aside", ending._Aside())
+    monkeypatch.setattr(ending, "ASIDE_SECONDS", 3_600.0)
     event = make_event()
     views = [hold(event, seats=[f"hall-A-{n}"]) for n in range(1, 6)]
     for view in views:
@@ -413,6 +414,7 @@ def test_stranded_reservations_at_the_front_do_not_starve_those_behind(monkeypat
     """The two longest overdue fill a whole batch and cannot end: the seats say that they are somebody else's."""
     monkeypatch.setattr(ending, "SWEEP_MAX", 2)
     monkeypatch.setattr(ending, "_aside", ending._Aside())
+    monkeypatch.setattr(ending, "ASIDE_SECONDS", 3_600.0)
     event = make_event()
     views = [hold(event, seats=[f"hall-A-{n}"]) for n in range(1, 6)]
     stranger = hold(event, seats=["hall-B-1"])
