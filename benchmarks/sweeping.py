@@ -219,7 +219,7 @@ def print_plans(limit: int) -> None:
     from apps.reservations import ending
 
     statement = ending._lock_lapsed
-    found = run(f"EXPLAIN (ANALYZE, BUFFERS) {statement.text}", limit=limit)
+    found = run(f"EXPLAIN (ANALYZE, BUFFERS) {statement.text}", limit=limit, lapsed_seconds=0.0, apart_from=[])
     print("\n".join(line for (line,) in found))
 
 
