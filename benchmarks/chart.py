@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import cycle
 
 WIDTH, HEIGHT = 1_080, 860
 MARGIN_LEFT, MARGIN_TOP, GAP, PANEL_HEIGHT = 62, 78, 72, 320
@@ -68,8 +69,7 @@ def draw(panels: Sequence[Panel], title: str) -> str:
 
 
 def _colors(panels: Sequence[Panel]) -> dict[str, int]:
-    ours = iter((0, 9))
-    others = iter(range(1, 9))
+    ours, others = cycle((0, 9)), cycle(range(1, 9))
     colors: dict[str, int] = {}
     for panel in panels:
         for line in panel.lines:

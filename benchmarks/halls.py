@@ -139,6 +139,7 @@ def wish(hall: Hall, number: int, *, seats: Sequence[int] = (), places: int = 0,
 def pair(first_seat: int, seat_count: int, number: int) -> list[int]:
     """The two neighbouring seats that buyer `number` wants: nobody else does, and the next buyer's are far away."""
     pairs = seat_count // 2
+    assert number < pairs, "more buyers than seats"
     spread = 48_271 * number % pairs
     return [first_seat + 2 * spread, first_seat + 2 * spread + 1]
 

@@ -1,7 +1,7 @@
 """The source documents' ways to hold, and ours, side by side in one run on the same seats.
 
     python -m benchmarks.strategies [--buyers 1,8,32,128] [--rounds 3] [--seconds 0.8] [--seats 200000]
-        [--json docs/hold-strategies.json] [--svg docs/hold-strategies.svg] [--only ours] [--batcher 1x128]
+        [--json docs/hold-strategies.json] [--svg docs/hold-strategies.svg] [--only ours] [--batchers 2x128,1x64]
 
 Starts a PostgreSQL that would survive a power cut (fsync and synchronous_commit on) and a Valkey, removes both again.
 Buyers are spread over two processes, as over a house's web processes; each holds again as soon as it has its answer.
@@ -34,14 +34,15 @@ from benchmarks import chart, halls, sources
 from benchmarks.crew import Crew, Report, crew
 from benchmarks.crowds import house
 
-PROCESSES = 2
 HALL, SMALL = "hall", "small"
 SMALL_SEATS = 300
 TIMEOUT_MS = 60_000
 RIVALS = 32
 UNITS = 250_000
+OTHERS = 10_000_000
+"""From this number on: buyers of general admission, so that those of seats have the numbers of the seats."""
 NUMBERS_PER_SECOND = {1: 3_000, 8: 6_000, 32: 10_000, 128: 14_000}
-OURS_PER_SECOND = {1: 800, 8: 3_000, 32: 6_000, 128: 12_000}
+OURS_PER_SECOND = {1: 600, 8: 2_000, 32: 5_000, 128: 9_000}
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,9 @@ class Strategy:
     hold: sources.Hold | str | None = None
     """A function of `sources`, a method of its gate by name, or none: ours."""
     by_tasks: bool = False
+    committers: int = 0
+    """Of ours: 0 for the house's own batcher, else one of so many committers and batches of at most `batch_max`."""
+    batch_max: int = 0
 
     @property
     def is_ours(self) -> bool:
@@ -59,9 +63,9 @@ class Strategy:
 
 PLACES = (
     Strategy("pessimistic", "pessimistic, many statements", sources.pessimistic),
-    Strategy("conditional", "conditional UPDATE, one hot row", sources.conditional),
-    Strategy("versioned", "version column, again on a conflict", sources.versioned),
-    Strategy("single", "single statement, one hot row", sources.single),
+    Strategy("conditional", "conditional UPDATE", sources.conditional),
+    Strategy("versioned", "version column, retried", sources.versioned),
+    Strategy("single", "single statement", sources.single),
     Strategy("buckets", "16 buckets, SKIP LOCKED", sources.buckets),
     Strategy("units", "a row per unit, SKIP LOCKED", sources.units),
     Strategy("gate", "Redis gate, then single statement", "before_the_ledger"),
@@ -111,22 +115,27 @@ class Verdict:
 class Contest:
     """What a process of the crew can do: every strategy of both kinds, on the large hall and on the small one."""
 
-    def __init__(self, schemas: dict[str, str], committers: int, batch_max: int) -> None:
+    def __init__(self, schemas: dict[str, str], ours: list[Strategy]) -> None:
         from apps.reservations import holding
         from ticketing.kernel.batching import Batcher, finds_itself
 
         self._hold_outcome = holding.Held
-        self._batcher = holding.holds
-        if (committers, batch_max) != (1, holding.BATCH_MAX):
-            self._batcher = Batcher(
-                "holds-otherwise",
+        self._ours = {strategy.key: strategy for strategy in ours}
+        self._batchers = {
+            strategy.key: Batcher(
+                strategy.key,
                 holding._hold_on,
                 find_committed=finds_itself,
-                committers=committers,
-                batch_max=batch_max,
+                committers=strategy.committers,
+                batch_max=strategy.batch_max,
             )
+            if strategy.committers
+            else holding.holds
+            for strategy in ours
+        }
         self._schemas = schemas
-        self._halls = {slug: halls.find_hall(slug) for slug in (HALL, f"{SMALL}-threads", f"{SMALL}-tasks")}
+        self._halls = {slug: halls.find_hall(slug) for slug in (HALL, *(f"{SMALL}-{key}" for key in self._ours))}
+        self._small_seats = next(slug for slug in self._halls if slug != HALL)
         self._gates = {schema: sources.Gate(schema) for schema in schemas.values()}
         self._idle: list[Any] = []
         self._idle_of = ""
@@ -135,12 +144,12 @@ class Contest:
     @contextmanager
     def thread(self, way: str) -> Iterator[Callable[[int], bool]]:
         kind, key, size = way.split("/")
-        strategy = find(kind, key)
-        if strategy.is_ours:
+        if key in self._ours:
             yield lambda number: self._is_held(
-                self._batcher.submit_sync(self._wish_of_ours(kind, key, size, number), TIMEOUT_MS)
+                self._batchers[key].submit_sync(self._wish_of_ours(kind, key, size, number), TIMEOUT_MS)
             )
             return
+        strategy = find(kind, key)
         schema = self._schemas[f"{kind}/{key}"]
         hold = getattr(self._gates[schema], strategy.hold) if isinstance(strategy.hold, str) else strategy.hold
         assert hold is not None
@@ -151,11 +160,11 @@ class Contest:
 
     def task(self, way: str) -> Callable[[int], Awaitable[bool]] | None:
         kind, key, size = way.split("/")
-        if not find(kind, key).by_tasks:
+        if key not in self._ours or not self._ours[key].by_tasks:
             return None
 
         async def act(number: int) -> bool:
-            return self._is_held(await self._batcher.submit(self._wish_of_ours(kind, key, size, number)))
+            return self._is_held(await self._batchers[key].submit(self._wish_of_ours(kind, key, size, number)))
 
         return act
 
@@ -163,12 +172,15 @@ class Contest:
         """How many batches there were so far."""
         from ticketing.kernel import batching
 
+        key = way.split("/")[1]
+        if key not in self._ours:
+            return 0.0
         sizes = next(metric for metric in batching.METRICS if metric._name == "fairgate_batch_size")
         return sum(
             sample.value
             for family in sizes.collect()
             for sample in family.samples
-            if sample.name == "fairgate_batch_size_count" and sample.labels["batcher"] == self._batcher.name
+            if sample.name == "fairgate_batch_size_count" and sample.labels["batcher"] == self._batchers[key].name
         )
 
     def _is_held(self, outcome: Any) -> bool:
@@ -194,7 +206,7 @@ class Contest:
         section = sources.BIG if size == HALL else sources.SMALL
         if kind == "places":
             return sources.Wish(number, section, sources.PLACES if size == HALL else sources.SMALL_WISH)
-        hall = self._halls[HALL if size == HALL else f"{SMALL}-threads"]
+        hall = self._halls[HALL if size == HALL else self._small_seats]
         return sources.Wish(number, section, 0, self._seats(hall, size, number))
 
     def _wish_of_ours(self, kind: str, key: str, size: str, number: int) -> Any:
@@ -224,22 +236,25 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--svg", type=Path, help="where the plot goes")
     parser.add_argument("--only", default="", help="strategies by key, or `ours`")
-    parser.add_argument("--batcher", default="1x128", help="committers x largest batch of ours")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--batchers", default="", help="ours otherwise, by tasks: committers x largest batch")
     options = parser.parse_args()
-    committers, batch_max = (int(part) for part in options.batcher.split("x"))
+    more = [otherwise(spec) for spec in options.batchers.split(",") if spec]
     chosen = {
         kind: [
             strategy
-            for strategy in strategies
+            for strategy in (*strategies, *more)
             if not options.only
+            or strategy.committers
             or strategy.key in options.only.split(",")
             or (options.only == "ours" and strategy.is_ours)
         ]
         for kind, strategies in KINDS.items()
     }
+    ours = list(dict.fromkeys(one for strategies in chosen.values() for one in strategies if one.is_ours))
     with house(durable=True):
-        schemas = prepare(chosen, options.seats)
-        with crew(PROCESSES, Contest, schemas, committers, batch_max) as callers:
+        schemas = prepare(chosen, ours, options.seats)
+        with crew(options.processes, Contest, schemas, ours) as callers:
             contest = Run(callers, options.seconds)
             cells = contest.race(chosen, [int(count) for count in options.buyers.split(",")], options.rounds)
             verdicts = contest.sell_out(chosen, schemas)
@@ -252,15 +267,23 @@ def main() -> None:
         options.svg.write_text(draw(cells))
 
 
-def prepare(chosen: dict[str, list[Strategy]], seats: int) -> dict[str, str]:
+def otherwise(spec: str) -> Strategy:
+    """Ours with another number of committers and another largest batch."""
+    committers, batch_max = (int(part) for part in spec.split("x"))
+    return Strategy(f"tasks-{spec}", f"ours, tasks, {spec}", by_tasks=True, committers=committers, batch_max=batch_max)
+
+
+def prepare(chosen: dict[str, list[Strategy]], ours: list[Strategy], seats: int) -> dict[str, str]:
     """The hall, the small halls, and each strategy's own tables with the same seats; its schema by kind and key."""
     from django.db import connection
 
     sections = max(1, seats // 5_000)
     hall = halls.make_hall(HALL, sections=sections, seats_per_section=seats // sections, floor=1_000_000)
     small = [
-        halls.make_hall(f"{SMALL}-{key}", sections=1, seats_per_section=SMALL_SEATS, floor=sources.SMALL_PLACES)
-        for key in ("threads", "tasks")
+        halls.make_hall(
+            f"{SMALL}-{strategy.key}", sections=1, seats_per_section=SMALL_SEATS, floor=sources.SMALL_PLACES
+        )
+        for strategy in ours
     ]
     schemas = {}
     for kind, strategies in chosen.items():
@@ -322,8 +345,8 @@ class Run:
     def _cell(self, kind: str, strategy: Strategy, buyers: int) -> list[Report]:
         per_second = OURS_PER_SECOND if strategy.is_ours else NUMBERS_PER_SECOND
         most = int(per_second[max(size for size in per_second if size <= buyers)] * self._seconds) + 2 * buyers
-        tables = "ours" if strategy.is_ours else f"{kind}/{strategy.key}"
-        begin = self._next.get(tables, 0)
+        tables = f"{kind}/{'ours' if strategy.is_ours else strategy.key}"
+        begin = self._next.get(tables, OTHERS if kind == "places" else 0)
         self._next[tables] = begin + most
         if strategy.is_ours:
             halls.let_in(halls.find_hall(HALL).event, range(begin, begin + most))
