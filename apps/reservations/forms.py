@@ -40,11 +40,15 @@ def read_choice(sent: QueryDict) -> Choice:
             "section": section,
             "quantity": quantity,
             "category": sent.get("best_category", ""),
-            "accessible": bool(sent.get("best_accessible")),
+            "wheelchairs": sent.get("best_wheelchairs", ""),
         }
-        wish = {"section": section, "quantity": _quantity(quantity, choice)}
-        if choice.best["accessible"]:
-            wish["accessible"] = True
+        people = _quantity(quantity, choice)
+        wish: dict[str, Any] = {"section": section, "quantity": people}
+        if choice.best["wheelchairs"].strip().strip("0"):
+            wheelchairs = _quantity(choice.best["wheelchairs"], choice)
+            wish |= {"accessible": True, "companions": max(0, people - wheelchairs)}
+            if not choice.errors and wheelchairs > people:
+                choice.errors.append("More wheelchair places than people: the first number counts everybody.")
         if choice.best["category"]:
             wish["category"] = choice.best["category"]
         choice.payload["best_available"] = wish

@@ -117,7 +117,7 @@ def _hold(request: HttpRequest, event: events.EventView, entry: queue.EntryView)
         form.status = problem.status
         return _page(request, event, entry, form, held)
     except problems.Problem as problem:
-        form.errors, form.status = _sentences(problem), problem.status
+        form.errors, form.status = _sentences(problem, choice.best), problem.status
         response = _page(request, event, entry, form, held)
         for name, value in problem.headers().items():
             response.headers[name] = value
@@ -318,11 +318,19 @@ def _selected(guids: Sequence[Any]) -> list[str]:
     return list(dict.fromkeys(texts))[:SELECTED_MAX]
 
 
-def _sentences(problem: problems.Problem) -> list[str]:
+def _sentences(problem: problems.Problem, best: Mapping[str, Any]) -> list[str]:
     if isinstance(problem, problems.Invalid):
         return [f"{_LABELS.get(name, name)}: {_flat(what)}." for name, what in problem.extra["errors"].items()]
     if isinstance(problem, facade.NotEnoughLeft):
         return [f"Only {problem.extra['available']} left there now. Choose fewer, or another part of the house."]
+    if isinstance(problem, facade.SoldOut) and best:
+        # Something may be free there and not for this party: the page must not seem to contradict itself.
+        if best.get("wheelchairs", "").strip("0 "):
+            return ["No wheelchair place is left there now. Choose another part of the house."]
+        return [
+            "Nothing that fits is left there now.",
+            "What still shows as free has another price, or is kept for people in wheelchairs and who comes with them.",
+        ]
     return [problem.detail]
 
 

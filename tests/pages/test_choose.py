@@ -15,6 +15,7 @@ from tests import factories
 from ticketing.kernel import clock
 
 CHOOSE = "/events/concert/choose"
+BEST = {"view": "best", "best_section": "hall"}
 
 
 def hold(browser: Client, **fields: Any) -> Any:
@@ -62,7 +63,7 @@ def test_the_list_says_of_every_seat_how_it_stands(shopper: Client, concert: eve
         ({"view": "list", "seats": ["hall-A-1", "hall-A-2"]}, 2, 0),
         ({"view": "map", "seats": ["hall-C-5"]}, 1, 0),
         ({"view": "quantity", "ga_section": "floor", "ga_quantity": "4"}, 0, 4),
-        ({"view": "best", "best_section": "hall", "best_quantity": "3"}, 3, 0),
+        (BEST | {"best_quantity": "3", "best_wheelchairs": "0"}, 3, 0),
         ({"view": "best", "best_section": "hall", "best_quantity": "2", "best_category": "Standard"}, 2, 0),
     ],
 )
@@ -114,6 +115,9 @@ def test_seats_just_gone_are_named_and_the_others_stay_chosen(shopper: Client, c
         ({"view": "best", "best_quantity": "2"}, 422, "Choose where"),
         ({"view": "best", "best_section": "hall", "best_quantity": "-1"}, 422, "A whole number from 1"),
         ({"view": "best", "best_section": "hall", "best_quantity": "1", "best_category": "Royal"}, 422, "category"),
+        (BEST | {"best_quantity": "2", "best_wheelchairs": "3"}, 422, "counts everybody"),
+        (BEST | {"best_quantity": "2", "best_wheelchairs": "some"}, 422, "A whole number from 1"),
+        (BEST | {"best_quantity": "2", "best_wheelchairs": "1"}, 409, "No wheelchair place is left"),
         ({"view": "list", "seats": ["nowhere-1"]}, 422, "no such seat"),
         ({"view": "list", "seats": ["hall-A-1\x00"]}, 422, "no such seat"),
         ({"view": "list", "seats": [f"hall-A-{n}" for n in range(1, 10)]}, 422, "at most 8"),
@@ -132,9 +136,17 @@ def test_a_choice_that_cannot_be_held_is_explained_where_it_was_made(
 def test_a_form_with_errors_keeps_what_was_typed(shopper: Client) -> None:
     page = hold(shopper, view="quantity", ga_section="floor", ga_quantity="99").content.decode()
     assert 'value="99"' in page
-    best = hold(shopper, view="best", best_section="hall", best_quantity="77", best_accessible="1").content.decode()
+    best = hold(shopper, view="best", best_section="hall", best_quantity="77", best_wheelchairs="2").content.decode()
     assert 'value="77"' in best
-    assert 'name="best_accessible" value="1" checked' in best
+    assert 'value="2" aria-describedby="best_wheelchairs_help"' in best
+
+
+def test_who_comes_with_somebody_in_a_wheelchair_sits_beside_them(browser: Client, db: None) -> None:
+    factories.make_event("concert", accessible=frozenset({"hall-C-1"}))
+    browser.post("/events/concert/join", follow=True)
+    assert hold(browser, **BEST, best_quantity="3", best_wheelchairs="1").status_code == 303
+    held = Reservation.objects.get().lines.values_list("seat__seat__guid", flat=True)
+    assert sorted(held) == ["hall-C-1", "hall-C-2", "hall-C-3"]
 
 
 def test_too_few_left_says_how_many(browser: Client, db: None) -> None:
