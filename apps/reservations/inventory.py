@@ -1,11 +1,12 @@
 """The event's inventory, made when it is published."""
 
-from django.db import connection
+from django.db import connection, transaction
 
 from ticketing.kernel import sql
 from ticketing.kernel.transactions import require
 
 _materialise_seats = sql.load("apps.reservations", "materialise_seats")
+_refresh_inventory = sql.load("apps.reservations", "refresh_inventory")
 _materialise_general_admission = sql.load("apps.reservations", "materialise_general_admission")
 
 
@@ -14,5 +15,12 @@ def materialise(event_id: int) -> None:
     publishes; doing it twice changes nothing."""
     require()
     with connection.cursor() as cursor:
-        _materialise_seats.count(cursor, event_id=event_id)
+        if _materialise_seats.count(cursor, event_id=event_id):
+            # After the commit: its lock would make two publications wait for each other. Without it, autovacuum comes.
+            transaction.on_commit(_refresh, robust=True)
         _materialise_general_admission.count(cursor, event_id=event_id)
+
+
+def _refresh() -> None:
+    with connection.cursor() as cursor:
+        _refresh_inventory.count(cursor)
