@@ -373,7 +373,7 @@ async function readStatus() {
   if (lost.length) {
     showChoice();
     const names = lost.slice(0, CHANGED_MAX_SPOKEN).map((seat) => plan.place(seat)).join(", ");
-    say(`Just gone: ${names}. Somebody held ${lost.length === 1 ? "it" : "them"} before you.`);
+    say(`Just gone: ${names}. ${lost.length === 1 ? "It was" : "They were"} taken before you.`);
     warn(`Just gone: ${names}.`);
   }
 }

@@ -1,13 +1,17 @@
 -- I1 and I10: reservations of this piece whose lines still hold though it has ended, hold nothing though it stands, or
--- are not as many places as it says.
-SELECT reservation.event_id, reservation.id, reservation.status, count(*) FILTER (WHERE line.live), count(line.id),
-       reservation.seat_count, coalesce(sum(line.quantity), 0)
+-- are not as many places as it says. Lines are looked up one reservation after the other: a join would read all there
+-- are for each piece.
+SELECT reservation.event_id, reservation.id, reservation.status, lines.live, lines.count, reservation.seat_count,
+       lines.quantity
 FROM reservations_reservation AS reservation
-LEFT JOIN reservations_reservationline AS line ON line.reservation_id = reservation.id
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE live) AS live, count(*) AS count, coalesce(sum(quantity), 0) AS quantity
+    FROM reservations_reservationline
+    WHERE reservation_id = reservation.id
+) AS lines
 WHERE reservation.id > %(after)s
   AND reservation.id <= %(until)s
   AND (%(event_id)s::bigint IS NULL OR reservation.event_id = %(event_id)s)
-GROUP BY reservation.id
-HAVING (reservation.status IN ('canceled', 'expired') AND bool_or(line.live))
-    OR (reservation.status NOT IN ('canceled', 'expired') AND NOT coalesce(bool_and(line.live), false))
-    OR coalesce(sum(line.quantity), 0) <> reservation.seat_count
+  AND ((reservation.status IN ('canceled', 'expired') AND lines.live > 0)
+    OR (reservation.status NOT IN ('canceled', 'expired') AND (lines.count = 0 OR lines.live < lines.count))
+    OR lines.quantity <> reservation.seat_count)
