@@ -30,8 +30,10 @@ _seats_shared = sql.load(_PACKAGE, "audit_seats_shared")
 _sections = sql.load(_PACKAGE, "audit_sections")
 _section = sql.load(_PACKAGE, "audit_section")
 _places = sql.load(_PACKAGE, "audit_places")
+_places_lost = sql.load(_PACKAGE, "audit_places_lost")
 _reservations_end = sql.load(_PACKAGE, "audit_reservations_end")
 _lines = sql.load(_PACKAGE, "audit_lines")
+_reservation_facts = sql.load(_PACKAGE, "audit_reservation_facts")
 _admissions = sql.load(_PACKAGE, "audit_admissions")
 _ledger = sql.load(_PACKAGE, "audit_ledger")
 _buyers_end = sql.load(_PACKAGE, "audit_buyers_end")
@@ -86,6 +88,7 @@ class _Reservations:
     """What a walk over the reservations saw."""
 
     lines: Rows = field(default_factory=list)
+    facts: Rows = field(default_factory=list)
     admissions: set[Sequence[Any]] = field(default_factory=set)
     ledger: Rows = field(default_factory=list)
 
@@ -95,6 +98,7 @@ class _Places:
     """Sections with general admission in which something is wrong."""
 
     rows: Rows = field(default_factory=list)
+    lost: Rows = field(default_factory=list)
 
 
 def _scope(survey: audit.Survey) -> _Scope:
@@ -141,6 +145,7 @@ def _walk_reservations(survey: audit.Survey) -> _Reservations:
     def look(cursor: Any, after: UUID, until: UUID) -> None:
         piece = {"after": after, "until": until, "event_id": scope.event_id}
         seen.lines += _lines.rows(cursor, **piece)
+        seen.facts += _reservation_facts.rows(cursor, **piece)
         seen.admissions |= set(_admissions.rows(cursor, **piece))
         seen.ledger += _ledger.rows(cursor, **piece)
 
@@ -159,6 +164,8 @@ def _look_at_places(survey: audit.Survey) -> _Places:
         if kind == "general_admission" and event_id in scope.slugs:
             with audit.read() as cursor:
                 seen.rows += _places.rows(cursor, section_id=section_id)
+    with audit.read() as cursor:
+        seen.lost += _places_lost.rows(cursor, event_id=scope.event_id)
     return seen
 
 
@@ -178,19 +185,30 @@ def _check_i1(survey: audit.Survey) -> Iterator[str]:
                 f"available, {blocked} blocked; held {held} against {line_held} by lines, sold {sold} against "
                 f"{line_sold}"
             )
-    for seat, event_id, status, blocked_for, owner, section_id, place in seats.facts:
+    for seat, event_id, status, blocked_for, owner, section_id, place, is_another in seats.facts:
         yield (
             f"{scope.name(event_id)}: seat {seat} has status {status}, blocked for {blocked_for or 'nothing'}, "
             f"reservation {owner}; its section is {section_id}, the seat's {place}"
+            + ("; it is sold at another place or price than the seat's" if is_another else "")
         )
-    for event_id, reservation, status, live, count, seat_count, quantity in survey.once(_walk_reservations).lines:
+    reservations = survey.once(_walk_reservations)
+    for event_id, reservation, status, live, count, seat_count, quantity, total, cost, wrong in reservations.lines:
         yield (
             f"{scope.name(event_id)}: reservation {reservation} is {status} with {live} of {count} lines holding, "
-            f"{quantity} places against {seat_count} in its header"
+            f"{quantity} places against {seat_count} in its header, {cost} against {total} to pay"
+            + (f"; {wrong} of them cannot be lines" if wrong else "")
         )
-    for event_id, section, told, capacity, blocked, house, taken, _ in survey.once(_look_at_places).rows:
+    for event_id, reservation, _, _, _, _, seat_count, total in reservations.facts:
+        if seat_count < 1 or total < 0:
+            yield f"{scope.name(event_id)}: reservation {reservation} has {seat_count} places for {total}"
+    for event_id, section_id, capacity, taken, count in survey.once(_look_at_places).lost:
+        what = f"there are {count} such rows" if count > 1 else "which is none with general admission"
+        yield f"{scope.name(event_id)}: {capacity} places, {taken} taken, of section {section_id}: {what}"
+    for event_id, section, told, capacity, blocked, house, taken, _, of_event in survey.once(_look_at_places).rows:
         if capacity is None:
             yield f"{scope.name(event_id)}: general admission {section}: no inventory row"
+        elif of_event != event_id:
+            yield f"{scope.name(event_id)}: general admission {section}: its places are those of event {of_event}"
         elif capacity != told:
             yield f"{scope.name(event_id)}: general admission {section}: capacity {capacity}, the public is told {told}"
         elif house < 0 or house > blocked:
@@ -213,7 +231,7 @@ def _check_i2(survey: audit.Survey) -> Iterator[str]:
 
 def _check_i3(survey: audit.Survey) -> Iterator[str]:
     scope = survey.once(_scope)
-    for event_id, section, _, capacity, blocked, _, taken, by_lines in survey.once(_look_at_places).rows:
+    for event_id, section, _, capacity, blocked, _, taken, by_lines, _ in survey.once(_look_at_places).rows:
         if capacity is None:
             continue
         if taken != by_lines or taken < 0 or blocked < 0 or taken + blocked > capacity:
@@ -247,8 +265,12 @@ def _above_cap(event_id: int, most: int) -> Rows:
 
 
 def _check_ledger(survey: audit.Survey) -> Iterator[str]:
-    scope = survey.once(_scope)
-    for event_id, reservation, status, before, after, stood, is_last in survey.once(_walk_reservations).ledger:
+    scope, reservations = survey.once(_scope), survey.once(_walk_reservations)
+    for event_id, reservation, status, pay_deadline, confirmed_at, ended_at, *_ in reservations.facts:
+        when = {"paying": pay_deadline, "confirmed": confirmed_at, "canceled": ended_at, "expired": ended_at}
+        if when.get(status, status) is None or status not in (*when, "pending_payment"):
+            yield f"{scope.name(event_id)}: reservation {reservation} is {status}, and no time says since or until when"
+    for event_id, reservation, status, before, after, stood, is_last in reservations.ledger:
         which = f"{scope.name(event_id)}: reservation {reservation}"
         if before is not None and before != stood:
             yield f"{which} stood at {stood or 'nothing'}, and the ledger goes on from {before or 'nothing'} → {after}"
@@ -263,10 +285,10 @@ def _check_stranded(survey: audit.Survey) -> Iterator[str]:
     for seat, event_id, status, owner, _, state in seats.owners:
         if status is not None and state not in _STANDING:
             yield f"{scope.name(event_id)}: seat {seat} (status {status}) is held by {owner} ({state or 'unknown'})"
-    for event_id, reservation, status, live, _, _, _ in survey.once(_walk_reservations).lines:
+    for event_id, reservation, status, live, *_ in survey.once(_walk_reservations).lines:
         if live and status not in _STANDING:
             yield f"{scope.name(event_id)}: reservation {reservation} is {status} and {live} of its lines still hold"
-    for event_id, section, _, capacity, _, _, taken, by_lines in survey.once(_look_at_places).rows:
+    for event_id, section, _, capacity, _, _, taken, by_lines, _ in survey.once(_look_at_places).rows:
         if capacity is not None and taken > by_lines:
             yield (
                 f"{scope.name(event_id)}: general admission {section}: {taken - by_lines} of {taken} taken are nobody's"

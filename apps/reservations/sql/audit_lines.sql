@@ -1,11 +1,16 @@
--- I1 and I10: reservations of this piece whose lines still hold though it has ended, hold nothing though it stands, or
--- are not as many places as it says. Lines are looked up one reservation after the other: a join would read all there
--- are for each piece.
+-- I1 and I10: reservations of this piece whose lines still hold though it has ended, hold nothing though it stands, are
+-- not as many places, or do not cost as much, as it says; or one of which is no line at all: a seat twice, less than
+-- one place, a price below zero. Lines are looked up one reservation after the other: a join would read all there are
+-- for each piece.
 SELECT reservation.event_id, reservation.id, reservation.status, lines.live, lines.count, reservation.seat_count,
-       lines.quantity
+       lines.quantity, reservation.total_minor, lines.cost, lines.wrong
 FROM reservations_reservation AS reservation
 CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE live) AS live, count(*) AS count, coalesce(sum(quantity), 0) AS quantity
+    SELECT count(*) FILTER (WHERE live) AS live,
+           count(*) AS count,
+           coalesce(sum(quantity), 0) AS quantity,
+           coalesce(sum(quantity * price_minor), 0) AS cost,
+           count(*) FILTER (WHERE quantity < 1 OR (seat_id IS NOT NULL AND quantity > 1) OR price_minor < 0) AS wrong
     FROM reservations_reservationline
     WHERE reservation_id = reservation.id
 ) AS lines
@@ -14,4 +19,6 @@ WHERE reservation.id > %(after)s
   AND (%(event_id)s::bigint IS NULL OR reservation.event_id = %(event_id)s)
   AND ((reservation.status IN ('canceled', 'expired') AND lines.live > 0)
     OR (reservation.status NOT IN ('canceled', 'expired') AND (lines.count = 0 OR lines.live < lines.count))
-    OR lines.quantity <> reservation.seat_count)
+    OR lines.quantity <> reservation.seat_count
+    OR lines.cost <> reservation.total_minor
+    OR lines.wrong > 0)

@@ -2,7 +2,7 @@
 -- what the live lines say, never negative, with what is blocked never above the capacity; what the house keeps is among
 -- what is blocked. No row: all is well.
 SELECT section.event_id, section.slug, section.capacity, row.capacity, row.blocked, row.house, row.taken,
-       coalesce(lines.quantity, 0)
+       coalesce(lines.quantity, 0), row.event_id
 FROM events_section AS section
 LEFT JOIN reservations_generaladmissioninventory AS row ON row.section_id = section.id
 LEFT JOIN LATERAL (

@@ -1,6 +1,10 @@
 -- I1 and I2: seats of this piece whose inventory row contradicts itself, or the house: blocked without a reason or free
--- with one, free and yet somebody's, held and nobody's, in another section or event than the seat is.
-SELECT row.seat_id, row.event_id, row.status, row.blocked_for, row.reservation_id, row.section_id, seat.section_id
+-- with one, free and yet somebody's, held and nobody's, in another section or event than the seat is, or sold at another
+-- place or price than the seat's.
+SELECT row.seat_id, row.event_id, row.status, row.blocked_for, row.reservation_id, row.section_id, seat.section_id,
+       (row.category_id, row.row_index, row.place_index, row.rank, row.accessible, row.companion)
+           IS DISTINCT FROM
+       (seat.category_id, seat.row_index, seat.place_index, seat.rank, seat.accessible, seat.companion)
 FROM reservations_seatinventory AS row
 LEFT JOIN events_seat AS seat ON seat.id = row.seat_id
 WHERE row.seat_id > %(after)s
@@ -10,4 +14,7 @@ WHERE row.seat_id > %(after)s
        OR (row.status <> 3 AND row.blocked_for <> '')
        OR (row.status IN (1, 2)) <> (row.reservation_id IS NOT NULL)
        OR row.section_id IS DISTINCT FROM seat.section_id
-       OR row.event_id IS DISTINCT FROM seat.event_id)
+       OR row.event_id IS DISTINCT FROM seat.event_id
+       OR (row.category_id, row.row_index, row.place_index, row.rank, row.accessible, row.companion)
+              IS DISTINCT FROM
+          (seat.category_id, seat.row_index, seat.place_index, seat.rank, seat.accessible, seat.companion))
