@@ -1,0 +1,278 @@
+"""The inventory as one clerk would keep it on paper, one request after the other: no locks, no SQL, no clock.
+
+It says who wins and who loses, and with which words; what is free, held, sold and blocked; and what everybody pays.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+PENDING, PAYING, CONFIRMED, CANCELED, EXPIRED = "pending_payment", "paying", "confirmed", "canceled", "expired"
+LIVE, STANDING = (PENDING, PAYING), (PENDING, PAYING, CONFIRMED)
+HELD, REPLAYED, BUSY, LAPSED = "held", "replayed", "busy", "lapsed"
+SHORT = ("seats-unavailable", "not-enough-left", "sold-out", LAPSED)
+"""What a sweep may cure: where there is something to sweep, it is swept and asked once more."""
+
+
+@dataclass
+class Claim:
+    entry: UUID
+    buyer: str
+    seats: frozenset[str]
+    places: int
+    total: int
+    until: str
+    status: str = PENDING
+    over: bool = False
+    """Its deadline has passed."""
+    email: str = ""
+
+    @property
+    def lapsed(self) -> bool:
+        """And nobody has swept it."""
+        return self.over and self.status in LIVE
+
+    @property
+    def size(self) -> int:
+        return len(self.seats) + self.places
+
+
+@dataclass
+class Wish:
+    """`got` and `until` are what the house answered: which of the free seats are best is its choice, and the time."""
+
+    id: UUID
+    entry: UUID
+    buyer: str
+    key: str
+    payload: dict[str, Any]
+    got: frozenset[str] = frozenset()
+    until: str = ""
+
+    def __post_init__(self) -> None:
+        self.seats = frozenset(self.payload.get("seats", ()))
+        self.places: int = self.payload.get("ga_quantity", 0)
+        best = self.payload.get("best_available", {})
+        self.quantity: int = best.get("quantity", 0)
+        self.accessible: int = self.quantity - best.get("companions", 0) if best.get("accessible") else 0
+        self.replaces = UUID(self.payload["replace"]) if "replace" in self.payload else None
+        self.size = len(self.seats) + self.places + self.quantity
+
+
+NOTHING = Claim(UUID(int=0), "", frozenset(), 0, 0, "")
+
+
+@dataclass
+class Book:
+    category: dict[str, str]
+    """Of every seat."""
+    accessible: frozenset[str]
+    prices: dict[str, int]
+    capacity: int
+    cap: int
+    why: dict[str, str] = field(default_factory=dict)
+    """Why a seat is blocked."""
+    blocked: dict[str, int] = field(default_factory=lambda: {"house": 0, "out_of_use": 0})
+    """Places, by reason."""
+    claims: dict[UUID, Claim] = field(default_factory=dict)
+    answers: dict[tuple[UUID, str], Wish] = field(default_factory=dict)
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    def owners(self) -> dict[str, UUID]:
+        return {seat: name for name, one in self.claims.items() if one.status in STANDING for seat in one.seats}
+
+    def free(self) -> set[str]:
+        return self.category.keys() - self.owners().keys() - self.why.keys()
+
+    def places(self, *statuses: str) -> int:
+        return sum(one.places for one in self.claims.values() if one.status in statuses)
+
+    def places_left(self) -> int:
+        return self.capacity - sum(self.blocked.values()) - self.places(*STANDING)
+
+    def has(self, *, apart: UUID | None = None, lapsed: bool | None = None, **whose: str) -> int:
+        """How many a buyer or an e-mail address has."""
+        ((kind, who),) = whose.items()
+        theirs = [one for name, one in self.claims.items() if getattr(one, kind) == who and name != apart]
+        return sum(one.size for one in theirs if one.status in STANDING and lapsed in (None, one.lapsed))
+
+    def fitting(self, wish: Wish, seats: set[str]) -> int:
+        if not wish.accessible:
+            return len(seats - self.accessible)
+        there = len(seats & self.accessible)
+        return len(seats) if there >= wish.accessible else min(there, wish.quantity - 1)
+
+    # --- buyers ------------------------------------------------------------------------------------------------------
+
+    def hold(self, wishes: list[Wish]) -> list[str]:
+        """What becomes of each: the earlier comes first, but who is short waits for a sweep."""
+        said = dict.fromkeys(range(len(wishes)), BUSY)
+        for _ in range(4):
+            asked = {number: wishes[number] for number, word in said.items() if word == BUSY}
+            said |= self._decide(asked)
+            short = [number for number in asked if said[number] in SHORT]
+            if short and self.sweep():
+                said |= dict.fromkeys(short, BUSY)
+        return list(said.values())
+
+    def _decide(self, wishes: dict[int, Wish]) -> dict[int, str]:
+        free, gone, chosen, entries = self.free(), set[str](), 0, set[UUID]()
+        said = {number: self._at_the_door(wish, free) for number, wish in wishes.items()}
+        named = {seat for number, wish in wishes.items() if not said[number] for seat in wish.seats}
+        for number, wish in wishes.items():
+            if wish.quantity and not said[number]:
+                mine = free | self._given_up(wish).seats
+                if (fitting := self.fitting(wish, mine)) < wish.quantity:
+                    said[number] = _shortage(fitting)
+                elif self.fitting(wish, mine - named) - chosen < wish.quantity:
+                    said[number] = BUSY  # Somebody of this list asked for them; whether he gets them is not known yet.
+                else:
+                    chosen += wish.quantity
+        for number, wish in wishes.items():
+            said[number] = said[number] or self._in_turn(wish, gone, entries)
+            if said[number] == HELD:
+                assert wish.got <= (free | self._given_up(wish).seats) - gone
+                gone |= wish.got
+                entries.add(wish.entry)
+                self._write(wish)
+        return said
+
+    def _given_up(self, wish: Wish) -> Claim:
+        return self.claims[wish.replaces] if wish.replaces else NOTHING
+
+    def _above_cap(self, wish: Wish) -> bool:
+        return self.has(buyer=wish.buyer, lapsed=False) + wish.size - self._given_up(wish).size > self.cap
+
+    def _at_the_door(self, wish: Wish, free: set[str]) -> str:
+        if (wish.entry, wish.key) in self.answers:
+            return self._replay(wish)
+        old = self._given_up(wish)
+        if wish.replaces and old.entry != wish.entry:
+            return "not-owner"
+        if wish.replaces and (old.status != PENDING or old.lapsed):
+            return "payment-in-progress" if old.status in (PAYING, CONFIRMED) else "reservation-expired"
+        mine = [one for one in self.claims.values() if one.entry == wish.entry]
+        live = next((one for one in mine if one.status in LIVE), None)
+        if live and live is not old:
+            return LAPSED if live.lapsed else "reservation-exists"
+        if not live and any(one.status == CONFIRMED for one in mine):
+            return "admission-expired"
+        if self._above_cap(wish):
+            return "purchase-cap"
+        if self.has(buyer=wish.buyer, lapsed=True):
+            return LAPSED
+        return "" if wish.seats <= free | old.seats else "seats-unavailable"
+
+    def _in_turn(self, wish: Wish, gone: set[str], entries: set[UUID]) -> str:
+        if (wish.entry, wish.key) in self.answers:
+            return self._replay(wish)
+        if wish.entry in entries:
+            return "reservation-exists"
+        if wish.seats & gone:
+            return "seats-unavailable"
+        left = self.places_left() + self._given_up(wish).places
+        if wish.places > left:
+            return _shortage(left)
+        return "purchase-cap" if self._above_cap(wish) else HELD
+
+    def _replay(self, wish: Wish) -> str:
+        return REPLAYED if self.answers[wish.entry, wish.key].payload == wish.payload else "idempotency-mismatch"
+
+    def _write(self, wish: Wish) -> None:
+        seats = wish.seats | wish.got
+        total = sum(self.prices[self.category[seat]] for seat in seats) + wish.places * self.prices["Floor"]
+        until = self._given_up(wish).until or wish.until
+        if wish.replaces:
+            self.claims[wish.replaces].status = CANCELED
+        self.claims[wish.id] = Claim(wish.entry, wish.buyer, seats, wish.places, total, until)
+        self.answers[wish.entry, wish.key] = wish
+
+    def lapse(self, name: UUID) -> None:
+        self.claims[name].over, self.claims[name].until = True, ""
+
+    def sweep(self) -> bool:
+        gone = [one for one in self.claims.values() if one.lapsed]
+        for one in gone:
+            one.status = EXPIRED
+        return bool(gone)
+
+    def release(self, name: UUID) -> str:
+        if self.claims[name].status in (PAYING, CONFIRMED):
+            return "payment-in-progress"
+        return self.give_back(name)
+
+    def give_back(self, name: UUID) -> str:
+        if self.claims[name].status in STANDING:
+            self.claims[name].status = CANCELED
+        return ""
+
+    def begin_payment(self, name: UUID, email: str) -> str:
+        one = self.claims[name]
+        if one.status not in LIVE or one.lapsed:
+            return "reservation-expired"
+        if one.status == PENDING:
+            if self.has(email=email, apart=name, lapsed=False) + one.size > self.cap:
+                return "purchase-cap"
+            if self.has(email=email, apart=name) + one.size > self.cap:
+                return BUSY
+            one.status, one.email = PAYING, email
+        return ""
+
+    def confirm(self, name: UUID, *, too_late: bool) -> str:
+        one = self.claims[name]
+        if one.status == CONFIRMED:
+            return ""
+        if one.status == CANCELED or too_late:
+            return "reservation-expired"
+        if one.status == EXPIRED:
+            theirs = max(self.has(buyer=one.buyer), self.has(email=one.email) if one.email else 0)
+            if theirs + one.size > self.cap or not one.seats <= self.free() or one.places > self.places_left():
+                return "reservation-expired"
+        one.status = CONFIRMED
+        return ""
+
+    # --- staff -------------------------------------------------------------------------------------------------------
+
+    def after_a_sweep(self, act: Callable[[], str]) -> str:
+        word = act()
+        return act() if word and self.sweep() else word
+
+    def block(self, seats: set[str], reason: str, *, only_free: bool) -> str:
+        taken = seats & self.owners().keys()
+        if taken and not only_free:
+            return "seats-unavailable"
+        self.why |= dict.fromkeys(seats - taken, reason)
+        return ""
+
+    def unblock(self, seats: set[str], reason: str) -> None:
+        self.why = {seat: why for seat, why in self.why.items() if seat not in seats or reason not in ("", why)}
+
+    def block_places(self, quantity: int, reason: str) -> str:
+        if quantity > self.places_left():
+            return "not-enough-left"
+        self.blocked[reason] += quantity
+        return ""
+
+    def unblock_places(self, quantity: int, reason: str) -> str:
+        if quantity > self.blocked[reason]:
+            return "not-enough-left"
+        self.blocked[reason] -= quantity
+        return ""
+
+    def resize(self, capacity: int) -> str:
+        if capacity < self.places(*STANDING) + sum(self.blocked.values()):
+            return "capacity-in-use"
+        self.capacity = capacity
+        return ""
+
+    def move(self, seats: set[str], category: str) -> str:
+        if any(self.category[seat] != category for seat in seats & self.owners().keys()):
+            return "seats-unavailable"
+        self.category |= dict.fromkeys(seats, category)
+        return ""
+
+
+def _shortage(left: int) -> str:
+    return "not-enough-left" if left > 0 else "sold-out"
