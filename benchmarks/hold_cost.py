@@ -4,9 +4,10 @@
 
 Each size is a database of its own in one server that would survive a power cut: events of up to 200,000 seats in
 sections of up to 10,000, all vacuumed and analyzed. Holds go through `holding.hold` on a connection like a batcher's,
-alone and by so many at once, in any of the events, at random: two named seats, the best two available, two places of
-general admission. Each round asks every database, in an order drawn anew, and then gives back what was held; medians
-of the rounds. Processor time is that of both sides, the caller's and its server process's.
+alone and by so many at once, in any of the events, at random: two named seats, the best two of any section (a batch
+reads each of its sections once), the best two of one section, two places of general admission. Each round asks every
+database, in an order drawn anew, and then gives back what was held; medians of the rounds. Processor time is that of
+both sides, the caller's and its server process's.
 
 A size followed by names of indexes, `100000-seat_inventory_event`, is a database without them: what they cost a hold.
 """
@@ -34,7 +35,12 @@ EVENT_SEATS_MAX = 200_000
 SECTION_SEATS_MAX = 10_000
 LATER = 10_000
 """Holds that were there before: nothing begins with empty tables."""
-KINDS = {"named": "two named seats", "best": "best two available", "places": "general admission"}
+KINDS = {
+    "named": "two named seats",
+    "best": "best two, in any section",
+    "section": "best two, all in one section",
+    "places": "general admission",
+}
 
 
 @dataclass(frozen=True)
@@ -53,11 +59,14 @@ def main() -> None:
     parser.add_argument("--alone", type=int, default=40, help="holds one by one, per round, size and kind")
     parser.add_argument("--together", type=int, default=32, help="holds in one batch")
     options = parser.parse_args()
-    with house(durable=True):
-        measure(options.sizes.split(","), options.rounds, options.alone, options.together)
+    with house(durable=True) as servers:
+        assert servers.postgres is not None
+        measure(
+            options.sizes.split(","), options.rounds, options.alone, options.together, servers.postgres.superuser_url()
+        )
 
 
-def measure(sizes: list[str], rounds: int, alone: int, together: int) -> None:
+def measure(sizes: list[str], rounds: int, alone: int, together: int, superuser_url: str) -> None:
     spawn = multiprocessing.get_context("spawn")
     pipes: dict[str, Connection] = {}
     processes = []
@@ -70,6 +79,9 @@ def measure(sizes: list[str], rounds: int, alone: int, together: int) -> None:
         processes.append(process)
         assert pipes[size].recv() == "filled"
         print(f"# {size}: {time.perf_counter() - begun:.0f} s", file=sys.stderr)
+    with psycopg.connect(superuser_url, autocommit=True) as on:
+        # The first change of a page after a checkpoint writes the whole page to the log: the same beginning for all.
+        on.execute("CHECKPOINT")
     batches = {"alone": [1] * alone, f"{together} at once": [together] * 2}
     found: dict[tuple[str, str, str], list[Cost]] = {}
     for number in range(rounds + 1):
@@ -181,7 +193,8 @@ class Holder:
         from apps.events import facade as events
         from apps.reservations.choosing import BestAvailable
 
-        chosen = [self._random.randrange(len(self._halls)) for _ in range(count)]
+        any_hall, any_section = self._random.randrange(len(self._halls)), self._random.randrange(1_000)
+        chosen = [any_hall if kind == "section" else self._random.randrange(len(self._halls)) for _ in range(count)]
         numbers: dict[int, list[int]] = {}
         for index in set(chosen):
             wanted = chosen.count(index)
@@ -198,9 +211,10 @@ class Holder:
             if kind == "named":
                 first = hall.first_seat + 2 * pairs[index].pop()
                 wishes.append(halls.wish(hall, number, seats=[first, first + 1]))
-            elif kind == "best":
+            elif kind in ("best", "section"):
                 sections = [one for one in events.list_sections(hall.event.id) if not one.is_general_admission]
-                best = BestAvailable(self._random.choice(sections).id, 2)
+                index_of = any_section if kind == "section" else self._random.randrange(1_000)
+                best = BestAvailable(sections[index_of % len(sections)].id, 2)
                 wishes.append(halls.wish(hall, number, best=best))
             else:
                 wishes.append(halls.wish(hall, number, places=2))

@@ -102,15 +102,17 @@ _NOTE = (
 _BUCKET = (
     """WITH picked AS (
     SELECT number FROM bucket WHERE section_id = %(section)s AND remaining >= %(places)s
-    ORDER BY (number + %(home)s) %% 16 LIMIT 1 FOR NO KEY UPDATE{skip}
+    ORDER BY {order} LIMIT 1 FOR NO KEY UPDATE{skip}
 ), taken AS (
     UPDATE bucket SET remaining = remaining - %(places)s FROM picked
     WHERE bucket.section_id = %(section)s AND bucket.number = picked.number AND remaining >= %(places)s RETURNING 1
 ), """
     + _REST_OF_PLACES
 )
-_BUCKET_SKIPPING = _BUCKET.replace("{skip}", " SKIP LOCKED")
-_BUCKET_WAITING = _BUCKET.replace("{skip}", "")
+_BUCKET_SKIPPING = _BUCKET.replace("{skip}", " SKIP LOCKED").replace("{order}", "(number + %(home)s) %% 16")
+# In one order for everybody: whoever waited for a bucket that then had too little left keeps its lock, and goes on to
+# the next one. Each beginning where it liked, they deadlocked as soon as the buckets ran out.
+_BUCKET_WAITING = _BUCKET.replace("{skip}", "").replace("{order}", "number")
 _UNITS = (
     """WITH picked AS (
     SELECT id FROM unit WHERE section_id = %(section)s AND reservation_id IS NULL
