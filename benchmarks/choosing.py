@@ -237,7 +237,7 @@ class Buyer:
     def ask(self, request: Any) -> Asked:
         """The request is decided with whatever else arrives meanwhile."""
         from apps.reservations import facade as reservations
-        from apps.reservations.holding import holds
+        from apps.reservations.holds.holding import holds
 
         began = time.time()
         outcome = holds.submit_sync(request, TIMEOUT_MS)
@@ -418,7 +418,7 @@ def sell_named(crowd: Crowd, rounds: int) -> None:
 
 
 def cost() -> None:
-    from apps.reservations.choosing import BestAvailable, FreeSeat, Shelf
+    from apps.reservations.holds.choosing import BestAvailable, FreeSeat, Shelf
 
     rows, width = 2_000, 50
     shuffled = random.Random(1)  # noqa: S311

@@ -61,8 +61,8 @@ def refusals(rounds: int, calls: int, callers: int) -> None:
 
     from apps.events import facade as events
     from apps.reservations import facade as reservations
-    from apps.reservations import gate, resetting
-    from apps.reservations.holding import holds
+    from apps.reservations.gates import gate, resetting
+    from apps.reservations.holds.holding import holds
     from tests.factories import hold, join, make_event
 
     sold_out = make_event("sold-out", rows=0, general_admission=2)
@@ -162,7 +162,7 @@ def resets(live: int, seats: int) -> None:
 
     from apps.events import facade as events
     from apps.events.creation import EventSpec, GeneralAdmission, create_event
-    from apps.reservations import resetting
+    from apps.reservations.gates import resetting
     from benchmarks.crowds import _FILL
     from ticketing.kernel import clock, redis
 

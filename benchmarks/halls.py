@@ -116,7 +116,7 @@ def entry_of(event: Any, number: int) -> uuid.UUID:
 
 def wish(hall: Hall, number: int, *, seats: Sequence[int] = (), places: int = 0, best: Any = None) -> Any:
     """The request of buyer `number`, resolved as the edge resolves it."""
-    from apps.reservations.requests import HoldRequest
+    from apps.reservations.holds.requests import HoldRequest
     from ticketing.kernel import idempotency
 
     named = {seat: f"seat-{seat}" for seat in seats}

@@ -191,7 +191,7 @@ class Holder:
 
     def _wishes(self, kind: str, count: int) -> list[Any]:
         from apps.events import facade as events
-        from apps.reservations.choosing import BestAvailable
+        from apps.reservations.holds.choosing import BestAvailable
 
         any_hall, any_section = self._random.randrange(len(self._halls)), self._random.randrange(1_000)
         chosen = [any_hall if kind == "section" else self._random.randrange(len(self._halls)) for _ in range(count)]
@@ -222,7 +222,7 @@ class Holder:
 
     def cost(self, kind: str, batches: list[int]) -> Cost:
         """Of one hold, on average over batches of these sizes; afterwards everything is as it was."""
-        from apps.reservations import holding
+        from apps.reservations.holds import holding
         from ticketing.kernel import transactions
 
         wishes = self._wishes(kind, sum(batches))
@@ -242,7 +242,7 @@ class Holder:
         return Cost(1e6 * wall / len(wishes), cpu_us / len(wishes), written / len(wishes))
 
     def _held(self, wishes: list[Any], begin: int) -> None:
-        from apps.reservations import holding
+        from apps.reservations.holds import holding
         from ticketing.kernel import transactions
 
         with self._pool.connection() as on:

@@ -116,7 +116,7 @@ class Contest:
     """What a process of the crew can do: every strategy of both kinds, on the large hall and on the small one."""
 
     def __init__(self, schemas: dict[str, str], ours: list[Strategy]) -> None:
-        from apps.reservations import holding
+        from apps.reservations.holds import holding
         from ticketing.kernel.batching import Batcher, finds_itself
 
         self._hold_outcome = holding.Held
@@ -306,7 +306,7 @@ def prepare(chosen: dict[str, list[Strategy]], ours: list[Strategy], seats: int)
 
 def hold_before(count: int) -> None:
     """An earlier on-sale has left its rows: nothing begins with empty tables."""
-    from apps.reservations import holding
+    from apps.reservations.holds import holding
 
     earlier = halls.make_hall("earlier", sections=1, seats_per_section=2, floor=10 * count)
     halls.let_in(earlier.event, range(count))

@@ -109,7 +109,7 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Group commit has connections of its own, which see nothing of a transaction that a test is wrapped in: there a
     join or a hold is decided in the test's own thread. In a transactional test it goes the real way."""
     from apps.queue import joining
-    from apps.reservations import holding
+    from apps.reservations.holds import holding
     from ticketing.kernel import transactions
 
     def in_this_thread(batcher: Any, decide: Callable[[list[Any]], list[Any]]) -> None:
@@ -132,7 +132,7 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll tells what is committed, not what a process or Redis knew a moment ago; those who test that memory
     (`tests.queue.boards.remembering`) turn it on again."""
     from apps.queue import board, exceptional, health, polling
-    from apps.reservations import resetting, wishes
+    from apps.reservations.gates import resetting, wishes
     from ticketing.kernel import redis
 
     polling.forget_everything()

@@ -9,8 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.events import facade as events
-from apps.reservations import desk, facade, stock
-from apps.reservations.history_desk import ShowsHistory
+from apps.reservations import facade
 from apps.reservations.models import (
     AvailabilityFrame,
     BlockedFor,
@@ -23,8 +22,10 @@ from apps.reservations.models import (
     ReservationTransition,
     SeatInventory,
 )
-from apps.reservations.selection import Selection
-from apps.reservations.standing import standing
+from apps.reservations.staff import desk, stock
+from apps.reservations.staff.history_desk import ShowsHistory
+from apps.reservations.staff.selection import Selection
+from apps.reservations.staff.standing import standing
 from ticketing.kernel import problems, transactions
 from ticketing.kernel.staff_lists import CONFIRMED_MAX, ReadOnlyAdmin, ReadOnlyInline, WhyForm, ask_first, counted
 from ticketing.kernel.templatetags.fairgate import money

@@ -8,19 +8,9 @@ class ReservationsConfig(AppConfig):
 
     def ready(self) -> None:
         from apps.events import facade as events
-        from apps.reservations import (
-            aftermath,
-            auditing,
-            availability,
-            comparing,
-            deadlines,
-            gate,
-            inventory,
-            nets,
-            reconciling,
-            resetting,
-            supplying,
-        )
+        from apps.reservations import aftermath, availability, deadlines, inventory, nets, supplying
+        from apps.reservations.checks import auditing, reconciling
+        from apps.reservations.gates import comparing, gate, resetting
         from ticketing.kernel import idempotency, maintenance
 
         events.on_publish(inventory.materialise)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from apps.events import facade as events
 from apps.queue import facade as queue
-from apps.reservations import ending, gate, paying, resetting
+from apps.reservations import ending, paying
 from apps.reservations.availability import (
     Availability,
     availability,
@@ -16,7 +16,8 @@ from apps.reservations.availability import (
     seat_statuses,
     section_statuses,
 )
-from apps.reservations.compensating import provide_sale
+from apps.reservations.checks.compensating import provide_sale
+from apps.reservations.checks.history import provide_order_names
 from apps.reservations.ending import SweepResult, sweep, sweep_all
 from apps.reservations.errors import (
     NotEnoughLeft,
@@ -28,8 +29,9 @@ from apps.reservations.errors import (
     SeatsUnavailable,
     SoldOut,
 )
-from apps.reservations.history import provide_order_names
-from apps.reservations.holding import Held, HoldOutcome, Refused, hold, holds
+from apps.reservations.gates import gate, resetting
+from apps.reservations.holds.holding import Held, HoldOutcome, Refused, hold, holds
+from apps.reservations.holds.requests import HoldRequest, resolve
 from apps.reservations.paying import prepare_payment
 from apps.reservations.reading import (
     HeldPlaces,
@@ -38,7 +40,6 @@ from apps.reservations.reading import (
     get_reservation,
     live_reservation_of,
 )
-from apps.reservations.requests import HoldRequest, resolve
 from ticketing.kernel.idempotency import Answer
 
 HOLD_TIMEOUT_MS = 10_000

@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from apps.events import facade as events
-from apps.reservations.answers import contract_answer
 from apps.reservations.errors import ReservationNotFound
+from apps.reservations.holds.answers import contract_answer
 from apps.reservations.models import Reservation
 from ticketing.kernel import clock
 

@@ -10,8 +10,8 @@ import threading
 from django.db import DatabaseError, close_old_connections
 
 from apps.events import facade as events
-from apps.reservations.answers import iso
 from apps.reservations.availability import free_counts
+from apps.reservations.holds.answers import iso
 from apps.reservations.models import AvailabilityFrame
 from ticketing.kernel import clock, idempotency, redis, telemetry, transactions
 

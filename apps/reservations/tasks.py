@@ -1,6 +1,7 @@
 from celery import shared_task
 
-from apps.reservations import nets, resetting
+from apps.reservations import nets
+from apps.reservations.gates import resetting
 
 
 @shared_task(name="reservations.sweep")

@@ -13,9 +13,9 @@ from apps.events import facade as events
 from apps.events import publishing
 from apps.events.creation import EventSpec, GeneralAdmission, create_event
 from apps.events.models import Category, Event, Section
-from apps.reservations import stock
 from apps.reservations.models import GeneralAdmissionInventory, InventoryChange, SeatInventory
-from apps.reservations.selection import Selection
+from apps.reservations.staff import stock
+from apps.reservations.staff.selection import Selection
 from tests import factories
 from ticketing.kernel import clock
 

@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 from apps.reservations import facade as reservations
-from apps.reservations.holding import holds
+from apps.reservations.holds.holding import holds
 from tests.batches import TIMEOUT_MS, Aside, Gate, ask, sessions_of, until
 
 

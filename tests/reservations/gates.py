@@ -6,7 +6,8 @@ import pytest
 
 from apps.events import facade as events
 from apps.queue import facade as queue
-from apps.reservations import facade, gate, resetting
+from apps.reservations import facade
+from apps.reservations.gates import gate, resetting
 from tests.factories import join
 from ticketing.kernel import problems, redis
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from apps.reservations.choosing import BestAvailable, FreeSeat, Shelf, choose, fitting_count, is_together
+from apps.reservations.holds.choosing import BestAvailable, FreeSeat, Shelf, choose, fitting_count, is_together
 
 SECTION, CATEGORY, DEAREST = 1, 1, 2
 

@@ -13,8 +13,8 @@ from django.core.management import CommandError, call_command
 from apps.events import facade as events
 from apps.events.models import OnSale
 from apps.orders.models import Order, Payment, Refund, Ticket
-from apps.reservations import compensating, oversold
 from apps.reservations import facade as reservations
+from apps.reservations.checks import compensating, oversold
 from apps.reservations.models import (
     BlockedFor,
     GeneralAdmissionInventory,

@@ -9,9 +9,10 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.events import facade as events
 from apps.events.models import Event
-from apps.reservations import aftermath, gate, resetting
+from apps.reservations import aftermath
 from apps.reservations import facade as reservations
-from apps.reservations.comparing import differences
+from apps.reservations.gates import gate, resetting
+from apps.reservations.gates.comparing import differences
 from apps.reservations.models import GeneralAdmissionInventory, Reservation
 from tests.factories import assert_audit_clean, hold, join, lapse, make_event
 from tests.races import rival_at, storm, values

@@ -7,7 +7,7 @@ import pytest
 
 from apps.events import facade as events
 from apps.reservations import facade as reservations
-from apps.reservations import gate, resetting
+from apps.reservations.gates import gate, resetting
 from tests.factories import assert_audit_clean, hold, join, make_event
 from tests.own_redis import OwnRedis
 from tests.reservations.gates import (

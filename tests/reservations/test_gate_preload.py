@@ -10,8 +10,8 @@ from django.core.management import CommandError, call_command
 
 from apps.events import facade as events
 from apps.events.models import Event
-from apps.reservations import resetting
-from apps.reservations.comparing import differences
+from apps.reservations.gates import resetting
+from apps.reservations.gates.comparing import differences
 from apps.reservations.models import GeneralAdmissionInventory, SeatInventory
 from tests.factories import assert_audit_clean, hold, make_event
 from tests.reservations.gates import field, is_refused, nothing_grows_old, section_of, write
@@ -81,7 +81,7 @@ def test_a_difference_that_nothing_explains_keeps_the_gate_shut(plant: Any, capl
     hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3)
     preload("concert")
     said = plant()
-    with caplog.at_level(logging.ERROR, "apps.reservations.resetting"):
+    with caplog.at_level(logging.ERROR, "apps.reservations.gates.resetting"):
         lines, error = preload_refused("concert")
         preload_refused("concert")
     assert said in lines

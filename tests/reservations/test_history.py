@@ -14,9 +14,10 @@ from django.test import Client
 
 from apps.events import facade as events
 from apps.reservations import facade as reservations
-from apps.reservations import history, stock
+from apps.reservations.checks import history
 from apps.reservations.models import ReservationLine, ReservationTransition
-from apps.reservations.selection import Selection
+from apps.reservations.staff import stock
+from apps.reservations.staff.selection import Selection
 from tests.factories import hold, join, lapse, make_event, wish
 from tests.orders.sale import buy
 from tests.reservations.race.buyers import begin_payment, cancel, confirm, seat

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from apps.reservations import facade as reservations
-from apps.reservations import holding
+from apps.reservations.holds import holding
 from apps.reservations.models import Reservation, SeatInventory
 from tests.batches import TIMEOUT_MS
 from tests.factories import assert_audit_clean, hold, join, make_event, wish

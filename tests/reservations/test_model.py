@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from apps.events import facade as events
-from apps.reservations import deciding, proposing, stock, tiers
 from apps.reservations import facade as reservations
+from apps.reservations.holds import deciding, proposing
 from apps.reservations.models import Reservation, SeatInventory
-from apps.reservations.selection import Selection
+from apps.reservations.staff import stock, tiers
+from apps.reservations.staff.selection import Selection
 from tests.factories import PLACE_PRICE_MINOR, SEAT_PRICE_MINOR, assert_audit_clean, join, lapse, make_event
 from tests.reservations.book import CONFIRMED, EXPIRED, HELD, LIVE, PAYING, PENDING, REPLAYED, Book, Wish
 from tests.reservations.race.buyers import begin_payment, cancel, confirm

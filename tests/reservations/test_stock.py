@@ -10,10 +10,10 @@ from apps.events import facade as events
 from apps.events import selectors
 from apps.events.models import Section
 from apps.reservations import facade as reservations
-from apps.reservations import stock, tiers
 from apps.reservations.models import GeneralAdmissionInventory, InventoryChange, Reservation, SeatInventory
-from apps.reservations.selection import Selection
-from apps.reservations.standing import latest_changes, standing
+from apps.reservations.staff import stock, tiers
+from apps.reservations.staff.selection import Selection
+from apps.reservations.staff.standing import latest_changes, standing
 from tests.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, lapse, make_event, wish
 from tests.reservations.race.buyers import ask, begin_payment, confirm, refusal, seat
 from ticketing.kernel import clock, problems

@@ -6,7 +6,7 @@ PATIENT_MS = 5_000
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Holds wait long enough for what the test does meanwhile, on however slow a machine."""
-    from apps.reservations import deciding, holding
+    from apps.reservations.holds import deciding, holding
 
     monkeypatch.setattr(deciding, "LOCK_WAIT_MS", PATIENT_MS)
     monkeypatch.setattr(holding, "LOCK_WAIT_MS", PATIENT_MS)

@@ -20,8 +20,8 @@ def main() -> None:
     django.setup()
     from apps.events import facade as events
     from apps.queue import facade as queue
-    from apps.reservations import deciding, holding
     from apps.reservations import facade as reservations
+    from apps.reservations.holds import deciding, holding
     from tests.races import storm, values
     from ticketing.kernel import problems
 

@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from apps.reservations import facade as reservations
-from apps.reservations import proposing
+from apps.reservations.holds import proposing
 from apps.reservations.models import SeatInventory
 from tests.factories import assert_audit_clean, hold, make_event, wish
 from tests.races import at, in_another_connection, statements, storm, values

@@ -5,8 +5,8 @@ import threading
 import pytest
 from django.db import transaction
 
-from apps.reservations import deciding, outcomes
 from apps.reservations import facade as reservations
+from apps.reservations.holds import deciding, outcomes
 from tests.factories import assert_audit_clean, make_event, wish
 from tests.races import at, in_another_connection, rival_connection, rival_waiting_at, statements, storm, values
 from tests.reservations.race.buyers import (

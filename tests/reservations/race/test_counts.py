@@ -3,8 +3,9 @@
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from apps.reservations import ending, winning
+from apps.reservations import ending
 from apps.reservations import facade as reservations
+from apps.reservations.holds import winning
 from apps.reservations.models import GeneralAdmissionInventory, Reservation
 from tests.factories import assert_audit_clean, audit_breaches, hold, lapse, make_event, wish
 from tests.races import in_another_connection, rival_connection, statements

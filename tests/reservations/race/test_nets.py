@@ -25,8 +25,9 @@ from redis import Redis
 
 from apps.events.facade import EventView
 from apps.queue import facade as queue
-from apps.reservations import aftermath, auditing, deadlines, ending, nets, tasks
+from apps.reservations import aftermath, deadlines, ending, nets, tasks
 from apps.reservations import facade as reservations
+from apps.reservations.checks import auditing
 from apps.reservations.models import CleanupLog, Reservation, ReservationTransition, SeatInventory
 from tests.factories import assert_audit_clean, hold, lapse, make_event, wish
 from tests.queue.test_gatekeeper import database_url, until

@@ -4,8 +4,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.reservations import deciding
 from apps.reservations import facade as reservations
+from apps.reservations.holds import deciding
 from tests.factories import assert_audit_clean, hold, make_event, wish
 from tests.races import rival_at, rival_connection, statements, storm, values
 from tests.reservations.race.buyers import ask, ask_until_decided, begin_payment, is_held, places, run, seat, types

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 
 from apps.reservations import facade as reservations
-from apps.reservations import resetting
+from apps.reservations.gates import resetting
 from tests.batches import until
 from tests.factories import assert_audit_clean, join, make_event
 from tests.own_redis import OwnRedis

@@ -8,9 +8,9 @@ import pytest
 from apps.events import facade as events
 from apps.events.models import Section
 from apps.reservations import facade as reservations
-from apps.reservations import stock, tiers
 from apps.reservations.models import InventoryChange, ReservationLine
-from apps.reservations.selection import Selection
+from apps.reservations.staff import stock, tiers
+from apps.reservations.staff.selection import Selection
 from tests.factories import SEAT_PRICE_MINOR, assert_audit_clean, audit_breaches, hold, make_event, wish
 from tests.races import in_another_connection, rival_at, rival_waiting_at, statements, storm, values
 from tests.reservations.race.buyers import ask, is_held, is_told_to_retry, places, refusal, run, seat

@@ -6,7 +6,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.reservations import compensating, ending, oversold
+from apps.reservations import ending
+from apps.reservations.checks import compensating, oversold
 from ticketing.kernel import reconciling
 from ticketing.kernel.command_line import refuse_in_one_line, who_types
 

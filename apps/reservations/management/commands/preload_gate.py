@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.reservations.examining import Examined
-from apps.reservations.preloading import Preloaded, preload
+from apps.reservations.gates.examining import Examined
+from apps.reservations.gates.preloading import Preloaded, preload
 from ticketing.kernel import clock
 from ticketing.kernel.command_line import refuse_in_one_line
 

@@ -6,10 +6,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.reservations import stock, tiers
 from apps.reservations.models import BlockedFor
-from apps.reservations.selection import Selection
-from apps.reservations.standing import latest_changes, standing
+from apps.reservations.staff import stock, tiers
+from apps.reservations.staff.selection import Selection
+from apps.reservations.staff.standing import latest_changes, standing
 from ticketing.kernel import problems
 from ticketing.kernel.command_line import refuse_in_one_line, who_types, whole_number
 from ticketing.kernel.templatetags.fairgate import money

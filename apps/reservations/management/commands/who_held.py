@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.reservations import history
+from apps.reservations.checks import history
 from ticketing.kernel import clock
 from ticketing.kernel.command_line import refuse_in_one_line
 

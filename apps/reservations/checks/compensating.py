@@ -12,10 +12,11 @@ from uuid import UUID
 
 from django.db import connection
 
-from apps.reservations import ending, righting
+from apps.reservations import ending
+from apps.reservations.checks import righting
+from apps.reservations.checks.oversold import Plan, Step, claims_on
+from apps.reservations.checks.righting import Kind, Reason
 from apps.reservations.models import BlockedFor, Reservation, SeatInventory
-from apps.reservations.oversold import Plan, Step, claims_on
-from apps.reservations.righting import Kind, Reason
 from ticketing.kernel import sql, transactions
 
 _PACKAGE = "apps.reservations"

@@ -24,9 +24,9 @@ from prometheus_client import Counter
 from redis import Redis
 
 from apps.events import facade as events
-from apps.reservations import gate
 from apps.reservations.availability import free_counts
-from apps.reservations.examining import examine
+from apps.reservations.gates import gate
+from apps.reservations.gates.examining import examine
 from ticketing.kernel import clock, idempotency, lua, redis, sql
 
 logger = logging.getLogger(__name__)

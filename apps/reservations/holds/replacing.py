@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from apps.reservations.choosing import FreeSeat
 from apps.reservations.errors import PaymentInProgress, ReservationExpired, ReservationNotFound
+from apps.reservations.holds.choosing import FreeSeat
 from apps.reservations.models import Reservation
 from ticketing.kernel import problems, sql
 

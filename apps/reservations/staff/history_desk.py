@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 
 from apps.events import facade as events
-from apps.reservations import history
+from apps.reservations.checks import history
 from apps.reservations.models import SeatInventory
 from ticketing.kernel import clock
 

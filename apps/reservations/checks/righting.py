@@ -11,8 +11,8 @@ from uuid import UUID
 
 from django.db import connection
 
-from apps.reservations import changes
 from apps.reservations.models import InventoryChange, Reservation, SeatInventory
+from apps.reservations.staff import changes
 from ticketing.kernel import clock, sql, transactions
 
 STANDING = (*Reservation.LIVE, Reservation.Status.CONFIRMED)

@@ -11,10 +11,10 @@ from typing import Any
 
 from psycopg import Connection
 
-from apps.reservations.deciding import LOCK_WAIT_MS, STATEMENT_MS, decide_once
 from apps.reservations.ending import sweep
-from apps.reservations.outcomes import Contended, Held, HoldOutcome, Refused, Short
-from apps.reservations.requests import HoldRequest
+from apps.reservations.holds.deciding import LOCK_WAIT_MS, STATEMENT_MS, decide_once
+from apps.reservations.holds.outcomes import Contended, Held, HoldOutcome, Refused, Short
+from apps.reservations.holds.requests import HoldRequest
 from ticketing.kernel import problems, sql, transactions
 from ticketing.kernel.batching import Batcher, finds_itself
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from apps.reservations.choosing import BestAvailable, FreeSeat, Shelf, fitting_count, is_together
+from apps.reservations.holds.choosing import BestAvailable, FreeSeat, Shelf, fitting_count, is_together
 from ticketing.kernel import sql
 
 # So many of the best free seats are read at first, more for a batch that wants more. Where no row of those has room for

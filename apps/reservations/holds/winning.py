@@ -8,9 +8,9 @@ from datetime import datetime
 from apps.queue import facade as queue
 from apps.reservations import aftermath
 from apps.reservations.ending import give_back
+from apps.reservations.holds.replacing import Replaced
+from apps.reservations.holds.requests import HoldRequest
 from apps.reservations.models import Reservation
-from apps.reservations.replacing import Replaced
-from apps.reservations.requests import HoldRequest
 from ticketing.kernel import sql
 
 ANSWER_STATUS = 201

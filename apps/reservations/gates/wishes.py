@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from apps.events import facade as events
-from apps.reservations.requests import is_count, is_text
+from apps.reservations.holds.requests import is_count, is_text
 
 KEPT_SECONDS = 60.0
 """Sections of a published event come and go hardly ever; what is out of date here only asks the ledger more often."""

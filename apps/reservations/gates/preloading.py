@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from apps.reservations import resetting
-from apps.reservations.comparing import differences
-from apps.reservations.examining import Examined, examine
+from apps.reservations.gates import resetting
+from apps.reservations.gates.comparing import differences
+from apps.reservations.gates.examining import Examined, examine
 
 ATTEMPTS_MAX = 50
 """Resets until a gate that has very many holds to mark is open: enough for five million."""

@@ -24,8 +24,9 @@ from redis.exceptions import OutOfMemoryError
 
 from apps.events import facade as events
 from apps.queue import facade as queue
-from apps.reservations import aftermath, wishes
+from apps.reservations import aftermath
 from apps.reservations.errors import SeatsUnavailable, SoldOut
+from apps.reservations.gates import wishes
 from ticketing.kernel import clock, idempotency, lua, problems, redis
 
 VALID_MS = 4_500

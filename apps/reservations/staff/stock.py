@@ -14,11 +14,11 @@ from typing import TypeVar
 from django.db import DatabaseError, connection
 
 from apps.events import facade as events
-from apps.reservations.changes import Change, record
 from apps.reservations.ending import sweep
 from apps.reservations.errors import NotEnoughLeft, SeatsUnavailable
 from apps.reservations.models import BlockedFor, InventoryChange, SeatInventory
-from apps.reservations.selection import Selection, find_seats, find_section, listed
+from apps.reservations.staff.changes import Change, record
+from apps.reservations.staff.selection import Selection, find_seats, find_section, listed
 from ticketing.kernel import problems, sql, transactions
 
 LOCK_WAIT_MS = 2_000

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from apps.events import facade as events
 from apps.queue import facade as queue
-from apps.reservations.choosing import BestAvailable
+from apps.reservations.holds.choosing import BestAvailable
 from ticketing.kernel import idempotency, problems
 
 _FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "replace"})

@@ -13,9 +13,10 @@ from uuid import UUID
 from django.db import connection
 
 from apps.events import facade as events
-from apps.reservations import ending, inventory, oversold, righting
+from apps.reservations import ending, inventory
+from apps.reservations.checks import oversold, righting
+from apps.reservations.checks.righting import Kind, Reason
 from apps.reservations.models import GeneralAdmissionInventory, Reservation, SeatInventory
-from apps.reservations.righting import Kind, Reason
 from ticketing.kernel import audit, reconciling, sql, transactions
 from ticketing.kernel.reconciling import GONE, REPAIRED, Difference, NeedsPerson, Repair
 

@@ -13,8 +13,6 @@ from uuid import UUID
 from apps.events import facade as events
 from apps.queue import facade as queue
 from apps.reservations import aftermath
-from apps.reservations.answers import contract_answer, reservation_of_answer
-from apps.reservations.choosing import FreeSeat
 from apps.reservations.errors import (
     NotEnoughLeft,
     PurchaseCapReached,
@@ -22,11 +20,13 @@ from apps.reservations.errors import (
     SeatsUnavailable,
     SoldOut,
 )
-from apps.reservations.outcomes import Contended, Held, HoldOutcome, Refused, Short, Verdict
-from apps.reservations.proposing import Proposer
-from apps.reservations.replacing import Replaced, lock_replaced, not_found
-from apps.reservations.requests import HoldRequest
-from apps.reservations.winning import ANSWER_STATUS, Line, Win, write_wins
+from apps.reservations.holds.answers import contract_answer, reservation_of_answer
+from apps.reservations.holds.choosing import FreeSeat
+from apps.reservations.holds.outcomes import Contended, Held, HoldOutcome, Refused, Short, Verdict
+from apps.reservations.holds.proposing import Proposer
+from apps.reservations.holds.replacing import Replaced, lock_replaced, not_found
+from apps.reservations.holds.requests import HoldRequest
+from apps.reservations.holds.winning import ANSWER_STATUS, Line, Win, write_wins
 from ticketing.kernel import idempotency, problems, sql, transactions
 
 LOCK_WAIT_MS = 200

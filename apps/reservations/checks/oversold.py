@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from apps.events import facade as events
-from apps.reservations import righting
+from apps.reservations.checks import righting
 from ticketing.kernel import audit, sql
 
 CANCEL_NEWEST = "cancel_newest"

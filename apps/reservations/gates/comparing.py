@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 
 from apps.events import facade as events
-from apps.reservations import resetting
 from apps.reservations.availability import free_counts
+from apps.reservations.gates import resetting
 from ticketing.kernel import reconciling
 from ticketing.kernel.reconciling import GONE, REPAIRED, Difference, NeedsPerson
 

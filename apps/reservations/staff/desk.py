@@ -12,10 +12,10 @@ from django.template.response import TemplateResponse
 from django.views.decorators.http import require_http_methods
 
 from apps.events import facade as events
-from apps.reservations import stock, tiers
 from apps.reservations.models import BlockedFor
-from apps.reservations.selection import SEATS_MAX, Selection
-from apps.reservations.standing import latest_changes, standing
+from apps.reservations.staff import stock, tiers
+from apps.reservations.staff.selection import SEATS_MAX, Selection
+from apps.reservations.staff.standing import latest_changes, standing
 from ticketing.kernel import problems
 from ticketing.kernel.templatetags.fairgate import money
 

@@ -1,0 +1,1 @@
+"""What Redis may refuse, and how it is kept true to the ledger: one gate per event."""

@@ -1,0 +1,1 @@
+"""The hold: a request checked, decided together with others, and committed or refused."""

@@ -1,0 +1,1 @@
+"""What staff do to the inventory while it is on sale."""
