@@ -185,9 +185,13 @@ CELERY_BEAT_SCHEDULE = {
         # While no worker is free the tasks do not pile up: the next one does the work of those that were dropped.
         "options": {"expire_seconds": 10},
     },
-    "reset the gates": {"task": "reservations.reset_gates", "schedule": timedelta(seconds=1)},
-    "audit": {"task": "kernel.audit", "schedule": timedelta(minutes=1)},
-    "reconcile": {"task": "kernel.reconcile", "schedule": timedelta(minutes=1)},
+    "reset the gates": {
+        "task": "reservations.reset_gates",
+        "schedule": timedelta(seconds=1),
+        "options": {"expire_seconds": 5},
+    },
+    "audit": {"task": "kernel.audit", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
+    "reconcile": {"task": "kernel.reconcile", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
 }
 
 # --- people ------------------------------------------------------------------------------------------------------

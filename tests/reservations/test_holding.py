@@ -61,6 +61,16 @@ def test_a_mixed_request_holds_all_or_nothing() -> None:
     assert json.loads(outcome.answer.body)["total_minor"] == SEAT_PRICE_MINOR + 3 * PLACE_PRICE_MINOR
 
 
+def test_the_best_beside_named_seats_is_short_by_what_the_request_itself_names() -> None:
+    event = make_event(rows=1, seats_per_row=3)
+    best = {"section": "hall", "quantity": 3}
+    (outcome,) = decide(wish(event, seats=["hall-A-1"], best_available=best))
+    assert refusal(outcome).type == "not-enough-left"
+    assert refusal(outcome).extra == {"available": 2}
+    (outcome,) = decide(wish(event, seats=["hall-A-1"], best_available=best | {"quantity": 2}))
+    assert isinstance(outcome, reservations.Held)
+
+
 def test_a_batch_is_decided_in_arrival_order() -> None:
     event = make_event(general_admission=5)
     outcomes = decide(

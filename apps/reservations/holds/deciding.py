@@ -282,10 +282,10 @@ class _Batch:
         proposer = self._look(undecided, spoken_for, min(ALTERNATIVES_FACTOR**tries, ALTERNATIVES_MAX))
         for index, request in undecided:
             assert request.best is not None
-            proposal = proposer.propose(request.best, self._own_seats(request))
+            proposal = proposer.propose(request.best, self._own_seats(request), request.seats.keys())
             if proposal.seats is None and proposal.fitting_count < request.best.quantity and self._read_lapsed():
                 proposer = self._look(undecided, proposer.taken, proposer.alternatives)
-                proposal = proposer.propose(request.best, self._own_seats(request))
+                proposal = proposer.propose(request.best, self._own_seats(request), request.seats.keys())
             if proposal.seats is not None:
                 self.choices[index] = proposal.seats
                 proposer.take(proposal.seats)

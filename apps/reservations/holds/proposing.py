@@ -5,7 +5,7 @@ somebody's party; everything only before anybody is told that too little is left
 """
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -74,8 +74,11 @@ class Proposer:
         for wish in self.wishes:
             self._wanted[_kind(wish)] = self._wanted.get(_kind(wish), 0) + wish.quantity
 
-    def propose(self, wish: BestAvailable, own: Mapping[int, FreeSeat]) -> Proposal:
-        """The best seats for the wish, or how many fit; seats of its `own` are free for this wish alone."""
+    def propose(
+        self, wish: BestAvailable, own: Mapping[int, FreeSeat], named: Collection[int] = frozenset()
+    ) -> Proposal:
+        """The best seats for the wish, or how many fit; seats of its `own` are free for this wish alone. Those that its
+        own request has `named` are in no count: nobody's loss makes them fit."""
         kind = _kind(wish)
         mine = [seat for seat in own.values() if _is_of(kind, seat)]
         read = self._reads.get(kind)
@@ -95,7 +98,10 @@ class Proposer:
             else:
                 further = min(read.limit * READ_FACTOR, READ_TOGETHER_MAX)
                 read = self._read(kind, None if chosen is None else further)
-        return Proposal(chosen, len(chosen) if chosen is not None else fitting_count([*read.seats, *mine], wish))
+        if chosen is not None:
+            return Proposal(chosen, len(chosen))
+        others = [seat for seat in [*read.seats, *mine] if seat.seat_id not in named]
+        return Proposal(None, fitting_count(others, wish))
 
     def take(self, seats: Iterable[FreeSeat]) -> None:
         """These are somebody's from now on."""
