@@ -167,11 +167,21 @@ def test_a_time_without_an_offset_is_the_clock_on_the_venue_s_wall() -> None:
         ("9" * 400, "is not a time"),
         ("9999-12-31T23:59-14:00", "not over yet"),
         ("2026-11-21T20:00\x00", "is not a time"),
+        ("0001-01-01T00:00+14:00", "out of range"),
+        ("0001-01-01T00:00", "out of range"),
     ],
 )
 def test_a_moment_that_is_none_is_refused_with_its_reason(text: str, words: str) -> None:
     with pytest.raises(history.BadMoment, match=words):
         history.moment_of(text, "Europe/Berlin", datetime(2027, 1, 1, tzinfo=UTC))
+
+
+def test_the_first_moment_of_all_is_none_west_of_greenwich() -> None:
+    """It has a date in UTC, and none on the clock of the venue that shows it."""
+    with pytest.raises(history.BadMoment, match="out of range"):
+        history.moment_of("0001-01-01T00:00Z", "America/New_York", datetime(2027, 1, 1, tzinfo=UTC))
+    first = datetime(1, 1, 1, tzinfo=UTC)
+    assert history.moment_of("0001-01-01T00:00Z", "Europe/Berlin", datetime(2027, 1, 1, tzinfo=UTC)) == first
 
 
 def test_a_question_that_cannot_be_answered_is_one_line() -> None:
@@ -208,7 +218,7 @@ def test_the_seat_s_page_tells_its_story_and_answers_for_a_moment(client: Client
     asked = client.get(page, {"at": at["paying"].isoformat()}).content.decode()
     assert "paying by visitor:" in asked
     assert "when it became sold" in asked
-    for bad in ("soon", "\x00", "9999-12-31", "<script>"):
+    for bad in ("soon", "\x00", "9999-12-31", "0001-01-01T00:00+14:00", "<script>"):
         answer = client.get(page, {"at": bad})
         assert answer.status_code == 200
         assert "errornote" in answer.content.decode()

@@ -8,7 +8,7 @@ lifts it. A moment on the border belongs to what begins there.
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -144,7 +144,8 @@ def _blocks(changes: Iterable[Sequence[Any]]) -> Iterable[Span]:
 
 def moment_of(text: str, timezone: str, now: datetime) -> datetime:
     """The moment that is meant: ISO 8601; without an offset it is the clock on the venue's wall. Raises BadMoment, also
-    for a time that comes twice or never there, and for one that is not over yet."""
+    for a time that comes twice or never there, for one that is not over yet, and for one that has no date in UTC or
+    at the venue."""
     try:
         moment = datetime.fromisoformat(text.strip() if text.isprintable() else "")
     except ValueError as error:
@@ -158,6 +159,10 @@ def moment_of(text: str, timezone: str, now: datetime) -> datetime:
         moment = first
     try:
         is_ahead = moment > now
+        if not is_ahead:
+            # Both are shown; in one of them, near the first of all days, a moment may have no date.
+            moment.astimezone(ZoneInfo(timezone))
+            moment = moment.astimezone(UTC)
     except OverflowError as error:
         raise BadMoment(f"{text[:40]!r} is out of range") from error
     if is_ahead:
