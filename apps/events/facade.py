@@ -170,7 +170,7 @@ _PUBLIC = (
 
 def get_event(slug: str) -> EventView:
     """The public event with this slug. Raises EventNotFound; a draft is not found."""
-    if "\x00" in slug:
+    if not sql.is_text(slug):
         raise EventNotFound(slug)
     event = _PUBLIC.filter(slug=slug).first()
     if event is None:
@@ -272,7 +272,7 @@ def _seat_view(seat: Seat) -> SeatView:
 
 def seats_by_guid(event_id: int, guids: Iterable[str]) -> dict[str, SeatView]:
     """The event's seats among these public ids; unknown ids are simply absent."""
-    wanted = [guid for guid in guids if "\x00" not in guid]
+    wanted = [guid for guid in guids if sql.is_text(guid)]
     rows = Seat.objects.filter(event_id=event_id, guid__in=wanted).select_related("section", "category")
     return {seat.guid: _seat_view(seat) for seat in rows}
 
@@ -285,7 +285,7 @@ def seat_ids_of_guids(event_id: int, guids: Iterable[str]) -> dict[str, int]:
 
 def seats_of_name(guid: str) -> dict[int, SeatView]:
     """The seats of this public id, by event: a plan used again has it again. Drafts have none."""
-    if "\x00" in guid:
+    if not sql.is_text(guid):
         return {}
     rows = Seat.objects.filter(event_id__in=list(_PUBLIC.values_list("pk", flat=True)), guid=guid)
     return {seat.event_id: _seat_view(seat) for seat in rows.select_related("section", "category")}
@@ -314,7 +314,7 @@ def seat_guids_of_section(section_id: int, rows: Collection[str] = ()) -> dict[i
     """The public ids of the section's seats by id; of these rows only, or of all."""
     seats = Seat.objects.filter(section_id=section_id)
     if rows:
-        seats = seats.filter(row__in=[row for row in rows if "\x00" not in row])
+        seats = seats.filter(row__in=[row for row in rows if sql.is_text(row)])
     return dict(seats.values_list("pk", "guid"))
 
 

@@ -202,6 +202,36 @@ def test_a_question_that_cannot_be_answered_is_one_line() -> None:
     assert "free; nobody had had it before" in who_held("hall-A-1", "--event", "opera")
 
 
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "audit ?",
+        "reconcile ?",
+        "compensate ?",
+        "preload_gate ?",
+        "who_held ?",
+        "who_held hall-A-1 --event ?",
+        "who_held hall-A-1 --at ?",
+        "stock ? show",
+        "stock concert block ? --for house",
+        "stock concert block --section ? --for house",
+        "stock concert block --section hall --row ? --for house",
+        "stock concert resize ? 5",
+        "stock concert reprice ? 5",
+        "stock concert add-price ? 5",
+        "stock concert move hall-A-1 --to ?",
+        "room ? show",
+        "rebuild_queue ?",
+    ],
+)
+def test_bytes_that_are_no_text_are_refused_in_one_line_by_every_command(typed: str) -> None:
+    """A shell hands over any bytes; what is no UTF-8 among them arrives as half of a surrogate pair."""
+    make_event(rows=1, seats_per_row=1)
+    with pytest.raises(CommandError) as refused:
+        call_command(*typed.replace("?", "\udcff").split(), stdout=StringIO())
+    assert len(str(refused.value).splitlines()) == 1
+
+
 def test_the_seat_s_page_tells_its_story_and_answers_for_a_moment(client: Client) -> None:
     client.force_login(get_user_model().objects.create_superuser("chief"))
     event = make_event()

@@ -8,7 +8,7 @@ from django.http import QueryDict
 from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 
-from ticketing.kernel import problems
+from ticketing.kernel import problems, sql
 
 NESTING_MAX = 32
 
@@ -62,7 +62,7 @@ def _check(value: Any, depth_left: int) -> None:
     if depth_left == 0:
         raise problems.MalformedBody("The body is nested too deeply.")
     if isinstance(value, str):
-        if not is_text(value):
+        if not sql.is_text(value):
             raise problems.Invalid("text holds a NUL or half of a surrogate pair")
     elif isinstance(value, dict):
         for name, inner in value.items():
@@ -71,8 +71,3 @@ def _check(value: Any, depth_left: int) -> None:
     elif isinstance(value, list):
         for inner in value:
             _check(inner, depth_left - 1)
-
-
-def is_text(value: str) -> bool:
-    """Whether PostgreSQL can store it: no NUL, no half of a surrogate pair."""
-    return "\x00" not in value and not any("\ud800" <= char <= "\udfff" for char in value)

@@ -55,6 +55,12 @@ def load(package: str, name: str) -> Statement:
     return Statement(name, files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8"))
 
 
+def is_text(value: str) -> bool:
+    """Whether PostgreSQL can store it: no NUL, no half of a surrogate pair, which is what bytes that are no
+    UTF-8 become on a command line."""
+    return "\x00" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
 @contextmanager
 def observe(observer: Observer) -> Iterator[None]:
     """While the block runs, `observer(name, "before" | "after")` is called around every statement of every thread."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from apps.events import facade as events
-from apps.reservations.holds.requests import is_count, is_text
+from apps.reservations.holds.requests import is_count
+from ticketing.kernel import sql
 
 KEPT_SECONDS = 60.0
 """Sections of a published event come and go hardly ever; what is out of date here only asks the ledger more often."""
@@ -81,7 +82,7 @@ def of(event: events.EventView, payload: Any) -> Wish | None:
     guids = payload.get("seats")
     if guids is None:
         guids = []
-    if not isinstance(guids, list) or not all(isinstance(guid, str) and is_text(guid) for guid in guids):
+    if not isinstance(guids, list) or not all(isinstance(guid, str) and sql.is_text(guid) for guid in guids):
         return None
     most = event.policy.seats_per_reservation_max
     if len(guids) > most or len(set(guids)) != len(guids) or total + len(guids) > most:

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from apps.events import facade as events
 from apps.queue import facade as queue
 from apps.reservations.holds.choosing import BestAvailable
-from ticketing.kernel import idempotency, problems
+from ticketing.kernel import idempotency, problems, sql
 
 _FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "replace"})
 _BEST_FIELDS = frozenset({"section", "quantity", "category", "accessible", "companions"})
@@ -108,7 +108,7 @@ def _seats(event: events.EventView, asked: Any, wrong: dict[str, Any]) -> dict[i
     if len(set(asked)) != len(asked):
         wrong["seats"] = "the same seat is named twice"
         return {}
-    if not all(is_text(guid) for guid in asked):
+    if not all(sql.is_text(guid) for guid in asked):
         wrong["seats"] = "no such seat"
         return {}
     found = events.seats_by_guid(event.id, asked)
@@ -176,8 +176,3 @@ def _fits(companions: Any, accessible: Any, quantity: Any) -> bool:
 def is_count(value: Any) -> TypeGuard[int]:
     """A whole number from 1 that any integer column can take; true and 2.0 are not."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1_000_000
-
-
-def is_text(value: str) -> bool:
-    """Whether PostgreSQL can store it: no NUL, no half of a surrogate pair."""
-    return "\x00" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
