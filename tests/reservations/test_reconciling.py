@@ -12,6 +12,7 @@ from django.core.management import CommandError, call_command
 
 from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
+from apps.reservations.checks import reconciling as checks
 from apps.reservations.models import (
     BlockedFor,
     GeneralAdmissionInventory,
@@ -202,6 +203,38 @@ def test_a_repair_takes_nothing_from_anybody_and_says_what_a_person_must_do(sale
     assert not InventoryChange.objects.exists()
     assert seat("hall-A-1").status == 3
     assert seat("hall-C-1").reservation_id == other.pk
+
+
+def test_a_header_that_asks_another_price_than_its_lines_is_told_as_that(sale: None) -> None:
+    Reservation.objects.filter(pk=owner_of("hall-C-1").pk).update(total_minor=1)
+    (outcome,) = reconcile(repair=True)
+    assert outcome.difference.kind == "price"
+    assert "its header says 1; needs a person" in outcome.line
+    assert Reservation.objects.get(pk=owner_of("hall-C-1").pk).total_minor == 1
+
+
+def test_paid_places_whose_line_cannot_hold_again_stay_taken(sale: None) -> None:
+    """The lines of a paid reservation are dead, and its seat is another's by now: a person must look, and until then
+    nobody is sold its place on the floor."""
+    bought, other = owner_of("hall-C-1"), owner_of("hall-B-1")
+    ReservationLine.objects.filter(reservation=bought).update(live=False)
+    SeatInventory.objects.filter(seat__guid="hall-C-1").update(status=1, reservation_id=other.pk)
+    ReservationLine.objects.filter(reservation=other).update(seat=seat("hall-C-1"))
+    SeatInventory.objects.filter(seat__guid="hall-B-1").update(status=0, reservation_id=None)
+    taken = places().taken
+    lines = [outcome.line for outcome in reconcile(repair=True)]
+    assert places().taken == taken
+    assert any(f"needs a person: reservation {bought.pk} may have lost its line" in line for line in lines), lines
+
+
+def test_a_seat_put_right_and_blocked_meanwhile_is_not_put_on_sale(sale: None) -> None:
+    a_seat_held_by_nobody_there_is()
+    stale = [outcome.difference for outcome in reconcile() if outcome.difference.kind == "seat_without_hold"]
+    reconcile(repair=True)
+    blocked = SeatInventory.objects.get(pk=stale[0].about)
+    SeatInventory.objects.filter(pk=blocked.pk).update(status=3, blocked_for=BlockedFor.HOUSE, reservation_id=None)
+    assert checks._repair_seat(stale[0], "test") == reconciling.GONE
+    assert SeatInventory.objects.get(pk=blocked.pk).blocked_for == BlockedFor.HOUSE
 
 
 def test_a_live_hold_of_an_admission_that_has_ended_is_told_and_left_alone(sale: None) -> None:

@@ -62,7 +62,7 @@ def register() -> None:
     )  # fmt: skip
     add(
         "lines", "a reservation's lines hold while it stands, and no longer", _find_lines, _repair_lines,
-        "hold_of_ended", "holds_nothing", "header",
+        "hold_of_ended", "holds_nothing", "header", "price",
     )  # fmt: skip
     add(
         "seats", "a seat stands as the reservation on it does", _find_seats, _repair_seat,
@@ -140,7 +140,7 @@ def _find_lines(part: int | None) -> Found:
         seen.extend(_lines.rows(cursor, after=after, until=until, event_id=part))
 
     audit.walk(_reservations_end, UUID(int=0), look)
-    for event_id, reservation_id, status, live, lines, seat_count, quantity in seen:
+    for event_id, reservation_id, status, live, lines, seat_count, quantity, total, cost, wrong in seen:
         where, about = f"{slugs.get(event_id, event_id)}: reservation {reservation_id}", (event_id, reservation_id)
         if status not in righting.STANDING and live:
             yield Difference("hold_of_ended", f"{where} is {status}, and {live} of its {lines} lines still hold", about)
@@ -149,9 +149,15 @@ def _find_lines(part: int | None) -> Found:
                 "header", f"{where} is {status}: its lines say {quantity} places, its header {seat_count}", about,
                 "which of the two is true stands nowhere else; ask its buyer",
             )  # fmt: skip
-        else:
+        elif status in righting.STANDING and (live < lines or not lines):
             what = f"{lines - live} of its {lines} lines hold nothing"
             yield Difference("holds_nothing", f"{where} is {status}, and {what}", about)
+        else:
+            none = f", and {wrong} of its lines cannot be one" if wrong else ""
+            yield Difference(
+                "price", f"{where} is {status}: its lines cost {cost}, its header says {total}{none}", about,
+                "which of the two was agreed stands in its order, or with its buyer",
+            )  # fmt: skip
     for event in views:
         yield from _find_lines_of_none(event)
 
@@ -203,7 +209,8 @@ def _let_go(cursor: sql.Cursor, event_id: int, reservation_id: UUID, reason: Rea
         after={**one, "lines_holding": 0},
     )
     for row in righting.read_places(cursor, places):
-        if row.excess == 0:
+        # What it does not lower here the check of the places tells of.
+        if row.excess == 0 and not righting.is_missed(cursor, row):
             righting.put_places(cursor, row, reason, taken=row.by_lines)
     return REPAIRED
 
@@ -235,7 +242,8 @@ def _hold_again(cursor: sql.Cursor, reservation_id: UUID, reason: Reason) -> str
         if seat is not None:
             righting.give_seat(cursor, seat, reservation_id, reason)
     for row in righting.read_places(cursor, asked):
-        righting.put_places(cursor, row, reason, taken=row.by_lines)
+        if not righting.is_missed(cursor, row):
+            righting.put_places(cursor, row, reason, taken=row.by_lines)
     event_id = Reservation.objects.values_list("event_id", flat=True).get(pk=reservation_id)
     one = {"reservation": str(reservation_id)}
     before, after = {**one, "lines_holding": len(live)}, {**one, "lines_holding": len(lines)}
@@ -290,6 +298,8 @@ def _repair_seat(difference: Difference, by: str) -> str:
             righting.lock(cursor, reservations=seen.involved, seats=[seat_id])
             # Everything again, under the locks. Somebody new on the seat is locked before it, in the next attempt.
             seat = righting.read_seat(cursor, seat_id)
+            if seat is not None and seat.status == _Status.BLOCKED and not seat.involved:
+                return GONE  # Put right by somebody else, and taken off sale since: it is not to be sold.
             if seat is not None and seat.involved <= seen.involved:
                 return REPAIRED if righting.give_seat(cursor, seat, _owner_of(seat), reason) else GONE
     return GONE
@@ -339,6 +349,9 @@ def _repair_places(difference: Difference, by: str) -> str:
             return GONE
         if rows[0].excess and rows[0].taken != rows[0].by_lines:
             raise NeedsPerson(f"{rows[0].excess} more are promised than there are: manage.py compensate")
+        missed = righting.is_missed(cursor, rows[0])
+        if missed:
+            raise NeedsPerson(f"reservation {missed} may have lost its line")
         reason = Reason(Kind.REPAIRED, by, difference.line)
         return REPAIRED if righting.put_places(cursor, rows[0], reason, taken=rows[0].by_lines) else GONE
 

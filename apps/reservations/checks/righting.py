@@ -26,6 +26,7 @@ _seat = sql.load(_PACKAGE, "reconcile_seat")
 _set_seat = sql.load(_PACKAGE, "set_seat")
 _places = sql.load(_PACKAGE, "reconcile_places")
 _set_places = sql.load(_PACKAGE, "set_places")
+_standing_without_line = sql.load(_PACKAGE, "standing_without_line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,15 @@ def read_places(cursor: sql.Cursor, section_ids: Iterable[int]) -> list[Places]:
         Places(section_id, section, event_id, capacity, blocked, house, taken, int(by_lines))
         for section_id, section, event_id, capacity, blocked, house, taken, by_lines in found
     ]
+
+
+def is_missed(cursor: sql.Cursor, row: Places) -> UUID | None:
+    """A standing reservation that may lose places if the locked row is lowered to what its lines say: one whose lines
+    do not say all that it has. None where there is none, or nothing would be lowered."""
+    if row.by_lines >= row.taken:
+        return None
+    rows = _standing_without_line.rows(cursor, event_id=row.event_id, section_id=row.section_id)
+    return rows[0][0] if rows else None
 
 
 def status_for(reservation_status: str) -> int:

@@ -261,6 +261,10 @@ class _Batch:
         return True
 
     def _is_ours(self, request: HoldRequest, choice: tuple[FreeSeat, ...]) -> bool:
+        """Whether all of the choice is locked by us, free for the request, and still at the price it was chosen for."""
+        price = request.best.category_id if request.best is not None else None
+        if price is not None and any(self.seat_category.get(seat.seat_id) != price for seat in choice):
+            return False
         return all(self._is_free_for(request, seat.seat_id) for seat in choice)
 
     def _choose(self, try_number: int) -> None:

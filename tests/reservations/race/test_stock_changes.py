@@ -215,6 +215,22 @@ def test_a_seat_that_is_being_held_does_not_move_and_one_that_moves_costs_its_ne
     assert_audit_clean()
 
 
+def test_the_best_of_a_price_is_at_that_price_though_seats_move_meanwhile() -> None:
+    """H: the best two at the standard price; has chosen A-1 and A-2, not yet locked
+    S: moves A-1 to a dearer price; COMMIT
+    H: sees it under the lock, and chooses again
+    """
+    event = make_event(rows=2, seats_per_row=2)
+    tiers.add_price(event, "Better", 9_000, **BY)
+    best = {"section": "hall", "quantity": 2, "category": "Standard"}
+    move = Selection(seats=("hall-A-1",))
+    with rival_at("lock_seats_skipping", "before", lambda: tiers.move_seats(event, move, "Better", **BY)):
+        outcome = ask(wish(event, best_available=best))
+    assert isinstance(outcome, reservations.Held)
+    assert reservations.get_reservation(outcome.reservation_id).total_minor == 10_000
+    assert_audit_clean()
+
+
 def test_everybody_at_once_leaves_books_that_balance() -> None:
     """Buyers hold seats and places while staff block, put back, shrink and grow the same ones, all at one moment."""
     event = make_event(general_admission=30)
