@@ -14,13 +14,14 @@ from django.test import Client
 
 from apps.events import facade as events
 from apps.reservations import facade as reservations
-from apps.reservations.checks import history
+from apps.reservations.checks import compensating, history, oversold
 from apps.reservations.models import ReservationLine, ReservationTransition
 from apps.reservations.staff import stock
 from apps.reservations.staff.selection import Selection
 from tests.factories import hold, join, lapse, make_event, wish
 from tests.orders.sale import buy
 from tests.reservations.race.buyers import begin_payment, cancel, confirm, seat
+from tests.reservations.test_compensating import drop_constraints, share_seat, way
 from ticketing.kernel import clock
 
 pytestmark = pytest.mark.django_db
@@ -118,6 +119,33 @@ def test_what_staff_blocked_was_blocked_until_they_put_it_back() -> None:
     assert story(event).at(blocked.until) == ()
     assert held.reservation_id == view.id
     assert "blocked by staff:1" in who_held("hall-A-1", "--at", (blocked.until - TICK).isoformat())
+
+
+def test_whom_a_compensation_moved_had_the_one_seat_until_then_and_the_other_from_then_on() -> None:
+    """Two bought hall-B-5, and the house gave one of them hall-B-7, which it had kept until that moment."""
+    house = way(make_event(), "house_seats")
+    drop_constraints()
+    first, second = (buy(hold(house, seats=[guid])).reservation_id for guid in ("hall-B-5", "hall-E-1"))
+    share_seat(first, second, "hall-B-5")
+    stock.block_seats(house, Selection(seats=("hall-B-7",)), "house", who="ann", why="for the mayor")
+    between = clock.now()
+    assert [done.happened for done in compensating.apply(oversold.plan(house), by="op", approved_by="Ada")] == [True]
+    blocked, sold = story(house, "hall-B-7").spans
+    assert (blocked.who, blocked.ended_as, blocked.until) == ("ann", "sold", sold.since)
+    assert (sold.state, sold.reservation_id, sold.until, sold.who) == ("sold", second, None, "op")
+    assert story(house, "hall-B-7").at(between) == (blocked,)
+    assert "must never happen" not in who_held("hall-B-7", "--at", between.isoformat())
+    left = story(house, "hall-B-5")
+    assert {span.reservation_id for span in left.at(between)} == {first, second}, "the double sale is told"
+    assert [span.reservation_id for span in left.at(clock.now())] == [first]
+    assert [span.ended_as for span in left.spans if span.reservation_id == second] == [
+        "paying", "sold", "moved to hall-B-7",
+    ]  # fmt: skip
+    assert "then moved to hall-B-7" in who_held("hall-B-5", "--at", between.isoformat())
+    # Canceled on the new seat: nothing of it is told of the old one.
+    cancel(second)
+    assert story(house, "hall-B-7").spans[-1].ended_as == "canceled"
+    assert [span.reservation_id for span in story(house, "hall-B-5").at(clock.now())] == [first]
 
 
 def test_the_impossible_is_shown_and_not_hidden() -> None:
@@ -247,7 +275,7 @@ def test_the_seat_s_page_tells_its_story_and_answers_for_a_moment(client: Client
     assert "nobody had had it before" in asked
     asked = client.get(page, {"at": at["paying"].isoformat()}).content.decode()
     assert "paying by visitor:" in asked
-    assert "when it became sold" in asked
+    assert "then sold" in asked
     for bad in ("soon", "\x00", "9999-12-31", "0001-01-01T00:00+14:00", "<script>"):
         answer = client.get(page, {"at": bad})
         assert answer.status_code == 200

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from apps.events import facade as events
 from apps.reservations import ending
 from apps.reservations.checks import righting
 from apps.reservations.checks.oversold import Plan, Step, claims_on
@@ -150,6 +151,10 @@ def _move(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reason
     if _move_line.count(cursor, reservation_id=victim, seat_id=seat_id, to_seat_id=to_seat_id) != 1:
         raise RuntimeError(f"reservation {victim} has no line on seat {seat_id}")
     righting.give_seat(cursor, to, victim, reason)
+    # The line remembers no seat it was on before: who had the one it left stands in this record alone.
+    names = events.seat_guids(cursor, [seat_id, to_seat_id])
+    before, after = ({"reservation": str(victim), "seat": names[one]} for one in (seat_id, to_seat_id))
+    righting.record(reason, to.event_id, step.section_id, quantity=1, before=before, after=after, seat_id=seat_id)
     _give_to_keeper(cursor, seat_id, keeper, reason)
     if order is not None:
         _sales[0].reissue(order, victim)

@@ -1,13 +1,14 @@
 """Who had a seat, and when: read from the ledger alone, which nobody can change.
 
 A reservation has its seats from the step that made it live to the step that ended it, and again from the step that
-revived it, if a payment made in time arrived after it had expired. A block lasts from its change to the next one that
-lifts it. A moment on the border belongs to what begins there.
+revived it, if a payment made in time arrived after it had expired. A line that was moved, which only a compensation
+does, was on the seat it left until then, and on the other from then on. A block lasts from its change to the next one
+that lifts it. A moment on the border belongs to what begins there.
 """
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -48,7 +49,8 @@ class Span:
     order: str = ""
     """What the app above calls the reservation's order."""
     ended_as: str = ""
-    """What it became then: paying, sold, canceled, expired; available or another reason, of a block."""
+    """What came then: paying, sold, canceled, expired, moved to another seat; available or another reason, of a
+    block."""
 
     def covers(self, moment: datetime) -> bool:
         return self.since <= moment and (self.until is None or moment < self.until)
@@ -74,6 +76,17 @@ class Timeline:
         return max((span.until for span in self.spans if span.until is not None and span.until <= moment), default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A compensation moved a reservation's line to this seat, or from it to the one it names."""
+
+    reservation_id: UUID
+    at: datetime
+    who: str
+    why: str
+    to: str = ""
+
+
 class BadMoment(ValueError):
     """No single moment is meant by these words."""
 
@@ -90,15 +103,22 @@ def provide_order_names(provider: Callable[[Sequence[UUID]], dict[UUID, str]]) -
 def timeline(event: events.EventView, seat: events.SeatView) -> Timeline:
     """What the ledger says of this seat of the event."""
     with audit.read() as cursor:
-        buyers = dict(_lines_of_seat.rows(cursor, section_id=seat.section_id, seat_id=seat.id))
+        changes = [
+            (kind, json.loads(detail) if isinstance(detail, str) else detail, who, why, at)
+            for kind, detail, who, why, at in _changes_of_seat.rows(cursor, seat_id=seat.id)
+        ]
+        moves = [*_moves(changes)]
+        # Today's lines say nothing of a seat that was left.
+        moved = sorted({move.reservation_id for move in moves})
+        buyers = dict(_lines_of_seat.rows(cursor, section_id=seat.section_id, seat_id=seat.id, moved=moved))
         ids = sorted(buyers)
         steps = _steps_of_reservations.rows(cursor, reservation_ids=ids) if ids else []
-        changes = _changes_of_seat.rows(cursor, seat_id=seat.id)
     orders = _name_orders[0](ids) if _name_orders and ids else {}
     spans = [*_blocks(changes)]
     for reservation_id in ids:
         own = [step[1:] for step in steps if step[0] == reservation_id]
-        spans += _holds(own, reservation_id, buyers[reservation_id], orders.get(reservation_id, ""))
+        held = _holds(own, reservation_id, buyers[reservation_id], orders.get(reservation_id, ""))
+        spans += _while_on_the_seat(held, [move for move in moves if move.reservation_id == reservation_id])
     spans.sort(key=lambda span: span.since)
     return Timeline(seat.id, seat.guid, event.slug, event.timezone, tuple(spans))
 
@@ -121,12 +141,48 @@ def _holds(steps: Sequence[Sequence[Any]], reservation_id: UUID, buyer: str, ord
         )
 
 
+def _moves(changes: Iterable[Sequence[Any]]) -> Iterable[_Move]:
+    for kind, said, who, why, at in changes:
+        before, after = said.get("before"), said.get("after")
+        if kind != InventoryChange.Kind.COMPENSATED or not isinstance(before, dict) or not isinstance(after, dict):
+            continue
+        if "seat" in after:
+            yield _Move(UUID(after["reservation"]), at, who, why, to=after["seat"])
+        elif before.get("status") == BLOCKED and after.get("reservation"):
+            # No compensation gives out a blocked seat but to whom it moves there.
+            yield _Move(UUID(after["reservation"]), at, who, why)
+
+
+def _while_on_the_seat(spans: Iterable[Span], moves: Sequence[_Move]) -> Iterable[Span]:
+    """What of a reservation's spans it had this seat in, by its moves to and from it, in their order."""
+    if not moves:
+        yield from spans
+        return
+    # It was there from the beginning where the first move is away from it.
+    stays: list[tuple[_Move | None, _Move | None]] = [(None, moves[0])] if moves[0].to else []
+    for number, move in enumerate(moves):
+        if not move.to:
+            stays.append((move, moves[number + 1] if number + 1 < len(moves) else None))
+    for span in spans:
+        for come, gone in stays:
+            part = span
+            if come is not None and come.at > part.since:
+                part = replace(part, since=come.at, who=come.who, why=come.why)
+            if gone is not None and (part.until is None or gone.at < part.until):
+                part = replace(part, until=gone.at, ended_as=f"moved to {gone.to}")
+            if part.until is None or part.since < part.until:
+                yield part
+
+
 def _blocks(changes: Iterable[Sequence[Any]]) -> Iterable[Span]:
     """From what each change says stood before and after. Kinds that leave a block as it was are passed over."""
     since: tuple[datetime, str, str] | None = None
-    for kind, detail, who, why, at in changes:
-        said = json.loads(detail) if isinstance(detail, str) else detail
+    for kind, said, who, why, at in changes:
         after = said.get("after")
+        if isinstance(after, dict):
+            if "status" not in after:
+                continue
+            after = after["status"]
         if kind == InventoryChange.Kind.BLOCKED:
             is_blocked = True
         elif kind == InventoryChange.Kind.UNBLOCKED:
