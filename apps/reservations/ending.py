@@ -8,7 +8,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -58,6 +58,10 @@ class SweepResult:
     seats: int
     places: int
     """General admission."""
+    found: int = field(default=0, compare=False)
+    """How many it had locked, those counted in that somebody else had ended meanwhile,"""
+    stranded: int = field(default=0, compare=False)
+    """and those that could not give back what they hold."""
 
 
 @dataclass(slots=True)
@@ -176,8 +180,8 @@ def _sweep(
     else:
         aftermath.ended(expired.endings)
         if expired.entry_ids:
-            refresh_slots(expired.entry_ids, write)
-        return _Swept(expired.result, len(found))
+            _refresh_slots(expired.entry_ids, lock_ms, write)
+        return _Swept(replace(expired.result, found=len(found)), len(found))
     if len(found) > 1:
         # Each half in a transaction of its own, so what is in the way is alone after a few of them.
         middle = len(found) // 2
@@ -185,13 +189,24 @@ def _sweep(
             sweep_these(half, by, goes_round=goes_round, lock_ms=min(lock_ms, HALF_LOCK_WAIT_MS), write=write)
             for half in (found[:middle], found[middle:])
         ]
-        return _Swept(_sum(halves), len(found))
+        return _Swept(replace(_sum(halves), found=len(found)), len(found))
     if isinstance(in_the_way, Stranded):
         logger.error("reservation %s is stranded, it cannot give back what it holds: %s", found[0], in_the_way)
     else:
         logger.warning("reservation %s keeps what it holds: its locks do not come: %s", found[0], in_the_way)
     _aside.put(found[0])
-    return _Swept(SweepResult(0, 0, 0), len(found))
+    return _Swept(SweepResult(0, 0, 0, found=1, stranded=int(isinstance(in_the_way, Stranded))), len(found))
+
+
+def _refresh_slots(entry_ids: Sequence[UUID], lock_ms: int, write: transactions.Write) -> None:
+    """The slots of what was swept, whose end is committed: an entry that somebody keeps locked must not keep others
+    from being swept. Its slot is free by its own deadline then."""
+    try:
+        refresh_slots(entry_ids, write, lock_ms=lock_ms)
+    except transactions.FAILURES as error:
+        if not transactions.is_passing(error):
+            raise
+        logger.warning("the slots of %s swept reservations wait for their own deadlines: %s", len(entry_ids), error)
 
 
 class _Aside:
@@ -222,6 +237,7 @@ def _sum(results: Sequence[SweepResult]) -> SweepResult:
         sum(result.reservations for result in results),
         sum(result.seats for result in results),
         sum(result.places for result in results),
+        stranded=sum(result.stranded for result in results),
     )
 
 

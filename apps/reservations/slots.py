@@ -26,7 +26,9 @@ def complete_slot(entry_id: UUID) -> None:
             queue.complete(cursor, entry_id)
 
 
-def refresh_slots(entry_ids: Collection[UUID], write: transactions.Write = transactions.write_here) -> None:
+def refresh_slots(
+    entry_ids: Collection[UUID], write: transactions.Write = transactions.write_here, *, lock_ms: int | None = None
+) -> None:
     """Each entry's slot is busy until its live reservation's deadline; without one, what is left of its admission may
     start another. A transaction of its own, after the one that ended or paid a reservation: entries come before
     reservations in the order of locks.
@@ -34,7 +36,7 @@ def refresh_slots(entry_ids: Collection[UUID], write: transactions.Write = trans
     It says what is, not what changed, and reads it under the entry's lock. So it may come late, twice, or after the
     buyer has held anew, and whichever comes last is right.
     """
-    with write() as cursor:
+    with write(lock_ms=lock_ms) as cursor:
         queue.lock_entries(cursor, list(entry_ids))
         deadlines = dict(_deadlines_of_entries.rows(cursor, entry_ids=sorted(entry_ids)))
         queue.set_busy_until(cursor, {entry_id: deadlines.get(entry_id) for entry_id in entry_ids})

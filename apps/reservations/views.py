@@ -97,7 +97,8 @@ def _hold(request: HttpRequest, event: events.EventView, entry: queue.EntryView)
         return _see_other("reservations:choose", event.slug)
     except facade.PaymentInProgress as problem:
         messages.warning(request, problem.detail)
-        return _see_other("reservations:reservation", choice.payload["replace"])
+        # As it is written in addresses, however it was sent.
+        return _see_other("reservations:reservation", uuid.UUID(choice.payload["replace"]))
     except facade.ReservationExists as problem:
         messages.info(request, "You already hold these places. Pay for them, or choose others instead.")
         return _see_other("reservations:reservation", problem.extra["reservation"])

@@ -91,6 +91,8 @@ class _Batch:
     """Seats that a rival had locked when we wanted them."""
     owner: dict[int, UUID] = field(default_factory=dict)
     """Seats locked by us and held by a reservation that may be replaced: free for who replaces it."""
+    given_up: set[int] = field(default_factory=set)
+    """Those that were, by a winner of this batch: free with its commit."""
     left: dict[int, int] = field(default_factory=dict)
     lapsed_events: set[int] | None = None
     wins: list[Win] = field(default_factory=list)
@@ -212,9 +214,10 @@ class _Batch:
             free = self._read_free(named)
             if len(free) < len(named) and self._read_lapsed():
                 free = self._read_free(named)
+            # Held by somebody in this very batch who may give them up, or oneself: decided under the locks.
+            replaced = {seat_id for _, request in self.open() for seat_id in self._own_seats(request)}
             for index, request in self.open():
-                own = self._own_seats(request)
-                gone = [seat for seat in request.seats if seat not in free and seat not in own]
+                gone = [seat for seat in request.seats if seat not in free and seat not in replaced]
                 if gone:
                     problem = SeatsUnavailable(unavailable=[request.seats[seat] for seat in gone])
                     self.verdicts[index] = self._final_or_short(request, problem)
@@ -347,7 +350,11 @@ class _Batch:
             answers[(request.scope, request.idempotency_key)] = win
 
     def _refuse_by_stock(self, request: HoldRequest, choice: tuple[FreeSeat, ...]) -> Verdict | None:
+        if any(seat not in self.locked for seat in self._own_seats(request)):
+            return Contended(problems.Busy())  # What it gives up it could only wait for, after all other locks.
         gone = [seat for seat in request.seats if seat in self.locked and not self._is_free_for(request, seat)]
+        if gone and self.given_up.issuperset(gone):
+            return Contended(problems.Busy())
         if gone:
             problem = SeatsUnavailable(unavailable=[request.seats[seat] for seat in gone])
             return self._final_or_short(request, problem)
@@ -373,6 +380,7 @@ class _Batch:
             # Its seats are free for others from the next batch on; its places, which are only counted, at once.
             for seat_id in given_up.seats:
                 self.owner.pop(seat_id, None)
+            self.given_up |= given_up.seats.keys() - set(seats)
             for section_id, quantity in given_up.places.items():
                 self.left[section_id] += quantity
         lines = [self._line(self.seat_section[seat], self.seat_category[seat], seat, 1) for seat in seats]

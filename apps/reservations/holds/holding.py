@@ -35,7 +35,7 @@ def hold(requests: Sequence[HoldRequest], write: transactions.Write = transactio
     outcomes: dict[int, HoldOutcome] = {}
     undecided = list(range(len(requests)))
     last: dict[int, Contended | Short] = {}
-    moving = False
+    hopeless: set[int] = set()
     _prepare_caps(requests, write)
     for round_number in range(ROUNDS_MAX):
         waiting = round_number > 0
@@ -57,12 +57,12 @@ def hold(requests: Sequence[HoldRequest], write: transactions.Write = transactio
         if not again:
             break
         if short and round_number < ROUNDS_MAX - 1:
-            moving = _sweep_for([requests[i] for i in again], waiting=waiting, write=write)
+            hopeless = _sweep_for([requests[i] for i in again], waiting=waiting, write=write)
         undecided = again
     for index in range(len(requests)):
         if index not in outcomes:
-            # Held by what has lapsed and is being ended just now is not gone: no final answer.
-            still_open = isinstance(last[index], Short) and moving
+            # What is held by something past its deadline is not gone, whoever ends it: no final answer.
+            still_open = isinstance(last[index], Short) and requests[index].event.id not in hopeless
             outcomes[index] = Refused(problems.Busy() if still_open else last[index].problem)
     return [outcomes[index] for index in range(len(requests))]
 
@@ -86,17 +86,18 @@ def _still_contended(last: Contended | Short | None) -> Contended:
     return last if isinstance(last, Contended) else Contended(problems.Busy())
 
 
-def _sweep_for(requests: Sequence[HoldRequest], *, waiting: bool, write: transactions.Write) -> bool:
-    """What is past its deadline in these requests' events is free again, if nobody else is deciding it. Whether some
-    of it was freed, or is in somebody else's hands.
+def _sweep_for(requests: Sequence[HoldRequest], *, waiting: bool, write: transactions.Write) -> set[int]:
+    """What is past its deadline in these requests' events is free again, if nobody else is deciding it. The events in
+    which that is hopeless: all that has lapsed there cannot give back what it holds.
 
     The winners are committed and every lock of ours is gone: the sweep takes its own, in its own order. At first it
     passes over what another sweep or a payment has in hand. Still short after that, it waits for them: the seat that
     a sweep is about to free must not be refused.
     """
+    event_ids = {request.event.id for request in requests}
     try:
         swept = sweep(
-            event_ids=sorted({request.event.id for request in requests}),
+            event_ids=sorted(event_ids),
             by="hold",
             waiting=waiting,
             lock_ms=LOCK_WAIT_MS,
@@ -106,8 +107,8 @@ def _sweep_for(requests: Sequence[HoldRequest], *, waiting: bool, write: transac
         # Somebody keeps what we waited for. The losers are decided as things stand; the winners keep their answers.
         if not transactions.is_passing(error):
             raise
-        return True
-    return swept.reservations > 0
+        return set()
+    return event_ids if waiting and swept.found and swept.stranded == swept.found else set()
 
 
 def _prepare_caps(requests: Sequence[HoldRequest], write: transactions.Write) -> None:

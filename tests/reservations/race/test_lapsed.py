@@ -1,11 +1,13 @@
 """Seats past their deadline: the sweep, a payment and a new buyer may all come for them at once (rule 9)."""
 
+from typing import Any
 from uuid import UUID
 
 import pytest
 from django.db import connection, transaction
 
 from apps.reservations import facade as reservations
+from apps.reservations.holds import holding
 from apps.reservations.models import CleanupLog, Reservation, ReservationTransition
 from tests.factories import assert_audit_clean, audit_breaches, hold, join, lapse, make_event, wish
 from tests.races import (
@@ -24,6 +26,7 @@ from tests.reservations.race.buyers import (
     begin_payment,
     confirm,
     is_held,
+    is_told_to_retry,
     places,
     refusal,
     run,
@@ -331,3 +334,35 @@ def test_a_buyer_whose_lapsed_reservation_is_being_confirmed_does_not_hold_a_sec
     assert refusal(rival.result).type == "busy"
     assert refusal(ask(request)).type == "admission-expired"
     assert_audit_clean(without_money=True)
+
+
+def test_what_a_rival_s_sweep_has_in_hand_is_no_final_refusal() -> None:
+    """H: wants a seat whose reservation has lapsed; sweeps one of several, and a rival has ended that one just before
+    H: still short at the end; told to try again, since the others are free with the next sweep
+    """
+    event = make_event()
+    views = [hold(event, seats=[f"hall-A-{number}"]) for number in range(1, 10)]
+    for age, view in enumerate(views):
+        lapse(view.id, seconds=100 - age)
+
+    def rival_was_first(*, event_ids: list[int], **_: Any) -> reservations.SweepResult:
+        return reservations.SweepResult(0, 0, 0, found=1)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(holding, "sweep", rival_was_first)
+        outcome = ask(wish(event, seats=["hall-A-9"]))
+    assert is_told_to_retry(outcome), outcome
+    assert is_held(ask(wish(event, seats=["hall-A-9"])))
+    assert_audit_clean()
+
+
+def test_a_sweep_does_not_wait_long_for_the_slot_of_a_stranger() -> None:
+    """S: has ended what lapsed; the entry of one is somebody's just now: its slot waits for its own deadline"""
+    event = make_event()
+    entry = join(event)
+    lapse(hold(event, entry, seats=["hall-A-1"]).id)
+    with rival_connection() as keeper:
+        run("BEGIN", using=keeper)
+        run("SELECT 1 FROM queue_queueentry WHERE id = %s FOR NO KEY UPDATE", [entry.id], using=keeper)
+        assert reservations.sweep(lock_ms=50).reservations == 1
+    assert seat("hall-A-1").status == 0

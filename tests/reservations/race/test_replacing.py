@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from apps.reservations import facade as reservations
+from apps.reservations.holds import deciding
+from apps.reservations.holds.outcomes import Contended
 from apps.reservations.models import Reservation, ReservationTransition
 from tests.factories import assert_audit_clean, hold, join, lapse, make_event, wish
-from tests.races import rival_at, rival_waiting_at, storm, values
+from tests.races import rival_at, rival_connection, rival_waiting_at, statements, storm, values
 from tests.reservations.race.buyers import (
     ask,
     ask_until_decided,
@@ -19,11 +21,14 @@ from tests.reservations.race.buyers import (
     is_held,
     places,
     refusal,
+    run,
     seat,
 )
-from ticketing.kernel import clock
+from ticketing.kernel import clock, sql, transactions
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+lock_seats_waiting = sql.load("apps.reservations", "lock_seats_waiting")
 
 
 def replace(event: Any, entry: Any, old: Any, **payload: Any) -> reservations.HoldOutcome:
@@ -206,4 +211,33 @@ def test_a_storm_of_changes_of_mind_strands_nothing() -> None:
     live = Reservation.objects.filter(status="pending_payment")
     assert sorted(live.values_list("entry_id", flat=True)) == sorted(entry.id for entry in entries)
     assert {row.expires_at for row in live} <= {one.expires_at for one in mine}
+    assert_audit_clean()
+
+
+def test_seats_given_up_in_a_batch_are_had_by_who_comes_next_in_it() -> None:
+    event = make_event()
+    one = join(event)
+    old = hold(event, one, seats=["hall-A-1"])
+    outcomes = reservations.hold(
+        [wish(event, one, seats=["hall-A-2"], replace=str(old.id)), wish(event, seats=["hall-A-1"])]
+    )
+    assert all(is_held(outcome) for outcome in outcomes), outcomes
+    assert_audit_clean()
+
+
+def test_who_replaces_never_waits_for_an_own_seat_after_the_other_locks(patient: None) -> None:
+    """K: keeps the old seat locked
+    R: replaces it by places; passes over the seat, and tries again without having waited behind the hot row
+    """
+    event = make_event(general_admission=5)
+    entry = join(event)
+    old = hold(event, entry, seats=["hall-A-1"])
+    request = wish(event, entry, ga_section="floor", ga_quantity=1, replace=str(old.id))
+    with rival_connection() as keeper, statements() as names:
+        run("BEGIN", using=keeper)
+        run(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
+        (verdict,) = deciding.decide_once([request], waiting=False, write=transactions.write_here)
+    assert isinstance(verdict, Contended)
+    assert "end_reservations" not in names
+    assert is_held(ask(request))
     assert_audit_clean()
