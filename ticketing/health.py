@@ -127,6 +127,7 @@ _FIGURES: list[tuple[str, str, list[str]]] = [
     ("audit_unchecked_count", "Checks of the latest audit that came to no answer; nothing is known of them.", []),
     ("audit_finished_seconds", "Unix time of the latest audit.", []),
     ("reconcile_left_count", "Differences that the latest whole reconciliation left standing.", []),
+    ("reconcile_failed_count", "Checks that the latest whole reconciliation could not make.", []),
     ("reconcile_finished_seconds", "Unix time of the latest whole reconciliation.", []),
     ("reservations_live_count", "Reservations that hold inventory, by status.", ["status"]),
     ("reservations_overdue_count", "Live reservations past their deadline that no sweep has ended yet.", []),

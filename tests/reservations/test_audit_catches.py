@@ -279,6 +279,35 @@ def test_i10_places_taken_that_are_nobody_s() -> None:
     assert found("I10", "general admission floor: 3 of 5 taken are nobody's")
 
 
+def test_i10_places_held_for_a_reservation_that_is_not_there() -> None:
+    run("SET CONSTRAINTS ALL IMMEDIATE")
+    ((name,),) = run(
+        "SELECT conname FROM pg_constraint WHERE conrelid = 'reservations_reservationline'::regclass"
+        " AND confrelid = 'reservations_reservation'::regclass"
+    )
+    drop("reservationline", name)
+    gone = "00000000-0000-4000-8000-000000000000"
+    line = ReservationLine.objects.get(seat=None)
+    line.pk, line.reservation_id = None, gone
+    line.save()
+    GeneralAdmissionInventory.objects.update(taken=4)
+    assert found("I10", "a line holds 2 for reservation", gone, "does not exist")
+
+
+def test_i1_places_in_a_section_of_seats_or_of_another_event() -> None:
+    hall = seat("hall-A-1").section_id
+    elsewhere = make_event("elsewhere", general_admission=10)
+    floor = GeneralAdmissionInventory.objects.get(event_id=elsewhere.id).section_id
+    for section in (hall, floor):
+        ReservationLine.objects.filter(seat=None).update(section_id=section)
+        assert found("I1", "2 of 2 lines holding", "1 of them cannot be lines")
+
+
+def test_a_sum_that_no_column_could_hold_is_a_breach_and_ends_no_audit() -> None:
+    ReservationLine.objects.filter(seat=None).update(price_minor=9 * 10**18)
+    assert found("I1", "18000000000000005000 against 10000 to pay")
+
+
 def test_i10_what_lapsed_longer_ago_than_a_sweep_may_take() -> None:
     """Five seconds are the promise: a second late is none, six are; a payment's deadline counts once it has one."""
     pending, paying = owner_of("hall-A-1"), owner_of("hall-B-1")

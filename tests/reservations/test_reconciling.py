@@ -1,6 +1,7 @@
 """The reconciler finds each difference that is planted, says it in one line, and puts it right where that takes nothing
 from anybody; a healthy system under load has none."""
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from io import StringIO
@@ -371,6 +372,20 @@ def test_the_command_says_that_there_is_nothing(sale: None) -> None:
     call_command("reconcile", stdout=out)
     assert "reconcile: no difference" in out.getvalue()
     assert ReconcileRun.objects.get().left_count == 0
+
+
+def test_the_command_says_which_check_could_not_be_made(sale: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(part: int | None) -> Any:
+        raise RuntimeError("out of order")
+
+    check = reconciling._checks["places"]
+    monkeypatch.setitem(reconciling._checks, "places", dataclasses.replace(check, find=fail))
+    out = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("reconcile", stdout=out)
+    assert "places     FAILED" in out.getvalue()
+    assert "could not be checked: out of order" in out.getvalue()
+    assert "reconcile: 1 checks FAILED, no difference found by the others" in out.getvalue()
 
 
 def test_the_command_exits_1_for_a_difference_repaired_or_not_and_then_0(sale: None) -> None:

@@ -5,6 +5,7 @@ what it found in several as a suspicion and asks again in one. And nothing is re
 keeps the database from clearing away what the sale has changed since, and slows every hold down.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from django.db import DatabaseError, connection
 
 from ticketing.kernel import clock, sql, telemetry, transactions
 from ticketing.kernel.models import AuditRun
+
+logger = logging.getLogger(__name__)
 
 KEPT_RUNS = 1_000
 SHOWN_BREACHES_MAX = 50
@@ -124,10 +127,11 @@ def _look(check: Check, survey: Survey) -> Finding:
         try:
             return Finding(check.invariant, check.promise, tuple(check.find(survey)))
         except DatabaseError as error:
-            # Out of time on a busy machine: that is no breach, and no clean bill either.
+            # Out of time on a busy machine, or rows that cannot be read at all: that is no breach, and no clean bill
+            # either, and says nothing of what the other checks look at.
             if not transactions.is_passing(error):
-                raise
-            if attempt == ATTEMPTS_MAX - 1:
+                logger.exception("audit: %s could not be checked", check.invariant)
+            if attempt == ATTEMPTS_MAX - 1 or not transactions.is_passing(error):
                 return Finding(check.invariant, check.promise, unchecked=telemetry.brief(error))
     raise AssertionError("not reached")
 

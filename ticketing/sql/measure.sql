@@ -48,6 +48,14 @@ UNION ALL
 )
 UNION ALL
 (
+    SELECT 'reconcile_failed_count', '', failure_count::float8
+    FROM kernel_reconcilerun
+    WHERE part IS NULL
+    ORDER BY started_at DESC
+    LIMIT 1
+)
+UNION ALL
+(
     SELECT 'reconcile_finished_seconds', '', extract(epoch FROM started_at + duration_ms * interval '1 ms')::float8
     FROM kernel_reconcilerun
     WHERE part IS NULL

@@ -33,6 +33,8 @@ _places = sql.load(_PACKAGE, "audit_places")
 _places_lost = sql.load(_PACKAGE, "audit_places_lost")
 _reservations_end = sql.load(_PACKAGE, "audit_reservations_end")
 _lines = sql.load(_PACKAGE, "audit_lines")
+_lines_end = sql.load(_PACKAGE, "audit_lines_end")
+_lines_of_none = sql.load(_PACKAGE, "audit_lines_of_none")
 _reservation_facts = sql.load(_PACKAGE, "audit_reservation_facts")
 _admissions = sql.load(_PACKAGE, "audit_admissions")
 _ledger = sql.load(_PACKAGE, "audit_ledger")
@@ -150,6 +152,18 @@ def _walk_reservations(survey: audit.Survey) -> _Reservations:
         seen.ledger += _ledger.rows(cursor, **piece)
 
     audit.walk(_reservations_end, UUID(int=0), look)
+    return seen
+
+
+def _walk_lines(survey: audit.Survey) -> Rows:
+    """Lines that hold for a reservation that does not exist: a walk over the reservations cannot see them."""
+    scope = survey.once(_scope)
+    seen: Rows = []
+
+    def look(cursor: Any, after: int, until: int) -> None:
+        seen.extend(_lines_of_none.rows(cursor, after=after, until=until, event_id=scope.event_id))
+
+    audit.walk(_lines_end, 0, look)
     return seen
 
 
@@ -288,6 +302,8 @@ def _check_stranded(survey: audit.Survey) -> Iterator[str]:
     for event_id, reservation, status, live, *_ in survey.once(_walk_reservations).lines:
         if live and status not in _STANDING:
             yield f"{scope.name(event_id)}: reservation {reservation} is {status} and {live} of its lines still hold"
+    for event_id, reservation, quantity in survey.once(_walk_lines):
+        yield f"{scope.name(event_id)}: a line holds {quantity} for reservation {reservation}, which does not exist"
     for event_id, section, _, capacity, _, _, taken, by_lines, _ in survey.once(_look_at_places).rows:
         if capacity is not None and taken > by_lines:
             yield (

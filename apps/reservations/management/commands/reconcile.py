@@ -60,6 +60,8 @@ class Command(BaseCommand):
             if count > len(check["differences"]):
                 self.stdout.write(f"       … and {count - len(check['differences'])} more")
         verdict = "no difference" if not result.difference_count else f"{result.difference_count} differences"
+        if result.failure_count:
+            verdict = f"{result.failure_count} checks FAILED, {verdict} found by the others"
         if result.repair_by and result.difference_count:
             verdict += f", {result.repaired_count} repaired, {result.left_count} left"
         self.stdout.write(f"reconcile: {verdict} ({len(result.report)} checks, {result.duration_ms} ms)")

@@ -1,0 +1,11 @@
+-- The last line of the next piece of at most %(limit)s reservation lines after this one; no row: none is left.
+SELECT piece.id
+FROM (
+    SELECT id
+    FROM reservations_reservationline
+    WHERE id > %(after)s
+    ORDER BY id
+    LIMIT %(limit)s
+) AS piece
+ORDER BY piece.id DESC
+LIMIT 1
