@@ -43,9 +43,18 @@ class Ended:
     returned: dict[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What staff put on sale in sections, or below zero took off it."""
+
+    event_id: int
+    free: dict[int, int]
+
+
 _on_held: list[Callable[[Sequence[Hold]], object]] = []
 _on_deadline: list[Callable[[Sequence[Deadline]], object]] = []
 _on_ended: list[Callable[[Sequence[Ended]], object]] = []
+_on_moved: list[Callable[[Sequence[Moved]], object]] = []
 
 
 def on_held(listener: Callable[[Sequence[Hold]], object]) -> None:
@@ -63,6 +72,11 @@ def on_ended(listener: Callable[[Sequence[Ended]], object]) -> None:
     _on_ended.append(listener)
 
 
+def on_moved(listener: Callable[[Sequence[Moved]], object]) -> None:
+    """The same for what staff put on sale or took off it."""
+    _on_moved.append(listener)
+
+
 def held(holds: Sequence[Hold]) -> None:
     """Every listener was told, if there is anything to tell."""
     _tell(_on_held, holds)
@@ -74,6 +88,10 @@ def deadline_moved(deadlines: Sequence[Deadline]) -> None:
 
 def ended(endings: Sequence[Ended]) -> None:
     _tell(_on_ended, endings)
+
+
+def moved(changes: Sequence[Moved]) -> None:
+    _tell(_on_moved, changes)
 
 
 def _tell(listeners: Sequence[Callable[[Sequence[News]], object]], news: Sequence[News]) -> None:

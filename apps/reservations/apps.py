@@ -20,6 +20,7 @@ class ReservationsConfig(AppConfig):
         comparing.register()
         aftermath.on_held(gate.tell_held)
         aftermath.on_ended(gate.tell_ended)
+        aftermath.on_moved(gate.tell_moved)
         deadlines.register()
         maintenance.register("reset the gates", 0.25, resetting.reset_due)
         maintenance.register("sweep expired reservations", nets.UNSWEPT_EVERY_SECONDS, nets.sweep_unswept)

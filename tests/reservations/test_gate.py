@@ -14,6 +14,8 @@ from apps.reservations import facade as reservations
 from apps.reservations.gates import gate, resetting
 from apps.reservations.gates.comparing import differences
 from apps.reservations.models import GeneralAdmissionInventory, Reservation
+from apps.reservations.staff import stock
+from apps.reservations.staff.selection import Selection
 from tests.factories import assert_audit_clean, hold, join, lapse, make_event
 from tests.races import rival_at, storm, values
 from tests.reservations.gates import (
@@ -75,6 +77,34 @@ def test_sold_out_is_refused_with_one_question_to_redis_and_none_to_postgresql(f
         assert buy(floor, entry, key="second", **PLACE) == "sold-out"
     assert statements.captured_queries == []
     assert answers("refused") == refused + 1
+
+
+def test_what_staff_put_on_sale_is_had_at_once_and_what_they_take_off_refused(floor: events.EventView) -> None:
+    sell_out(floor)
+    assert is_refused(floor, **PLACE)
+    before = field(floor, f"left {section_of(floor, 'floor')}")
+    capacity = GeneralAdmissionInventory.objects.get().capacity
+    stock.resize(floor, "floor", capacity + 2, who="ann")
+    assert (before, field(floor, f"left {section_of(floor, 'floor')}")) == ("0", "2")
+    assert not is_refused(floor, **PLACE)
+    assert not differences(floor.id)
+    stock.block_places(floor, "floor", 2, "house", who="ann")
+    assert is_refused(floor, **PLACE)
+    stock.unblock_places(floor, "floor", 2, "house", who="ann")
+    assert not is_refused(floor, **PLACE)
+    assert not differences(floor.id)
+
+
+def test_seats_staff_block_and_put_back_are_told_to_the_gate() -> None:
+    event = make_event(rows=1, seats_per_row=3)
+    open_gate(event)
+    seats = Selection(seats=("hall-A-1", "hall-A-2"))
+    stock.block_seats(event, seats, "house", who="ann")
+    assert not differences(event.id)
+    stock.block_seats(event, seats, "out_of_use", who="ann")  # Off sale already.
+    assert field(event, f"left {section_of(event, 'hall')}") == "1"
+    stock.unblock_seats(event, seats, who="ann")
+    assert field(event, f"left {section_of(event, 'hall')}") == "3"
 
 
 def test_named_seats_of_a_full_section_are_refused_by_name() -> None:

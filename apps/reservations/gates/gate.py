@@ -36,7 +36,7 @@ REQUEST_MARK_MS = 30_000
 ENTRY_MARK_MS = idempotency.REMEMBERED_HOURS * 3_600_000
 """As long as its answer is remembered."""
 
-News = TypeVar("News", aftermath.Hold, aftermath.Ended)
+News = TypeVar("News", aftermath.Hold, aftermath.Ended, aftermath.Moved)
 
 _PACKAGE = "apps.reservations"
 _ask = lua.load(_PACKAGE, "gate_ask")
@@ -108,6 +108,15 @@ def tell_ended(endings: Sequence[aftermath.Ended]) -> None:
         for ending in of_event:
             returned.update(ending.returned)
         _tell(event_id, [], returned)
+
+
+def tell_moved(changes: Sequence[aftermath.Moved]) -> None:
+    """After their commit: staff put so much on sale, or took it off."""
+    for event_id, of_event in _by_event(changes).items():
+        moved: Counts[int] = Counts()
+        for change in of_event:
+            moved.update(change.free)
+        _tell(event_id, [], moved)
 
 
 def _by_event(news: Sequence[News]) -> dict[int, list[News]]:

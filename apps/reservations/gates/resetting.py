@@ -169,9 +169,8 @@ def reset_due() -> int:
         if time.monotonic() < _memory.not_before.get(event_id, 0.0):
             continue
         state = look(event_id)
-        if state is None:
-            break
-        if not state.is_due:
+        # None: Redis is away, and then it costs nothing to ask for the others; or it cannot read this one.
+        if state is None or not state.is_due:
             continue
         outcome = reset(event_id)
         if outcome in OPENED:

@@ -6,6 +6,7 @@ under the same locks as a hold, in the same order (seats by id, then the general
 new plan only; taking seats out of a running sale is blocking them as out of use.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import TypeVar
 from django.db import DatabaseError, connection
 
 from apps.events import facade as events
+from apps.reservations import aftermath
 from apps.reservations.ending import sweep
 from apps.reservations.errors import NotEnoughLeft, SeatsUnavailable
 from apps.reservations.models import BlockedFor, InventoryChange, SeatInventory
@@ -117,6 +119,8 @@ def _block(
         touched = _block_seats.count(cursor, seat_ids=ids, blocked_for=reason)
         assert touched == len(ids), f"{touched} of {len(ids)} locked seats blocked"
         _record_seats(cursor, event, InventoryChange.Kind.BLOCKED, wanted, reason, who=who, why=why)
+    # What was blocked for another reason was off sale before.
+    _tell_seats(event, [state for state in wanted if not state.blocked_for], -1)
     return len(wanted)
 
 
@@ -135,6 +139,7 @@ def unblock_seats(event: events.EventView, selection: Selection, *, who: str, wh
         touched = _unblock_seats.count(cursor, seat_ids=ids)
         assert touched == len(ids), f"{touched} of {len(ids)} locked seats unblocked"
         _record_seats(cursor, event, InventoryChange.Kind.UNBLOCKED, wanted, "available", who=who, why=why)
+    _tell_seats(event, wanted, 1)
     return len(wanted)
 
 
@@ -243,6 +248,7 @@ def _change_places(
             ((now,),) = _read_clock.rows(cursor)
             done = Change(section.id, None, quantity, _said(before), _said(after))
             record(cursor, event.id, kind, [done], who=who, why=why, now=now)
+        aftermath.moved([aftermath.Moved(event.id, {section.id: after.free - before.free})])
         return after
 
     return after_a_sweep(event, act)
@@ -295,18 +301,27 @@ def _record_seats(
     record(cursor, event.id, kind, changes, who=who, why=why, now=now)
 
 
+def _tell_seats(event: events.EventView, seats: Sequence[SeatState], each: int) -> None:
+    """Who keeps counts hears of the seats that came on sale, or went off it, by this commit."""
+    if seats:
+        free = {section: each * count for section, count in Counter(seat.section_id for seat in seats).items()}
+        aftermath.moved([aftermath.Moved(event.id, free)])
+
+
 def after_a_sweep(event: events.EventView, act: Callable[[], _Result]) -> _Result:
     """What `act` came to; where buyers stood in the way whose time was up, they are ended and it is tried once more."""
     try:
         return act()
     except (SeatsUnavailable, NotEnoughLeft, CapacityInUse):
         try:
-            swept = sweep(event_ids=[event.id], by="stock")
+            swept = 0
+            while count := sweep(event_ids=[event.id], by="stock").reservations:
+                swept += count
         except DatabaseError as error:
             if not transactions.is_passing(error):
                 raise
             raise problems.Busy from error
-        if not swept.reservations:
+        if not swept:
             raise
     return act()
 
