@@ -34,8 +34,7 @@ _read_clock = sql.load(_PACKAGE, "read_clock")
 _lock_reservation = sql.load(_PACKAGE, "lock_reservation")
 _lock_reservations_skipping = sql.load(_PACKAGE, "lock_reservations_skipping")
 _lock_lapsed = sql.load(_PACKAGE, "lock_lapsed")
-_lock_lapsed_of_events = sql.load(_PACKAGE, "lock_lapsed_of_events")
-_lock_lapsed_of_events_waiting = sql.load(_PACKAGE, "lock_lapsed_of_events_waiting")
+_lock_lapsed_waiting = sql.load(_PACKAGE, "lock_lapsed_waiting")
 _reread_lapsed = sql.load(_PACKAGE, "reread_lapsed")
 _live_lines = sql.load(_PACKAGE, "live_lines")
 _lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
@@ -96,18 +95,19 @@ def sweep(
     """Up to `limit` reservations past their deadline are expired and what they held is free; of these events, or of
     all. A transaction of its own. Any number of sweeps may run at once: each passes over what another has.
 
-    `waiting`, with `event_ids`: waits for those that somebody else is deciding instead. Reservations are the first
+    `waiting`: waits for those that somebody else is deciding instead. Reservations are the first
     locks of whoever has them (or come after an order, which no sweep wants), and are waited for in id order. One that
     cannot give back what it holds is left as it is, and logged.
     """
 
-    def lock_lapsed(cursor: sql.Cursor) -> list[UUID]:
-        if event_ids is None:
-            return _ids(_lock_lapsed.rows(cursor, limit=limit, lapsed_seconds=0.0, apart_from=[]))
-        lock_them = _lock_lapsed_of_events_waiting if waiting else _lock_lapsed_of_events
-        return _ids(lock_them.rows(cursor, limit=limit, event_ids=list(event_ids)))
+    ids = None if event_ids is None else list(event_ids)
 
-    return _sweep(lock_lapsed, by, lock_ms, write).result
+    def lock_lapsed(cursor: sql.Cursor) -> list[UUID]:
+        if waiting:
+            return _ids(_lock_lapsed_waiting.rows(cursor, limit=limit, event_ids=ids))
+        return _ids(_lock_lapsed.rows(cursor, limit=limit, event_ids=ids, lapsed_seconds=0.0, apart_from=[]))
+
+    return _sweep(lock_lapsed, by, lock_ms, write)
 
 
 def sweep_these(
@@ -124,7 +124,7 @@ def sweep_these(
     def lock_them(cursor: sql.Cursor) -> list[UUID]:
         return _ids(_lock_reservations_skipping.rows(cursor, reservation_ids=list(reservation_ids)))
 
-    return _sweep(lock_them, by, LOCK_WAIT_MS if lock_ms is None else lock_ms, write, goes_round=goes_round).result
+    return _sweep(lock_them, by, LOCK_WAIT_MS if lock_ms is None else lock_ms, write, goes_round=goes_round)
 
 
 def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: float | None = None) -> int:
@@ -139,20 +139,15 @@ def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: fl
         apart_from = _aside.ids()
 
         def lock_lapsed(cursor: sql.Cursor, apart_from: list[UUID] = apart_from) -> list[UUID]:
-            rows = _lock_lapsed.rows(cursor, limit=SWEEP_MAX, lapsed_seconds=lapsed_seconds, apart_from=apart_from)
+            rows = _lock_lapsed.rows(
+                cursor, limit=SWEEP_MAX, event_ids=None, lapsed_seconds=lapsed_seconds, apart_from=apart_from
+            )
             return _ids(rows)
 
         swept = _sweep(lock_lapsed, by, LOCK_WAIT_MS, transactions.write_here, goes_round=True)
-        total += swept.result.reservations
+        total += swept.reservations
         if swept.found < SWEEP_MAX or (seconds_max is not None and time.monotonic() - begun >= seconds_max):
             return total
-
-
-@dataclass(frozen=True, slots=True)
-class _Swept:
-    result: SweepResult
-    found: int
-    """How many it had locked at first."""
 
 
 def _sweep(
@@ -162,7 +157,7 @@ def _sweep(
     write: transactions.Write,
     *,
     goes_round: bool = False,
-) -> _Swept:
+) -> SweepResult:
     """One transaction over what `lock` has locked; where that fails, several over parts of it."""
     found: list[UUID] = []
     try:
@@ -181,7 +176,7 @@ def _sweep(
         aftermath.ended(expired.endings)
         if expired.entry_ids:
             _refresh_slots(expired.entry_ids, lock_ms, write)
-        return _Swept(replace(expired.result, found=len(found)), len(found))
+        return replace(expired.result, found=len(found))
     if len(found) > 1:
         # Each half in a transaction of its own, so what is in the way is alone after a few of them.
         middle = len(found) // 2
@@ -189,13 +184,13 @@ def _sweep(
             sweep_these(half, by, goes_round=goes_round, lock_ms=min(lock_ms, HALF_LOCK_WAIT_MS), write=write)
             for half in (found[:middle], found[middle:])
         ]
-        return _Swept(replace(_sum(halves), found=len(found)), len(found))
+        return replace(_sum(halves), found=len(found))
     if isinstance(in_the_way, Stranded):
         logger.error("reservation %s is stranded, it cannot give back what it holds: %s", found[0], in_the_way)
     else:
         logger.warning("reservation %s keeps what it holds: its locks do not come: %s", found[0], in_the_way)
     _aside.put(found[0])
-    return _Swept(SweepResult(0, 0, 0, found=1, stranded=int(isinstance(in_the_way, Stranded))), len(found))
+    return SweepResult(0, 0, 0, found=len(found), stranded=int(isinstance(in_the_way, Stranded)))
 
 
 def _refresh_slots(entry_ids: Sequence[UUID], lock_ms: int, write: transactions.Write) -> None:

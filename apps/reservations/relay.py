@@ -11,7 +11,6 @@ from django.db import DatabaseError, close_old_connections
 
 from apps.events import facade as events
 from apps.reservations.availability import free_counts
-from apps.reservations.holds.answers import iso
 from apps.reservations.models import AvailabilityFrame
 from ticketing.kernel import clock, idempotency, redis, telemetry, transactions
 
@@ -28,7 +27,7 @@ def encode(event_id: int) -> str:
     return idempotency.canonical(
         {
             "sections": [{"section_id": section.slug, "available_seats": counts[section.id]} for section in sections],
-            "timestamp": iso(clock.now()),
+            "timestamp": clock.iso(clock.now()),
         }
     )
 

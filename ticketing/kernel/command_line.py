@@ -3,6 +3,7 @@
 import getpass
 import os
 from argparse import ArgumentParser
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from django.core.management.base import CommandError
@@ -18,6 +19,24 @@ def refuse_in_one_line(parser: ArgumentParser) -> None:
         parser.exit(1, f"CommandError: {message}\n")
 
     parser.error = error  # type: ignore[method-assign]
+
+
+def acts_on_event(parser: ArgumentParser) -> Callable[..., ArgumentParser]:
+    """From now on the parser takes an event and one of several acts on it, each added by what is returned here:
+    `act(name, words)`. An act that changes something (`changes`) takes who did it and why."""
+    refuse_in_one_line(parser)
+    parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
+    acts = parser.add_subparsers(dest="act", metavar="ACT", required=True)
+
+    def act(name: str, words: str, *, changes: bool = True) -> ArgumentParser:
+        added: ArgumentParser = acts.add_parser(name, help=words, description=words)
+        refuse_in_one_line(added)
+        if changes:
+            added.add_argument("--why", default="", metavar="TEXT", help="kept with it")
+            added.add_argument("--who", default="", metavar="NAME", help="default: whoever runs the command")
+        return added
+
+    return act
 
 
 def whole_number(value: Any, what: str) -> int:

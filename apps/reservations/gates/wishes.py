@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from apps.events import facade as events
-from apps.reservations.holds.requests import is_count
+from apps.reservations.holds.requests import FIELDS, is_count
 from ticketing.kernel import sql
 
 KEPT_SECONDS = 60.0
@@ -17,7 +17,8 @@ KEPT_SECONDS = 60.0
 HOUSES_MAX = 1_000
 SEATS_MAX = 100_000
 """Seats of one event that a process remembers the section of."""
-_FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available"})
+# Who replaces has places that are free for nobody else: that is for the ledger to weigh.
+_FIELDS = FIELDS - {"replace"}
 
 
 @dataclass(frozen=True, slots=True)

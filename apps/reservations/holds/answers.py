@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+from ticketing.kernel import clock
 
 
 def contract_answer(
@@ -21,7 +23,7 @@ def contract_answer(
     section, quantity = general_admission[0] if general_admission else (None, 0)
     return {
         "reservation_id": str(reservation_id),
-        "reserved_until": iso(reserved_until),
+        "reserved_until": clock.iso(reserved_until),
         "seats": list(seats),
         "ga_section": section,
         "ga_quantity": quantity,
@@ -34,7 +36,3 @@ def contract_answer(
 def reservation_of_answer(answer: str) -> UUID:
     """The reservation a remembered answer speaks of."""
     return UUID(json.loads(answer)["reservation_id"])
-
-
-def iso(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

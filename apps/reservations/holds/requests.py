@@ -11,7 +11,7 @@ from apps.queue import facade as queue
 from apps.reservations.holds.choosing import BestAvailable
 from ticketing.kernel import idempotency, problems, sql
 
-_FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "replace"})
+FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "replace"})
 _BEST_FIELDS = frozenset({"section", "quantity", "category", "accessible", "companions"})
 
 
@@ -52,7 +52,7 @@ def resolve(event: events.EventView, entry: queue.EntryView, payload: Any, idemp
     """The request behind the contract's body. Raises Invalid naming every field that is wrong."""
     if not isinstance(payload, dict):
         raise problems.Invalid("a JSON object is expected")
-    wrong: dict[str, Any] = {str(name)[:80]: "unknown field" for name in payload if name not in _FIELDS}
+    wrong: dict[str, Any] = {str(name)[:80]: "unknown field" for name in payload if name not in FIELDS}
     seats = _seats(event, payload.get("seats"), wrong)
     sections = {section.slug: section for section in events.list_sections(event.id)}
     places = _general_admission(sections, payload, wrong)

@@ -314,7 +314,7 @@ def test_a_hold_sweeps_only_after_its_own_transaction_by_shape() -> None:
     with statements() as names:
         outcomes = reservations.hold(requests)
     assert types(outcomes) == ["held", "held"]
-    assert names.index("remember_answers") < names.index("lock_lapsed_of_events")
+    assert names.index("remember_answers") < names.index("lock_lapsed")
     assert names.count("remember_answers") == 2
     assert_audit_clean()
 

@@ -114,7 +114,7 @@ def test_seats_locked_in_id_order_never_deadlock_in_whatever_order_they_are_name
 def locks(names: list[str]) -> list[str]:
     """The kinds of rows locked, in order, each named once per stretch."""
     kinds = {
-        "lock_entries": "queue entries", "lock_lapsed": "reservations", "lock_lapsed_of_events": "reservations",
+        "lock_entries": "queue entries", "lock_lapsed": "reservations", "lock_lapsed_waiting": "reservations",
         "lock_reservation": "reservations", "lock_caps": "cap rows", "lock_seats_skipping": "seats",
         "lock_seats_waiting": "seats", "lock_general_admission": "general admission",
     }  # fmt: skip

@@ -445,12 +445,14 @@ def test_tasks_that_find_no_worker_do_not_pile_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["lock_lapsed", "lock_lapsed_of_events", "lock_lapsed_of_events_waiting", "any_lapsed"]
-)
-def test_what_has_lapsed_is_read_from_the_front_of_its_index_by_shape(name: str) -> None:
+    ("name", "event_ids"),
+    [("lock_lapsed", None), ("lock_lapsed", [1]), ("lock_lapsed_waiting", None), ("lock_lapsed_waiting", [1]),
+     ("any_lapsed", [1])],
+)  # fmt: skip
+def test_what_has_lapsed_is_read_from_the_front_of_its_index_by_shape(name: str, event_ids: list[int] | None) -> None:
     """A clock asked by the row cannot bound an index: every live reservation would be read to find that none lapsed."""
     statement = sql.load("apps.reservations", name)
-    params = {"limit": 500, "lapsed_seconds": 0.0, "apart_from": [], "event_ids": [1]}
+    params = {"limit": 500, "lapsed_seconds": 0.0, "apart_from": [], "event_ids": event_ids}
     with transaction.atomic():
         # A table of no rows is read whole, whatever there is to read it by.
         for method in ("seqscan", "bitmapscan", "sort"):

@@ -2,7 +2,6 @@
 
 import sys
 import uuid
-from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -13,7 +12,7 @@ from apps.queue.errors import ActRefused
 from apps.queue.models import VipLink, WaitingRoom
 from apps.queue.summary import Summary, summary_of
 from ticketing.kernel import clock
-from ticketing.kernel.command_line import refuse_in_one_line, who_types, whole_number
+from ticketing.kernel.command_line import acts_on_event, who_types, whole_number
 
 _State = WaitingRoom.State
 STATES = {
@@ -36,17 +35,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        refuse_in_one_line(parser)
-        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
-        acts = parser.add_subparsers(dest="act", metavar="ACT", required=True)
-
-        def act(name: str, words: str, *, changes: bool = True) -> ArgumentParser:
-            added: ArgumentParser = acts.add_parser(name, help=words, description=words)
-            refuse_in_one_line(added)
-            if changes:
-                added.add_argument("--why", default="", metavar="TEXT", help="kept with the act")
-                added.add_argument("--who", default="", metavar="NAME", help="default: whoever runs the command")
-            return added
+        act = acts_on_event(parser)
 
         act("show", "how the room stands, and what was done to it last", changes=False)
         for name, (_, words) in STATES.items():

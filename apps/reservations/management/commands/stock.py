@@ -11,7 +11,7 @@ from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
 from apps.reservations.staff.standing import latest_changes, standing
 from ticketing.kernel import problems
-from ticketing.kernel.command_line import refuse_in_one_line, who_types, whole_number
+from ticketing.kernel.command_line import acts_on_event, who_types, whole_number
 from ticketing.kernel.templatetags.fairgate import money
 
 CHANGES_SHOWN = 10
@@ -26,17 +26,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        refuse_in_one_line(parser)
-        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
-        acts = parser.add_subparsers(dest="act", metavar="ACT", required=True)
-
-        def act(name: str, words: str, *, changes: bool = True) -> ArgumentParser:
-            added: ArgumentParser = acts.add_parser(name, help=words, description=words)
-            refuse_in_one_line(added)
-            if changes:
-                added.add_argument("--why", default="", metavar="TEXT", help="kept with the change")
-                added.add_argument("--who", default="", metavar="NAME", help="default: whoever runs the command")
-            return added
+        act = acts_on_event(parser)
 
         def seats(added: ArgumentParser) -> None:
             added.add_argument("seats", nargs="*", metavar="SEAT", help="seat ids of the public API")
