@@ -62,3 +62,14 @@ def write(event: events.EventView, **fields: Any) -> None:
 def answers(answer: str) -> float:
     """How often a request was answered so, by this process."""
     return gate.asked.labels(answer)._value.get()
+
+
+def jump_clock(event: events.EventView, milliseconds: int) -> None:
+    """As after a jump of Redis's clock, ahead or back: what the gate dated is so much older now, or younger."""
+    client, (name, marks) = redis.client(), gate.keys(event.id)
+    for mark, ends in client.zrange(marks, 0, -1, withscores=True):  # type: ignore[union-attr]
+        client.zadd(marks, {mark: ends - milliseconds})
+    for dated in ("read_at", "until", "marked_at"):
+        found = client.hget(name, dated)
+        if found is not None:
+            client.hset(name, dated, int(found) - milliseconds)  # type: ignore[arg-type]

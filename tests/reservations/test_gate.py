@@ -11,6 +11,7 @@ from apps.events import facade as events
 from apps.events.models import Event
 from apps.reservations import aftermath
 from apps.reservations import facade as reservations
+from apps.reservations.availability import free_counts
 from apps.reservations.gates import gate, resetting
 from apps.reservations.gates.comparing import differences
 from apps.reservations.models import GeneralAdmissionInventory, Reservation
@@ -24,6 +25,7 @@ from tests.reservations.gates import (
     ask,
     field,
     is_refused,
+    jump_clock,
     nothing_grows_old,
     open_gate,
     section_of,
@@ -401,6 +403,46 @@ def test_marks_are_read_in_pages_and_a_gate_that_lost_many_stays_shut_until_all_
     monkeypatch.setattr(resetting, "OVERLAP", timedelta(0))
     outcomes = [resetting.reset(floor.id) for _ in range(3)]
     assert outcomes == ["catching_up", "catching_up", "open"]
+    assert is_refused(floor, **PLACE)
+    assert [is_refused(floor, entry, **PLACE) for entry in entries] == [False, False]
+
+
+@pytest.mark.parametrize("hours", [25, -25])
+def test_marks_are_read_again_where_redis_s_clock_has_jumped(
+    floor: events.EventView, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """A mark ends a day after its hold. After a jump ahead it would be dropped too early, and its holder refused."""
+    monkeypatch.setattr(resetting, "OVERLAP", timedelta(0))
+    open_gate(floor)
+    entries = sell_out(floor)
+    open_gate(floor)
+    begun = field(floor, "epoch")
+    jump_clock(floor, hours * HOUR_MS)
+    assert not is_refused(floor, **PLACE), "how old the counts are cannot be told"
+    open_gate(floor)
+    assert field(floor, "epoch") != begun
+    assert is_refused(floor, **PLACE)
+    assert [is_refused(floor, entry, **PLACE) for entry in entries] == [False, False]
+
+
+def test_a_clock_that_jumps_under_a_reset_is_noticed_by_the_next_one(
+    floor: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reset has looked at the gate; the clock jumps; the reset writes marks dated anew beside those that have ended
+    by now. The next one must not take these for the last day's."""
+    open_gate(floor)
+    entries = sell_out(floor)
+    open_gate(floor)
+    monkeypatch.setattr(resetting, "OVERLAP", timedelta(0))
+
+    def counts_slowly(sections: Any) -> Any:
+        monkeypatch.setattr(resetting, "free_counts", free_counts)
+        jump_clock(floor, 25 * HOUR_MS)
+        return free_counts(sections)
+
+    monkeypatch.setattr(resetting, "free_counts", counts_slowly)
+    assert resetting.reset(floor.id) == "lost"
+    open_gate(floor)
     assert is_refused(floor, **PLACE)
     assert [is_refused(floor, entry, **PLACE) for entry in entries] == [False, False]
 

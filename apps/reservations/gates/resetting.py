@@ -8,6 +8,9 @@ every hold that is in the counts is among them; and they reach Redis before the 
 
 A reading is dated by Redis's clock before it begins. One that was held up, in the ledger or on its way, comes too late
 to refuse anybody, and never replaces a younger one. Any number of processes may reset at once.
+
+Marks end by Redis's clock. Where it has jumped, ahead or back, they end too early or too late: the gate is begun anew
+and every mark read again.
 """
 
 import logging
@@ -46,6 +49,9 @@ PAGE_MAX = 5_000
 PAGES_MAX = 20
 """Of marks, by one reset. A gate that lost more stays shut until a later reset has read on to the end."""
 LAPSING_MAX = 5_000
+JUMP_MS = 60_000
+"""Marks are written with every reset. Where the last were written so long ago, or so far ahead, by Redis's clock, the
+clock has jumped, or nobody reset for as long: either way they are all read again."""
 KEPT_MS = gate.ENTRY_MARK_MS + 2 * 3_600_000
 """A gate that nobody resets any more goes away by itself."""
 REFUSED_SECONDS = 24 * 3_600
@@ -96,7 +102,8 @@ class State:
     server: str
     """The run id of the Redis server that answered."""
     epoch: str
-    """Empty: there is no gate, or it must be begun anew, since its marks were lost or another server wrote it."""
+    """Empty: there is no gate, or it must be begun anew, since its marks were lost, another server wrote it or its
+    clock has jumped."""
     found_epoch: str
     """Of what is there, whatever it is worth."""
     read_at_ms: int
@@ -129,17 +136,20 @@ def _look(client: Redis, event_id: int) -> State:
     pipeline = client.pipeline(transaction=False)
     pipeline.time()
     pipeline.info("server")
-    pipeline.hmget(key, "epoch", "server", "read_at", "until", "marked_until", "wanted", "calm")
+    pipeline.hmget(key, "epoch", "server", "read_at", "until", "marked_until", "marked_at", "wanted", "calm")
     pipeline.get(_refused_key(event_id))
     (seconds, microseconds), about, found, refused = pipeline.execute()
-    epoch, server, read_at, until, marked_until, wanted, calm = map(gate.text, found)
+    epoch, server, read_at, until, marked_until, marked_at, wanted, calm = map(gate.text, found)
     run_id = str(about["run_id"])
+    now_ms = seconds * 1_000 + microseconds // 1_000
     found_epoch = epoch
     if server not in ("", run_id) or (epoch and client.zscore(marks, f"epoch {epoch}") is None):
         # What this server has was written to another one: an older copy of it, perhaps without its latest marks.
         epoch = ""
+    if abs(now_ms - int(marked_at or 0)) > JUMP_MS:
+        epoch = ""
     return State(
-        now_ms=seconds * 1_000 + microseconds // 1_000,
+        now_ms=now_ms,
         server=run_id,
         epoch=epoch,
         found_epoch=found_epoch,
@@ -185,7 +195,8 @@ def reset(event_id: int) -> str:
     """The event's gate has the counts of this moment, if what this returns is one of OPENED. Otherwise it lets
     everybody through: "away" (Redis is), "out_of_memory" (so is Redis), "refused" (the ledger differs from itself;
     see `examining`), "catching_up" (more holds to mark than one reset reads: the next goes on), "lapsing" (so much
-    has lapsed that all is open), "late", "lost" or "another_server" (the next one begins anew)."""
+    has lapsed that all is open), "late", "lost" (its marks, or the clock jumped under it) or "another_server" (the next
+    one begins anew)."""
     outcome = _reset(event_id)
     resets.labels(outcome).inc()
     return outcome
@@ -246,6 +257,7 @@ def _mark_all(cursor: sql.Cursor, event_id: int, epoch: str, replaces: str, afte
             reached.astimezone(UTC).isoformat(),
             gate.ENTRY_MARK_MS,
             KEPT_MS,
+            JUMP_MS,
             *{str(entry_id) for _, entry_id in rows},
         ]
         marked = gate.attempt(event_id, partial(_mark.run, keys=gate.keys(event_id), arguments=arguments))

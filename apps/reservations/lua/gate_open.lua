@@ -30,7 +30,7 @@ if now < read_at or now >= until_ms then
     return 'late'
 end
 
-local kept = {epoch = true, marked_until = true, read_at = true, ['until'] = true, server = true}
+local kept = {epoch = true, marked_until = true, marked_at = true, read_at = true, ['until'] = true, server = true}
 local calm = true
 -- Written before anything is taken away: a server out of memory refuses the first write, and all is as it was.
 for place = 5, #ARGV, 3 do
