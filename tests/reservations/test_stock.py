@@ -16,7 +16,7 @@ from apps.reservations.staff.selection import Selection
 from apps.reservations.staff.standing import latest_changes, standing
 from tests.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, lapse, make_event, wish
 from tests.reservations.race.buyers import ask, begin_payment, confirm, refusal, seat
-from ticketing.kernel import clock, problems
+from ticketing.kernel import clock, problems, reconciling
 
 pytestmark = pytest.mark.django_db
 
@@ -91,6 +91,24 @@ def test_a_late_payment_does_not_get_a_seat_that_was_blocked_meanwhile(event: ev
     with pytest.raises(reservations.ReservationExpired):
         confirm(late.id, occurred_at)
     assert seat("hall-D-1").blocked_for == "out_of_use"
+    assert_audit_clean(without_money=True)
+
+
+def test_a_blocked_seat_that_somebody_has_is_not_put_on_sale(event: events.EventView) -> None:
+    """hall-A-1 is blocked under its buyer, which no service does. Free with a line on it, nobody could hold it."""
+    stock.block_seats(event, Selection(section="hall", rows=("A",)), "house", **BY, only_free=True)
+    holder = seat("hall-A-1").reservation_id
+    SeatInventory.objects.filter(seat__guid="hall-A-1").update(status=3, reservation_id=None, blocked_for="house")
+    with pytest.raises(reservations.SeatsUnavailable) as refused:
+        stock.unblock_seats(event, ROW_A, **BY)
+    assert refused.value.detail == (
+        f"Blocked, and yet hall-A-1 is reservation {holder}'s. Nothing was put on sale; manage.py reconcile concert "
+        "--repair gives a seat to whose it is."
+    )
+    assert seat("hall-A-2").status == SeatInventory.Status.BLOCKED
+    reconciling.run(event.id, repair_by="ann")
+    assert stock.unblock_seats(event, ROW_A, **BY) == 9
+    assert seat("hall-A-1").reservation_id == holder
     assert_audit_clean(without_money=True)
 
 
@@ -295,6 +313,28 @@ def test_the_command_refuses_in_one_line(event: events.EventView) -> None:
         assert said in str(refused.value)
         assert "\n" not in str(refused.value)
     assert not InventoryChange.objects.exists()
+
+
+def test_the_command_says_which_rows_are_missing_and_what_adds_them(event: events.EventView) -> None:
+    SeatInventory.objects.filter(seat__guid__in=["hall-C-1", "hall-C-2"]).delete()
+    GeneralAdmissionInventory.objects.all().delete()
+    adds = "Nothing was changed; manage.py reconcile concert --repair adds what is missing."
+    row = ["--section", "hall", "--row", "C"]
+    for words, what in [
+        (["block", *row, "--for", "house"], "hall-C-1, hall-C-2"),
+        (["unblock", "hall-C-1"], "hall-C-1"),
+        (["move", *row, "--to", "Floor"], "hall-C-1, hall-C-2"),
+        (["resize", "floor", "30"], "Floor"),
+        (["block", "--section", "floor", "--quantity", "1", "--for", "house"], "Floor"),
+    ]:
+        with pytest.raises(CommandError) as refused:
+            run(*words)
+        assert str(refused.value) == f"concert: Not in the inventory: {what}. {adds}"
+    assert "hall" in run("show")
+    assert Section.objects.get(slug="floor").capacity == 20
+    reconciling.run(event.id, repair_by="ann")
+    assert run("resize", "floor", "30").startswith("concert: floor has 30 places")
+    assert run("block", *row, "--for", "house") == "concert: 10 now kept by the house"
 
 
 def test_the_command_knows_public_events_only() -> None:

@@ -310,8 +310,8 @@ def _owner_of(seat: righting.Seat) -> UUID | None:
     if len(seat.standing) > 1:
         raise NeedsPerson("it is sold twice: manage.py compensate")
     owner = seat.standing[0] if seat.standing else None
-    if seat.status == _Status.BLOCKED and (owner is not None or seat.owner is not None):
-        raise NeedsPerson("it is blocked, and somebody has it: unblock it, or cancel that reservation")
+    if seat.status == _Status.BLOCKED and owner is None:
+        raise NeedsPerson("it is blocked, and names a reservation that has no line on it")
     if seat.owner is not None and seat.owner != owner and seat.owner_stands:
         if seat.owner_has_line:
             raise NeedsPerson(f"reservation {seat.owner} has a line for it that does not hold")

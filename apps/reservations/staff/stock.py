@@ -31,6 +31,7 @@ PLACES_MAX = events.CAPACITY_MAX
 _PACKAGE = "apps.reservations"
 _lock_stock_seats = sql.load(_PACKAGE, "lock_stock_seats")
 _lock_stock_places = sql.load(_PACKAGE, "lock_stock_places")
+_live_lines_on_seats = sql.load(_PACKAGE, "live_lines_on_seats")
 _block_seats = sql.load(_PACKAGE, "block_seats")
 _unblock_seats = sql.load(_PACKAGE, "unblock_seats")
 _set_stock_places = sql.load(_PACKAGE, "set_stock_places")
@@ -44,6 +45,12 @@ class ChangedMeanwhile(problems.Problem):
     """Somebody else changed what this was decided by. Nothing was done."""
 
     type, status, title = "changed-meanwhile", 409, "Somebody changed this meanwhile; look again."
+
+
+class InventoryMissing(problems.Problem):
+    """The plan has what the inventory has no row for. Nothing was done."""
+
+    type, status, title = "inventory-missing", 409, "The inventory lacks a row; it must be put right first."
 
 
 class CapacityInUse(problems.Problem):
@@ -108,7 +115,7 @@ def _block(
     event: events.EventView, names: Mapping[int, str], reason: str, *, who: str, why: str, only_free: bool
 ) -> int:
     with changing() as cursor:
-        states = lock_seats(cursor, names)
+        states = lock_seats(event, cursor, names)
         taken = [state for state in states if state.is_taken]
         if taken and not only_free:
             raise refusal(taken, names, "Nothing was blocked")
@@ -126,16 +133,17 @@ def _block(
 
 def unblock_seats(event: events.EventView, selection: Selection, *, who: str, why: str = "", reason: str = "") -> int:
     """What is blocked of the chosen seats is on sale again, for this reason or for any; how many. Others stay as they
-    are. Raises Invalid."""
+    are. Raises Invalid, SeatsUnavailable naming those that somebody has although they are blocked."""
     if reason:
         _require_reason(reason)
     names = find_seats(event, selection)
     with changing() as cursor:
-        states = lock_seats(cursor, names)
+        states = lock_seats(event, cursor, names)
         wanted = [state for state in states if state.blocked_for and reason in ("", state.blocked_for)]
         if not wanted:
             return 0
         ids = [state.seat_id for state in wanted]
+        _require_nobody(event, cursor, ids, names)
         touched = _unblock_seats.count(cursor, seat_ids=ids)
         assert touched == len(ids), f"{touched} of {len(ids)} locked seats unblocked"
         _record_seats(cursor, event, InventoryChange.Kind.UNBLOCKED, wanted, "available", who=who, why=why)
@@ -236,8 +244,10 @@ def _change_places(
             if capacity is not None:
                 # What the public is told, first: the inventory's row is the hot one, and is locked last.
                 events.resize_section(section.id, capacity)
-            (figures,) = _lock_stock_places.rows(cursor, section_id=section.id)
-            before = Places(*figures)
+            figures = _lock_stock_places.rows(cursor, section_id=section.id)
+            if not figures:
+                raise _missing(event, section.name)
+            before = Places(*figures[0])
             after = change(before, section.name)
             if after == before:
                 return after
@@ -267,12 +277,38 @@ def changing() -> Iterator[sql.Cursor]:
         raise problems.Busy("Others are busy with these places just now. Nothing was changed; try again.") from error
 
 
-def lock_seats(cursor: sql.Cursor, seat_ids: Mapping[int, str]) -> list[SeatState]:
-    """These seats as they are under their locks, taken in id order. Joins the transaction of this cursor."""
+def lock_seats(event: events.EventView, cursor: sql.Cursor, names: Mapping[int, str]) -> list[SeatState]:
+    """These seats, by id with their public ids, as they are under their locks, taken in id order. Joins the transaction
+    of this cursor. Raises InventoryMissing."""
     transactions.require(cursor)
-    states = [SeatState(*row) for row in _lock_stock_seats.rows(cursor, seat_ids=sorted(seat_ids))]
-    assert len(states) == len(seat_ids), "a seat of a published event has no inventory row"
+    states = [SeatState(*row) for row in _lock_stock_seats.rows(cursor, seat_ids=sorted(names))]
+    if len(states) < len(names):
+        raise _missing(
+            event, listed(sorted(names[seat_id] for seat_id in names.keys() - {one.seat_id for one in states}))
+        )
     return states
+
+
+def _missing(event: events.EventView, what: str) -> InventoryMissing:
+    return InventoryMissing(
+        f"Not in the inventory: {what}. Nothing was changed; manage.py reconcile {event.slug} --repair adds what is "
+        "missing."
+    )
+
+
+def _require_nobody(
+    event: events.EventView, cursor: sql.Cursor, seat_ids: Sequence[int], names: Mapping[int, str]
+) -> None:
+    """No reservation's line is on these locked, blocked seats: put on sale, such a seat could be sold to nobody. A line
+    comes only with the seat's lock. Raises SeatsUnavailable."""
+    holders = {names[seat_id]: holder for seat_id, holder in _live_lines_on_seats.rows(cursor, seat_ids=list(seat_ids))}
+    if holders:
+        said = listed([f"{guid} is reservation {holder}'s" for guid, holder in sorted(holders.items())])
+        raise SeatsUnavailable(
+            f"Blocked, and yet {said}. Nothing was put on sale; manage.py reconcile {event.slug} --repair gives a seat "
+            "to whose it is.",
+            unavailable=sorted(holders),
+        )
 
 
 def refusal(taken: Sequence[SeatState], names: Mapping[int, str], nothing: str) -> SeatsUnavailable:

@@ -48,7 +48,7 @@ def move_seats(event: events.EventView, selection: Selection, category: str, *, 
             events.lock_plan(event.id)
             target = events.category_id(event.id, category)
             keys = {tier.id: tier.key for tier in events.list_categories(event.id)}
-            wanted = [state for state in lock_seats(cursor, names) if state.category_id != target]
+            wanted = [state for state in lock_seats(event, cursor, names) if state.category_id != target]
             taken = [state for state in wanted if state.is_taken]
             if taken:
                 raise refusal(taken, names, "Nothing was moved")
