@@ -2,7 +2,7 @@
 
 Nothing here says what is free; that is the reservations app's. A seat row is written once, when its event is
 published; of a published event only prices, the categories of seats and the capacities of general admission change,
-by the services in changing.py. A section's capacity is always what the public is told, as published last.
+by the services in changing.py. A section's capacity is always what the public is told now.
 """
 
 from django.db import models
@@ -185,7 +185,10 @@ class Section(models.Model):
     slug = models.SlugField(max_length=80)
     name = models.CharField(max_length=120)
     kind = models.CharField(max_length=20, choices=Kind.choices)
-    capacity = models.PositiveIntegerField(help_text="As published. What can be sold now is the reservations app's.")
+    capacity = models.PositiveIntegerField(
+        help_text="Places in all, as the public is told. A published section of general admission is resized at the "
+        "stock desk. How many are free now, the inventory says."
+    )
     category = models.ForeignKey(
         Category, on_delete=models.PROTECT, null=True, blank=True, help_text="General admission only: its one price."
     )
