@@ -62,12 +62,12 @@ def hold_and_name_statements(request: reservations.HoldRequest) -> tuple[reserva
     return outcome, names
 
 
-def meet_crosswise(first: str, second: str) -> list[BaseException | None]:
-    """Two sessions run a statement over the same three seats, one in the order 1, 2, 3, the other in 3, 2, 1, and are
+def meet_crosswise(text: str) -> list[BaseException | None]:
+    """Two sessions run the statement over the same three seats, one in the order 1, 2, 3, the other in 3, 2, 1, and are
     both held at seat 2 by a third until each had the time to lock what comes before it."""
     one, two, three = (seat(f"hall-A-{number}").pk for number in (1, 2, 3))
 
-    def session(text: str, seat_ids: list[int]) -> None:
+    def session(seat_ids: list[int]) -> None:
         with transaction.atomic():
             # The order of an UPDATE's locks is its plan's: a nested loop follows the list as it is given.
             run("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off")
@@ -75,8 +75,8 @@ def meet_crosswise(first: str, second: str) -> list[BaseException | None]:
 
     with transaction.atomic():
         lock_seats_waiting.rows(connection.cursor(), seat_ids=[two])
-        rivals = [Beside(lambda: session(first, [one, two, three])).until_it_waits()]
-        rivals += [Beside(lambda: session(second, [three, two, one])).until_it_waits()]
+        rivals = [Beside(lambda: session([one, two, three])).until_it_waits()]
+        rivals += [Beside(lambda: session([three, two, one])).until_it_waits()]
     return [rival.outcome().error for rival in rivals]
 
 
@@ -91,61 +91,13 @@ def test_control_an_update_of_several_rows_without_ordered_locks_deadlocks() -> 
 
     A: UPDATE of 1, 2, 3     has 1, waits for 2
     B: UPDATE of 3, 2, 1     has 3, waits for 2
-    2 is let go: whoever gets it waits for what the other has, who waits for it. PostgreSQL ends one of them.
+    2 is let go: whoever gets it waits for what the other has, who waits for it. PostgreSQL ends one of them. What is
+    locked first, in id order, is in test_lock_order.py.
     """
     make_event()
-    ended = [error for error in meet_crosswise(UPDATE_AS_LISTED, UPDATE_AS_LISTED) if error is not None]
+    ended = [error for error in meet_crosswise(UPDATE_AS_LISTED) if error is not None]
     assert len(ended) == 1
     assert isinstance(ended[0].__cause__, errors.DeadlockDetected)
-
-
-def test_seats_locked_in_id_order_never_deadlock_in_whatever_order_they_are_named() -> None:
-    """Rule 2, our way: the locks first, in id order.
-
-    A: lock of 1, 2, 3     has 1, waits for 2
-    B: lock of 3, 2, 1     waits for 1, with nothing in hand
-    2 is let go: A has all three and commits; then B has them.
-    """
-    make_event()
-    assert meet_crosswise(lock_seats_waiting.text, lock_seats_waiting.text) == [None, None]
-    assert_audit_clean()
-
-
-def locks(names: list[str]) -> list[str]:
-    """The kinds of rows locked, in order, each named once per stretch."""
-    kinds = {
-        "lock_entries": "queue entries", "lock_lapsed": "reservations", "lock_lapsed_waiting": "reservations",
-        "lock_reservation": "reservations", "lock_caps": "cap rows", "lock_seats_skipping": "seats",
-        "lock_seats_waiting": "seats", "lock_general_admission": "general admission",
-    }  # fmt: skip
-    return [kinds[name] for name in names if name in kinds]
-
-
-def test_every_writer_locks_in_the_one_order_of_the_system() -> None:
-    """Rule 3, by shape: queue entries, reservations, cap rows, seats, general-admission rows; never backwards."""
-    event = make_event(general_admission=10, per_buyer_max=4)
-    mixed = {"seats": ["hall-A-1"], "ga_section": "floor", "ga_quantity": 1}
-    order = ["queue entries", "reservations", "cap rows", "seats", "general admission"]
-    request = wish(event, **mixed)
-    with statements() as holding:
-        outcome = ask(request)
-    assert isinstance(outcome, reservations.Held)
-    assert locks(holding) == ["queue entries", "cap rows", "seats", "general admission"]
-    reservations.prepare_payment(event.id, "a@example.org")
-    # Inside the transaction: what comes after its commit is another one's.
-    with transactions.write(), statements() as paying:
-        reservations.begin_payment(outcome.reservation_id, email="a@example.org", who="test")
-    assert locks(paying) == ["reservations", "cap rows"]
-    with transactions.write(), statements() as confirming:
-        reservations.confirm(outcome.reservation_id, occurred_at=clock.now(), who="test", why="test")
-    assert locks(confirming) == ["reservations", "seats"]
-    with transactions.write(), statements() as canceling:
-        reservations.cancel(outcome.reservation_id, who="test", why="test")
-    assert locks(canceling) == ["reservations", "seats", "general admission"]
-    for names in (holding, paying, confirming, canceling):
-        places_in_order = [order.index(kind) for kind in locks(names)]
-        assert places_in_order == sorted(places_in_order)
-    assert_audit_clean()
 
 
 def test_a_hold_behind_a_lock_that_stays_gives_up_and_says_busy() -> None:
