@@ -255,12 +255,34 @@ def test_a_large_part_of_a_section_needs_a_person_s_approval(db: None) -> None:
     assert applied(event, approved_by="") == [True]
     shrink(17)
     assert oversold.plan(event).shares == ["floor: 2 of 19 places promised (10.5 %)"]
-    with pytest.raises(CommandError, match="more than 5 % would be touched"):
-        call_command("compensate", "concert", "--apply", stdout=StringIO())
+    out = StringIO()
+    with pytest.raises(CommandError, match=r"more than 5 %.* so nothing was taken from anybody"):
+        call_command("compensate", "concert", "--apply", stdout=out)
+    assert "done:" not in out.getvalue()
     assert Reservation.objects.filter(status="canceled").count() == 1
-    call_command("compensate", "concert", "--apply", "--approved-by", "Ada", stdout=StringIO())
+    call_command("compensate", "concert", "--apply", "--approved-by", "Ada", stdout=out)
+    assert "  approved by Ada: floor: 2 of 19 places" in out.getvalue()
     assert Reservation.objects.filter(status="canceled").count() == 3
     assert_audit_clean()
+
+
+def test_what_was_done_before_approval_was_missing_is_told(db: None) -> None:
+    """A hold is past its deadline and a seat says free under its buyer: both are put right, and the oversell stays."""
+    event = make_event(general_admission=20)
+    drop_constraints()
+    hold(event, ga_section="floor", ga_quantity=8)
+    hold(event, ga_section="floor", ga_quantity=8)
+    lapse(hold(event, seats=["hall-A-1"]).id)
+    hold(event, seats=["hall-A-2"])
+    SeatInventory.objects.filter(seat__guid="hall-A-2").update(status=0, reservation_id=None)
+    shrink(10)
+    out = StringIO()
+    with pytest.raises(CommandError, match="so nothing was taken from anybody"):
+        call_command("compensate", "concert", "--apply", stdout=out)
+    assert out.getvalue().splitlines()[:2] == [
+        "  done: 1 reservation past the deadline ended",
+        "  done: 1 difference repaired, as by reconcile --repair",
+    ]
 
 
 def test_the_command_shows_first_and_exits_1_while_something_is_oversold(concert: events.EventView) -> None:
@@ -274,6 +296,7 @@ def test_the_command_shows_first_and_exits_1_while_something_is_oversold(concert
     assert "concert/floor: 2 places are promised, 1 more than there are for sale" in out.getvalue()
     assert f"would cancel reservation {orders[1].reservation_id}" in out.getvalue()
     assert "needs approval: floor: 1 of 2 places promised (50.0 %)" in out.getvalue()
+    assert "concert: nothing was done; --apply --approved-by NAME sweeps and repairs first" in out.getvalue()
     assert statuses(orders[1].reservation_id) == ["confirmed"]
 
 

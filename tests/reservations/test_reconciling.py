@@ -387,14 +387,14 @@ def test_the_command_says_which_check_could_not_be_made(sale: None, monkeypatch:
         call_command("reconcile", stdout=out)
     assert "places     FAILED" in out.getvalue()
     assert "could not be checked: out of order" in out.getvalue()
-    assert "reconcile: 1 checks FAILED, no difference found by the others" in out.getvalue()
+    assert "reconcile: 1 check FAILED, no difference found by the others" in out.getvalue()
 
 
 def test_the_command_exits_1_for_a_difference_repaired_or_not_and_then_0(sale: None) -> None:
     too_many_taken()
     for arguments, words in (
-        (["concert"], "1 differences ("),
-        (["--repair"], "1 differences, 1 repaired, 0 left"),
+        (["concert"], "1 difference ("),
+        (["--repair"], "1 difference, 1 repaired, 0 left"),
     ):
         out = StringIO()
         with pytest.raises(SystemExit) as ended:

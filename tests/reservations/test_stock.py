@@ -272,7 +272,7 @@ def test_the_command_does_it_all_and_shows_it(event: events.EventView) -> None:
     assert run("block", "--section", "hall", "--row", "C", "--for", "house", "--why", "press") == (
         "concert: 10 now kept by the house"
     )
-    assert run("block", "hall-C-1", "--for", "house") == "concert: as before"
+    assert run("block", "hall-C-1", "--for", "house") == "concert: as before, nothing to block"
     assert run("unblock", "hall-C-1", "--for", "house") == "concert: 1 on sale again"
     assert run("block", "--section", "floor", "--quantity", "3", "--for", "out-of-use").endswith("floor has 15 free")
     assert run("unblock", "--section", "floor", "--quantity", "1", "--for", "out-of-use").endswith("16 free")
@@ -304,6 +304,7 @@ def test_the_command_refuses_in_one_line(event: events.EventView) -> None:
         (("resize", "floor", "1"), "cannot shrink below 2"),
         (("resize", "hall", "60"), "no general-admission section 'hall'; there are floor"),
         (("reprice", "Gold", "1"), "there is no 'Gold'"),
+        (("reprice", "Standard", "65.00"), "smallest unit) '65.00' is not a whole number"),
         (("add-price", "", "1"), "a name of 1 to 80"),
         (("add-price", "New", "1", "--color", "url(x)"), "#rrggbb"),
         (("move", "hall-A-1", "--to", "Floor"), "hall-A-1 held. Nothing was moved"),

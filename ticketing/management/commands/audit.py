@@ -21,7 +21,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         refuse_in_one_line(parser)
-        parser.add_argument("event", nargs="?", default="", metavar="EVENT", help="only this event, by its id")
+        parser.add_argument(
+            "event", nargs="?", default="", metavar="EVENT", help="only this event, by its id in addresses"
+        )
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:

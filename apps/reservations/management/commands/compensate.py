@@ -4,26 +4,33 @@ import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
 
 from apps.events import facade as events
 from apps.reservations import ending
 from apps.reservations.checks import compensating, oversold
-from ticketing.kernel import reconciling
+from ticketing.kernel import reconciling, transactions
 from ticketing.kernel.command_line import refuse_in_one_line, who_types
 
 NAME_MAX = 100
+_BUSY = "others keep locked what this needs. What is listed as done stays done; run it again."
 
 
 class Command(BaseCommand):
     help = (
-        "Says what would make up for an oversell of the event, in the way its on-sale chose: the newest give up, or "
-        "the house gives out what it kept. Changes nothing without --apply. Exit 1 while something is oversold."
+        "Says what would make up for an oversell of the event, in the way its on-sale chose: the newest give up what "
+        "they have, or the house gives out what it kept. Changes nothing without --apply. Exit 1 while something is "
+        "oversold, exit 0 when nothing is."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         refuse_in_one_line(parser)
         parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
-        parser.add_argument("--apply", action="store_true", help="do it, after a sweep and a repair")
+        parser.add_argument(
+            "--apply",
+            action="store_true",
+            help="end what is past its deadline, repair what takes nothing from anybody, then do what is still needed",
+        )
         parser.add_argument(
             "--approved-by",
             default="",
@@ -42,10 +49,7 @@ class Command(BaseCommand):
             raise CommandError(f"--approved-by: a name of at most {NAME_MAX} printable characters")
         by = f"operator:{who_types()}"
         if options["apply"]:
-            # Who is past the deadline claims nothing, and a miscount is no oversell: often that is all it takes.
-            while ending.sweep(event_ids=[event.id], by="compensate").reservations == ending.SWEEP_MAX:
-                pass
-            reconciling.run_and_record(event.id, repair_by=by)
+            self._sweep_and_repair(event, by)
         plan = oversold.plan(event)
         if not plan.oversold:
             self.stdout.write(f"{event.slug}: nothing is oversold")
@@ -55,30 +59,64 @@ class Command(BaseCommand):
         for words in plan.uncovered:
             self.stdout.write(f"  not made up for by {plan.strategy}: {words}")
         for share in plan.shares:
-            self.stdout.write(f"  needs approval: {share}")
+            self.stdout.write(f"  approved by {approved_by}: {share}" if approved_by else f"  needs approval: {share}")
         if not options["apply"]:
             for step in plan.steps:
                 self.stdout.write(f"  would {step.line}")
-            self.stdout.write(f"{event.slug}: nothing was done; --apply does it")
+            self.stdout.write(f"{event.slug}: nothing was done; {_how_to_apply(plan, approved_by)}")
             sys.exit(1)
         self._apply(event, plan, by, approved_by)
+
+    def _sweep_and_repair(self, event: events.EventView, by: str) -> None:
+        """Who is past the deadline claims nothing, and a miscount is no oversell: often that is all it takes. It asks
+        for nobody's approval, since it takes nothing from anybody; it is told, whatever follows."""
+        ended, repaired = 0, 0
+        try:
+            while count := ending.sweep(event_ids=[event.id], by="compensate").reservations:
+                ended += count
+            repaired = reconciling.run_and_record(event.id, repair_by=by).repaired_count
+        except DatabaseError as error:
+            if not transactions.is_passing(error):
+                raise
+            raise CommandError(f"{event.slug}: {_BUSY}") from error
+        finally:
+            if ended:
+                self.stdout.write(f"  done: {_counted(ended, 'reservation')} past the deadline ended")
+            if repaired:
+                self.stdout.write(f"  done: {_counted(repaired, 'difference')} repaired, as by reconcile --repair")
 
     def _apply(self, event: events.EventView, plan: oversold.Plan, by: str, approved_by: str) -> None:
         try:
             for done in compensating.apply(plan, by=by, approved_by=approved_by):
-                self.stdout.write(f"  {'done' if done.happened else 'not needed any more'}: {done.step.line}")
+                word = "done" if done.happened else "not done, since it is not needed or not possible any more"
+                self.stdout.write(f"  {word}: {done.step.line}")
         except compensating.ApprovalRequired as error:
             raise CommandError(
-                f"{event.slug}: more than {oversold.APPROVAL_PERCENT} % would be touched ({error}); nothing was "
-                "done. Whoever answers for it is named with --approved-by."
+                f"{event.slug}: this would touch more than {oversold.APPROVAL_PERCENT} % ({error}), so nothing was "
+                "taken from anybody. Whoever answers for it is named with --approved-by."
             ) from error
         except ending.Stranded as error:
             raise CommandError(
-                f"{event.slug}: {error}; that step was not done. Run reconcile, then this again."
+                f"{event.slug}: {error}; that step was not done. Run reconcile --repair, then this again."
             ) from error
+        except DatabaseError as error:
+            if not transactions.is_passing(error):
+                raise
+            raise CommandError(f"{event.slug}: {_BUSY}") from error
         left = list(oversold.find(event.id))
         for one in left:
             self.stdout.write(f"{event.slug}/{one.words}")
         self.stdout.write(f"{event.slug}: {'still oversold' if left else 'nothing is oversold any more'}")
         if left:
             sys.exit(1)
+
+
+def _how_to_apply(plan: oversold.Plan, approved_by: str) -> str:
+    if not plan.steps:
+        return "this way has nothing to give. The other is chosen in the event's on-sale"
+    approval = " --approved-by NAME" if plan.shares and not approved_by else ""
+    return f"--apply{approval} sweeps and repairs first, then does what is still needed"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

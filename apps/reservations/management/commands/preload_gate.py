@@ -13,9 +13,9 @@ from ticketing.kernel.command_line import refuse_in_one_line
 _WHY = {
     "away": "Redis is away: the gate is open to all, and the ledger decides",
     "out_of_memory": "Redis is out of memory: the gate is open to all, and the ledger decides",
-    "refused": "the ledger differs from itself; the gate stays open to all, and the ledger decides",
+    "refused": "the ledger differs from itself (see manage.py reconcile); the gate stays open to all",
     "differs": "Redis does not give back what was written; the gate stays open to all, and the ledger decides",
-    "lapsing": "so many reservations are past their deadline that nobody is refused; sweep, then again",
+    "lapsing": "so much is past its deadline that nobody is refused yet; it is being ended, try again in a moment",
 }
 
 

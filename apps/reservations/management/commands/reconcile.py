@@ -21,7 +21,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         refuse_in_one_line(parser)
         parser.add_argument("event", nargs="?", metavar="EVENT", help="only this event, by its id in addresses")
-        parser.add_argument("--repair", action="store_true", help="report, then put right what can be")
+        parser.add_argument(
+            "--repair", action="store_true", help="report, then put right what takes nothing from anybody"
+        )
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -36,6 +38,7 @@ class Command(BaseCommand):
         if options["json"]:
             report = {
                 "clean": not found,
+                "failed_checks": result.failure_count,
                 "took_ms": result.duration_ms,
                 "differences": result.difference_count,
                 "repaired": result.repaired_count,
@@ -59,9 +62,15 @@ class Command(BaseCommand):
                 self.stdout.write(f"       {difference['line']}")
             if count > len(check["differences"]):
                 self.stdout.write(f"       … and {count - len(check['differences'])} more")
-        verdict = "no difference" if not result.difference_count else f"{result.difference_count} differences"
+        verdict = _counted(result.difference_count, "difference") if result.difference_count else "no difference"
         if result.failure_count:
-            verdict = f"{result.failure_count} checks FAILED, {verdict} found by the others"
+            verdict = f"{_counted(result.failure_count, 'check')} FAILED, {verdict} found by the others"
         if result.repair_by and result.difference_count:
             verdict += f", {result.repaired_count} repaired, {result.left_count} left"
+            if result.gone_count:
+                verdict += f", {result.gone_count} gone by then"
         self.stdout.write(f"reconcile: {verdict} ({len(result.report)} checks, {result.duration_ms} ms)")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -15,6 +15,7 @@ from ticketing.kernel.command_line import acts_on_event, who_types, whole_number
 from ticketing.kernel.templatetags.fairgate import money
 
 CHANGES_SHOWN = 10
+MINOR = "a whole number, in the currency's smallest unit: 6500 cents, not 65.00"
 REASONS = {reason.value.replace("_", "-"): reason.value for reason in BlockedFor}
 
 
@@ -29,31 +30,33 @@ class Command(BaseCommand):
         act = acts_on_event(parser)
 
         def seats(added: ArgumentParser) -> None:
-            added.add_argument("seats", nargs="*", metavar="SEAT", help="seat ids of the public API")
-            added.add_argument("--section", default="", metavar="ID", help="a whole section instead, or with --row")
-            added.add_argument("--row", action="append", default=[], metavar="ROW", help="of that section; repeatable")
+            added.add_argument("seats", nargs="*", metavar="SEAT", help="seats by id, such as stalls-A-1")
+            added.add_argument("--section", default="", metavar="ID", help="instead: all of a section, or with --row")
+            added.add_argument(
+                "--row", action="append", default=[], metavar="ROW", help="only this row of it; repeatable"
+            )
 
         act("show", "every section, every price, and what was changed last", changes=False)
         block = act("block", "take what is free off sale")
         seats(block)
-        block.add_argument("--quantity", metavar="N", help="of a general-admission section: so many more")
+        block.add_argument("--quantity", metavar="N", help="of a --section of general admission: so many more")
         block.add_argument(
             "--for", dest="reason", required=True, choices=sorted(REASONS), help="why it is not for sale"
         )
         block.add_argument("--only-free", action="store_true", help="leave seats that have buyers, block the others")
         unblock = act("unblock", "put what is blocked back on sale")
         seats(unblock)
-        unblock.add_argument("--quantity", metavar="N", help="of a general-admission section: so many fewer")
+        unblock.add_argument("--quantity", metavar="N", help="of a --section of general admission: so many fewer")
         unblock.add_argument("--for", dest="reason", choices=sorted(REASONS), help="only what is blocked for this")
         resize = act("resize", "set how many places a general-admission section has")
         resize.add_argument("section", metavar="SECTION")
         resize.add_argument("capacity", metavar="N")
         reprice = act("reprice", "set what a price category costs; who holds already pays what they were told")
         reprice.add_argument("category", metavar="CATEGORY", help="its name in the plan, or the section's")
-        reprice.add_argument("price", metavar="MINOR", help="in the currency's smallest unit")
+        reprice.add_argument("price", metavar="MINOR", help=MINOR)
         add_price = act("add-price", "add a price category for seats to move to")
         add_price.add_argument("category", metavar="CATEGORY")
-        add_price.add_argument("price", metavar="MINOR", help="in the currency's smallest unit")
+        add_price.add_argument("price", metavar="MINOR", help=MINOR)
         add_price.add_argument("--color", default="", metavar="#RRGGBB", help="on the map")
         move = act("move", "give free and blocked seats another price category")
         seats(move)
@@ -79,19 +82,20 @@ class Command(BaseCommand):
             case "unblock":
                 return self._unblock(event, options, by)
             case "resize":
-                capacity = whole_number(options["capacity"], "N")
+                capacity = whole_number(options["capacity"], "the number of places")
                 places = stock.resize(event, options["section"], capacity, **by)
                 return f"{event.slug}: {options['section']} has {places.capacity:,} places, {places.free:,} free"
             case "reprice":
-                price = whole_number(options["price"], "MINOR")
+                price = whole_number(options["price"], "MINOR (the price in the currency's smallest unit)")
                 return f"{event.slug}: {_priced(event, tiers.reprice(event, options['category'], price, **by))}"
             case "add-price":
-                price = whole_number(options["price"], "MINOR")
+                price = whole_number(options["price"], "MINOR (the price in the currency's smallest unit)")
                 added = tiers.add_price(event, options["category"], price, color=options["color"], **by)
                 return f"{event.slug}: {_priced(event, added)}"
             case "move":
                 moved = tiers.move_seats(event, _selection(options), options["to"], **by)
-                return f"{event.slug}: {moved:,} moved to {options['to']}" if moved else f"{event.slug}: as before"
+                to = options["to"]
+                return f"{event.slug}: {moved:,} moved to {to}" if moved else f"{event.slug}: as before, all is {to}"
         return _shown(event)
 
     def _block(self, event: events.EventView, options: dict[str, Any], by: dict[str, Any]) -> str:
@@ -99,7 +103,7 @@ class Command(BaseCommand):
         if options["quantity"] is None:
             only_free = options["only_free"]
             blocked = stock.block_seats(event, _selection(options), reason, only_free=only_free, **by)
-            return f"{event.slug}: {blocked:,} now {words}" if blocked else f"{event.slug}: as before"
+            return f"{event.slug}: {blocked:,} now {words}" if blocked else f"{event.slug}: as before, nothing to block"
         section, quantity = _section_of(options), whole_number(options["quantity"], "--quantity")
         places = stock.block_places(event, section, quantity, reason, **by)
         return f"{event.slug}: {quantity:,} more {words}; {section} has {places.free:,} free"
@@ -108,7 +112,9 @@ class Command(BaseCommand):
         reason = REASONS[options["reason"]] if options["reason"] else ""
         if options["quantity"] is None:
             freed = stock.unblock_seats(event, _selection(options), reason=reason, **by)
-            return f"{event.slug}: {freed:,} on sale again" if freed else f"{event.slug}: as before"
+            return (
+                f"{event.slug}: {freed:,} on sale again" if freed else f"{event.slug}: as before, nothing was blocked"
+            )
         if not reason:
             raise CommandError("say with --for what they are blocked for")
         section, quantity = _section_of(options), whole_number(options["quantity"], "--quantity")
@@ -154,5 +160,5 @@ def _shown(event: events.EventView) -> str:
     ]
     for change in latest_changes(event, CHANGES_SHOWN):
         why = f" ({change.why})" if change.why else ""
-        lines.append(f"  {change.at:%d %b %H:%M:%S}  {change.who}: {change.words}{why}")
+        lines.append(f"  {change.at:%d %b %H:%M:%S} UTC  {change.who}: {change.words}{why}")
     return "\n".join(lines)

@@ -21,9 +21,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         refuse_in_one_line(parser)
-        parser.add_argument("seat", metavar="SEAT", help="the seat's public id (seat_id of the API)")
+        parser.add_argument("seat", metavar="SEAT", help="the seat's id, such as stalls-A-1")
         parser.add_argument(
-            "--at", default="", metavar="ISO", help="ISO 8601; without an offset the venue's time; default: now"
+            "--at",
+            default="",
+            metavar="ISO",
+            help="such as 2026-11-21T19:30, the venue's time, or with an offset (…+01:00, …Z); default: now",
         )
         parser.add_argument("--event", default="", metavar="EVENT", help="needed where several events have such a seat")
         parser.add_argument("--json", action="store_true", help="print JSON, times in UTC")
