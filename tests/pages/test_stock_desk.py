@@ -75,6 +75,25 @@ def test_the_desk_changes_everything_by_its_service_and_tells_it(staff: Client, 
     factories.assert_audit_clean()
 
 
+def test_the_desk_says_what_is_broken_and_which_command_mends_it(staff: Client, concert: events.EventView) -> None:
+    """A seat is blocked under its buyer, another seat and the floor have no row in the inventory."""
+    holder = factories.hold(concert, seats=["hall-A-1"])
+    SeatInventory.objects.filter(seat__guid="hall-A-1").update(status=3, reservation_id=None, blocked_for="house")
+    SeatInventory.objects.filter(seat__guid="hall-B-1").delete()
+    GeneralAdmissionInventory.objects.all().delete()
+    mends = "manage.py reconcile concert --repair"
+    status, said = send(staff, concert, "unblock", seats="hall-A-1")
+    assert (status, said.startswith(f"Blocked, and yet hall-A-1 is reservation {holder.id}'s")) == (409, True)
+    assert mends in said
+    for action, given in (
+        ("block", {"seats": "hall-B-1", "reason": "house"}),
+        ("resize", {"section": "floor", "capacity": 30}),
+    ):
+        status, said = send(staff, concert, action, **given)
+        assert (status, said.startswith("Not in the inventory: ")) == (409, True)
+        assert mends in said
+
+
 def test_the_desk_opens_for_public_events_and_for_those_who_may(browser: Client, concert: events.EventView) -> None:
     address = f"/admin/reservations/seatinventory/stock/{concert.id}/"
     clerk = User.objects.create_user("clerk", is_staff=True)
