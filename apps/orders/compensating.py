@@ -18,6 +18,9 @@ class Orders:
     def lock(self, reservation_id: UUID) -> Order | None:
         return lock_order_of_reservation(reservation_id)
 
+    def is_placed(self, reservation_id: UUID) -> bool:
+        return Order.objects.filter(reservation_id=reservation_id).exists()
+
     def give_back(self, order: Any, who: str, why: str) -> None:
         canceling.give_back(order, who)
 

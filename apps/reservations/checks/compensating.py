@@ -34,7 +34,10 @@ class Sale(Protocol):
     """What the app that took the money does about a reservation that is compensated, in the same transaction."""
 
     def lock(self, reservation_id: UUID) -> Any:
-        """Its order is locked, before the reservation is; whatever the other two need, None without an order."""
+        """Its order is locked, before the reservation is; whatever the others need, None without an order."""
+
+    def is_placed(self, reservation_id: UUID) -> bool:
+        """Whether it has an order. Asked once the reservation is locked, from when on none can come."""
 
     def give_back(self, order: Any, who: str, why: str) -> None:
         """The reservation is about to be canceled: its tickets are void, its money is on its way back."""
@@ -46,6 +49,9 @@ class Sale(Protocol):
 class _NoSale:
     def lock(self, reservation_id: UUID) -> Any:
         return None
+
+    def is_placed(self, reservation_id: UUID) -> bool:
+        return False
 
     def give_back(self, order: Any, who: str, why: str) -> None: ...
 
@@ -108,7 +114,7 @@ def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reas
     lines = _live_lines.rows(cursor, reservation_ids=[victim])
     seat_ids = [seat_id for _, _, _, seat_id, _ in lines if seat_id is not None]
     sections = {section_id for _, _, section_id, seat_id, _ in lines if seat_id is None}
-    if not _lock_with_rivals(cursor, made.event.id, victim, seat_ids, sections):
+    if not _lock_with_rivals(cursor, made.event.id, victim, order, seat_ids, sections):
         return False
     claims, _ = claims_on(cursor, made.event.id, seat_ids)
     shared = {seat_id: claimed for seat_id, claimed in claims.items() if claimed[0].reservation != victim}
@@ -139,7 +145,7 @@ def _move(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reason
     assert victim is not None
     assert seat_id is not None
     assert to_seat_id is not None
-    if not _lock_with_rivals(cursor, made.event.id, victim, [seat_id], (), extra=[to_seat_id]):
+    if not _lock_with_rivals(cursor, made.event.id, victim, order, [seat_id], (), extra=[to_seat_id]):
         return False
     claims, _ = claims_on(cursor, made.event.id, [seat_id])
     claimed = claims.get(seat_id, [])
@@ -170,16 +176,20 @@ def _lock_with_rivals(
     cursor: sql.Cursor,
     event_id: int,
     victim: UUID,
+    order: Any,
     seat_ids: Iterable[int],
     sections: Iterable[int],
     extra: Iterable[int] = (),
 ) -> bool:
     """The reservation, those it shares a seat with, its seats and its sections are locked; False if it stands no more,
-    or somebody else has come to share a seat meanwhile: the next plan knows."""
+    or somebody else has come to share a seat meanwhile, or its buyer to pay when there was no order to lock yet: the
+    next plan knows."""
     seats = sorted(set(seat_ids))
     claims, _ = claims_on(cursor, event_id, seats)
     rivals = {claim.reservation for claimed in claims.values() for claim in claimed}
     righting.lock(cursor, reservations={victim, *rivals}, seats={*seats, *extra}, sections=sections)
+    if order is None and _sales[0].is_placed(victim):
+        return False
     claims, _ = claims_on(cursor, event_id, seats)
     known = {claim.reservation for claimed in claims.values() for claim in claimed} <= {victim, *rivals}
     return known and Reservation.objects.filter(pk=victim, status__in=righting.STANDING).exists()
