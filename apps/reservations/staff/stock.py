@@ -350,15 +350,13 @@ def after_a_sweep(event: events.EventView, act: Callable[[], _Result]) -> _Resul
         return act()
     except (SeatsUnavailable, NotEnoughLeft, CapacityInUse):
         try:
-            swept = 0
-            while count := sweep(event_ids=[event.id], by="stock").reservations:
-                swept += count
+            while sweep(event_ids=[event.id], by="stock").reservations:
+                pass
         except DatabaseError as error:
             if not transactions.is_passing(error):
                 raise
             raise problems.Busy from error
-        if not swept:
-            raise
+    # Also where there was nothing to sweep: somebody else's sweep may have been first by a moment.
     return act()
 
 

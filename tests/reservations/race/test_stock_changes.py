@@ -11,7 +11,7 @@ from apps.reservations import facade as reservations
 from apps.reservations.models import InventoryChange, ReservationLine
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
-from tests.factories import SEAT_PRICE_MINOR, assert_audit_clean, audit_breaches, hold, make_event, wish
+from tests.factories import SEAT_PRICE_MINOR, assert_audit_clean, audit_breaches, hold, lapse, make_event, wish
 from tests.races import in_another_connection, rival_at, rival_waiting_at, statements, storm, values
 from tests.reservations.race.buyers import ask, is_held, is_told_to_retry, places, refusal, run, seat
 from tests.reservations.race.conftest import PATIENT_MS
@@ -120,6 +120,19 @@ def test_a_section_that_is_being_held_does_not_shrink_below_it() -> None:
         rival.result()
     assert refused.value.extra == {"least": 5}
     assert Section.objects.get().capacity == places().capacity == 20
+    assert_audit_clean()
+
+
+def test_staff_are_not_refused_for_what_a_rival_s_sweep_has_just_ended() -> None:
+    """S: shrinks the section to 4; 5 places are held, past their deadline: refused, for now
+    N: sweeps them; COMMIT
+    S: sweeps: nothing is left to end. It looks again all the same: the section shrinks.
+    """
+    event = make_event(rows=0, general_admission=20)
+    lapse(hold(event, ga_section="floor", ga_quantity=5).id)
+    with rival_at("lock_lapsed", "before", reservations.sweep) as rival:
+        assert stock.resize(event, "floor", 4, **BY).capacity == 4
+    assert rival.result.places == 5
     assert_audit_clean()
 
 
