@@ -118,8 +118,13 @@ class Book:
         return list(said.values())
 
     def _decide(self, wishes: dict[int, Wish]) -> dict[int, str]:
-        free, gone, chosen, entries = self.free(), set[str](), 0, set[UUID]()
-        said = {number: self._at_the_door(wish, free) for number, wish in wishes.items()}
+        free, gone, given_up, chosen, entries = self.free(), set[str](), set[str](), 0, set[UUID]()
+        said = {number: self._at_the_door(wish) for number, wish in wishes.items()}
+        # Who of this list replaces what they have may give it up: whether they do is known in their turn.
+        perhaps = free.union(*(self._given_up(wish).seats for number, wish in wishes.items() if not said[number]))
+        for number, wish in wishes.items():
+            if not said[number] and not wish.seats <= perhaps:
+                said[number] = "seats-unavailable"
         named = {seat for number, wish in wishes.items() if not said[number] for seat in wish.seats}
         for number, wish in wishes.items():
             if wish.quantity and not said[number]:
@@ -131,9 +136,11 @@ class Book:
                 else:
                     chosen += wish.quantity
         for number, wish in wishes.items():
-            said[number] = said[number] or self._in_turn(wish, gone, entries)
+            mine = (free | self._given_up(wish).seats) - gone
+            said[number] = said[number] or self._in_turn(wish, mine, given_up, entries)
             if said[number] == HELD:
-                assert wish.got <= (free | self._given_up(wish).seats) - gone
+                assert wish.got <= mine
+                given_up |= self._given_up(wish).seats - wish.got
                 gone |= wish.got
                 entries.add(wish.entry)
                 self._write(wish)
@@ -145,7 +152,7 @@ class Book:
     def _above_cap(self, wish: Wish) -> bool:
         return self.has(buyer=wish.buyer, lapsed=False) + wish.size - self._given_up(wish).size > self.cap
 
-    def _at_the_door(self, wish: Wish, free: set[str]) -> str:
+    def _at_the_door(self, wish: Wish) -> str:
         if (wish.entry, wish.key) in self.answers:
             return self._replay(wish)
         old = self._given_up(wish)
@@ -161,17 +168,15 @@ class Book:
             return "admission-expired"
         if self._above_cap(wish):
             return "purchase-cap"
-        if self.has(buyer=wish.buyer, lapsed=True):
-            return LAPSED
-        return "" if wish.seats <= free | old.seats else "seats-unavailable"
+        return LAPSED if self.has(buyer=wish.buyer, lapsed=True) else ""
 
-    def _in_turn(self, wish: Wish, gone: set[str], entries: set[UUID]) -> str:
+    def _in_turn(self, wish: Wish, mine: set[str], given_up: set[str], entries: set[UUID]) -> str:
         if (wish.entry, wish.key) in self.answers:
             return self._replay(wish)
         if wish.entry in entries:
             return "reservation-exists"
-        if wish.seats & gone:
-            return "seats-unavailable"
+        if wish.seats - mine:
+            return BUSY if wish.seats - mine <= given_up else "seats-unavailable"
         left = self.places_left() + self._given_up(wish).places
         if wish.places > left:
             return _shortage(left)

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from apps.events import facade as events
 from apps.reservations import facade as reservations
 from apps.reservations.holds import deciding, proposing
-from apps.reservations.models import Reservation, SeatInventory
+from apps.reservations.models import GeneralAdmissionInventory, Reservation, SeatInventory
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
 from tests.factories import PLACE_PRICE_MINOR, SEAT_PRICE_MINOR, assert_audit_clean, join, lapse, make_event
@@ -31,7 +31,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 BUYERS = 6
 SEATS = [f"hall-{row}-{number}" for row in "AB" for number in range(1, 5)]
 ACCESSIBLE = frozenset({"hall-B-4"})
-PLACES = 8
+PLACES = 10
+KEPT = 2
+"""Of them by the house, when the doors open."""
 CAP = 5
 PATIENT_MS = 60_000
 """Nobody is in anybody's way here: however slow the machine is, nothing is refused for that."""
@@ -60,7 +62,7 @@ alike = st.builds(lambda quantity: {"best_available": {"section": "hall", "quant
 
 
 class House(RuleBasedStateMachine):
-    """Eight seats and eight places, six buyers of whom three share an e-mail address; beside it the book."""
+    """Eight seats and ten places, six buyers of whom three share an e-mail address; beside it the book."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,6 +74,8 @@ class House(RuleBasedStateMachine):
         tiers.add_price(self.event, "Better", 2 * SEAT_PRICE_MINOR, **STAFF)
         prices = {"Standard": SEAT_PRICE_MINOR, "Better": 2 * SEAT_PRICE_MINOR, "Floor": PLACE_PRICE_MINOR}
         self.book = Book(dict.fromkeys(SEATS, "Standard"), ACCESSIBLE, prices, PLACES, CAP)
+        stock.block_places(self.event, "floor", KEPT, "house", **STAFF)
+        self.book.block_places(KEPT, "house")
         self.hall, self.floor = (section.id for section in events.list_sections(self.event.id))
         self.entries = [join(self.event, visitor_id=self.visitor(buyer)) for buyer in range(BUYERS)]
         self.bodies: dict[uuid.UUID, str] = {}
@@ -228,11 +232,15 @@ class House(RuleBasedStateMachine):
         self.book.unblock(chosen, reason)
 
     def block_places(self, data: st.DataObject) -> None:
-        quantity, reason, back = data.draw(st.integers(1, 3)), data.draw(reasons), data.draw(st.booleans())
-        act = stock.unblock_places if back else stock.block_places
-        by_book = self.book.unblock_places if back else self.book.block_places
-        word = said(lambda: act(self.event, "floor", quantity, reason, **STAFF))
-        assert word == self.book.after_a_sweep(lambda: by_book(quantity, reason))
+        quantity, reason = data.draw(st.integers(1, 3)), data.draw(reasons)
+        word = said(lambda: stock.block_places(self.event, "floor", quantity, reason, **STAFF))
+        assert word == self.book.after_a_sweep(lambda: self.book.block_places(quantity, reason))
+
+    @precondition(lambda self: any(self.book.blocked.values()))
+    @rule(quantity=st.integers(1, 3), reason=reasons)
+    def unblock_places(self, quantity: int, reason: str) -> None:
+        word = said(lambda: stock.unblock_places(self.event, "floor", quantity, reason, **STAFF))
+        assert word == self.book.after_a_sweep(lambda: self.book.unblock_places(quantity, reason))
 
     def resize(self, data: st.DataObject) -> None:
         capacity = data.draw(st.integers(3, PLACES + 2))
@@ -272,6 +280,7 @@ class House(RuleBasedStateMachine):
         assert there[self.floor] == reservations.Availability(
             book.capacity, book.places_left(), book.places(*LIVE), book.places(CONFIRMED), sum(book.blocked.values())
         )
+        assert GeneralAdmissionInventory.objects.get(pk=self.floor).house == book.blocked["house"]
 
     @invariant()
     def every_reservation_stands_and_costs_what_the_book_says(self) -> None:
