@@ -1,20 +1,38 @@
 """Sixty-four buyers at once: exact winners, nothing sold twice, nothing left over, a clean audit."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from apps.reservations import facade as reservations
-from apps.reservations.models import Reservation, SeatInventory
-from tests.factories import assert_audit_clean, hold, lapse, make_event, wish
+from apps.reservations.gates import resetting
+from apps.reservations.holds import deciding, holding
+from apps.reservations.models import InventoryChange, Reservation, SeatInventory
+from apps.reservations.staff import stock, tiers
+from apps.reservations.staff.selection import Selection
+from tests.batches import until
+from tests.factories import assert_audit_clean, hold, join, lapse, make_event, wish
 from tests.races import storm, values
-from tests.reservations.race.buyers import ask_until_decided, is_held, is_told_to_retry, places, types
-from ticketing.kernel import clock
+from tests.reservations.race.buyers import (
+    ask,
+    ask_until_decided,
+    begin_payment,
+    cancel,
+    confirm,
+    is_held,
+    is_told_to_retry,
+    places,
+    types,
+)
+from tests.reservations.race.test_processes import deadlocks, sessions
+from ticketing.kernel import clock, problems, reconciling
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 BUYERS = 64
+PATIENT_MS = 60_000
 
 
 def seats_of(outcome: reservations.HoldOutcome) -> set[str]:
@@ -120,3 +138,85 @@ def test_buying_and_giving_back_at_once_never_loses_a_place() -> None:
     again = [ask_until_decided(request) for request in wishes]
     assert types(again) == ["held"] * 16
     assert_audit_clean()
+
+
+def test_whatever_is_done_at_once_to_the_same_rows_nobody_deadlocks_and_the_books_balance(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """Six buyers hold, change, pay, give back, release and let lapse, two at the desk block, put back, resize, move
+    and reprice, one sweeps, one repairs and resets the gate: all over six seats and one section. They wait for locks
+    longer than the database takes to notice a deadlock, and it notices none; a repair finds nothing to put right."""
+    for module in (deciding, holding, stock):
+        monkeypatch.setattr(module, "LOCK_WAIT_MS", PATIENT_MS)
+    for module in (deciding, holding, stock):
+        monkeypatch.setattr(module, "STATEMENT_MS", PATIENT_MS)
+    settings.DATABASE_LOCK_TIMEOUT_MS = settings.DATABASE_STATEMENT_TIMEOUT_MS = PATIENT_MS
+    event = make_event(rows=1, seats_per_row=6, general_admission=12, per_buyer_max=4)
+    by: dict[str, Any] = {"who": "ann", "why": ""}
+    tiers.add_price(event, "Better", 9_000, **by)
+    guids = [f"hall-A-{number}" for number in range(1, 7)]
+
+    def refused(act: Callable[[], Any]) -> bool:
+        try:
+            act()
+        except problems.Problem:
+            return True
+        return False
+
+    def buy(number: int, turn: int) -> None:
+        entry, first = join(event), (number + turn) % 6
+        pair = [guids[first], guids[(first + 1) % 6]]
+        if not is_held(
+            ask(wish(event, entry, seats=pair if number % 2 else pair[::-1], ga_section="floor", ga_quantity=1))
+        ):
+            return
+        held = reservations.live_reservation_of(entry.id)
+        if held is not None and turn % 2:
+            ask(wish(event, entry, seats=[guids[(first + 2) % 6], pair[0]], ga_section="floor", ga_quantity=2,
+                     replace=str(held.id)))  # fmt: skip
+        held = reservations.live_reservation_of(entry.id)
+        if held is None:
+            return
+        email = f"{number % 2}@example.org"
+        reservations.prepare_payment(event.id, email)
+        match (number + turn) % 3:
+            case 0:
+                lapse(held.id)
+            case 1 if not refused(lambda: begin_payment(held.id, email)):
+                if not refused(lambda: confirm(held.id, clock.now())):
+                    cancel(held.id)
+            case _:
+                refused(lambda: reservations.release(held.id, who="test"))
+
+    def work(number: int) -> None:
+        some = Selection(seats=tuple(guids[number % 2 : 4 + number % 2]))
+        for act in (
+            lambda: stock.block_seats(event, some, "house", **by, only_free=True),
+            lambda: tiers.move_seats(event, some, ("Better", "Standard")[number % 2], **by),
+            lambda: stock.block_places(event, "floor", 2, "house", **by),
+            lambda: stock.resize(event, "floor", 10 + number % 3, **by),
+            lambda: tiers.reprice(event, "Floor", 1_000 + number, **by),
+            lambda: stock.unblock_seats(event, Selection(seats=tuple(guids)), **by),
+            lambda: stock.unblock_places(event, "floor", 2, "house", **by),
+        ):
+            refused(act)
+
+    def act(number: int) -> None:
+        for turn in range(6):
+            if number < 6:
+                buy(number, turn)
+            elif number < 8:
+                work(number)
+            elif number == 8:
+                reservations.sweep(waiting=bool(turn % 2), lock_ms=PATIENT_MS)
+            else:
+                reconciling.run(repair_by="test")
+                resetting.reset(event.id)
+
+    before, others = deadlocks(), sessions()
+    values(storm(10, act))
+    # What a session counted is known once it has ended, at the latest.
+    until(lambda: sessions() <= others, "the sessions of the storm are gone")
+    assert deadlocks() == before
+    assert not InventoryChange.objects.filter(kind=InventoryChange.Kind.REPAIRED).exists()
+    assert_audit_clean(without_money=True)
