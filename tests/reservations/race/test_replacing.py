@@ -11,7 +11,7 @@ from apps.reservations.holds import deciding
 from apps.reservations.holds.outcomes import Contended
 from apps.reservations.models import Reservation, ReservationTransition
 from tests.factories import assert_audit_clean, hold, join, lapse, make_event, wish
-from tests.races import rival_at, rival_connection, rival_waiting_at, statements, storm, values
+from tests.races import in_another_connection, rival_at, rival_connection, rival_waiting_at, statements, storm, values
 from tests.reservations.race.buyers import (
     ask,
     ask_until_decided,
@@ -88,6 +88,23 @@ def test_who_cannot_have_the_new_selection_keeps_the_old(payload: dict[str, Any]
     old = hold(event, entry, seats=["hall-A-1"])
     assert refusal(replace(event, entry, old, **payload)).type == type_
     assert state(old) == ("pending_payment", ["hall-A-1"], 0)
+    assert_audit_clean()
+
+
+def test_control_releasing_first_and_holding_then_leaves_one_with_nothing() -> None:
+    """The naive way: two requests.
+
+    A: releases seat 1
+    B: holds seats 1 and 2; COMMIT
+    A: wants seat 2: gone, and so is seat 1
+    """
+    event = make_event()
+    entry = join(event)
+    old = hold(event, entry, seats=["hall-A-1"])
+    reservations.release(old.id, who="test")
+    in_another_connection(lambda: hold(event, seats=["hall-A-1", "hall-A-2"]))
+    assert refusal(ask(wish(event, entry, seats=["hall-A-2"]))).type == "seats-unavailable"
+    assert reservations.live_reservation_of(entry.id) is None
     assert_audit_clean()
 
 
