@@ -5,8 +5,11 @@ import os
 import threading
 import traceback
 import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -20,15 +23,17 @@ from tests.batches import (
     aside_in_order,
     ask,
     batcher,
+    find_notes,
     notes,
     sessions_of,
     threads_of,
     until,
     until_waiting,
+    write_notes,
     written,
 )
 from ticketing.kernel import problems
-from ticketing.kernel.batching import METRICS, Batcher, OutcomeUnknown, finds_itself
+from ticketing.kernel.batching import METRICS, Batcher, Misdecided, OutcomeUnknown, finds_itself
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_note_tables")]
 
@@ -415,3 +420,51 @@ def test_an_answer_from_an_open_transaction_is_not_given() -> None:
             target.submit_sync(Note("x"), TIMEOUT_MS)
     finally:
         target.close()
+
+
+class InParts:
+    """Decides in two transactions: all but the first request, then the first, once the test opens the gate."""
+
+    def __init__(self, *, forgets: bool = False) -> None:
+        self.gate, self.forgets = Gate(), forgets
+
+    def __call__(self, connection: psycopg.Connection[Any], requests: Sequence[Note]) -> Iterator[Mapping[int, int]]:
+        if len(requests) > 1:
+            numbers = write_notes(connection, requests[1:])
+            yield {index + 1: number for index, number in enumerate(numbers)}
+        self.gate.pass_through()
+        if not self.forgets:
+            yield dict(enumerate(write_notes(connection, requests[:1])))
+
+    def find(self, connection: psycopg.Connection[Any], requests: Sequence[Note]) -> Mapping[int, int]:
+        return find_notes(connection, requests)
+
+
+def three_in_one_batch(target: Batcher[Note, int], decider: InParts) -> list[Aside]:
+    first = Aside(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
+    decider.gate.until_reached()
+    callers = aside_in_order(target, notes(3))
+    decider.gate.open()
+    first.result()
+    decider.gate.until_reached()
+    return callers
+
+
+def test_what_one_transaction_settles_is_answered_before_the_next_one_is_begun() -> None:
+    decider = InParts()
+    with batcher(decider) as target:
+        callers = three_in_one_batch(target, decider)
+        assert [caller.result() for caller in callers[1:]] == [2, 3]
+        assert callers[0]._thread.is_alive()
+        decider.gate.open()
+        assert callers[0].result() == 4
+
+
+def test_who_is_left_out_of_the_parts_is_not_told_that_it_was_carried_out() -> None:
+    decider = InParts()
+    with batcher(decider) as target:
+        callers = three_in_one_batch(target, decider)
+        decider.forgets = True
+        decider.gate.open()
+        assert isinstance(callers[0].error(), Misdecided)
+        assert [caller.result() for caller in callers[1:]] == [2, 3]

@@ -2,7 +2,7 @@
 answer. Who asks, how batches form and in which thread is batching.py."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic
 
@@ -16,6 +16,9 @@ from ticketing.kernel import problems, transactions
 from ticketing.kernel.calls import Call, Outcome, Request, refuse, wake
 
 logger = logging.getLogger(__name__)
+
+Decide = Callable[[Connection[Any], list[Request]], Sequence[Outcome] | Iterator[Mapping[int, Outcome]]]
+"""What decides a batch: see batching.py."""
 
 happened = Counter(
     "fairgate_batch_happenings",
@@ -58,7 +61,7 @@ class Attempts(Generic[Request, Outcome]):
     def __init__(
         self,
         name: str,
-        decide: Callable[[Connection[Any], list[Request]], Sequence[Outcome]],
+        decide: Decide[Request, Outcome],
         find_committed: Callable[[Connection[Any], list[Request]], Mapping[int, Outcome]],
     ) -> None:
         self._name = name
@@ -124,11 +127,29 @@ class Attempts(Generic[Request, Outcome]):
 
     def _decide_all(self, connection: Connection[Any], calls: list[Call[Request, Outcome]]) -> None:
         outcomes = self._decide(connection, [call.request for call in calls])
+        if isinstance(outcomes, Iterator):
+            self._answer_as_they_come(connection, outcomes, calls)
+            return
         self._require_idle(connection)
         if len(outcomes) != len(calls):
             raise Misdecided(f"{self._name}: {len(outcomes)} outcomes for {len(calls)} requests")
         for call, outcome in zip(calls, outcomes, strict=True):
             call.answer(outcome)
+
+    def _answer_as_they_come(
+        self,
+        connection: Connection[Any],
+        outcomes: Iterator[Mapping[int, Outcome]],
+        calls: list[Call[Request, Outcome]],
+    ) -> None:
+        for committed in outcomes:
+            self._require_idle(connection)
+            for index, outcome in committed.items():
+                calls[index].answer(outcome)
+            wake([calls[index] for index in committed])
+        self._require_idle(connection)
+        if any(not call.answered for call in calls):
+            raise Misdecided(f"{self._name}: outcomes for only some of {len(calls)} requests")
 
     def _require_idle(self, connection: Connection[Any]) -> None:
         # An answer given out of an open transaction is a promise that the pool's rollback would break.

@@ -12,6 +12,8 @@ To put a service on it, give it a `decide(connection, requests)` that returns on
   (a lock that does not come) it then handles from the second one on, for those whom the first has answered.
 - Requests are validated and resolved to ids before they are submitted, and carry the ids of the rows they will
   become. Refusals are outcomes; an exception means that the batch could not be decided.
+- With several transactions it may be a generator, which yields after each what that has settled, by index: who has
+  won is then told at once, however long the others take.
 - What an earlier attempt committed is found by `find_committed(connection, requests)`, which maps the index of a
   request to its outcome. It runs before every attempt but the first: a COMMIT whose answer was lost may have
   committed, and a decide of several transactions may fail after its first. A decide that itself finds what is
@@ -34,7 +36,7 @@ from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from ticketing.kernel import pools, problems
-from ticketing.kernel.attempts import Attempts, Misdecided, OutcomeUnknown, happened
+from ticketing.kernel.attempts import Attempts, Decide, Misdecided, OutcomeUnknown, happened
 from ticketing.kernel.calls import Call, Outcome, Request, refuse
 
 __all__ = ["METRICS", "Batcher", "Misdecided", "OutcomeUnknown", "finds_itself"]
@@ -84,7 +86,7 @@ class Batcher(Generic[Request, Outcome]):
     def __init__(
         self,
         name: str,
-        decide: Callable[[Connection[Any], list[Request]], Sequence[Outcome]],
+        decide: Decide[Request, Outcome],
         *,
         find_committed: Callable[[Connection[Any], list[Request]], Mapping[int, Outcome]],
         committers: int = 1,

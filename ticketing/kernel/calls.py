@@ -26,6 +26,7 @@ class Call(Generic[Request, Outcome]):
     outcome: Outcome | None = None
     error: BaseException | None = None
     answered: bool = False
+    woken: bool = False
 
     def answer(self, outcome: Outcome) -> None:
         self.outcome, self.answered = outcome, True
@@ -47,6 +48,9 @@ def wake(calls: Sequence[Call[Any, Any]]) -> None:
     """Who waits for an answer goes on, all of one loop in one go: waking a loop is a write to a socket."""
     of_loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for call in calls:
+        if call.woken:
+            continue
+        call.woken = True
         if call.done is not None:
             call.done.set()
         elif call.future is not None:
