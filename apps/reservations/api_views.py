@@ -134,6 +134,7 @@ class ReservationsView(APIView):
         },
     )
     def post(self, request: Request, event: str) -> HttpResponse:
+        gate_asked = _pass_the_gate(request, event)
         found = events.get_event(event)
         entry = _entry_of(request, found)
         key = idempotency.key_of(request._request)
@@ -142,7 +143,7 @@ class ReservationsView(APIView):
         # was lost gets that answer, also when the time to choose has run out meanwhile.
         if entry is None:
             raise queue.NotAdmitted
-        answer = facade.hold_one(found, entry, body, key)
+        answer = facade.hold_one(found, entry, body, key, gate_asked=gate_asked)
         return HttpResponse(answer.body, status=answer.status, content_type="application/json", headers=PERSONAL)
 
 
@@ -170,6 +171,17 @@ class ReservationView(APIView):
     def delete(self, request: Request, reservation_id: uuid.UUID) -> Response:
         held = owned_reservation(request, reservation_id)
         return Response(facade.release(held.id, who_of(held)).contract(), headers=PERSONAL)
+
+
+def _pass_the_gate(request: Request, event_slug: str) -> bool:
+    """Whether the gate was asked; raises what it refuses. Who calls wrongly is told so later, in the usual order; only
+    a body is read once, so that it cannot be read is told here."""
+    try:
+        caller = queue.caller_of(request, event_slug)
+        key = idempotency.key_of(request._request)
+    except problems.Problem:
+        return False
+    return facade.refuse_by_gate(event_slug, caller, object_of(request), key)
 
 
 def _entry_of(request: Request, event: events.EventView) -> queue.EntryView | None:

@@ -29,7 +29,7 @@ from apps.reservations.errors import (
     SeatsUnavailable,
     SoldOut,
 )
-from apps.reservations.gates import gate, resetting
+from apps.reservations.gates import gate, resetting, wishes
 from apps.reservations.holds.holding import Held, HoldOutcome, Refused, hold, holds
 from apps.reservations.holds.requests import HoldRequest, resolve
 from apps.reservations.paying import prepare_payment
@@ -81,6 +81,7 @@ __all__ = [
     "prepare_payment",
     "provide_order_names",
     "provide_sale",
+    "refuse_by_gate",
     "release",
     "resolve",
     "seat_statuses",
@@ -90,15 +91,30 @@ __all__ = [
 ]
 
 
-def hold_one(event: events.EventView, entry: queue.EntryView, payload: Any, idempotency_key: str) -> Answer:
+def refuse_by_gate(event_slug: str, caller: queue.Caller, payload: Any, idempotency_key: str) -> bool:
+    """Raises what the gate refuses, before PostgreSQL is asked for anything, event and caller included: of an event
+    that this process has met a moment ago, to a token that lets in. Else whether the gate was asked."""
+    event = wishes.known(event_slug)
+    if event is None or caller.entry_id is None or caller.in_line:
+        return False
+    refusal = gate.refusal(event, caller.entry_id, payload, idempotency_key)
+    if refusal is not None:
+        raise refusal
+    return True
+
+
+def hold_one(
+    event: events.EventView, entry: queue.EntryView, payload: Any, idempotency_key: str, *, gate_asked: bool = False
+) -> Answer:
     """The payload of the public contract is held for the entry: its answer, the same each time for one key.
 
     Raises the Problem that refused it, and OutcomeUnknown where it may have been held: the same key tells. It is
     decided together with whatever else arrives meanwhile; what is gone the gate refuses before anything else is asked.
     """
-    refusal = gate.refusal(event, entry, payload, idempotency_key)
-    if refusal is not None:
-        raise refusal
+    if entry.is_ready and not gate_asked:
+        refusal = gate.refusal(event, entry.id, payload, idempotency_key)
+        if refusal is not None:
+            raise refusal
     request = resolve(event, entry, payload, idempotency_key)
     begun = time.monotonic()
     try:

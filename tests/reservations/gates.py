@@ -34,7 +34,7 @@ def ask(
     event: events.EventView, entry: queue.EntryView | None = None, *, key: str = "a-key", **payload: Any
 ) -> problems.Problem | None:
     """What the gate says to this buyer, or to a new one."""
-    return gate.refusal(event, entry or join(event), payload, key)
+    return gate.refusal(event, (entry or join(event)).id, payload, key)
 
 
 def is_refused(event: events.EventView, entry: queue.EntryView | None = None, **payload: Any) -> bool:

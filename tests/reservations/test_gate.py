@@ -155,7 +155,7 @@ def test_what_is_not_plainly_a_wish_is_for_the_ledger() -> None:
     open_gate(event)
     entry = join(event)
     assert is_refused(event, entry, **PLACE, seats=["hall-A-1"])
-    assert [payload for payload in NO_WISHES if gate.refusal(event, entry, payload, "a-key") is not None] == []
+    assert [payload for payload in NO_WISHES if gate.refusal(event, entry.id, payload, "a-key") is not None] == []
 
 
 def test_before_the_on_sale_and_after_it_the_ledger_says_why(floor: events.EventView) -> None:

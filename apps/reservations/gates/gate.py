@@ -23,7 +23,6 @@ from redis import Redis
 from redis.exceptions import OutOfMemoryError
 
 from apps.events import facade as events
-from apps.queue import facade as queue
 from apps.reservations import aftermath
 from apps.reservations.errors import SeatsUnavailable, SoldOut
 from apps.reservations.gates import wishes
@@ -57,20 +56,18 @@ def keys(event_id: int) -> tuple[str, str]:
     return f"gate:{{{event_id}}}", f"gate:{{{event_id}}}:marks"
 
 
-def refusal(
-    event: events.EventView, entry: queue.EntryView, payload: Any, idempotency_key: str
-) -> problems.Problem | None:
+def refusal(event: events.EventView, entry_id: UUID, payload: Any, idempotency_key: str) -> problems.Problem | None:
     """Why the ledger need not be asked: everything of some section that the payload wants is gone. None: ask it.
 
-    One question to Redis and none to PostgreSQL. Only what the gate fully understands is refused: an entry that may
-    not shop, a payload that is wrong, a replacement of what is held are for the ledger to answer.
+    One question to Redis and none to PostgreSQL. Only what the gate fully understands is refused: a payload that is
+    wrong, a replacement of what is held are for the ledger to answer.
     """
-    if not entry.is_ready or event.selling_state(clock.process_now()) != "on_sale":
+    if event.selling_state(clock.process_now()) != "on_sale":
         return None
     wish = wishes.of(event, payload)
     if wish is None or not wish.sections:
         return None
-    marks = [str(entry.id), _request_mark(entry.id, idempotency_key)]
+    marks = [str(entry_id), _request_mark(entry_id, idempotency_key)]
     answer, empty = _put(event.id, marks, wish.sections)
     if answer == "refused" and wish.unknown_seats:
         # Only now does it matter where these seats are; from now on this process knows.

@@ -43,13 +43,15 @@ class _House:
 
     until: float
     """On the process's monotonic clock."""
+    event: events.EventView
     general_admission: dict[str, int]
     reserved: dict[str, int]
     section_of: dict[str, int] = field(default_factory=dict)
     """Seats by public id, as they were asked for."""
 
 
-_houses: dict[int, _House] = {}
+_houses: dict[str, _House] = {}
+"""By the event's public name."""
 
 
 def forget_everything() -> None:
@@ -57,11 +59,17 @@ def forget_everything() -> None:
     _houses.clear()
 
 
+def known(event_slug: str) -> events.EventView | None:
+    """The event as this process met it a moment ago; None if it has not, or not lately."""
+    house = _houses.get(event_slug)
+    return None if house is None or time.monotonic() >= house.until else house.event
+
+
 def of(event: events.EventView, payload: Any) -> Wish | None:
     """What the payload wants; None where it is for the ledger to say what it is."""
     if not isinstance(payload, dict) or not _FIELDS.issuperset(payload):
         return None
-    house = _house(event.id)
+    house = _house(event)
     others: list[int] = []
     total = 0
     slug, quantity = payload.get("ga_section"), payload.get("ga_quantity")
@@ -93,7 +101,7 @@ def of(event: events.EventView, payload: Any) -> Wish | None:
 
 def located(event: events.EventView, wish: Wish) -> Wish | None:
     """The same wish, its seats found in the house; None where one does not exist."""
-    house, unknown = _house(event.id), wish.unknown_seats
+    house, unknown = _house(event), wish.unknown_seats
     found = {guid: seat.section_id for guid, seat in events.seats_by_guid(event.id, unknown).items()}
     if len(found) < len(unknown):
         return None
@@ -113,17 +121,20 @@ def _all(*sections: Iterable[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(section for some in sections for section in some))
 
 
-def _house(event_id: int) -> _House:
-    house = _houses.get(event_id)
+def _house(event: events.EventView) -> _House:
+    house = _houses.get(event.slug)
+    if house is not None and house.event.id != event.id:
+        house = None
     if house is None or time.monotonic() >= house.until:
-        sections = events.list_sections(event_id)
+        sections = events.list_sections(event.id)
         house = _House(
             until=time.monotonic() + KEPT_SECONDS,
+            event=event,
             general_admission={section.slug: section.id for section in sections if section.is_general_admission},
             reserved={section.slug: section.id for section in sections if not section.is_general_admission},
             section_of={} if house is None else house.section_of,
         )
         if len(_houses) >= HOUSES_MAX:
             _houses.clear()
-        _houses[event_id] = house
+        _houses[event.slug] = house
     return house
