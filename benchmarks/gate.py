@@ -28,7 +28,7 @@ WITH made AS (
            clock_timestamp() + random() * interval '10 minutes', 1, 1, 'USD', clock_timestamp()
     FROM queue_queueentry AS entry
     WHERE entry.event_id = %(event_id)s
-    RETURNING id, entry_id
+    RETURNING id, event_id, buyer
 ), lines AS (
     INSERT INTO reservations_reservationline
         (reservation_id, section_id, category_id, quantity, price_minor, live)
@@ -39,7 +39,9 @@ WITH made AS (
     WHERE section_id = %(section_id)s
 )
 INSERT INTO kernel_idempotentanswer (scope, key, fingerprint, status, answer, created_at)
-SELECT 'hold:' || entry_id, id::text, '', 201, '{}', clock_timestamp() FROM made
+SELECT 'hold:' || event_id || ':' || buyer, id::text, '', 201, json_build_object('reservation_id', id)::text,
+       clock_timestamp()
+FROM made
 """
 
 

@@ -219,7 +219,7 @@ def print_plans(limit: int) -> None:
     from apps.reservations import ending
 
     statement = ending._lock_lapsed
-    params = {"limit": limit, "event_ids": None, "lapsed_seconds": 0.0, "apart_from": []}
+    params = {"limit": limit, "lapsed_seconds": 0.0, "apart_from": []}
     found = run(f"EXPLAIN (ANALYZE, BUFFERS) {statement.text}", **params)
     print("\n".join(line for (line,) in found))
 

@@ -58,6 +58,7 @@ __all__ = [
 ]
 
 _lock_entries = sql.load("apps.queue", "lock_entries")
+_lock_entries_skipping = sql.load("apps.queue", "lock_entries_skipping")
 _complete_entry = sql.load("apps.queue", "complete_entry")
 _set_busy_until = sql.load("apps.queue", "set_busy_until")
 
@@ -86,10 +87,12 @@ class EntryState:
         return None
 
 
-def lock_entries(cursor: sql.Cursor, entry_ids: Sequence[UUID]) -> dict[UUID, EntryState]:
-    """These entries are locked, in id order, until the caller's transaction ends. Joins the caller's transaction."""
+def lock_entries(cursor: sql.Cursor, entry_ids: Sequence[UUID], *, waiting: bool = True) -> dict[UUID, EntryState]:
+    """These entries are locked, in id order, until the caller's transaction ends; without `waiting` those of them that
+    nobody else has locked. Joins the caller's transaction."""
     require(cursor)
-    rows = _lock_entries.rows(cursor, entry_ids=sorted(entry_ids))
+    lock = _lock_entries if waiting else _lock_entries_skipping
+    rows = lock.rows(cursor, entry_ids=sorted(entry_ids))
     return {row[0]: EntryState(*row) for row in rows}
 
 

@@ -32,9 +32,11 @@ ASIDE_SECONDS = 60.0
 _PACKAGE = "apps.reservations"
 _read_clock = sql.load(_PACKAGE, "read_clock")
 _lock_reservation = sql.load(_PACKAGE, "lock_reservation")
+_lock_reservations_waiting = sql.load(_PACKAGE, "lock_reservations_waiting")
 _lock_reservations_skipping = sql.load(_PACKAGE, "lock_reservations_skipping")
 _lock_lapsed = sql.load(_PACKAGE, "lock_lapsed")
-_lock_lapsed_waiting = sql.load(_PACKAGE, "lock_lapsed_waiting")
+_lock_lapsed_of_event = sql.load(_PACKAGE, "lock_lapsed_of_event")
+_lock_lapsed_of_event_waiting = sql.load(_PACKAGE, "lock_lapsed_of_event_waiting")
 _reread_lapsed = sql.load(_PACKAGE, "reread_lapsed")
 _live_lines = sql.load(_PACKAGE, "live_lines")
 _lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
@@ -85,27 +87,26 @@ class _Expired:
 
 def sweep(
     limit: int = SWEEP_MAX,
-    event_ids: Sequence[int] | None = None,
+    event_id: int | None = None,
     by: str = "sweep",
     *,
     waiting: bool = False,
     lock_ms: int = LOCK_WAIT_MS,
     write: transactions.Write = transactions.write_here,
 ) -> SweepResult:
-    """Up to `limit` reservations past their deadline are expired and what they held is free; of these events, or of
+    """Up to `limit` reservations past their deadline are expired and what they held is free; of this event, or of
     all. A transaction of its own. Any number of sweeps may run at once: each passes over what another has.
 
-    `waiting`: waits for those that somebody else is deciding instead. Reservations are the first
+    `waiting`, of an event only: waits for those that somebody else is deciding instead. Reservations are the first
     locks of whoever has them (or come after an order, which no sweep wants), and are waited for in id order. One that
     cannot give back what it holds is left as it is, and logged.
     """
 
-    ids = None if event_ids is None else list(event_ids)
-
     def lock_lapsed(cursor: sql.Cursor) -> list[UUID]:
-        if waiting:
-            return _ids(_lock_lapsed_waiting.rows(cursor, limit=limit, event_ids=ids))
-        return _ids(_lock_lapsed.rows(cursor, limit=limit, event_ids=ids, lapsed_seconds=0.0, apart_from=[]))
+        if event_id is None:
+            return _ids(_lock_lapsed.rows(cursor, limit=limit, lapsed_seconds=0.0, apart_from=[]))
+        lock = _lock_lapsed_of_event_waiting if waiting else _lock_lapsed_of_event
+        return _ids(lock.rows(cursor, limit=limit, event_id=event_id))
 
     return _sweep(lock_lapsed, by, lock_ms, write)
 
@@ -114,15 +115,17 @@ def sweep_these(
     reservation_ids: Sequence[UUID],
     by: str,
     *,
+    waiting: bool = False,
     goes_round: bool = False,
     lock_ms: int | None = None,
     write: transactions.Write = transactions.write_here,
 ) -> SweepResult:
     """Those of these reservations that are past their deadline are expired, unless somebody else is deciding them. A
-    transaction of its own. `goes_round`: see `sweep_all`."""
+    transaction of its own. `waiting`: see `sweep`; `goes_round`: see `sweep_all`."""
+    lock = _lock_reservations_waiting if waiting else _lock_reservations_skipping
 
     def lock_them(cursor: sql.Cursor) -> list[UUID]:
-        return _ids(_lock_reservations_skipping.rows(cursor, reservation_ids=list(reservation_ids)))
+        return _ids(lock.rows(cursor, reservation_ids=list(reservation_ids)))
 
     return _sweep(lock_them, by, LOCK_WAIT_MS if lock_ms is None else lock_ms, write, goes_round=goes_round)
 
@@ -139,9 +142,7 @@ def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: fl
         apart_from = _aside.ids()
 
         def lock_lapsed(cursor: sql.Cursor, apart_from: list[UUID] = apart_from) -> list[UUID]:
-            rows = _lock_lapsed.rows(
-                cursor, limit=SWEEP_MAX, event_ids=None, lapsed_seconds=lapsed_seconds, apart_from=apart_from
-            )
+            rows = _lock_lapsed.rows(cursor, limit=SWEEP_MAX, lapsed_seconds=lapsed_seconds, apart_from=apart_from)
             return _ids(rows)
 
         swept = _sweep(lock_lapsed, by, LOCK_WAIT_MS, transactions.write_here, goes_round=True)

@@ -150,6 +150,15 @@ class Reservation(models.Model):
                 fields=["expires_at"], condition=Q(status="pending_payment"), name="reservation_pending_expiry"
             ),
             models.Index(fields=["pay_deadline"], condition=Q(status="paying"), name="reservation_paying_expiry"),
+            # The same within one event: a hold that is short asks for its own, whatever another event has left lying.
+            models.Index(
+                fields=["event", "expires_at"],
+                condition=Q(status="pending_payment"),
+                name="reservation_pending_of_event",
+            ),
+            models.Index(
+                fields=["event", "pay_deadline"], condition=Q(status="paying"), name="reservation_paying_of_event"
+            ),
             models.Index(
                 fields=["event", "buyer"],
                 condition=Q(status__in=["pending_payment", "paying", "confirmed"]),

@@ -11,7 +11,7 @@ from uuid import UUID
 PENDING, PAYING, CONFIRMED, CANCELED, EXPIRED = "pending_payment", "paying", "confirmed", "canceled", "expired"
 LIVE, STANDING = (PENDING, PAYING), (PENDING, PAYING, CONFIRMED)
 HELD, REPLAYED, BUSY, LAPSED = "held", "replayed", "busy", "lapsed"
-SHORT = ("seats-unavailable", "not-enough-left", "sold-out", LAPSED)
+SHORT = ("not-enough-left", "sold-out", LAPSED)
 """What a sweep may cure: where there is something to sweep, it is swept and asked once more."""
 
 
@@ -76,7 +76,8 @@ class Book:
     blocked: dict[str, int] = field(default_factory=lambda: {"house": 0, "out_of_use": 0})
     """Places, by reason."""
     claims: dict[UUID, Claim] = field(default_factory=dict)
-    answers: dict[tuple[UUID, str], Wish] = field(default_factory=dict)
+    answers: dict[tuple[str, str], Wish] = field(default_factory=dict)
+    """By buyer and key."""
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
@@ -107,24 +108,29 @@ class Book:
     # --- buyers ------------------------------------------------------------------------------------------------------
 
     def hold(self, wishes: list[Wish]) -> list[str]:
-        """What becomes of each: the earlier comes first, but who is short waits for a sweep."""
+        """What becomes of each: the earlier comes first, but who is short waits for a sweep: of those in the way, where
+        it is known who that is, else of all."""
         said = dict.fromkeys(range(len(wishes)), BUSY)
         for _ in range(4):
             asked = {number: wishes[number] for number, word in said.items() if word == BUSY}
             said |= self._decide(asked)
             short = [number for number in asked if said[number] in SHORT]
-            if short and self.sweep():
+            in_the_way = [self._in_the_way(wishes[number]) if said[number] == LAPSED else None for number in short]
+            swept = [self.sweep(names) for names in in_the_way if names is not None]
+            if None in in_the_way:
+                swept.append(self.sweep())
+            if any(swept):
                 said |= dict.fromkeys(short, BUSY)
         return list(said.values())
 
     def _decide(self, wishes: dict[int, Wish]) -> dict[int, str]:
-        free, gone, given_up, chosen, entries = self.free(), set[str](), set[str](), 0, set[UUID]()
+        free, gone, given_up, chosen, buyers = self.free(), set[str](), set[str](), 0, set[str]()
         said = {number: self._at_the_door(wish) for number, wish in wishes.items()}
         # Who of this list replaces what they have may give it up: whether they do is known in their turn.
         perhaps = free.union(*(self._given_up(wish).seats for number, wish in wishes.items() if not said[number]))
         for number, wish in wishes.items():
             if not said[number] and not wish.seats <= perhaps:
-                said[number] = "seats-unavailable"
+                said[number] = self._gone(wish.seats - perhaps)
         named = {seat for number, wish in wishes.items() if not said[number] for seat in wish.seats}
         for number, wish in wishes.items():
             if wish.quantity and not said[number]:
@@ -137,14 +143,29 @@ class Book:
                     chosen += wish.quantity
         for number, wish in wishes.items():
             mine = (free | self._given_up(wish).seats) - gone
-            said[number] = said[number] or self._in_turn(wish, mine, given_up, entries)
+            said[number] = said[number] or self._in_turn(wish, mine, given_up, buyers)
             if said[number] == HELD:
                 assert wish.got <= mine
                 given_up |= self._given_up(wish).seats - wish.got
                 gone |= wish.got
-                entries.add(wish.entry)
+                buyers.add(wish.buyer)
                 self._write(wish)
         return said
+
+    def _gone(self, seats: set[str] | frozenset[str]) -> str:
+        """By whose they are: final, if one of them is blocked or somebody's in time."""
+        owners = self.owners()
+        return (
+            LAPSED
+            if all(seat in owners and self.claims[owners[seat]].lapsed for seat in seats)
+            else ("seats-unavailable")
+        )
+
+    def _in_the_way(self, wish: Wish) -> set[UUID]:
+        owners = self.owners()
+        return {name for name, one in self.claims.items() if one.lapsed and one.buyer == wish.buyer} | {
+            owners[seat] for seat in wish.seats if seat in owners
+        }
 
     def _given_up(self, wish: Wish) -> Claim:
         return self.claims[wish.replaces] if wish.replaces else NOTHING
@@ -153,10 +174,10 @@ class Book:
         return self.has(buyer=wish.buyer, lapsed=False) + wish.size - self._given_up(wish).size > self.cap
 
     def _at_the_door(self, wish: Wish) -> str:
-        if (wish.entry, wish.key) in self.answers:
+        if (wish.buyer, wish.key) in self.answers:
             return self._replay(wish)
         old = self._given_up(wish)
-        if wish.replaces and old.entry != wish.entry:
+        if wish.replaces and old.buyer != wish.buyer:
             return "not-owner"
         if wish.replaces and (old.status != PENDING or old.lapsed):
             return "payment-in-progress" if old.status in (PAYING, CONFIRMED) else "reservation-expired"
@@ -170,20 +191,20 @@ class Book:
             return "purchase-cap"
         return LAPSED if self.has(buyer=wish.buyer, lapsed=True) else ""
 
-    def _in_turn(self, wish: Wish, mine: set[str], given_up: set[str], entries: set[UUID]) -> str:
-        if (wish.entry, wish.key) in self.answers:
+    def _in_turn(self, wish: Wish, mine: set[str], given_up: set[str], buyers: set[str]) -> str:
+        if (wish.buyer, wish.key) in self.answers:
             return self._replay(wish)
-        if wish.entry in entries:
+        if wish.buyer in buyers:
             return "reservation-exists"
         if wish.seats - mine:
-            return BUSY if wish.seats - mine <= given_up else "seats-unavailable"
+            return BUSY if wish.seats - mine <= given_up else self._gone(wish.seats - mine - given_up)
         left = self.places_left() + self._given_up(wish).places
         if wish.places > left:
             return _shortage(left)
         return "purchase-cap" if self._above_cap(wish) else HELD
 
     def _replay(self, wish: Wish) -> str:
-        return REPLAYED if self.answers[wish.entry, wish.key].payload == wish.payload else "idempotency-mismatch"
+        return REPLAYED if self.answers[wish.buyer, wish.key].payload == wish.payload else "idempotency-mismatch"
 
     def _write(self, wish: Wish) -> None:
         seats = wish.seats | wish.got
@@ -192,13 +213,13 @@ class Book:
         if wish.replaces:
             self.claims[wish.replaces].status = CANCELED
         self.claims[wish.id] = Claim(wish.entry, wish.buyer, seats, wish.places, total, until)
-        self.answers[wish.entry, wish.key] = wish
+        self.answers[wish.buyer, wish.key] = wish
 
     def lapse(self, name: UUID) -> None:
         self.claims[name].over, self.claims[name].until = True, ""
 
-    def sweep(self) -> bool:
-        gone = [one for one in self.claims.values() if one.lapsed]
+    def sweep(self, names: set[UUID] | None = None) -> bool:
+        gone = [one for name, one in self.claims.items() if one.lapsed and (names is None or name in names)]
         for one in gone:
             one.status = EXPIRED
         return bool(gone)

@@ -178,7 +178,7 @@ class House(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        swept = reservations.sweep(event_ids=[self.event.id]).reservations
+        swept = reservations.sweep(event_id=self.event.id).reservations
         assert self.book.sweep() == (swept > 0)
 
     @precondition(lambda self: self.book.claims)

@@ -105,7 +105,7 @@ class IdempotentAnswerAdmin(ReadOnlyAdmin):
     list_display = ["scope", "key", "status", "created_at"]
     list_filter = ["status"]
     search_fields = ["=scope", "=key"]
-    search_help_text = "The whole scope (hold:… or checkout:… with the queue entry's id) or the whole key."
+    search_help_text = "The whole scope (hold:EVENT:BUYER or checkout:…) or the whole key."
 
 
 @admin.register(Signal)

@@ -376,7 +376,7 @@ def _repair_overdue(difference: Difference, by: str) -> str:
     event_id, reservation_id = difference.about
     if not Reservation.objects.filter(pk=reservation_id, status__in=Reservation.LIVE).exists():
         return GONE
-    while ending.sweep(event_ids=[event_id], by=f"reconcile:{by}").reservations == ending.SWEEP_MAX:
+    while ending.sweep(event_id=event_id, by=f"reconcile:{by}").reservations == ending.SWEEP_MAX:
         pass
     if Reservation.objects.filter(pk=reservation_id, status__in=Reservation.LIVE).exists():
         raise NeedsPerson("it cannot give back what it holds, or somebody is deciding it just now")

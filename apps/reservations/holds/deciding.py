@@ -5,9 +5,10 @@ then general-admission rows; within each kind by id. Everything is decided in me
 anything written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import Enum
 from uuid import UUID
 
 from apps.events import facade as events
@@ -29,6 +30,20 @@ from apps.reservations.holds.requests import HoldRequest
 from apps.reservations.holds.winning import ANSWER_STATUS, Line, Win, write_wins
 from ticketing.kernel import idempotency, problems, sql, transactions
 
+
+class Patience(Enum):
+    """What a transaction of holds waits for; the rest of what rivals have locked it passes over."""
+
+    GLANCING = "general admission only"
+    """Its rows are hot: a wait is likely, and short. One double click or one seat being decided delays nobody."""
+    WAITING = "everything, in the order of all locks"
+    NONE = "nothing"
+
+    @property
+    def is_waiting(self) -> bool:
+        return self is Patience.WAITING
+
+
 LOCK_WAIT_MS = 200
 STATEMENT_MS = 3_000
 CHOICES_MAX = 3
@@ -45,19 +60,21 @@ _read_clock = sql.load(_PACKAGE, "read_clock")
 _recall_answers = sql.load(_PACKAGE, "recall_answers")
 _reservations_of_entries = sql.load(_PACKAGE, "reservations_of_entries")
 _lock_caps = sql.load(_PACKAGE, "lock_caps")
+_lock_caps_skipping = sql.load(_PACKAGE, "lock_caps_skipping")
 _count_of_buyers = sql.load(_PACKAGE, "count_of_buyers")
 _read_seats = sql.load(_PACKAGE, "read_seats")
+_claims_of_owners = sql.load(_PACKAGE, "claims_of_owners")
 _lock_seats_skipping = sql.load(_PACKAGE, "lock_seats_skipping")
 _lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
 _lock_general_admission = sql.load(_PACKAGE, "lock_general_admission")
+_lock_general_admission_skipping = sql.load(_PACKAGE, "lock_general_admission_skipping")
 _any_lapsed = sql.load(_PACKAGE, "any_lapsed")
 
 
-def decide_once(requests: Sequence[HoldRequest], *, waiting: bool, write: transactions.Write) -> list[Verdict]:
-    """One transaction, and after its commit whoever keeps copies is told. `waiting`: named seats are locked in id
-    order, waiting for rivals; else theirs are passed over."""
+def decide_once(requests: Sequence[HoldRequest], *, patience: Patience, write: transactions.Write) -> list[Verdict]:
+    """One transaction, and after its commit whoever keeps copies is told."""
     with write(lock_ms=LOCK_WAIT_MS, statement_ms=STATEMENT_MS) as cursor:
-        batch = _Batch(cursor, requests, waiting)
+        batch = _Batch(cursor, requests, patience)
         batch.admit()
         batch.apply_caps()
         batch.lock_seats()
@@ -69,13 +86,23 @@ def decide_once(requests: Sequence[HoldRequest], *, waiting: bool, write: transa
     return [batch.verdicts[index] for index in range(len(requests))]
 
 
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    stands: bool
+    lapsed: bool
+
+
+_BLOCKED = _Claim(stands=True, lapsed=False)
+_ENDED = _Claim(stands=False, lapsed=False)
+
+
 @dataclass(slots=True)
 class _Batch:
     """What one transaction knows. Its methods run once each, in the order of the locks they take."""
 
     cursor: sql.Cursor
     requests: Sequence[HoldRequest]
-    waiting: bool
+    patience: Patience
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     entries: dict[UUID, queue.EntryState] = field(default_factory=dict)
     replaced: dict[UUID, Replaced] = field(default_factory=dict)
@@ -89,8 +116,10 @@ class _Batch:
     locked: set[int] = field(default_factory=set)
     passed_over: set[int] = field(default_factory=set)
     """Seats that a rival had locked when we wanted them."""
-    owner: dict[int, UUID] = field(default_factory=dict)
-    """Seats locked by us and held by a reservation that may be replaced: free for who replaces it."""
+    owner: dict[int, UUID | None] = field(default_factory=dict)
+    """Of seats locked by us that are not free, whose they are: free for who replaces that reservation."""
+    claims: dict[UUID, _Claim] = field(default_factory=dict)
+    """What is known of reservations that have seats which somebody wants."""
     given_up: set[int] = field(default_factory=set)
     """Those that were, by a winner of this batch: free with its commit."""
     left: dict[int, int] = field(default_factory=dict)
@@ -111,21 +140,29 @@ class _Batch:
         entry_ids = sorted({request.entry_id for request in self.requests})
         # The first time never waiting, so that one double click delays nobody else's hold. The second time it waits its
         # bounded turn, in id order and holding nothing else yet: the second click then gets the first one's answer.
-        admissions = _lock_admissions if self.waiting else _try_admissions
+        waiting = self.patience.is_waiting
+        admissions = _lock_admissions if waiting else _try_admissions
         granted = dict(admissions.rows(self.cursor, entry_ids=entry_ids))
         for index, request in self.open():
             if not granted[request.entry_id]:
                 self.verdicts[index] = Contended(problems.IdempotencyInProgress())
         mine = [entry_id for entry_id in entry_ids if granted[entry_id]]
-        self.entries = queue.lock_entries(self.cursor, mine)
+        self.entries = queue.lock_entries(self.cursor, mine, waiting=waiting)
         self.replaced = lock_replaced(
             self.cursor,
             [request.replaces for _, request in self.open() if request.replaces is not None],
-            waiting=self.waiting,
+            waiting=waiting,
         )
         ((self.now,),) = _read_clock.rows(self.cursor)
         self._recall()
-        standing = {row[0]: row for row in _reservations_of_entries.rows(self.cursor, entry_ids=mine)}
+        asking = [request for _, request in self.open()]
+        rows = _reservations_of_entries.rows(
+            self.cursor,
+            entry_ids=[request.entry_id for request in asking],
+            event_ids=[request.event.id for request in asking],
+            buyers=[request.buyer for request in asking],
+        )
+        standing = {row[0]: row for row in rows}
         for index, request in self.open():
             self.verdicts |= self._refuse_by_entry(index, request, standing.get(request.entry_id))
 
@@ -148,7 +185,8 @@ class _Batch:
     ) -> dict[int, Verdict]:
         entry = self.entries.get(request.entry_id)
         if entry is None:
-            return {index: Refused(queue.NotAdmitted())}
+            is_known = self.patience.is_waiting
+            return {index: Refused(queue.NotAdmitted()) if is_known else Contended(problems.Busy())}
         if request.replaces is not None:
             verdict = self._refuse_replacing(request, request.replaces)
             if verdict is not None:
@@ -159,7 +197,7 @@ class _Batch:
                 # The entry is completed by a transaction after the one that sold: in between it still reads ready.
                 return {index: Refused(queue.AdmissionExpired("This admission has been used; join again."))}
             problem = ReservationExists(reservation=str(reservation_id))
-            return {index: Short(problem) if has_lapsed else Refused(problem)}
+            return {index: Short(problem, (reservation_id,)) if has_lapsed else Refused(problem)}
         # The admission limits starting a reservation; who changes a live one has started.
         refusal = entry.refusal(self.now) if request.replaces is None else None
         if refusal is not None:
@@ -173,9 +211,9 @@ class _Batch:
     def _refuse_replacing(self, request: HoldRequest, replaces: UUID) -> Verdict | None:
         replaced = self.replaced.get(replaces)
         if replaced is None:
-            problem = not_found(waiting=self.waiting)
-            return Refused(problem) if self.waiting else Contended(problem)
-        refusal = replaced.refusal(request.entry_id, request.event.id, self.now)
+            problem = not_found(waiting=self.patience.is_waiting)
+            return Refused(problem) if self.patience.is_waiting else Contended(problem)
+        refusal = replaced.refusal(request.entry_id, request.buyer, request.event.id, self.now)
         return Refused(refusal) if refusal is not None else None
 
     def _gives_up(self, request: HoldRequest) -> Replaced | None:
@@ -193,7 +231,8 @@ class _Batch:
             return
         keys = sorted({(request.event.id, request.buyer) for _, request in capped})
         event_ids, buyers = [event_id for event_id, _ in keys], [buyer for _, buyer in keys]
-        _lock_caps.rows(self.cursor, event_ids=event_ids, buyers=buyers)
+        lock = _lock_caps if self.patience.is_waiting else _lock_caps_skipping
+        ours = {(event_id, buyer) for _, event_id, buyer in lock.rows(self.cursor, event_ids=event_ids, buyers=buyers)}
         rows = _count_of_buyers.rows(self.cursor, event_ids=event_ids, buyers=buyers)
         lapsed = {(row[0], row[1]): row[3] for row in rows}
         self.buyer_counts = dict.fromkeys(keys, 0) | {(row[0], row[1]): int(row[2]) for row in rows}
@@ -201,26 +240,32 @@ class _Batch:
             key = (request.event.id, request.buyer)
             most = request.event.policy.per_buyer_max
             assert most is not None
-            if self.buyer_counts[key] + self._seats_more(request) > most:
+            if key not in ours:
+                # Somebody decides what this buyer may have, or is just making the row.
+                self.verdicts[index] = Contended(problems.Busy())
+            elif self.buyer_counts[key] + self._seats_more(request) > most:
                 self.verdicts[index] = Refused(_cap_problem(most))
             elif lapsed.get(key):
                 # Past their deadline but unswept they still hold seats: ended first, so that the cap stays exact.
-                self.verdicts[index] = Short(problems.Busy())
+                self.verdicts[index] = Short(problems.Busy(), tuple(lapsed[key]))
 
     def lock_seats(self) -> None:
         """Seats of requests that can still win are locked, named and chosen ones together, in id order."""
         named = sorted({seat_id for _, request in self.open() for seat_id in request.seats})
         if named:
-            free = self._read_free(named)
-            if len(free) < len(named) and self._read_lapsed():
-                free = self._read_free(named)
             # Held by somebody in this very batch who may give them up, or oneself: decided under the locks.
             replaced = {seat_id for _, request in self.open() for seat_id in self._own_seats(request)}
+            seen = {row[0]: row for row in _read_seats.rows(self.cursor, seat_ids=named)}
+            taken = {
+                seat_id: seen[seat_id][2] if seat_id in seen else None
+                for seat_id in named
+                if seat_id not in replaced and (seat_id not in seen or seen[seat_id][1] != _FREE)
+            }
+            self._look_at(taken.values())
             for index, request in self.open():
-                gone = [seat for seat in request.seats if seat not in free and seat not in replaced]
+                gone = {seat: taken[seat] for seat in request.seats if seat in taken}
                 if gone:
-                    problem = SeatsUnavailable(unavailable=[request.seats[seat] for seat in gone])
-                    self.verdicts[index] = self._final_or_short(request, problem)
+                    self.verdicts[index] = self._refuse_by_owners(request, gone)
         for try_number in range(CHOICES_MAX):
             self._choose(try_number)
             wanted = {seat_id for _, request in self.open() for seat_id in request.seats}
@@ -229,13 +274,14 @@ class _Batch:
             wanted -= self.locked
             if wanted:
                 # After the first statement only passing over: a second wait would be out of order.
-                lock = _lock_seats_waiting if self.waiting and try_number == 0 else _lock_seats_skipping
+                waiting = self.patience.is_waiting and try_number == 0
+                lock = _lock_seats_waiting if waiting else _lock_seats_skipping
                 for seat_id, section_id, category_id, status, owner in lock.rows(self.cursor, seat_ids=sorted(wanted)):
                     self.locked.add(seat_id)
                     self.seat_section[seat_id], self.seat_category[seat_id] = section_id, category_id
                     if status == _FREE:
                         self.free.add(seat_id)
-                    elif owner in self.replaced:
+                    else:
                         self.owner[seat_id] = owner
             if all(self._is_ours(request, self.choices.get(index, ())) for index, request in self.open()):
                 break
@@ -248,8 +294,28 @@ class _Batch:
         """Whether the seat is locked by us and the request may have it."""
         return seat_id in self.free or (request.replaces is not None and self.owner.get(seat_id) == request.replaces)
 
-    def _read_free(self, seat_ids: Sequence[int]) -> set[int]:
-        return {row[0] for row in _read_seats.rows(self.cursor, seat_ids=seat_ids) if row[3] == _FREE}
+    def _look_at(self, owners: Iterable[UUID | None]) -> None:
+        """What these reservations' claims are worth is known."""
+        unknown = sorted({owner for owner in owners if owner is not None} - self.claims.keys())
+        if unknown:
+            rows = _claims_of_owners.rows(self.cursor, reservation_ids=unknown)
+            # One that is not there at all can free nothing: the auditor tells of it.
+            self.claims |= dict.fromkeys(unknown, _Claim(stands=True, lapsed=False))
+            self.claims |= {owner: _Claim(claims, lapsed) for owner, claims, lapsed in rows}
+
+    def _refuse_by_owners(self, request: HoldRequest, gone: Mapping[int, UUID | None]) -> Verdict:
+        """What it means that these seats are not free, by whose they are: final if one of them is sold, or held by
+        somebody in time, or blocked. Who has ended since they were read, or in this very batch, gives them back."""
+        claims = {
+            seat: _ENDED if seat in self.given_up else _BLOCKED if owner is None else self.claims[owner]
+            for seat, owner in gone.items()
+        }
+        for_good = [seat for seat, claim in claims.items() if claim.stands and not claim.lapsed]
+        problem = SeatsUnavailable(unavailable=[request.seats[seat] for seat in for_good or gone])
+        if for_good:
+            return Refused(problem)
+        lapsed = tuple(owner for seat, owner in gone.items() if owner is not None and claims[seat].lapsed)
+        return Short(problem, lapsed) if lapsed else Contended(problems.Busy())
 
     def _read_lapsed(self) -> bool:
         """It is known which events have lapsed reservations; whether that was read only now.
@@ -285,7 +351,7 @@ class _Batch:
                 undecided.append((index, request))
         if not undecided:
             return
-        tries = try_number + (CHOICES_MAX if self.waiting else 0)
+        tries = try_number + (CHOICES_MAX if self.patience.is_waiting else 0)
         proposer = self._look(undecided, spoken_for, min(ALTERNATIVES_FACTOR**tries, ALTERNATIVES_MAX))
         for index, request in undecided:
             assert request.best is not None
@@ -315,30 +381,39 @@ class _Batch:
             given_up = self._gives_up(request)
             wanted |= given_up.places.keys() if given_up is not None else set()
         sections = sorted(wanted)
-        if sections:
+        if not sections:
+            return
+        if self.patience is not Patience.NONE:
             self.left = dict(_lock_general_admission.rows(self.cursor, section_ids=sections))
+            return
+        self.left = dict(_lock_general_admission_skipping.rows(self.cursor, section_ids=sections))
+        for index, request in self.open():
+            given_up = self._gives_up(request)
+            needed = request.quantities.keys() | (given_up.places.keys() if given_up is not None else set())
+            if not needed <= self.left.keys():
+                self.verdicts[index] = Contended(problems.Busy())
 
     def decide(self) -> None:
         """Each open request wins or not, in arrival order, in memory."""
-        taken: dict[UUID, HoldRequest] = {}
+        taken: dict[tuple[int, str], HoldRequest] = {}
         answers: dict[tuple[str, str], Win] = {}
         chosen = [seat.seat_id for choice in self.choices.values() for seat in choice]
         self.chosen_names = events.seat_guids(self.cursor, chosen)
         self.prices = events.prices(self.cursor, {request.event.id for _, request in self.open()})
+        self._look_at(self.owner.get(seat) for _, request in self.open() for seat in request.seats)
         for index, request in self.open():
             earlier = answers.get((request.scope, request.idempotency_key))
             if earlier is not None:
                 self.verdicts[index] = _replay(request, earlier.request.fingerprint, ANSWER_STATUS, earlier.answer)
                 continue
-            if request.entry_id in taken:
-                problem = ReservationExists(reservation=str(taken[request.entry_id].reservation_id))
-                self.verdicts[index] = Refused(problem)
+            key = (request.event.id, request.buyer)
+            if key in taken:
+                self.verdicts[index] = Refused(ReservationExists(reservation=str(taken[key].reservation_id)))
                 continue
             verdict = self._refuse_by_stock(request, self.choices.get(index, ()))
             if verdict is not None:
                 self.verdicts[index] = verdict
                 continue
-            key = (request.event.id, request.buyer)
             most = request.event.policy.per_buyer_max
             if most is not None and self.buyer_counts[key] + self._seats_more(request) > most:
                 self.verdicts[index] = Refused(_cap_problem(most))
@@ -346,18 +421,15 @@ class _Batch:
             if most is not None:
                 self.buyer_counts[key] += self._seats_more(request)
             win = self._win(index, request)
-            taken[request.entry_id] = request
+            taken[key] = request
             answers[(request.scope, request.idempotency_key)] = win
 
     def _refuse_by_stock(self, request: HoldRequest, choice: tuple[FreeSeat, ...]) -> Verdict | None:
         if any(seat not in self.locked for seat in self._own_seats(request)):
             return Contended(problems.Busy())  # What it gives up it could only wait for, after all other locks.
         gone = [seat for seat in request.seats if seat in self.locked and not self._is_free_for(request, seat)]
-        if gone and self.given_up.issuperset(gone):
-            return Contended(problems.Busy())
         if gone:
-            problem = SeatsUnavailable(unavailable=[request.seats[seat] for seat in gone])
-            return self._final_or_short(request, problem)
+            return self._refuse_by_owners(request, {seat: self.owner.get(seat) for seat in gone})
         if any(seat not in self.locked for seat in request.seats):
             return Contended(problems.Busy())
         if not self._is_ours(request, choice):

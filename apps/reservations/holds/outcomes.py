@@ -32,6 +32,8 @@ class Short:
     sweeping them changes nothing."""
 
     problem: problems.Problem
+    holders: tuple[UUID, ...] = ()
+    """Those reservations, where it is known which: of general admission nobody can say."""
 
 
 HoldOutcome = Held | Refused

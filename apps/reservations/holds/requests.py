@@ -45,7 +45,7 @@ class HoldRequest:
     @property
     def scope(self) -> str:
         """What an idempotency key of this request is unique within."""
-        return f"hold:{self.entry_id}"
+        return f"hold:{self.event.id}:{self.buyer}"
 
 
 def resolve(event: events.EventView, entry: queue.EntryView, payload: Any, idempotency_key: str) -> HoldRequest:

@@ -1,14 +1,8 @@
--- The entries of the event whose holds were remembered after a moment, oldest first, a page with all that share its
--- last moment.
-SELECT answer.created_at, answer.entry_id
-FROM (
-    SELECT created_at, CASE WHEN scope LIKE 'hold:%%' THEN substr(scope, 6)::uuid END AS entry_id
-    FROM kernel_idempotentanswer
-    WHERE created_at > %(after)s
-) AS answer
-WHERE EXISTS (
-    SELECT FROM reservations_reservation AS reservation
-    WHERE reservation.entry_id = answer.entry_id AND reservation.event_id = %(event_id)s
-)
+-- The entries whose holds of the event were remembered after a moment, oldest first, a page with all that share its last
+-- moment. Keys are the buyer's, marks the entry's: the answer says which reservation it was, and that by which entry.
+SELECT answer.created_at, reservation.entry_id
+FROM kernel_idempotentanswer AS answer
+JOIN reservations_reservation AS reservation ON reservation.id = (answer.answer::jsonb ->> 'reservation_id')::uuid
+WHERE answer.created_at > %(after)s AND starts_with(answer.scope, 'hold:' || %(event_id)s::text || ':')
 ORDER BY answer.created_at
 FETCH FIRST %(most)s ROWS WITH TIES

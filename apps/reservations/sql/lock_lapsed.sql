@@ -1,12 +1,11 @@
--- Locks up to %(limit)s reservations that lapsed so many seconds ago, of all events (null) or of these, the longest
--- overdue first, passing over what somebody else is deciding. Each half is read from the front of its own index,
--- however many lapsed and however many rows there are: the clock is asked once, in a subquery, because an index cannot
--- look for what may change by the row. Nothing is waited for, so the order of the locks matters to nobody. The second half locks only what the first leaves.
+-- Locks up to %(limit)s reservations that lapsed so many seconds ago, the longest overdue first, passing over what
+-- somebody else is deciding. Each half is read from the front of its own index, however many lapsed and however many
+-- rows there are: the clock is asked once, in a subquery, because an index cannot look for what may change by the row.
+-- Nothing is waited for, so the order of the locks matters to nobody.
 WITH pending AS (
     SELECT id
     FROM reservations_reservation
-    WHERE (%(event_ids)s::bigint[] IS NULL OR event_id = ANY(%(event_ids)s::bigint[]))
-      AND status = 'pending_payment'
+    WHERE status = 'pending_payment'
       AND expires_at <= (SELECT clock_timestamp() - make_interval(secs => %(lapsed_seconds)s))
       AND id <> ALL(%(apart_from)s::uuid[])
     ORDER BY expires_at
@@ -15,8 +14,7 @@ WITH pending AS (
 ), paying AS (
     SELECT id
     FROM reservations_reservation
-    WHERE (%(event_ids)s::bigint[] IS NULL OR event_id = ANY(%(event_ids)s::bigint[]))
-      AND status = 'paying'
+    WHERE status = 'paying'
       AND pay_deadline <= (SELECT clock_timestamp() - make_interval(secs => %(lapsed_seconds)s))
       AND id <> ALL(%(apart_from)s::uuid[])
     ORDER BY pay_deadline

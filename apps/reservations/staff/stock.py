@@ -350,7 +350,7 @@ def after_a_sweep(event: events.EventView, act: Callable[[], _Result]) -> _Resul
         return act()
     except (SeatsUnavailable, NotEnoughLeft, CapacityInUse):
         try:
-            while sweep(event_ids=[event.id], by="stock").reservations:
+            while sweep(event_id=event.id, by="stock").reservations:
                 pass
         except DatabaseError as error:
             if not transactions.is_passing(error):

@@ -162,7 +162,7 @@ def test_best_available_whose_choice_is_taken_while_it_waits_chooses_again(
 
     def wait() -> tuple[list[outcomes.Verdict], list[str]]:
         with statements() as names:
-            verdicts = deciding.decide_once([second], waiting=True, write=transactions.write_here)
+            verdicts = deciding.decide_once([second], patience=deciding.Patience.WAITING, write=transactions.write_here)
         return verdicts, names
 
     with rival_waiting_at("take_seats", "before", wait) as rival:

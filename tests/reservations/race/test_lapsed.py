@@ -314,7 +314,7 @@ def test_a_hold_sweeps_only_after_its_own_transaction_by_shape() -> None:
     with statements() as names:
         outcomes = reservations.hold(requests)
     assert types(outcomes) == ["held", "held"]
-    assert names.index("remember_answers") < names.index("lock_lapsed")
+    assert names.index("remember_answers") < names.index("lock_reservations_skipping")
     assert names.count("remember_answers") == 2
     assert_audit_clean()
 
@@ -337,20 +337,19 @@ def test_a_buyer_whose_lapsed_reservation_is_being_confirmed_does_not_hold_a_sec
 
 
 def test_what_a_rival_s_sweep_has_in_hand_is_no_final_refusal() -> None:
-    """H: wants a seat whose reservation has lapsed; sweeps one of several, and a rival has ended that one just before
+    """H: wants a place that only lapsed reservations have; sweeps some, and a rival has ended those just before
     H: still short at the end; told to try again, since the others are free with the next sweep
     """
-    event = make_event()
-    views = [hold(event, seats=[f"hall-A-{number}"]) for number in range(1, 10)]
-    for age, view in enumerate(views):
-        lapse(view.id, seconds=100 - age)
+    event = make_event(general_admission=9)
+    for age in range(9):
+        lapse(hold(event, ga_section="floor", ga_quantity=1).id, seconds=100 - age)
 
-    def rival_was_first(*, event_ids: list[int], **_: Any) -> reservations.SweepResult:
+    def rival_was_first(*, event_id: int, **_: Any) -> reservations.SweepResult:
         return reservations.SweepResult(0, 0, 0, found=1)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(holding, "sweep", rival_was_first)
-        outcome = ask(wish(event, seats=["hall-A-9"]))
+        outcome = ask(wish(event, ga_section="floor", ga_quantity=1))
     assert is_told_to_retry(outcome), outcome
     assert is_held(ask(wish(event, seats=["hall-A-9"])))
     assert_audit_clean()

@@ -111,17 +111,19 @@ def test_every_operation_locks_in_the_one_order_of_the_system_and_before_it_writ
 
     best = {"best_available": {"section": "hall", "quantity": 2}, "ga_section": "floor", "ga_quantity": 1}
     one, other, third = wish(event, **mixed()), wish(event, **best), wish(event, **mixed())
-    assert locked_by(lambda: decide([one, other], waiting=False)) == ["entries caps seats places"]
-    assert locked_by(lambda: decide([third], waiting=True)) == ["entries caps seats places"]
+    assert locked_by(lambda: decide([one], deciding.Patience.GLANCING)) == ["entries caps seats places"]
+    assert locked_by(lambda: decide([other], deciding.Patience.NONE)) == ["entries caps seats places"]
+    assert locked_by(lambda: decide([third])) == ["entries caps seats places"]
     entry = join(event)
     change = wish(event, entry, replace=str(hold(event, entry, **mixed()).id), **mixed())
-    assert locked_by(lambda: decide([change], waiting=True)) == ["entries reservations caps seats places"]
+    assert locked_by(lambda: decide([change])) == ["entries reservations caps seats places"]
 
     view = hold(event, **mixed())
     assert locked_by(lambda: reservations.release(view.id, who="test")) == given_back
     for sweep in (
         reservations.sweep,
-        lambda: reservations.sweep(waiting=True),
+        lambda: reservations.sweep(event_id=event.id),
+        lambda: reservations.sweep(event_id=event.id, waiting=True),
         lambda: ending.sweep_these(list(Reservation.objects.values_list("id", flat=True)), "deadline"),
         reservations.sweep_all,
         nets.sweep_unswept,
@@ -210,8 +212,10 @@ def show(rows: int = 1, **options: Any) -> events.EventView:
     return make_event(f"show-{number}", venue=f"venue {number}", rows=rows, seats_per_row=6, **options)
 
 
-def decide(requests: Sequence[reservations.HoldRequest], *, waiting: bool = True) -> None:
-    deciding.decide_once(requests, waiting=waiting, write=transactions.write_here)
+def decide(
+    requests: Sequence[reservations.HoldRequest], patience: deciding.Patience = deciding.Patience.WAITING
+) -> None:
+    deciding.decide_once(requests, patience=patience, write=transactions.write_here)
 
 
 def batches_of(first: list[reservations.HoldRequest], second: list[reservations.HoldRequest], keep: str,
@@ -273,7 +277,19 @@ def sweeps_of_the_same() -> Meeting:
         lapse(one)
 
     def sweep() -> None:
-        reservations.sweep(event_ids=[event.id], waiting=True, lock_ms=PATIENT_MS)
+        reservations.sweep(event_id=event.id, waiting=True, lock_ms=PATIENT_MS)
+
+    return Meeting(sweep, sweep, locking("reservations_reservation"), held[1])
+
+
+def sweeps_of_these() -> Meeting:
+    event = show()
+    held = sorted(hold(event, seats=[f"hall-A-{n}"]).id for n in (1, 2, 3))
+    for one in held:
+        lapse(one)
+
+    def sweep() -> None:
+        ending.sweep_these(held, "hold", waiting=True, lock_ms=PATIENT_MS)
 
     return Meeting(sweep, sweep, locking("reservations_reservation"), held[1])
 
@@ -330,7 +346,8 @@ def is_deadlock(error: BaseException | None) -> bool:
         (batches_of_the_same_buyers, deciding, "_lock_caps"),
         (batches_of_the_same_admissions, deciding, "_lock_admissions"),
         (batches_that_replace_the_same, replacing, "_lock_replaced_waiting"),
-        (sweeps_of_the_same, ending, "_lock_lapsed_waiting"),
+        (sweeps_of_the_same, ending, "_lock_lapsed_of_event_waiting"),
+        (sweeps_of_these, ending, "_lock_reservations_waiting"),
         (slots_of_the_same_entries, queue, "_lock_entries"),
         (staff_at_the_same_row, stock, "_lock_stock_seats"),
     ],

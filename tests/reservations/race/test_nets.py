@@ -5,6 +5,7 @@ Redis, Redis is away for the hold as well.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -445,23 +446,25 @@ def test_tasks_that_find_no_worker_do_not_pile_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "event_ids"),
-    [("lock_lapsed", None), ("lock_lapsed", [1]), ("lock_lapsed_waiting", None), ("lock_lapsed_waiting", [1]),
-     ("any_lapsed", [1])],
+    ("name", "of_event"),
+    [("lock_lapsed", False), ("lock_lapsed_of_event", True), ("lock_lapsed_of_event_waiting", True),
+     ("any_lapsed", True)],
 )  # fmt: skip
-def test_what_has_lapsed_is_read_from_the_front_of_its_index_by_shape(name: str, event_ids: list[int] | None) -> None:
-    """A clock asked by the row cannot bound an index: every live reservation would be read to find that none lapsed."""
+def test_what_has_lapsed_is_read_from_the_front_of_its_index_by_shape(name: str, of_event: bool) -> None:
+    """A clock asked by the row cannot bound an index: every live reservation would be read to find that none lapsed.
+    And what one event asks for, no other event's lapsed ones lie before."""
     statement = sql.load("apps.reservations", name)
-    params = {"limit": 500, "lapsed_seconds": 0.0, "apart_from": [], "event_ids": event_ids}
+    params = {"limit": 500, "lapsed_seconds": 0.0, "apart_from": [], "event_id": 1, "event_ids": [1]}
     with transaction.atomic():
         # A table of no rows is read whole, whatever there is to read it by.
         for method in ("seqscan", "bitmapscan", "sort"):
             run(f"SET LOCAL enable_{method} = off")
         plan = "\n".join(line for (line,) in run(f"EXPLAIN {statement.text}", params))
-    assert "using reservation_pending_expiry" in plan
-    assert "using reservation_paying_expiry" in plan
-    assert "Index Cond: (expires_at <= (InitPlan" in plan
-    assert "Index Cond: (pay_deadline <= (InitPlan" in plan
+    which, event = ("of_event", "(event_id = ") if of_event else ("expiry", "")
+    assert f"using reservation_pending_{which}" in plan
+    assert f"using reservation_paying_{which}" in plan
+    for deadline in ("expires_at", "pay_deadline"):
+        assert re.search(rf"Index Cond: \({re.escape(event)}.*{deadline} <= \(InitPlan", plan), plan
 
 
 # --- what may befall them ---------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def test_a_hold_beside_locked_neighbours_is_decided_in_one_round(impatient: None
             outcome = ask(request)
         keeper.rollback()
     assert is_held(outcome)
-    assert names.count("lock_entries") == 1
+    assert names.count("lock_entries_skipping") == 1
     assert "lock_seats_waiting" not in names
     assert_audit_clean()
 

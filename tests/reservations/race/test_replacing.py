@@ -253,7 +253,7 @@ def test_who_replaces_never_waits_for_an_own_seat_after_the_other_locks(patient:
     with rival_connection() as keeper, statements() as names:
         run("BEGIN", using=keeper)
         run(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
-        (verdict,) = deciding.decide_once([request], waiting=False, write=transactions.write_here)
+        (verdict,) = deciding.decide_once([request], patience=deciding.Patience.GLANCING, write=transactions.write_here)
     assert isinstance(verdict, Contended)
     assert "end_reservations" not in names
     assert is_held(ask(request))

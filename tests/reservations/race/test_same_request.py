@@ -81,7 +81,9 @@ def test_a_list_with_twins_answers_each_request_with_its_own_reservation() -> No
     assert_audit_clean()
 
 
-@pytest.mark.parametrize("line", ["lock_entries", "lock_seats_skipping", "insert_reservations", "remember_answers"])
+@pytest.mark.parametrize(
+    "line", ["lock_entries_skipping", "lock_seats_skipping", "insert_reservations", "remember_answers"]
+)
 def test_the_same_key_during_the_first_call_is_in_progress_and_after_it_the_same_answer(line: str) -> None:
     """A: decides for the admission, and goes on to the named line
     B: the same key and body: somebody decides for this admission; it waits its bounded turn, in vain: in progress
@@ -101,7 +103,9 @@ def test_the_same_key_during_the_first_call_is_in_progress_and_after_it_the_same
     assert_audit_clean()
 
 
-@pytest.mark.parametrize("line", ["lock_entries", "lock_seats_skipping", "insert_reservations", "remember_answers"])
+@pytest.mark.parametrize(
+    "line", ["lock_entries_skipping", "lock_seats_skipping", "insert_reservations", "remember_answers"]
+)
 def test_a_second_click_waits_its_turn_and_gets_the_first_one_s_answer(line: str, patient: None) -> None:
     """A: decides for the admission, and goes on to the named line
     B: the same key and body: somebody decides for this admission; decides again, and waits, nothing else in hand
@@ -170,11 +174,11 @@ def test_headers_are_written_last_by_shape() -> None:
     assert names == [
         "create_caps",
         "try_admissions",
-        "lock_entries",
+        "lock_entries_skipping",
         "read_clock",
         "recall_answers",
         "reservations_of_entries",
-        "lock_caps",
+        "lock_caps_skipping",
         "count_of_buyers",
         "read_seats",
         "lock_seats_skipping",

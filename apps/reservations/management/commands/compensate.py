@@ -72,7 +72,7 @@ class Command(BaseCommand):
         for nobody's approval, since it takes nothing from anybody; it is told, whatever follows."""
         ended, repaired = 0, 0
         try:
-            while count := ending.sweep(event_ids=[event.id], by="compensate").reservations:
+            while count := ending.sweep(event_id=event.id, by="compensate").reservations:
                 ended += count
             repaired = reconciling.run_and_record(event.id, repair_by=by).repaired_count
         except DatabaseError as error:

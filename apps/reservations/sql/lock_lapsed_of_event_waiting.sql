@@ -8,7 +8,7 @@ WHERE id = ANY(ARRAY(
         (
             SELECT id
             FROM reservations_reservation
-            WHERE (%(event_ids)s::bigint[] IS NULL OR event_id = ANY(%(event_ids)s::bigint[]))
+            WHERE event_id = %(event_id)s
               AND status = 'pending_payment'
               AND expires_at <= (SELECT clock_timestamp())
             ORDER BY expires_at
@@ -18,7 +18,7 @@ WHERE id = ANY(ARRAY(
         (
             SELECT id
             FROM reservations_reservation
-            WHERE (%(event_ids)s::bigint[] IS NULL OR event_id = ANY(%(event_ids)s::bigint[]))
+            WHERE event_id = %(event_id)s
               AND status = 'paying'
               AND pay_deadline <= (SELECT clock_timestamp())
             ORDER BY pay_deadline
