@@ -7,6 +7,7 @@ from apps.queue import facade as queue
 from ticketing.kernel import sql, transactions
 
 _deadlines_of_entries = sql.load("apps.reservations", "deadlines_of_entries")
+_paid_entries = sql.load("apps.reservations", "paid_entries")
 
 
 def complete_slot(entry_id: UUID) -> None:
@@ -30,7 +31,8 @@ def refresh_slots(
     entry_ids: Collection[UUID], write: transactions.Write = transactions.write_here, *, lock_ms: int | None = None
 ) -> None:
     """Each entry's slot is busy until its live reservation's deadline; without one, what is left of its admission may
-    start another. A transaction of its own, after the one that ended or paid a reservation: entries come before
+    start another, unless the entry has bought something by then (a payment came late, while this hold lived): it is
+    completed. A transaction of its own, after the one that ended or paid a reservation: entries come before
     reservations in the order of locks.
 
     It says what is, not what changed, and reads it under the entry's lock. So it may come late, twice, or after the
@@ -39,4 +41,8 @@ def refresh_slots(
     with write(lock_ms=lock_ms) as cursor:
         queue.lock_entries(cursor, list(entry_ids))
         deadlines = dict(_deadlines_of_entries.rows(cursor, entry_ids=sorted(entry_ids)))
-        queue.set_busy_until(cursor, {entry_id: deadlines.get(entry_id) for entry_id in entry_ids})
+        ended = sorted(set(entry_ids) - deadlines.keys())
+        paid = {row[0] for row in _paid_entries.rows(cursor, entry_ids=ended)} if ended else set()
+        queue.set_busy_until(cursor, {one: deadlines.get(one) for one in entry_ids if one not in paid})
+        for entry_id in sorted(paid):
+            queue.complete(cursor, entry_id)
