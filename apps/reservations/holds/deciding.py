@@ -69,12 +69,16 @@ _lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
 _lock_general_admission = sql.load(_PACKAGE, "lock_general_admission")
 _lock_general_admission_skipping = sql.load(_PACKAGE, "lock_general_admission_skipping")
 _any_lapsed = sql.load(_PACKAGE, "any_lapsed")
+_live_lines_on_seats = sql.load(_PACKAGE, "live_lines_on_seats")
 
 
-def decide_once(requests: Sequence[HoldRequest], *, patience: Patience, write: transactions.Write) -> list[Verdict]:
-    """One transaction, and after its commit whoever keeps copies is told."""
+def decide_once(
+    requests: Sequence[HoldRequest], *, patience: Patience, write: transactions.Write, careful: bool = False
+) -> list[Verdict]:
+    """One transaction, and after its commit whoever keeps copies is told. `careful`: a seat that says free under
+    somebody's live line, which no service leaves behind, is not taken for free."""
     with write(lock_ms=LOCK_WAIT_MS, statement_ms=STATEMENT_MS) as cursor:
-        batch = _Batch(cursor, requests, patience)
+        batch = _Batch(cursor, requests, patience, careful)
         batch.admit()
         batch.apply_caps()
         batch.lock_seats()
@@ -103,6 +107,7 @@ class _Batch:
     cursor: sql.Cursor
     requests: Sequence[HoldRequest]
     patience: Patience
+    careful: bool
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     entries: dict[UUID, queue.EntryState] = field(default_factory=dict)
     replaced: dict[UUID, Replaced] = field(default_factory=dict)
@@ -276,15 +281,25 @@ class _Batch:
                 # After the first statement only passing over: a second wait would be out of order.
                 waiting = self.patience.is_waiting and try_number == 0
                 lock = _lock_seats_waiting if waiting else _lock_seats_skipping
-                for seat_id, section_id, category_id, status, owner in lock.rows(self.cursor, seat_ids=sorted(wanted)):
+                rows = lock.rows(self.cursor, seat_ids=sorted(wanted))
+                has_line = self._read_lines([row[0] for row in rows])
+                for seat_id, section_id, category_id, status, owner in rows:
                     self.locked.add(seat_id)
                     self.seat_section[seat_id], self.seat_category[seat_id] = section_id, category_id
-                    if status == _FREE:
+                    if status == _FREE and seat_id in has_line:
+                        self.passed_over.add(seat_id)
+                    elif status == _FREE:
                         self.free.add(seat_id)
                     else:
                         self.owner[seat_id] = owner
             if all(self._is_ours(request, self.choices.get(index, ())) for index, request in self.open()):
                 break
+
+    def _read_lines(self, seat_ids: Sequence[int]) -> set[int]:
+        """Those of these locked seats that a live line holds, where it has to be known."""
+        if not self.careful or not seat_ids:
+            return set()
+        return {row[0] for row in _live_lines_on_seats.rows(self.cursor, seat_ids=seat_ids)}
 
     def _own_seats(self, request: HoldRequest) -> Mapping[int, FreeSeat]:
         given_up = self._gives_up(request)

@@ -9,6 +9,7 @@ A lock that somebody keeps is in the way of those who need it and of nobody else
 with it everybody's transaction, all are decided again without waiting for anything, and only they are left over.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -29,6 +30,9 @@ FAILED_WAITS_MAX = 2
 """Others wait behind this batch: who needs a lock that did not come twice is told to come back."""
 BATCH_MAX = 128
 CAP_WAIT_MS = 20
+HELD_ONCE = "reservation_line_seat_held_once"
+
+logger = logging.getLogger(__name__)
 
 _create_caps = sql.load("apps.reservations", "create_caps")
 
@@ -100,11 +104,16 @@ def _decide(
 ) -> tuple[Mapping[int, Verdict], bool]:
     """One round's verdicts by index, and whether every lock came that was waited for."""
     asked = [requests[index] for index in undecided]
+    careful = False
     for patience in (Patience.WAITING if waiting else Patience.GLANCING, Patience.NONE):
         try:
-            verdicts = decide_once(asked, patience=patience, write=write)
+            verdicts = decide_once(asked, patience=patience, write=write, careful=careful)
         except transactions.FAILURES as error:
-            if not transactions.is_passing(error):
+            if transactions.violated_constraint(error) == HELD_ONCE:
+                # The last word was the database's: a seat says free, and somebody's line is on it. Nobody is sold it.
+                logger.error("a free seat is somebody's all the same; run manage.py reconcile --repair: %s", error)
+                careful = True
+            elif not transactions.is_passing(error):
                 raise
         else:
             return dict(zip(undecided, verdicts, strict=True)), patience != Patience.NONE

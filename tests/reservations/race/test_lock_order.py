@@ -111,11 +111,13 @@ def test_every_operation_locks_in_the_one_order_of_the_system_and_before_it_writ
 
     best = {"best_available": {"section": "hall", "quantity": 2}, "ga_section": "floor", "ga_quantity": 1}
     one, other, third = wish(event, **mixed()), wish(event, **best), wish(event, **mixed())
+    prepare_caps(one, other, third)
     assert locked_by(lambda: decide([one], deciding.Patience.GLANCING)) == ["entries caps seats places"]
     assert locked_by(lambda: decide([other], deciding.Patience.NONE)) == ["entries caps seats places"]
     assert locked_by(lambda: decide([third])) == ["entries caps seats places"]
     entry = join(event)
     change = wish(event, entry, replace=str(hold(event, entry, **mixed()).id), **mixed())
+    prepare_caps(change)
     assert locked_by(lambda: decide([change])) == ["entries reservations caps seats places"]
 
     view = hold(event, **mixed())
@@ -218,6 +220,14 @@ def decide(
     deciding.decide_once(requests, patience=patience, write=transactions.write_here)
 
 
+def prepare_caps(*requests: reservations.HoldRequest) -> None:
+    create_caps.count(
+        connection.cursor(),
+        event_ids=[one.event.id for one in requests],
+        buyers=[one.buyer for one in requests],
+    )
+
+
 def batches_of(first: list[reservations.HoldRequest], second: list[reservations.HoldRequest], keep: str,
                middle: Any) -> Meeting:  # fmt: skip
     return Meeting(lambda: decide(first), lambda: decide(second), keep, middle)
@@ -246,7 +256,7 @@ def batches_of_the_same_buyers() -> Meeting:
     event = show(per_buyer_max=4)
     first, others = ([wish(event, seats=[f"hall-A-{n}"]) for n in numbers] for numbers in ((1, 2, 3), (4, 5, 6)))
     second = [replace(other, buyer=one.buyer) for one, other in zip(first, others, strict=True)]
-    create_caps.count(connection.cursor(), event_ids=[event.id] * 3, buyers=[one.buyer for one in first])
+    prepare_caps(*first)
     middle = sorted(PurchaseCap.objects.filter(event_id=event.id).values_list("id", flat=True))[1]
     return batches_of(first, second, locking("reservations_purchasecap"), middle)
 
