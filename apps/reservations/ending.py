@@ -102,6 +102,8 @@ def sweep(
     cannot give back what it holds is left as it is, and logged.
     """
 
+    assert event_id is not None or not waiting
+
     def lock_lapsed(cursor: sql.Cursor) -> list[UUID]:
         if event_id is None:
             return _ids(_lock_lapsed.rows(cursor, limit=limit, lapsed_seconds=0.0, apart_from=[]))

@@ -133,7 +133,8 @@ def test_wherever_the_line_is_cut_nothing_is_held_twice_or_by_nobody(
     sale.require_held_once(told)
     assert {"lock_replaced_skipping", "lock_caps_skipping", "free_seats", "lock_seats_skipping",
             "lock_general_admission", "give_back_general_admission", "take_seats", "take_general_admission",
-            "insert_reservations", "insert_lines", "insert_transitions", "remember_answers"} <= set(whole.names)  # fmt: skip
+            "insert_reservations", "insert_lines", "insert_transitions",
+            "remember_answers"} <= set(whole.names)  # fmt: skip
     assert whole.names[-1] == "remember_answers", "the commit comes next"
     for step in range(len(whole.names) + 2):
         cuts = Cuts(step, times, len(whole.names))

@@ -35,8 +35,9 @@ def release(reservation_id: UUID) -> str:
         return "in progress"
 
 
-def sweep(_: UUID) -> int:
-    return reservations.sweep(waiting=True).reservations
+def sweep(reservation_id: UUID) -> int:
+    event_id = reservations.get_reservation(reservation_id).event_id
+    return reservations.sweep(event_id=event_id, waiting=True).reservations
 
 
 def endings(reservation_id: UUID) -> list[str]:

@@ -130,7 +130,7 @@ def test_staff_are_not_refused_for_what_a_rival_s_sweep_has_just_ended() -> None
     """
     event = make_event(rows=0, general_admission=20)
     lapse(hold(event, ga_section="floor", ga_quantity=5).id)
-    with rival_at("lock_lapsed", "before", reservations.sweep) as rival:
+    with rival_at("lock_lapsed_of_event", "before", reservations.sweep) as rival:
         assert stock.resize(event, "floor", 4, **BY).capacity == 4
     assert rival.result.places == 5
     assert_audit_clean()
