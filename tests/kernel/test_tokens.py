@@ -74,6 +74,14 @@ def test_the_algorithm_is_ours_to_choose_not_the_token_s() -> None:
     assert refused(jwt.encode(claims, key, algorithm="HS256", headers={"kid": "unknown"})) == "token-invalid"
 
 
+@pytest.mark.parametrize("claim", ["typ", "sub", "aud", "exp"])
+@pytest.mark.parametrize("value", [[], ["queue"], {}, None, True, 4_000_000_000.5], ids=repr)
+def test_a_token_with_a_claim_of_another_kind_is_refused(claim: str, value: Any) -> None:
+    kid, key = signing_key()
+    claims = {"typ": "queue", "sub": "x", "aud": "", "exp": 4_000_000_000, claim: value}
+    assert refused(jwt.encode(claims, key, algorithm="HS256", headers={"kid": kid})) == "token-invalid"
+
+
 @pytest.mark.parametrize("missing", ["typ", "sub", "aud", "exp"])
 def test_a_token_without_a_claim_it_must_have_is_refused(missing: str) -> None:
     kid, key = signing_key()

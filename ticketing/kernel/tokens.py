@@ -90,7 +90,7 @@ def read(token: str, types: frozenset[str], audience: str | None = None) -> Clai
     now = clock.process_now()
     if exp <= now.timestamp() or key.is_over(now):
         raise problems.TokenExpired
-    if typ not in types:
+    if not isinstance(typ, str) or typ not in types:
         raise problems.TokenInvalid
     if audience is not None and aud != audience:
         raise problems.TokenWrongEvent
