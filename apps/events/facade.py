@@ -4,16 +4,27 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
+from typing import Any
 
+from django.db import connection
 from django.db.models import Max, Q
 
 from apps.events import changing
 from apps.events.models import Category, Event, OnSale, Seat, Section
 from ticketing.kernel import clock, problems, sql
 
+# What every call of the crowd asks for: by the ORM, compiling the query and filling models cost the site more than
+# PostgreSQL's answer.
+_event_rows = sql.load("apps.events", "event_views")
+_section_rows = sql.load("apps.events", "section_views")
+_seats_of_section = sql.load("apps.events", "seat_views_of_section")
+_seats_by_guid = sql.load("apps.events", "seat_views_by_guid")
+_seats_by_id = sql.load("apps.events", "seat_views_by_id")
 _seat_guids = sql.load("apps.events", "seat_guids")
 _prices = sql.load("apps.events", "prices")
 
+_ID_MAX = 2**63 - 1
 _PLAN_FORMAT = 1  # part of every plan's version: raise it when the document changes form
 
 
@@ -132,63 +143,57 @@ class SeatView:
     companion: bool
 
 
-def _event_view(event: Event) -> EventView:
-    on_sale: OnSale = event.on_sale
-    return EventView(
-        id=event.pk,
-        slug=event.slug,
-        name=event.name,
-        venue_name=event.venue.name,
-        city=event.venue.city,
-        timezone=event.venue.timezone,
-        starts_at=event.starts_at,
-        currency=event.currency,
-        status=event.status,
-        policy=Policy(
-            opens_at=on_sale.opens_at,
-            closes_at=on_sale.closes_at,
-            hold_minutes=on_sale.hold_minutes,
-            payment_minutes=on_sale.payment_minutes,
-            grace_seconds=on_sale.grace_seconds,
-            seats_per_reservation_max=on_sale.seats_per_reservation_max,
-            per_buyer_max=on_sale.per_buyer_max,
-            oversell=on_sale.oversell,
-            room=(
-                None
-                if on_sale.room_rate_per_second is None or on_sale.room_active_max is None
-                else RoomWish(on_sale.room_rate_per_second, on_sale.room_active_max, on_sale.room_lobby_opens_at)
-            ),
-        ),
+def _event_views(event_id: int | None = None, slug: str | None = None) -> list[EventView]:
+    with connection.cursor() as cursor:
+        rows = _event_rows.rows(cursor, event_id=event_id, slug=slug)
+    return [_event_view(*row) for row in rows]
+
+
+def _event_view(
+    id_: int, slug: str, name: str, venue: str, city: str, timezone: str, starts_at: datetime, currency: str,
+    status: str, opens_at: datetime, closes_at: datetime | None, hold_minutes: int, payment_minutes: int,
+    grace_seconds: int, seats_per_reservation_max: int, per_buyer_max: int | None, oversell: str,
+    room_rate: int | None, room_active_max: int | None, lobby_opens_at: datetime | None,
+) -> EventView:  # fmt: skip
+    room = (
+        None if room_rate is None or room_active_max is None else RoomWish(room_rate, room_active_max, lobby_opens_at)
     )
-
-
-# Without the drawing and the text, which are long and which no view of these carries.
-_PUBLIC = (
-    Event.objects.exclude(status=Event.Status.DRAFT).select_related("venue", "on_sale").defer("poster", "description")
-)
+    policy = Policy(
+        opens_at=opens_at,
+        closes_at=closes_at,
+        hold_minutes=hold_minutes,
+        payment_minutes=payment_minutes,
+        grace_seconds=grace_seconds,
+        seats_per_reservation_max=seats_per_reservation_max,
+        per_buyer_max=per_buyer_max,
+        oversell=oversell,
+        room=room,
+    )
+    return EventView(id_, slug, name, venue, city, timezone, starts_at, currency, status, policy)
 
 
 def get_event(slug: str) -> EventView:
     """The public event with this slug. Raises EventNotFound; a draft is not found."""
     if not sql.is_text(slug):
         raise EventNotFound(slug)
-    event = _PUBLIC.filter(slug=slug).first()
-    if event is None:
+    found = _event_views(slug=slug)
+    if not found:
         raise EventNotFound(slug)
-    return _event_view(event)
+    return found[0]
 
 
 def get_event_by_id(event_id: int) -> EventView:
     """The event with this id, whatever its status. Raises EventNotFound."""
-    event = Event.objects.select_related("venue", "on_sale").filter(pk=event_id).first()
-    if event is None:
+    # From an address it may be of any length.
+    found = _event_views(event_id=event_id) if 0 < event_id <= _ID_MAX else []
+    if not found:
         raise EventNotFound(str(event_id))
-    return _event_view(event)
+    return found[0]
 
 
 def list_events() -> list[EventView]:
     """All public events, soonest first."""
-    return [_event_view(event) for event in _PUBLIC.order_by("starts_at", "slug")]
+    return _event_views()
 
 
 def selling_event_ids(at: datetime | None = None) -> list[int]:
@@ -219,26 +224,13 @@ def list_categories(event_id: int) -> list[CategoryView]:
 
 def list_sections(event_id: int) -> list[SectionView]:
     """The event's sections in the order of the house, each with the prices found in it, dearest first."""
-    categories = {category.pk: category for category in Category.objects.filter(event_id=event_id)}
-    found: dict[int, set[int]] = {}
-    pairs = Section.categories.through.objects.filter(section__event_id=event_id)
-    for section_id, category_id in pairs.values_list("section_id", "category_id"):
-        found.setdefault(section_id, set()).add(category_id)
+    with connection.cursor() as cursor:
+        rows = _section_rows.rows(cursor, event_id=event_id)
     views = []
-    for section in Section.objects.filter(event_id=event_id):
-        ids = found.get(section.pk, set())
-        prices = sorted((categories[pk] for pk in ids), key=lambda category: (-category.price_minor, category.pk))
-        views.append(
-            SectionView(
-                id=section.pk,
-                slug=section.slug,
-                name=section.name,
-                kind=section.kind,
-                capacity=section.capacity,
-                prices=tuple(PriceView(c.key, c.name, c.color, c.price_minor) for c in prices),
-                category_id=section.category_id,
-            )
-        )
+    for section, lines in groupby(rows, lambda row: row[:6]):
+        prices = tuple(PriceView(*line[6:]) for line in lines if line[6] is not None)
+        id_, slug, name, kind, capacity, category_id = section
+        views.append(SectionView(id_, slug, name, kind, capacity, prices, category_id))
     return views
 
 
@@ -251,30 +243,15 @@ def section_ids(event_ids: Iterable[int]) -> dict[int, list[int]]:
     return found
 
 
-def _seat_view(seat: Seat) -> SeatView:
-    return SeatView(
-        id=seat.pk,
-        guid=seat.guid,
-        section_id=seat.section_id,
-        section_slug=seat.section.slug,
-        section_name=seat.section.name,
-        row=seat.row,
-        number=seat.number,
-        category_id=seat.category_id,
-        category=seat.category.key,
-        category_name=seat.category.name,
-        color=seat.category.color,
-        price_minor=seat.category.price_minor,
-        accessible=seat.accessible,
-        companion=seat.companion,
-    )
+def _seats(statement: sql.Statement, **params: Any) -> list[SeatView]:
+    with connection.cursor() as cursor:
+        return [SeatView(*row) for row in statement.rows(cursor, **params)]
 
 
 def seats_by_guid(event_id: int, guids: Iterable[str]) -> dict[str, SeatView]:
     """The event's seats among these public ids; unknown ids are simply absent."""
     wanted = [guid for guid in guids if sql.is_text(guid)]
-    rows = Seat.objects.filter(event_id=event_id, guid__in=wanted).select_related("section", "category")
-    return {seat.guid: _seat_view(seat) for seat in rows}
+    return {seat.guid: seat for seat in _seats(_seats_by_guid, event_id=event_id, guids=wanted)} if wanted else {}
 
 
 def seat_ids_of_guids(event_id: int, guids: Iterable[str]) -> dict[str, int]:
@@ -287,14 +264,16 @@ def seats_of_name(guid: str) -> dict[int, SeatView]:
     """The seats of this public id, by event: a plan used again has it again. Drafts have none."""
     if not sql.is_text(guid):
         return {}
-    rows = Seat.objects.filter(event_id__in=list(_PUBLIC.values_list("pk", flat=True)), guid=guid)
-    return {seat.event_id: _seat_view(seat) for seat in rows.select_related("section", "category")}
+    public = [event.id for event in list_events()]
+    found = dict(Seat.objects.filter(event_id__in=public, guid=guid).values_list("event_id", "pk"))
+    seats = seats_by_id(found.values())
+    return {event_id: seats[seat_id] for event_id, seat_id in found.items()}
 
 
 def seats_by_id(seat_ids: Iterable[int]) -> dict[int, SeatView]:
     """These seats by id; unknown ids are simply absent."""
-    rows = Seat.objects.filter(pk__in=list(seat_ids)).select_related("section", "category")
-    return {seat.pk: _seat_view(seat) for seat in rows}
+    wanted = list(seat_ids)
+    return {seat.id: seat for seat in _seats(_seats_by_id, seat_ids=wanted)} if wanted else {}
 
 
 def seat_guids(cursor: sql.Cursor, seat_ids: Iterable[int]) -> dict[int, str]:
@@ -326,9 +305,7 @@ def section_rows(section_id: int) -> list[str]:
 
 def section_seats(section_id: int, offset: int = 0, limit: int | None = None) -> list[SeatView]:
     """The section's seats row by row, front first."""
-    rows = Seat.objects.filter(section_id=section_id).select_related("section", "category")
-    rows = rows.order_by("row_index", "place_index")
-    return [_seat_view(seat) for seat in (rows[offset:] if limit is None else rows[offset : offset + limit])]
+    return _seats(_seats_of_section, section_id=section_id, offset=offset, limit=limit)
 
 
 def seat_ids_in_plan_order(event_id: int) -> list[int]:

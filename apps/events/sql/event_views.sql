@@ -1,0 +1,14 @@
+-- Events as the apps above see them: the public one of a name, the one of an id, or all public ones, soonest first.
+-- Without the drawing and the text, which are long and which no view of these carries.
+SELECT event.id, event.slug, event.name, venue.name, venue.city, venue.timezone, event.starts_at, event.currency,
+       event.status,
+       on_sale.opens_at, on_sale.closes_at, on_sale.hold_minutes, on_sale.payment_minutes, on_sale.grace_seconds,
+       on_sale.seats_per_reservation_max, on_sale.per_buyer_max, on_sale.oversell,
+       on_sale.room_rate_per_second, on_sale.room_active_max, on_sale.room_lobby_opens_at
+FROM events_event AS event
+JOIN events_venue AS venue ON venue.id = event.venue_id
+JOIN events_onsale AS on_sale ON on_sale.event_id = event.id
+WHERE (%(event_id)s::bigint IS NULL OR event.id = %(event_id)s)
+  AND (%(slug)s::text IS NULL OR event.slug = %(slug)s)
+  AND (event.status <> 'draft' OR %(event_id)s::bigint IS NOT NULL)
+ORDER BY event.starts_at, event.slug
