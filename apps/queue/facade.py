@@ -122,9 +122,11 @@ def require_entry(event_id: int, entry: EntryView | None) -> EntryView:
 
 
 def owns(caller: Caller, entry: EntryView) -> bool:
-    """Whether the entry is the caller's: named by its token, its account's, or its browser's."""
+    """Whether the entry is the caller's: its account's, its browser's, named by its token, or left before by whom the
+    token names: who leaves the line with something in hand and joins again has a token of another entry."""
     if caller.entry_id is not None:
-        return caller.entry_id == entry.id
+        named = entry if caller.entry_id == entry.id else entry_by_id(caller.entry_id)
+        return named is not None and (named.event_id, named.buyer) == (entry.event_id, entry.buyer)
     if caller.account_id is not None and caller.account_id == entry.account_id:
         return True
     return bool(caller.visitor_id) and caller.visitor_id == entry.visitor_id

@@ -1,4 +1,4 @@
-"""Whose reservation it is: its buyer's, known by account, by the token of a queue entry, or by the browser's cookie."""
+"""Whose reservation it is: its account's, or its queue entry's, known by its buyer's token or the browser's cookie."""
 
 import uuid
 
@@ -20,18 +20,8 @@ def owned_reservation(request: HttpRequest, reservation_id: uuid.UUID) -> Reserv
     entry = queue.entry_by_id(reservation.entry_id)
     if entry is None:
         raise ReservationNotFound
-    if not _is_of_later_entry(caller, reservation):
-        queue.require_owner(caller, entry)
+    queue.require_owner(caller, entry)
     return reservation
-
-
-def _is_of_later_entry(caller: queue.Caller, reservation: ReservationView) -> bool:
-    """Whether the caller has left the line with the reservation in hand and joined it again: its token names another
-    entry, of the same buyer."""
-    if caller.entry_id is None or caller.entry_id == reservation.entry_id:
-        return False
-    entry = queue.entry_by_id(caller.entry_id)
-    return entry is not None and (entry.event_id, entry.buyer) == (reservation.event_id, reservation.buyer)
 
 
 def who_of(reservation: ReservationView) -> str:

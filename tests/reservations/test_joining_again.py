@@ -81,6 +81,23 @@ def test_nobody_else_s_may_be_changed() -> None:
         reservations.hold_one(event, join(event), {**OTHER, "replace": str(held.id)}, "another")
 
 
+def test_the_new_place_s_token_pays_for_what_one_has(api: Api) -> None:
+    make_event()
+    visitor = queue.new_visitor_id()
+    first = api.admission("concert", visitor_id=visitor)
+    held = api.post("/events/concert/reservations", SEAT, token=first, key="a-key").json()["reservation_id"]
+    api.delete("/events/concert/queue", token=first)
+    again, stranger = api.admission("concert", visitor_id=visitor), api.admission("concert")
+    details = {"email": "ann@example.org", "name": "Ann", "payment_method": "sandbox"}
+    path = f"/reservations/{held}/checkout"
+    assert_problem(api.post(path, details, token=stranger, key="s-key"), 403, "not-owner")
+    answer = api.post(path, details, token=again, key="b-key")
+    assert answer.status_code == 202, answer.content
+    order = answer.json()["order_id"]
+    assert_problem(api.get(f"/orders/{order}", token=stranger), 403, "not-owner")
+    assert api.get(f"/orders/{order}", token=first).json() == api.get(f"/orders/{order}", token=again).json()
+
+
 def test_the_new_place_s_token_opens_and_releases_what_one_has(api: Api) -> None:
     make_event()
     visitor = queue.new_visitor_id()
