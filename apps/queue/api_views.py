@@ -54,7 +54,11 @@ class QueueView(APIView):
         operation_id="leave_queue",
         tags=["queue"],
         summary="Give up one's place",
-        responses={200: Place, 401: OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`")},
+        responses={
+            200: Place,
+            401: OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`"),
+            409: OpenApiResponse(description="`still-holding`: give back what you hold first, or pay for it"),
+        },
     )
     def delete(self, request: Request, event: str) -> Response:
         found = events.get_event(event)

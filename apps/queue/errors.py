@@ -20,6 +20,12 @@ class NoPlace(NotFound):
     title = "You have no place in this line; join it first."
 
 
+class StillHolding(Problem):
+    """Whoever leaves could not pay any more, and joining again could hold twice."""
+
+    type, status, title = "still-holding", 409, "You still hold places: give them back first, or pay for them."
+
+
 class RoomDrained(Problem):
     type, status, title = "room-drained", 409, "Nothing is left to wait for."
 

@@ -5,7 +5,7 @@ import uuid
 from apps.events import facade as events
 from apps.queue import exceptional
 from apps.queue.entries import EntryView, come, has_lapsed, view_of
-from apps.queue.errors import NoPlace
+from apps.queue.errors import NoPlace, StillHolding
 from apps.queue.identity import Caller
 from apps.queue.joining import JoinOutcome, JoinRequest, join, join_async, join_many, require_on_sale
 from apps.queue.models import QueueEntry, WaitingRoom
@@ -27,10 +27,8 @@ __all__ = [
 
 
 def leave(event: events.EventView, caller: Caller) -> EntryView:
-    """The caller's place is given up. A reservation already held stays its owner's until it ends.
-
-    Raises TokenMissing for nobody, NoPlace when the caller has none.
-    """
+    """The caller's place is given up. Raises TokenMissing for nobody, NoPlace when the caller has none, StillHolding
+    while a reservation keeps its slot: a hold says so under this very lock, so nobody leaves with something in hand."""
     if not caller.is_known:
         raise problems.TokenMissing
     with transactions.write():
@@ -38,7 +36,10 @@ def leave(event: events.EventView, caller: Caller) -> EntryView:
         if entry is None:
             raise NoPlace
         if entry.status in QueueEntry.LIVE:
-            entry.status, entry.ended_at = QueueEntry.Status.LEFT, clock.now()
+            now = clock.now()
+            if entry.busy_until is not None and entry.busy_until > now:
+                raise StillHolding
+            entry.status, entry.ended_at = QueueEntry.Status.LEFT, now
             entry.save(update_fields=["status", "ended_at"])
     exceptional.note(event.id, entry.number, entry.pk)
     return view_of(entry, event.slug)

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from uuid import UUID
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -13,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from apps.events import facade as events
 from apps.queue import board as boards
 from apps.queue import line, merging, polling, rooms
-from apps.queue.errors import NoPlace, NotOnSale, RoomDrained
+from apps.queue.errors import NoPlace, NotOnSale, RoomDrained, StillHolding
 from apps.queue.identity import Caller, caller_of, check_visitor_id, keep_place, new_visitor_id, set_visitor_cookie
 from apps.queue.outlook import Outlook
 from apps.queue.wording import odds_words, wait_words
@@ -96,6 +97,12 @@ def leave(request: HttpRequest, slug: str) -> HttpResponse:
             line.leave(event, caller)
         except (NoPlace, problems.TokenMissing):
             return redirect("events:event", event.slug)
+        except StillHolding as problem:
+            # What is held has a page of its own, and the one to choose on leads there.
+            messages.warning(request, problem.title)
+            response = redirect("reservations:choose", event.slug)
+            response.status_code = 303
+            return response
     response = redirect("queue:wait", event.slug)
     response.status_code = 303
     return response
