@@ -119,17 +119,19 @@ def sweep_these(
     *,
     waiting: bool = False,
     goes_round: bool = False,
+    until: float | None = None,
     lock_ms: int | None = None,
     write: transactions.Write = transactions.write_here,
 ) -> SweepResult:
     """Those of these reservations that are past their deadline are expired, unless somebody else is deciding them. A
-    transaction of its own. `waiting`: see `sweep`; `goes_round`: see `sweep_all`."""
+    transaction of its own. `waiting`: see `sweep`; `goes_round`: see `sweep_all`, `until` on the monotonic clock."""
     lock = _lock_reservations_waiting if waiting else _lock_reservations_skipping
 
     def lock_them(cursor: sql.Cursor) -> list[UUID]:
         return _ids(lock.rows(cursor, reservation_ids=list(reservation_ids)))
 
-    return _sweep(lock_them, by, LOCK_WAIT_MS if lock_ms is None else lock_ms, write, goes_round=goes_round)
+    lock_ms = LOCK_WAIT_MS if lock_ms is None else lock_ms
+    return _sweep(lock_them, by, lock_ms, write, goes_round=goes_round, until=until)
 
 
 def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: float | None = None) -> int:
@@ -139,7 +141,8 @@ def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: fl
     It goes round what is in its way: one that cannot give back what it holds, or whose seat somebody keeps locked,
     keeps no other from ending. It is logged, and left alone for a minute.
     """
-    begun, total = time.monotonic(), 0
+    total = 0
+    until = None if seconds_max is None else time.monotonic() + seconds_max
     while True:
         apart_from = _aside.ids()
 
@@ -147,9 +150,9 @@ def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: fl
             rows = _lock_lapsed.rows(cursor, limit=SWEEP_MAX, lapsed_seconds=lapsed_seconds, apart_from=apart_from)
             return _ids(rows)
 
-        swept = _sweep(lock_lapsed, by, LOCK_WAIT_MS, transactions.write_here, goes_round=True)
+        swept = _sweep(lock_lapsed, by, LOCK_WAIT_MS, transactions.write_here, goes_round=True, until=until)
         total += swept.reservations
-        if swept.found < SWEEP_MAX or (seconds_max is not None and time.monotonic() - begun >= seconds_max):
+        if swept.found < SWEEP_MAX or _is_past(until):
             return total
 
 
@@ -160,6 +163,7 @@ def _sweep(
     write: transactions.Write,
     *,
     goes_round: bool = False,
+    until: float | None = None,
 ) -> SweepResult:
     """One transaction over what `lock` has locked; where that fails, several over parts of it."""
     found: list[UUID] = []
@@ -180,11 +184,19 @@ def _sweep(
         if expired.entry_ids:
             _refresh_slots(expired.entry_ids, lock_ms, write)
         return replace(expired.result, found=len(found))
+    if len(found) > 1 and _is_past(until):
+        # Met again in a minute. The time of whoever sweeps is bounded, however many wait for one lock.
+        logger.warning("%s reservations keep what they hold: %s", len(found), in_the_way)
+        for one in found:
+            _aside.put(one)
+        return SweepResult(0, 0, 0, found=len(found))
     if len(found) > 1:
         # Each half in a transaction of its own, so what is in the way is alone after a few of them.
         middle = len(found) // 2
         halves = [
-            sweep_these(half, by, goes_round=goes_round, lock_ms=min(lock_ms, HALF_LOCK_WAIT_MS), write=write)
+            sweep_these(
+                half, by, goes_round=goes_round, until=until, lock_ms=min(lock_ms, HALF_LOCK_WAIT_MS), write=write
+            )
             for half in (found[:middle], found[middle:])
         ]
         return replace(_sum(halves), found=len(found))
@@ -194,6 +206,10 @@ def _sweep(
         logger.warning("reservation %s keeps what it holds: its locks do not come: %s", found[0], in_the_way)
     _aside.put(found[0])
     return SweepResult(0, 0, 0, found=len(found), stranded=int(isinstance(in_the_way, Stranded)))
+
+
+def _is_past(until: float | None) -> bool:
+    return until is not None and time.monotonic() >= until
 
 
 def _refresh_slots(entry_ids: Sequence[UUID], lock_ms: int, write: transactions.Write) -> None:

@@ -30,6 +30,8 @@ FAILED_WAITS_MAX = 2
 """Others wait behind this batch: who needs a lock that did not come twice is told to come back."""
 BATCH_MAX = 128
 CAP_WAIT_MS = 20
+SWEEP_WAIT_MS = 100
+"""For the seats of what has lapsed; one that somebody keeps is gone round by halves."""
 HELD_ONCE = "reservation_line_seat_held_once"
 
 logger = logging.getLogger(__name__)
@@ -138,7 +140,7 @@ def _sweep_for(
     hopeless: set[int] = set()
     if known:
         holders = sorted({holder for index in known for holder in short[index].holders})
-        if _is_hopeless(partial(sweep_these, holders, "hold"), waiting=waiting, write=write):
+        if _is_hopeless(partial(sweep_these, holders, "hold", goes_round=True), waiting=waiting, write=write):
             hopeless.update(known)
     for event_id in sorted({requests[index].event.id for index in unknown}):
         if _is_hopeless(partial(sweep, event_id=event_id, by="hold"), waiting=waiting, write=write):
@@ -148,7 +150,7 @@ def _sweep_for(
 
 def _is_hopeless(sweeping: Callable[..., SweepResult], *, waiting: bool, write: transactions.Write) -> bool:
     try:
-        swept = sweeping(waiting=waiting, lock_ms=LOCK_WAIT_MS, write=write)
+        swept = sweeping(waiting=waiting, lock_ms=SWEEP_WAIT_MS, write=write)
     except transactions.FAILURES as error:
         # Somebody keeps what we waited for. The losers are decided as things stand; the winners keep their answers.
         if not transactions.is_passing(error):

@@ -120,3 +120,27 @@ def test_a_seat_of_somebody_in_time_is_refused_whoever_else_has_lapsed() -> None
     hold(event, seats=["hall-A-2"])
     assert words([ask(wish(event, seats=["hall-A-1", "hall-A-2"]))]) == ["seats-unavailable"]
     assert run("SELECT count(*) FROM reservations_reservation WHERE status = 'expired'") == [(0,)]
+
+
+def test_a_kept_seat_of_one_that_has_lapsed_keeps_no_other_lapsed_seat_from_its_buyer() -> None:
+    """K: keeps A-1, whose reservation has lapsed; A-2's has too
+    H: two buyers, one for each: the sweep of both goes round what K keeps
+    """
+    event = make_event()
+    for number in (1, 2):
+        lapse(hold(event, seats=[f"hall-A-{number}"]).id)
+    with kept(SEAT, "hall-A-1"):
+        outcomes = reservations.hold([wish(event, seats=["hall-A-1"]), wish(event, seats=["hall-A-2"])])
+    assert words(outcomes) == ["busy", "held"]
+    assert is_held(ask(wish(event, seats=["hall-A-1"])))
+    assert_audit_clean()
+
+
+def test_the_best_available_seat_that_somebody_of_the_batch_gives_up_is_not_refused_for_good() -> None:
+    event = make_event(rows=1, seats_per_row=1, general_admission=5)
+    entry = join(event)
+    held = hold(event, entry, seats=["hall-A-1"])
+    change = wish(event, entry, replace=str(held.id), ga_section="floor", ga_quantity=1)
+    outcomes = reservations.hold([change, wish(event, best_available={"section": "hall", "quantity": 1})])
+    assert words(outcomes) == ["held", "held"]
+    assert_audit_clean()
