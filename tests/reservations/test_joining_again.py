@@ -1,17 +1,23 @@
-"""One buyer, one live hold, one answer to a key, also for who leaves the line with something in hand and joins again;
-and what the gate may say before anybody is looked up."""
+"""One buyer, one live hold, one answer to a key, also for who joins again or logs in meanwhile; and what the gate says
+before anybody is looked up."""
 
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import reverse
 
 from apps.events import facade as events
 from apps.queue import facade as queue
-from apps.queue import line
+from apps.queue import rooms
+from apps.queue.identity import set_visitor_cookie
+from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
 from apps.reservations.gates import gate
 from tests.api.calls import Api, assert_problem
-from tests.factories import assert_audit_clean, hold, join, join_as, make_event
+from tests.factories import assert_audit_clean, hold, join, join_as, make_event, wish
 from tests.reservations.gates import open_gate
 from ticketing.kernel import problems
 
@@ -28,13 +34,13 @@ OTHER = {"seats": ["hall-A-2"]}
 
 
 class Buyer:
-    """Somebody who holds a seat, has left the line, and is in it again."""
+    """Somebody who holds a seat, was taken out of the line by an operator, and is in it again."""
 
     def __init__(self, event: events.EventView) -> None:
         self.caller = queue.Caller(visitor_id=queue.new_visitor_id())
         self.event, self.first = event, join_as(event, self.caller)
         self.answer = reservations.hold_one(event, self.first, SEAT, "a-key")
-        line.leave(event, self.caller)
+        rooms.remove(self.first.id, who="ann")
         self.again = join_as(event, self.caller)
         assert self.again.id != self.first.id
 
@@ -62,23 +68,73 @@ def test_nobody_holds_twice() -> None:
     assert_audit_clean()
 
 
-def test_what_one_has_may_be_changed_from_the_new_place() -> None:
+def test_what_one_place_holds_no_other_may_change() -> None:
+    """Not the buyer's own new one either, and the other way round: an admission buys once."""
     buyer = Buyer(make_event())
     held = reservations.live_reservation_of(buyer.first.id)
     assert held is not None
-    answer = reservations.hold_one(buyer.event, buyer.again, {**OTHER, "replace": str(held.id)}, "another")
-    assert "hall-A-2" in answer.body
-    assert reservations.get_reservation(held.id).status == "canceled"
+    for entry in (buyer.again, join(buyer.event)):
+        with pytest.raises(problems.NotOwner):
+            reservations.hold_one(buyer.event, entry, {**OTHER, "replace": str(held.id)}, "another")
+    reservations.release(held.id, who="test")
+    answer = reservations.hold_one(buyer.event, buyer.again, OTHER, "a-third")
+    newer = reservations.live_reservation_of(buyer.again.id)
+    assert newer is not None
+    assert str(newer.id) in answer.body
+    with pytest.raises(problems.NotOwner):
+        reservations.hold_one(buyer.event, buyer.first, {**SEAT, "replace": str(newer.id)}, "a-fourth")
     assert_audit_clean()
 
 
-def test_nobody_else_s_may_be_changed() -> None:
-    event = make_event()
-    buyer = Buyer(event)
-    held = reservations.live_reservation_of(buyer.first.id)
+def test_nobody_leaves_with_something_in_hand(api: Api) -> None:
+    """Neither by the API nor by the page, which leads to what is held; once it is given back one may go."""
+    make_event()
+    visitor, browser = queue.new_visitor_id(), Client()
+    token = api.admission("concert", visitor_id=visitor)
+    held = api.post("/events/concert/reservations", SEAT, token=token, key="a-key").json()["reservation_id"]
+    assert_problem(api.delete("/events/concert/queue", token=token), 409, "still-holding")
+    set_visitor_cookie(HttpRequest(), answer := HttpResponse(), visitor)
+    browser.cookies.update(answer.cookies)
+    page = browser.post(
+        reverse("queue:leave", args=["concert"]), headers={"Sec-Fetch-Site": "same-origin"}, follow=True
+    )
+    assert page.request["PATH_INFO"] == reverse("reservations:reservation", args=[held])
+    assert "You still hold places" in page.content.decode()
+    assert api.delete(f"/reservations/{held}", token=token).status_code == 200
+    assert api.delete("/events/concert/queue", token=token).json()["status"] == "left"
+
+
+def test_who_logs_in_meanwhile_gets_the_same_answer_and_holds_once() -> None:
+    """A guest's answer was lost on the way; the log-in made the place an account's."""
+    event, user = make_event(per_buyer_max=2), User.objects.create_user("ann@example.org")
+    guest = queue.Caller(visitor_id=queue.new_visitor_id())
+    pair = {"seats": ["hall-A-1", "hall-A-2"]}
+    first = reservations.hold_one(event, join_as(event, guest), pair, "a-key")
+    queue.bring_along(guest.visitor_id, user.pk)
+    entry = queue.status(event, queue.Caller(account_id=user.pk))
+    assert entry is not None
+    assert entry.buyer == f"account:{user.pk}"
+    assert reservations.hold_one(event, entry, pair, "a-key") == first
+    held = reservations.live_reservation_of(entry.id)
     assert held is not None
-    with pytest.raises(problems.NotOwner):
-        reservations.hold_one(event, join(event), {**OTHER, "replace": str(held.id)}, "another")
+    four = {"seats": [f"hall-B-{n}" for n in range(1, 5)], "replace": str(held.id)}
+    with pytest.raises(reservations.PurchaseCapReached):
+        reservations.hold_one(event, entry, four, "another")
+    reservations.release(held.id, who="test")
+    assert reservations.hold_one(event, entry, pair, "a-key") == first, "no second hold by an old key"
+    assert reservations.live_reservation_of(entry.id) is None
+    assert_audit_clean()
+
+
+def test_a_guest_s_click_and_the_account_s_next_one_in_one_list_hold_once() -> None:
+    event, user = make_event(), User.objects.create_user("ann@example.org")
+    guest = queue.Caller(visitor_id=queue.new_visitor_id())
+    as_guest = wish(event, join_as(event, guest), **SEAT)
+    queue.bring_along(guest.visitor_id, user.pk)
+    as_account = wish(event, queue.status(event, queue.Caller(account_id=user.pk)), **OTHER)
+    outcomes = reservations.hold([as_guest, as_account])
+    assert [isinstance(outcome, reservations.Held) for outcome in outcomes] == [True, False]
+    assert_audit_clean()
 
 
 def test_the_new_place_s_token_pays_for_what_one_has(api: Api) -> None:
@@ -86,7 +142,7 @@ def test_the_new_place_s_token_pays_for_what_one_has(api: Api) -> None:
     visitor = queue.new_visitor_id()
     first = api.admission("concert", visitor_id=visitor)
     held = api.post("/events/concert/reservations", SEAT, token=first, key="a-key").json()["reservation_id"]
-    api.delete("/events/concert/queue", token=first)
+    rooms.remove(QueueEntry.objects.get(visitor_id=visitor).pk, who="ann")
     again, stranger = api.admission("concert", visitor_id=visitor), api.admission("concert")
     details = {"email": "ann@example.org", "name": "Ann", "payment_method": "sandbox"}
     path = f"/reservations/{held}/checkout"
@@ -103,7 +159,7 @@ def test_the_new_place_s_token_opens_and_releases_what_one_has(api: Api) -> None
     visitor = queue.new_visitor_id()
     first = api.admission("concert", visitor_id=visitor)
     held = api.post("/events/concert/reservations", SEAT, token=first, key="a-key").json()["reservation_id"]
-    api.delete("/events/concert/queue", token=first)
+    rooms.remove(QueueEntry.objects.get(visitor_id=visitor).pk, who="ann")
     again, stranger = api.admission("concert", visitor_id=visitor), api.admission("concert")
     assert again != first
     assert_problem(api.get(f"/reservations/{held}", token=stranger), 403, "not-owner")

@@ -172,11 +172,12 @@ class _Batch:
             self.verdicts |= self._refuse_by_entry(index, request, standing.get(request.entry_id))
 
     def _recall(self) -> None:
-        asked = [(request.scope, request.idempotency_key) for _, request in self.open()]
+        asked = [request for _, request in self.open()]
         rows = _recall_answers.rows(
             self.cursor,
-            scopes=[scope for scope, _ in asked],
-            keys=[key for _, key in asked],
+            scopes=[request.scope for request in asked],
+            keys=[request.idempotency_key for request in asked],
+            entry_ids=[request.entry_id for request in asked],
             remembered_hours=idempotency.REMEMBERED_HOURS,
         )
         known = {(scope, key): (fingerprint, status, answer) for scope, key, fingerprint, status, answer in rows}
@@ -218,16 +219,17 @@ class _Batch:
         if replaced is None:
             problem = not_found(waiting=self.patience.is_waiting)
             return Refused(problem) if self.patience.is_waiting else Contended(problem)
-        refusal = replaced.refusal(request.entry_id, request.buyer, request.event.id, self.now)
+        refusal = replaced.refusal(request.entry_id, request.event.id, self.now)
         return Refused(refusal) if refusal is not None else None
 
     def _gives_up(self, request: HoldRequest) -> Replaced | None:
         return self.replaced[request.replaces] if request.replaces is not None else None
 
     def _seats_more(self, request: HoldRequest) -> int:
-        """How many more the buyer has if the request wins."""
+        """How many more the buyer has if the request wins. What was held before a log-in counted for the guest."""
         given_up = self._gives_up(request)
-        return request.seat_count - (given_up.seat_count if given_up is not None else 0)
+        theirs = given_up is not None and given_up.buyer == request.buyer
+        return request.seat_count - (given_up.seat_count if given_up is not None and theirs else 0)
 
     def apply_caps(self) -> None:
         """Cap rows locked; under them the buyers' seats are counted from the reservations themselves."""
@@ -379,11 +381,20 @@ class _Batch:
                 proposer.take(proposal.seats)
                 continue
             self.choices.pop(index, None)
-            if proposal.fitting_count >= request.best.quantity:
+            if proposal.fitting_count >= request.best.quantity or self._may_give_up(request, request.best.section_id):
                 # They are rivals' or our own batch's, and nobody has them for sure.
                 self.verdicts[index] = Contended(problems.Busy())
             else:
                 self.verdicts[index] = self._final_or_short(request, _shortage(proposal.fitting_count))
+
+    def _may_give_up(self, to: HoldRequest, section_id: int) -> bool:
+        """Whether somebody else of this batch may give up seats there."""
+        return any(
+            self.seat_section.get(seat) in (None, section_id)
+            for _, request in self.open()
+            if request is not to
+            for seat in self._own_seats(request)
+        )
 
     def _look(self, asking: Sequence[tuple[int, HoldRequest]], taken: set[int], alternatives: int) -> Proposer:
         """What is free now, for these requests to choose from."""
@@ -410,7 +421,8 @@ class _Batch:
 
     def decide(self) -> None:
         """Each open request wins or not, in arrival order, in memory."""
-        taken: dict[tuple[int, str], HoldRequest] = {}
+        taken: dict[object, HoldRequest] = {}
+        """Who has won, by buyer and by entry: between a guest's click and the next one may lie a log-in."""
         answers: dict[tuple[str, str], Win] = {}
         chosen = [seat.seat_id for choice in self.choices.values() for seat in choice]
         self.chosen_names = events.seat_guids(self.cursor, chosen)
@@ -422,8 +434,9 @@ class _Batch:
                 self.verdicts[index] = _replay(request, earlier.request.fingerprint, ANSWER_STATUS, earlier.answer)
                 continue
             key = (request.event.id, request.buyer)
-            if key in taken:
-                self.verdicts[index] = Refused(ReservationExists(reservation=str(taken[key].reservation_id)))
+            winner = taken.get(key) or taken.get(request.entry_id)
+            if winner is not None:
+                self.verdicts[index] = Refused(ReservationExists(reservation=str(winner.reservation_id)))
                 continue
             verdict = self._refuse_by_stock(request, self.choices.get(index, ()))
             if verdict is not None:
@@ -436,7 +449,7 @@ class _Batch:
             if most is not None:
                 self.buyer_counts[key] += self._seats_more(request)
             win = self._win(index, request)
-            taken[key] = request
+            taken[key] = taken[request.entry_id] = request
             answers[(request.scope, request.idempotency_key)] = win
 
     def _refuse_by_stock(self, request: HoldRequest, choice: tuple[FreeSeat, ...]) -> Verdict | None:

@@ -33,10 +33,9 @@ class Replaced:
     places: dict[int, int] = field(default_factory=dict)
     """General admission, by section id."""
 
-    def refusal(self, entry_id: UUID, buyer: str, event_id: int, now: datetime) -> problems.Problem | None:
-        """Why it may not be replaced from this entry, or by this buyer, who may have held it from an earlier one; None
-        if it may."""
-        if self.event_id != event_id or (self.entry_id != entry_id and self.buyer != buyer):
+    def refusal(self, entry_id: UUID, event_id: int, now: datetime) -> problems.Problem | None:
+        """Why this entry may not replace it; None if it may."""
+        if self.entry_id != entry_id or self.event_id != event_id:
             return problems.NotOwner()
         if self.status == Reservation.Status.PAYING:
             return PaymentInProgress()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apps.queue import facade as queue
+from apps.queue import rooms
 from apps.reservations import facade as reservations
 from apps.reservations import paying
 from apps.reservations.holds import deciding
@@ -103,15 +103,13 @@ def test_of_several_places_of_one_buyer_in_one_list_the_first_that_fits_the_cap_
     assert_audit_clean()
 
 
-def test_a_buyer_who_leaves_and_joins_again_keeps_the_cap() -> None:
-    """The reservation of the place that was left is still the buyer's: a second one beside it is refused, and once it
+def test_a_buyer_who_was_taken_out_and_joins_again_keeps_the_cap() -> None:
+    """The reservation of the place that is over is still the buyer's: a second one beside it is refused, and once it
     is paid it counts."""
-    from apps.queue import line
-
     event = make_event(per_buyer_max=2)
-    visitor = "a-visitor-who-leaves"
+    visitor = "a-visitor-who-is-sent-away"
     held = hold(event, join(event, visitor_id=visitor), seats=["hall-A-1", "hall-A-2"])
-    line.leave(event, queue.Caller(visitor_id=visitor))
+    rooms.remove(held.entry_id, who="ann")
     again = join(event, visitor_id=visitor)
     assert refusal(ask(wish(event, again, seats=["hall-A-3"]))).type == "reservation-exists"
     begin_payment(held.id, EMAIL)
