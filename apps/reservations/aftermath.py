@@ -41,6 +41,8 @@ class Ended:
     event_id: int
     reservation_id: UUID
     returned: dict[int, int]
+    lapsed: bool = False
+    """Because its deadline had passed, and not because somebody gave it back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,16 +283,18 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
         sum(returned.places for returned in sections.values()),
     )
     events = {row[0]: row[3] for row in lapsed}
-    return _Expired(swept, [row[2] for row in lapsed], _endings(events, sections))
+    return _Expired(swept, [row[2] for row in lapsed], _endings(events, sections, lapsed=True))
 
 
-def _endings(events: Mapping[UUID, int], sections: Mapping[int, Returned]) -> list[aftermath.Ended]:
+def _endings(
+    events: Mapping[UUID, int], sections: Mapping[int, Returned], *, lapsed: bool = False
+) -> list[aftermath.Ended]:
     """What each of these reservations gave back, told by reservation instead of by section."""
     returned: dict[UUID, dict[int, int]] = {reservation_id: {} for reservation_id in events}
     for section_id, back in sections.items():
         for reservation_id, count in back.by.items():
             returned[reservation_id][section_id] = count
-    return [aftermath.Ended(events[one], one, returned[one]) for one in events]
+    return [aftermath.Ended(events[one], one, returned[one], lapsed) for one in events]
 
 
 def release(reservation_id: UUID, who: str, why: str = "released") -> None:

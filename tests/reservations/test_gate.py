@@ -477,3 +477,17 @@ def test_a_storm_of_holds_and_releases_with_a_gate_in_front_of_them_ends_clean()
     assert all("pending_payment" in said for said in sold), "what is free is sold, none of it refused"
     assert buy(event, **PLACE) == "sold-out"
     assert_audit_clean()
+
+
+def test_what_staff_put_on_sale_is_not_taken_for_what_has_lapsed() -> None:
+    """One place has lapsed and waits for a sweep; another comes on sale and is taken. The first is still to be had."""
+    event = make_event(rows=0, general_admission=2)
+    stock.block_places(event, "floor", 1, "house", who="ann")
+    lapse(hold(event, **PLACE).id)
+    open_gate(event)
+    assert not is_refused(event, **PLACE)
+    stock.unblock_places(event, "floor", 1, "house", who="ann")
+    hold(event, **PLACE)
+    assert not is_refused(event, **PLACE)
+    assert "reservation_id" in buy(event, **PLACE)
+    assert_audit_clean()

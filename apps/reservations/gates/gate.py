@@ -101,10 +101,13 @@ def tell_held(holds: Sequence[aftermath.Hold]) -> None:
 def tell_ended(endings: Sequence[aftermath.Ended]) -> None:
     """After their commit: what these reservations had is free again."""
     for event_id, of_event in _by_event(endings).items():
-        returned: Counts[int] = Counts()
-        for ending in of_event:
-            returned.update(ending.returned)
-        _tell(event_id, [], returned)
+        for lapsed in (False, True):
+            returned: Counts[int] = Counts()
+            for ending in of_event:
+                if ending.lapsed == lapsed:
+                    returned.update(ending.returned)
+            if returned:
+                _tell(event_id, [], returned, lapsed=lapsed)
 
 
 def tell_moved(changes: Sequence[aftermath.Moved]) -> None:
@@ -123,8 +126,8 @@ def _by_event(news: Sequence[News]) -> dict[int, list[News]]:
     return by_event
 
 
-def _tell(event_id: int, marks: Sequence[str], moved: Mapping[int, int]) -> None:
-    arguments: list[str | int] = [ENTRY_MARK_MS, len(marks), *marks]
+def _tell(event_id: int, marks: Sequence[str], moved: Mapping[int, int], *, lapsed: bool = False) -> None:
+    arguments: list[str | int] = [ENTRY_MARK_MS, int(lapsed), len(marks), *marks]
     for section_id, quantity in moved.items():
         arguments += [section_id, quantity]
     attempt(event_id, lambda client: _note.run(client, keys(event_id), arguments))
