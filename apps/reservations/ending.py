@@ -28,6 +28,8 @@ LOCK_WAIT_MS = 2_000
 HALF_LOCK_WAIT_MS = 100
 """Going round a lock that did not come: it is met again a few times."""
 ASIDE_SECONDS = 60.0
+UNTRIED_ASIDE_SECONDS = 5.0
+"""For those beside a kept lock that were not tried alone before the time was up."""
 
 _PACKAGE = "apps.reservations"
 _read_clock = sql.load(_PACKAGE, "read_clock")
@@ -91,13 +93,15 @@ def sweep(
     by: str = "sweep",
     *,
     waiting: bool = False,
+    until: float | None = None,
     lock_ms: int = LOCK_WAIT_MS,
     write: transactions.Write = transactions.write_here,
 ) -> SweepResult:
     """Up to `limit` reservations past their deadline are expired and what they held is free; of this event, or of
     all. A transaction of its own. Any number of sweeps may run at once: each passes over what another has.
 
-    `waiting`, of an event only: waits for those that somebody else is deciding instead. Reservations are the first
+    `until`: it goes round kept locks, as `sweep_all`, but to this moment of the monotonic clock. `waiting`, of an event
+    only: waits for those that somebody else is deciding instead. Reservations are the first
     locks of whoever has them (or come after an order, which no sweep wants), and are waited for in id order. One that
     cannot give back what it holds is left as it is, and logged.
     """
@@ -110,7 +114,7 @@ def sweep(
         lock = _lock_lapsed_of_event_waiting if waiting else _lock_lapsed_of_event
         return _ids(lock.rows(cursor, limit=limit, event_id=event_id))
 
-    return _sweep(lock_lapsed, by, lock_ms, write)
+    return _sweep(lock_lapsed, by, lock_ms, write, goes_round=until is not None, until=until)
 
 
 def sweep_these(
@@ -185,10 +189,10 @@ def _sweep(
             _refresh_slots(expired.entry_ids, lock_ms, write)
         return replace(expired.result, found=len(found))
     if len(found) > 1 and _is_past(until):
-        # Met again in a minute. The time of whoever sweeps is bounded, however many wait for one lock.
+        # Met again soon. The time of whoever sweeps is bounded, however many wait for one lock.
         logger.warning("%s reservations keep what they hold: %s", len(found), in_the_way)
         for one in found:
-            _aside.put(one)
+            _aside.put(one, UNTRIED_ASIDE_SECONDS)
         return SweepResult(0, 0, 0, found=len(found))
     if len(found) > 1:
         # Each half in a transaction of its own, so what is in the way is alone after a few of them.
@@ -230,8 +234,8 @@ class _Aside:
     def __init__(self) -> None:
         self._until: dict[UUID, float] = {}
 
-    def put(self, reservation_id: UUID) -> None:
-        self._until[reservation_id] = time.monotonic() + ASIDE_SECONDS
+    def put(self, reservation_id: UUID, seconds: float = ASIDE_SECONDS) -> None:
+        self._until[reservation_id] = time.monotonic() + seconds
 
     def ids(self) -> list[UUID]:
         now = time.monotonic()

@@ -10,6 +10,7 @@ with it everybody's transaction, all are decided again without waiting for anyth
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -31,7 +32,8 @@ FAILED_WAITS_MAX = 2
 BATCH_MAX = 128
 CAP_WAIT_MS = 20
 SWEEP_WAIT_MS = 100
-"""For the seats of what has lapsed; one that somebody keeps is gone round by halves."""
+SWEEP_SECONDS_MAX = 0.5
+"""For the seats of what has lapsed. One that somebody keeps is gone round by halves, until so much time has gone."""
 HELD_ONCE = "reservation_line_seat_held_once"
 
 logger = logging.getLogger(__name__)
@@ -150,7 +152,8 @@ def _sweep_for(
 
 def _is_hopeless(sweeping: Callable[..., SweepResult], *, waiting: bool, write: transactions.Write) -> bool:
     try:
-        swept = sweeping(waiting=waiting, lock_ms=SWEEP_WAIT_MS, write=write)
+        until = time.monotonic() + SWEEP_SECONDS_MAX
+        swept = sweeping(waiting=waiting, until=until, lock_ms=SWEEP_WAIT_MS, write=write)
     except transactions.FAILURES as error:
         # Somebody keeps what we waited for. The losers are decided as things stand; the winners keep their answers.
         if not transactions.is_passing(error):

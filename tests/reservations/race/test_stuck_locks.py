@@ -144,3 +144,14 @@ def test_the_best_available_seat_that_somebody_of_the_batch_gives_up_is_not_refu
     outcomes = reservations.hold([change, wish(event, best_available={"section": "hall", "quantity": 1})])
     assert words(outcomes) == ["held", "held"]
     assert_audit_clean()
+
+
+def test_a_kept_seat_of_one_that_has_lapsed_keeps_no_lapsed_place_from_its_buyer() -> None:
+    """Nobody knows which of the lapsed has the wanted place: all of the event's are swept, around the one."""
+    event = make_event(general_admission=1)
+    lapse(hold(event, seats=["hall-A-1"]).id, seconds=60)
+    lapse(hold(event, ga_section="floor", ga_quantity=1).id, seconds=30)
+    with kept(SEAT, "hall-A-1"):
+        assert words([ask(wish(event, ga_section="floor", ga_quantity=1))]) == ["held"]
+    assert is_held(ask(wish(event, seats=["hall-A-1"])))
+    assert_audit_clean()
