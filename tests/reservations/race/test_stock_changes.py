@@ -297,14 +297,22 @@ def test_what_is_changed_is_locked_first_and_written_then() -> None:
     written = ["read_clock", "insert_inventory_changes"]
     with statements() as seen:
         stock.block_seats(event, ROW_A, "house", **BY)
-    assert seen == ["lock_stock_seats", "block_seats", *written]
+    assert seen == ["section_views", "lock_stock_seats", "block_seats", *written]
     with statements() as seen:
         stock.resize(event, "floor", 6, **BY)
-    assert seen == ["lock_stock_places", "set_stock_places", *written]
+    assert seen == ["section_views", "lock_stock_places", "set_stock_places", *written]
     tiers.add_price(event, "Better", 9_000, **BY)
     with statements() as seen:
         tiers.move_seats(event, ROW_A, "Better", **BY)
-    expected = ["lock_stock_seats", "move_seats", "unlink_categories", "link_categories", "move_inventory", *written]
+    expected = [
+        "section_views",
+        "lock_stock_seats",
+        "move_seats",
+        "unlink_categories",
+        "link_categories",
+        "move_inventory",
+        *written,
+    ]
     assert seen == expected
     assert events.list_sections(event.id)[0].prices[0].category == "Better"
 

@@ -208,7 +208,7 @@ def test_whatever_is_done_at_once_to_the_same_rows_nobody_deadlocks_and_the_book
             elif number < 8:
                 work(number)
             elif number == 8:
-                reservations.sweep(waiting=bool(turn % 2), lock_ms=PATIENT_MS)
+                reservations.sweep(event_id=event.id, waiting=bool(turn % 2), lock_ms=PATIENT_MS)
             else:
                 reconciling.run(repair_by="test")
                 resetting.reset(event.id)
