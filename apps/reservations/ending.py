@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 SWEEP_MAX = 500
 """Reservations per transaction: a buyer waits behind a sweep's general-admission row only as long as this takes."""
 LOCK_WAIT_MS = 2_000
+BOUNDED_LOCK_WAIT_MS = 200
+"""Of a sweep whose time is bounded: one that waited longer for the first lock would have none left to go round it."""
 HALF_LOCK_WAIT_MS = 100
 """Going round a lock that did not come: it is met again a few times."""
 ASIDE_SECONDS = 60.0
@@ -101,11 +103,10 @@ def sweep(
     all. A transaction of its own. Any number of sweeps may run at once: each passes over what another has.
 
     `until`: it goes round kept locks, as `sweep_all`, but to this moment of the monotonic clock. `waiting`, of an event
-    only: waits for those that somebody else is deciding instead. Reservations are the first
-    locks of whoever has them (or come after an order, which no sweep wants), and are waited for in id order. One that
-    cannot give back what it holds is left as it is, and logged.
+    only: waits for those that somebody else is deciding instead. Reservations are the first locks of whoever has them
+    (or come after an order, which no sweep wants), and are waited for in id order. One that cannot give back what it
+    holds is left as it is, and logged.
     """
-
     assert event_id is not None or not waiting
 
     def lock_lapsed(cursor: sql.Cursor) -> list[UUID]:
@@ -146,7 +147,9 @@ def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: fl
     keeps no other from ending. It is logged, and left alone for a minute.
     """
     total = 0
-    until = None if seconds_max is None else time.monotonic() + seconds_max
+    lock_ms, until = LOCK_WAIT_MS, None
+    if seconds_max is not None:
+        lock_ms, until = BOUNDED_LOCK_WAIT_MS, time.monotonic() + seconds_max
     while True:
         apart_from = _aside.ids()
 
@@ -154,7 +157,7 @@ def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: fl
             rows = _lock_lapsed.rows(cursor, limit=SWEEP_MAX, lapsed_seconds=lapsed_seconds, apart_from=apart_from)
             return _ids(rows)
 
-        swept = _sweep(lock_lapsed, by, LOCK_WAIT_MS, transactions.write_here, goes_round=True, until=until)
+        swept = _sweep(lock_lapsed, by, lock_ms, transactions.write_here, goes_round=True, until=until)
         total += swept.reservations
         if swept.found < SWEEP_MAX or _is_past(until):
             return total
@@ -179,7 +182,7 @@ def _sweep(
         # One broken reservation must not keep all others from ending.
         in_the_way: Exception = error
     except transactions.FAILURES as error:
-        # Neither must a lock that somebody keeps. Who sweeps for a buyer has no time to go round it.
+        # Neither must a lock that somebody keeps.
         if not goes_round or not found or not transactions.is_passing(error):
             raise
         in_the_way = error
@@ -208,7 +211,7 @@ def _sweep(
         logger.error("reservation %s is stranded, it cannot give back what it holds: %s", found[0], in_the_way)
     else:
         logger.warning("reservation %s keeps what it holds: its locks do not come: %s", found[0], in_the_way)
-    _aside.put(found[0])
+    _aside.put(found[0], ASIDE_SECONDS)
     return SweepResult(0, 0, 0, found=len(found), stranded=int(isinstance(in_the_way, Stranded)))
 
 
@@ -234,7 +237,7 @@ class _Aside:
     def __init__(self) -> None:
         self._until: dict[UUID, float] = {}
 
-    def put(self, reservation_id: UUID, seconds: float = ASIDE_SECONDS) -> None:
+    def put(self, reservation_id: UUID, seconds: float) -> None:
         self._until[reservation_id] = time.monotonic() + seconds
 
     def ids(self) -> list[UUID]:

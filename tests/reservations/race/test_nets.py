@@ -438,6 +438,26 @@ def test_one_run_of_the_task_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch)
     assert_audit_clean()
 
 
+def test_a_run_that_is_bounded_in_time_goes_round_a_kept_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """K: keeps one of eight seats that have lapsed; the task's runs end the other seven all the same, and then that."""
+    monkeypatch.setattr(ending, "ASIDE_SECONDS", 0.0)
+    monkeypatch.setattr(ending, "UNTRIED_ASIDE_SECONDS", 0.0)
+    event = make_event()
+    for number in range(1, 9):
+        lapse(hold(event, seats=[f"hall-A-{number}"]).id)
+    keep = "SELECT FROM reservations_seatinventory WHERE seat_id = %s FOR NO KEY UPDATE"
+    with rival_connection() as keeper:
+        run("BEGIN", using=keeper)
+        run(keep, [seat("hall-A-3").pk], using=keeper)
+        ended, deadline = 0, time.monotonic() + 60
+        while ended < 7 and time.monotonic() < deadline:
+            ended += tasks.sweep_expired()
+        assert ended == 7
+        run("ROLLBACK", using=keeper)
+    assert tasks.sweep_expired() == 1
+    assert_audit_clean()
+
+
 def test_tasks_that_find_no_worker_do_not_pile_up() -> None:
     name = "sweep expired reservations"
     ModelEntry.from_entry(name, app=app, **settings.CELERY_BEAT_SCHEDULE[name])
