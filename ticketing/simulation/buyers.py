@@ -36,6 +36,7 @@ class Buyer(Visitor):
         "_asked_seconds",
         "_came_back",
         "_choices",
+        "_found_nothing",
         "_held_until",
         "_holds",
         "_order",
@@ -48,7 +49,7 @@ class Buyer(Visitor):
         super().__init__(name, door, rng, habits)
         self._wares = wares
         self._choices = self._holds = 0
-        self._came_back = False
+        self._came_back = self._found_nothing = False
         self._held_until = ""
         self._wish: dict[str, Any] = {}
         self._reservation = self._order = ""
@@ -67,7 +68,7 @@ class Buyer(Visitor):
         if not free or self._choices >= CHOICES_MAX:
             if self._reservation:
                 return self._keeps()
-            self.door.figures.counts["found nothing"] += 1
+            self._found_nothing = True
             self.step = self.leave
             return 0.0
         self._choices += 1
@@ -188,6 +189,8 @@ class Buyer(Visitor):
         return self.thinks()
 
     def ends(self, outcome: str) -> float | None:
+        if outcome == "left the shop" and self._found_nothing:
+            outcome, self._found_nothing = "found nothing", False
         if outcome not in GONE or not self.habits.comes_back or self._came_back or self.door.closing:
             return super().ends(outcome)
         self._came_back = True
