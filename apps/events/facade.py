@@ -18,9 +18,7 @@ from ticketing.kernel import clock, problems, sql
 # PostgreSQL's answer.
 _event_rows = sql.load("apps.events", "event_views")
 _section_rows = sql.load("apps.events", "section_views")
-_seats_of_section = sql.load("apps.events", "seat_views_of_section")
-_seats_by_guid = sql.load("apps.events", "seat_views_by_guid")
-_seats_by_id = sql.load("apps.events", "seat_views_by_id")
+_seat_rows = sql.load("apps.events", "seat_views")
 _seat_guids = sql.load("apps.events", "seat_guids")
 _prices = sql.load("apps.events", "prices")
 
@@ -243,15 +241,18 @@ def section_ids(event_ids: Iterable[int]) -> dict[int, list[int]]:
     return found
 
 
-def _seats(statement: sql.Statement, **params: Any) -> list[SeatView]:
+_ALL_SEATS = dict.fromkeys(("section_id", "event_id", "guids", "seat_ids", "limit"), None) | {"offset": 0}
+
+
+def _seats(**asked_by: Any) -> list[SeatView]:
     with connection.cursor() as cursor:
-        return [SeatView(*row) for row in statement.rows(cursor, **params)]
+        return [SeatView(*row) for row in _seat_rows.rows(cursor, **(_ALL_SEATS | asked_by))]
 
 
 def seats_by_guid(event_id: int, guids: Iterable[str]) -> dict[str, SeatView]:
     """The event's seats among these public ids; unknown ids are simply absent."""
     wanted = [guid for guid in guids if sql.is_text(guid)]
-    return {seat.guid: seat for seat in _seats(_seats_by_guid, event_id=event_id, guids=wanted)} if wanted else {}
+    return {seat.guid: seat for seat in _seats(event_id=event_id, guids=wanted)} if wanted else {}
 
 
 def seat_ids_of_guids(event_id: int, guids: Iterable[str]) -> dict[str, int]:
@@ -273,7 +274,7 @@ def seats_of_name(guid: str) -> dict[int, SeatView]:
 def seats_by_id(seat_ids: Iterable[int]) -> dict[int, SeatView]:
     """These seats by id; unknown ids are simply absent."""
     wanted = list(seat_ids)
-    return {seat.id: seat for seat in _seats(_seats_by_id, seat_ids=wanted)} if wanted else {}
+    return {seat.id: seat for seat in _seats(seat_ids=wanted)} if wanted else {}
 
 
 def seat_guids(cursor: sql.Cursor, seat_ids: Iterable[int]) -> dict[int, str]:
@@ -305,7 +306,7 @@ def section_rows(section_id: int) -> list[str]:
 
 def section_seats(section_id: int, offset: int = 0, limit: int | None = None) -> list[SeatView]:
     """The section's seats row by row, front first."""
-    return _seats(_seats_of_section, section_id=section_id, offset=offset, limit=limit)
+    return _seats(section_id=section_id, offset=offset, limit=limit)
 
 
 def seat_ids_in_plan_order(event_id: int) -> list[int]:
