@@ -5,7 +5,7 @@ then general-admission rows; within each kind by id. Everything is decided in me
 anything written.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
@@ -18,11 +18,11 @@ from apps.reservations.errors import (
     NotEnoughLeft,
     PurchaseCapReached,
     ReservationExists,
-    SeatsUnavailable,
     SoldOut,
 )
 from apps.reservations.holds.answers import contract_answer, reservation_of_answer
 from apps.reservations.holds.choosing import FreeSeat
+from apps.reservations.holds.claims import Claims
 from apps.reservations.holds.outcomes import Contended, Held, HoldOutcome, Refused, Short, Verdict
 from apps.reservations.holds.proposing import Proposer
 from apps.reservations.holds.replacing import Replaced, lock_replaced, not_found
@@ -63,7 +63,6 @@ _lock_caps = sql.load(_PACKAGE, "lock_caps")
 _lock_caps_skipping = sql.load(_PACKAGE, "lock_caps_skipping")
 _count_of_buyers = sql.load(_PACKAGE, "count_of_buyers")
 _read_seats = sql.load(_PACKAGE, "read_seats")
-_claims_of_owners = sql.load(_PACKAGE, "claims_of_owners")
 _lock_seats_skipping = sql.load(_PACKAGE, "lock_seats_skipping")
 _lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
 _lock_general_admission = sql.load(_PACKAGE, "lock_general_admission")
@@ -78,7 +77,7 @@ def decide_once(
     """One transaction, and after its commit whoever keeps copies is told. `careful`: a seat that says free under
     somebody's live line, which no service leaves behind, is not taken for free."""
     with write(lock_ms=LOCK_WAIT_MS, statement_ms=STATEMENT_MS) as cursor:
-        batch = _Batch(cursor, requests, patience, careful)
+        batch = _Batch(cursor, requests, patience, careful, Claims(cursor))
         batch.admit()
         batch.apply_caps()
         batch.lock_seats()
@@ -90,16 +89,6 @@ def decide_once(
     return [batch.verdicts[index] for index in range(len(requests))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    stands: bool
-    lapsed: bool
-
-
-_BLOCKED = _Claim(stands=True, lapsed=False)
-_ENDED = _Claim(stands=False, lapsed=False)
-
-
 @dataclass(slots=True)
 class _Batch:
     """What one transaction knows. Its methods run once each, in the order of the locks they take."""
@@ -108,6 +97,7 @@ class _Batch:
     requests: Sequence[HoldRequest]
     patience: Patience
     careful: bool
+    claims: Claims
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     entries: dict[UUID, queue.EntryState] = field(default_factory=dict)
     replaced: dict[UUID, Replaced] = field(default_factory=dict)
@@ -123,8 +113,6 @@ class _Batch:
     """Seats that a rival had locked when we wanted them."""
     owner: dict[int, UUID | None] = field(default_factory=dict)
     """Of seats locked by us that are not free, whose they are: free for who replaces that reservation."""
-    claims: dict[UUID, _Claim] = field(default_factory=dict)
-    """What is known of reservations that have seats which somebody wants."""
     given_up: set[int] = field(default_factory=set)
     """Those that were, by a winner of this batch: free with its commit."""
     left: dict[int, int] = field(default_factory=dict)
@@ -268,11 +256,11 @@ class _Batch:
                 for seat_id in named
                 if seat_id not in replaced and (seat_id not in seen or seen[seat_id][1] != _FREE)
             }
-            self._look_at(taken.values())
+            self.claims.look_at(taken.values())
             for index, request in self.open():
                 gone = {seat: taken[seat] for seat in request.seats if seat in taken}
                 if gone:
-                    self.verdicts[index] = self._refuse_by_owners(request, gone)
+                    self.verdicts[index] = self.claims.judge(request.seats, gone)
         for try_number in range(CHOICES_MAX):
             self._choose(try_number)
             wanted = {seat_id for _, request in self.open() for seat_id in request.seats}
@@ -310,29 +298,6 @@ class _Batch:
     def _is_free_for(self, request: HoldRequest, seat_id: int) -> bool:
         """Whether the seat is locked by us and the request may have it."""
         return seat_id in self.free or (request.replaces is not None and self.owner.get(seat_id) == request.replaces)
-
-    def _look_at(self, owners: Iterable[UUID | None]) -> None:
-        """What these reservations' claims are worth is known."""
-        unknown = sorted({owner for owner in owners if owner is not None} - self.claims.keys())
-        if unknown:
-            rows = _claims_of_owners.rows(self.cursor, reservation_ids=unknown)
-            # One that is not there at all can free nothing: the auditor tells of it.
-            self.claims |= dict.fromkeys(unknown, _Claim(stands=True, lapsed=False))
-            self.claims |= {owner: _Claim(claims, lapsed) for owner, claims, lapsed in rows}
-
-    def _refuse_by_owners(self, request: HoldRequest, gone: Mapping[int, UUID | None]) -> Verdict:
-        """What it means that these seats are not free, by whose they are: final if one of them is sold, or held by
-        somebody in time, or blocked. Who has ended since they were read, or in this very batch, gives them back."""
-        claims = {
-            seat: _ENDED if seat in self.given_up else _BLOCKED if owner is None else self.claims[owner]
-            for seat, owner in gone.items()
-        }
-        for_good = [seat for seat, claim in claims.items() if claim.stands and not claim.lapsed]
-        problem = SeatsUnavailable(unavailable=[request.seats[seat] for seat in for_good or gone])
-        if for_good:
-            return Refused(problem)
-        lapsed = tuple(owner for seat, owner in gone.items() if owner is not None and claims[seat].lapsed)
-        return Short(problem, lapsed) if lapsed else Contended(problems.Busy())
 
     def _read_lapsed(self) -> bool:
         """It is known which events have lapsed reservations; whether that was read only now.
@@ -427,7 +392,7 @@ class _Batch:
         chosen = [seat.seat_id for choice in self.choices.values() for seat in choice]
         self.chosen_names = events.seat_guids(self.cursor, chosen)
         self.prices = events.prices(self.cursor, {request.event.id for _, request in self.open()})
-        self._look_at(self.owner.get(seat) for _, request in self.open() for seat in request.seats)
+        self.claims.look_at(self.owner.get(seat) for _, request in self.open() for seat in request.seats)
         for index, request in self.open():
             earlier = answers.get((request.scope, request.idempotency_key))
             if earlier is not None:
@@ -457,7 +422,8 @@ class _Batch:
             return Contended(problems.Busy())  # What it gives up it could only wait for, after all other locks.
         gone = [seat for seat in request.seats if seat in self.locked and not self._is_free_for(request, seat)]
         if gone:
-            return self._refuse_by_owners(request, {seat: self.owner.get(seat) for seat in gone})
+            owners = {seat: self.owner.get(seat) for seat in gone}
+            return self.claims.judge(request.seats, owners, self.given_up)
         if any(seat not in self.locked for seat in request.seats):
             return Contended(problems.Busy())
         if not self._is_ours(request, choice):
