@@ -137,13 +137,18 @@ def test_a_guest_s_click_and_the_account_s_next_one_in_one_list_hold_once() -> N
     assert_audit_clean()
 
 
-def test_the_new_place_s_token_pays_for_what_one_has(api: Api) -> None:
+def joined_again(api: Api) -> tuple[str, str, str, str]:
+    """What a buyer holds, the tokens of the place that held it and of the buyer's place now, and a stranger's."""
     make_event()
     visitor = queue.new_visitor_id()
     first = api.admission("concert", visitor_id=visitor)
     held = api.post("/events/concert/reservations", SEAT, token=first, key="a-key").json()["reservation_id"]
     rooms.remove(QueueEntry.objects.get(visitor_id=visitor).pk, who="ann")
-    again, stranger = api.admission("concert", visitor_id=visitor), api.admission("concert")
+    return held, first, api.admission("concert", visitor_id=visitor), api.admission("concert")
+
+
+def test_the_new_place_s_token_pays_for_what_one_has(api: Api) -> None:
+    held, first, again, stranger = joined_again(api)
     details = {"email": "ann@example.org", "name": "Ann", "payment_method": "sandbox"}
     path = f"/reservations/{held}/checkout"
     assert_problem(api.post(path, details, token=stranger, key="s-key"), 403, "not-owner")
@@ -155,12 +160,7 @@ def test_the_new_place_s_token_pays_for_what_one_has(api: Api) -> None:
 
 
 def test_the_new_place_s_token_opens_and_releases_what_one_has(api: Api) -> None:
-    make_event()
-    visitor = queue.new_visitor_id()
-    first = api.admission("concert", visitor_id=visitor)
-    held = api.post("/events/concert/reservations", SEAT, token=first, key="a-key").json()["reservation_id"]
-    rooms.remove(QueueEntry.objects.get(visitor_id=visitor).pk, who="ann")
-    again, stranger = api.admission("concert", visitor_id=visitor), api.admission("concert")
+    held, first, again, stranger = joined_again(api)
     assert again != first
     assert_problem(api.get(f"/reservations/{held}", token=stranger), 403, "not-owner")
     assert api.get(f"/reservations/{held}", token=again).json()["status"] == "pending_payment"

@@ -280,11 +280,15 @@ def batches_that_replace_the_same() -> Meeting:
     return batches_of(first, second, locking("reservations_reservation"), held[1])
 
 
-def sweeps_of_the_same() -> Meeting:
-    event = show()
+def lapsed(event: events.EventView) -> list[Any]:
     held = sorted(hold(event, seats=[f"hall-A-{n}"]).id for n in (1, 2, 3))
     for one in held:
         lapse(one)
+    return held
+
+
+def sweeps_of_the_same() -> Meeting:
+    held = lapsed(event := show())
 
     def sweep() -> None:
         reservations.sweep(event_id=event.id, waiting=True, lock_ms=PATIENT_MS)
@@ -293,10 +297,7 @@ def sweeps_of_the_same() -> Meeting:
 
 
 def sweeps_of_these() -> Meeting:
-    event = show()
-    held = sorted(hold(event, seats=[f"hall-A-{n}"]).id for n in (1, 2, 3))
-    for one in held:
-        lapse(one)
+    held = lapsed(show())
 
     def sweep() -> None:
         ending.sweep_these(held, "hold", waiting=True, lock_ms=PATIENT_MS)
