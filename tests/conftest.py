@@ -99,21 +99,25 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
     """The run's database; before it is dropped, the connections that batchers keep to it are closed."""
     yield
     from ticketing.kernel import batching
+    from ticketing.kernel.lane import threads
 
+    threads.close()
     for batcher in list(batching._batchers):
         batcher.close()
 
 
 @pytest.fixture(autouse=True)
 def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Group commit has connections of its own, which see nothing of a transaction that a test is wrapped in: there a
-    join or a hold is decided in the test's own thread. In a transactional test it goes the real way."""
+    """Group commit and the lane's threads have connections of their own, which see nothing of a transaction that a test
+    is wrapped in: there all is decided in the test's own thread. In a transactional test it goes the real way."""
     from apps.queue import joining
     from apps.reservations.holds import holding
+    from tests.loops import off_the_loop
     from ticketing.kernel import transactions
+    from ticketing.kernel.lane import threads
 
     def in_this_thread(batcher: Any, decide: Callable[[list[Any]], list[Any]]) -> None:
-        by_group_commit = batcher.submit_sync
+        by_group_commit, on_a_loop = batcher.submit_sync, batcher.submit
 
         def submit_sync(request: Any, timeout_ms: int) -> Any:
             if not transactions._inside_test_transaction():
@@ -121,21 +125,44 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
             (outcome,) = decide([request])
             return outcome
 
+        async def submit(request: Any) -> Any:
+            with off_the_loop():
+                if transactions._inside_test_transaction():
+                    (outcome,) = decide([request])
+                    return outcome
+            return await on_a_loop(request)
+
         monkeypatch.setattr(batcher, "submit_sync", submit_sync)
+        monkeypatch.setattr(batcher, "submit", submit)
 
     in_this_thread(joining.joins, joining.join_many)
     in_this_thread(holding.holds, holding.hold)
+    beside_the_loop = threads.ask
+
+    async def ask(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with off_the_loop():
+            if transactions._inside_test_transaction():
+                return act(*args, **kwargs)
+        return await beside_the_loop(act, *args, **kwargs)
+
+    monkeypatch.setattr(threads, "ask", ask)
 
 
 @pytest.fixture(autouse=True)
 def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll tells what is committed, not what a process or Redis knew a moment ago; those who test that memory
     (`tests.queue.boards.remembering`) turn it on again."""
-    from apps.queue import board, exceptional, health, polling
+    from apps.queue import board, exceptional, health, polling, watching
+    from apps.reservations import houses, lane
     from apps.reservations.gates import resetting, wishes
     from ticketing.kernel import redis
 
+    for remembered in (watching.events_known, houses._words, lane.frames):
+        remembered.forget()
+        monkeypatch.setattr(remembered, "fresh_seconds", 0.0)
+        monkeypatch.setattr(remembered, "stale_seconds", 0.0)
     polling.forget_everything()
+    houses.forget_everything()
     resetting.forget_everything()
     wishes.forget_everything()
     health.hold_seconds.forget()

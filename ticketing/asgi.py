@@ -1,5 +1,6 @@
 """The lane: what the crowd meets. Sockets by Channels, its own few answers, everything else forwarded to the site."""
 
+import asyncio
 import os
 from typing import Any, cast
 
@@ -10,18 +11,31 @@ from django.urls import URLPattern, re_path
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 django.setup()
 
-from ticketing import serving  # noqa: E402 - needs Django set up
-from ticketing.forward import Forwarder, Receive, Scope, Send, site_address  # noqa: E402
+from apps.queue import lane as queue  # noqa: E402 - needs Django set up
+from apps.reservations import lane as reservations  # noqa: E402
+from ticketing import serving  # noqa: E402
+from ticketing.forward import Forwarder, site_address  # noqa: E402
+from ticketing.kernel.lane import threads  # noqa: E402
+from ticketing.kernel.lane.request import Receive, Scope, Send  # noqa: E402
+from ticketing.kernel.lane.routes import Application, Lane  # noqa: E402
 
 serving.begin()
 forwarder = Forwarder(*site_address())
+
+
+def lane_in_front_of(forward: Application) -> Lane:
+    """The crowd's calls, each app's own, and behind them what answers everything else."""
+    return Lane([*queue.ROUTES, *reservations.ROUTES], forward=forward)
+
+
+lane = lane_in_front_of(forwarder)
 
 
 async def http(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["path"] == "/healthz":
         await _healthz(send)
     else:
-        await forwarder(scope, receive, send)
+        await lane(scope, receive, send)
 
 
 async def _healthz(send: Send) -> None:
@@ -48,6 +62,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
             await forwarder.close()
+            await asyncio.to_thread(threads.close)
             await send({"type": "lifespan.shutdown.complete"})
             return
 

@@ -194,6 +194,10 @@ CELERY_BEAT_SCHEDULE = {
     "reconcile": {"task": "kernel.reconcile", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
 }
 
+# --- the lane: the crowd's calls, answered beside the framework -----------------------------------------------------
+# Threads of each process for what asks PostgreSQL or Redis outside of group commit, each with a connection.
+LANE_THREADS = env.int("LANE_THREADS", default=4)
+
 # --- people ------------------------------------------------------------------------------------------------------
 LOGIN_URL = "log_in"
 LOGIN_REDIRECT_URL = "events:catalogue"

@@ -1,8 +1,5 @@
 """POST, GET and DELETE of one's place in an event's line."""
 
-from dataclasses import replace
-from typing import Any
-
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -10,18 +7,9 @@ from rest_framework.views import APIView
 
 from apps.events import facade as events
 from apps.queue import line, merging, polling
+from apps.queue.carrying import carry_joined, carry_place, joining_as
 from apps.queue.errors import NoPlace
-from apps.queue.identity import (
-    Caller,
-    caller_of,
-    check_visitor_id,
-    drop_place,
-    issue_queue_token,
-    keep_place,
-    new_visitor_id,
-    place_of_cookie,
-    remember_visitor,
-)
+from apps.queue.identity import caller_of, drop_place, place_of_cookie
 from apps.queue.outlook import outlook
 from apps.queue.serializers import JoinBody, JoinedPlace, Place, joined_answer, place_answer
 from ticketing.kernel import problems
@@ -41,13 +29,11 @@ class QueueView(APIView):
     def post(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
         known = caller_of(request, found.slug)
-        caller = _joining(known, object_of(request))
+        caller = joining_as(known, object_of(request))
         merging.bring_along_at(found.id, caller)
         entry = line.join(found, caller)
         response = Response(joined_answer(found, polling.stand(found, entry), entry), status=201, headers=PERSONAL)
-        if not known.is_known:
-            remember_visitor(request, response, caller.visitor_id)
-        keep_place(request, response, found.slug, entry.id, entry.number)
+        carry_joined(request, response, known, caller, entry)
         return response
 
     @extend_schema(
@@ -96,23 +82,5 @@ class QueueStatusView(APIView):
             raise NoPlace
         answer = place_answer(found, place)
         response = Response(answer, headers=PERSONAL)
-        entry = place.entry
-        if entry is not None and not entry.waits:
-            drop_place(request, response, found.slug)
-        elif entry is not None:
-            keep_place(request, response, found.slug, entry.id, entry.number)
-        elif place.drawn_number is not None and caller.entry_id is not None:
-            # The lobby place is exchanged: what the visitor carries has the number from now on.
-            if "Authorization" in request.headers:
-                answer["queue_token"] = issue_queue_token(caller.entry_id, found.slug, place.drawn_number)
-            keep_place(request, response, found.slug, caller.entry_id, place.drawn_number)
+        carry_place(request, response, found, caller, place, answer)
         return response
-
-
-def _joining(caller: Caller, body: dict[str, Any]) -> Caller:
-    """Whoever is known already stays who they are; else the visitor the body names; else somebody new."""
-    wrong = {name[:80]: "unknown field" for name in body if name != "visitor_id"}
-    if wrong:
-        raise problems.Invalid(wrong)
-    given = check_visitor_id(body["visitor_id"]) if body.get("visitor_id") is not None else ""
-    return caller if caller.is_known else replace(caller, visitor_id=given or new_visitor_id())

@@ -155,6 +155,14 @@ def of(event_id: int, *, with_number: int = 0) -> Board:
         return board
 
 
+def peek(event_id: int) -> tuple[Board, float] | None:
+    """The board that this process read last, and for how many seconds it has been older than CACHE_SECONDS (negative:
+    it is not yet); None without one. Asks nobody."""
+    kept = _kept.get(event_id)
+    board = None if kept is None else kept.board
+    return None if kept is None or board is None else (board, time.monotonic() - kept.until)
+
+
 def _is_behind(board: Board, last: Board) -> bool:
     return board.head < last.head or board.next_number < last.next_number or board.epoch < last.epoch
 

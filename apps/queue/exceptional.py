@@ -74,6 +74,10 @@ class Feed:
             else:
                 self.numbers.add(number)
 
+    def overdue_seconds(self) -> float:
+        """For how long it has been time to read on; negative: it is not yet."""
+        return time.monotonic() - self._due_at
+
     def refresh_if_due(self) -> None:
         """One slice more is known, if it is time and no other thread reads it just now."""
         if time.monotonic() < self._due_at or not self._reading.acquire(blocking=False):
@@ -110,13 +114,19 @@ _feeds: dict[int, Feed] = {}
 
 def waits_for_sure(event_id: int, number: int | None, entry_id: UUID) -> bool:
     """Whether this place, above the head or in the lobby, is one that simply waits. False: ask the ledger."""
+    feed = feed_of(event_id)
+    feed.refresh_if_due()
+    return feed.has_caught_up and (number, entry_id) not in feed
+
+
+def feed_of(event_id: int) -> Feed:
+    """What this process knows of the event's exceptional places: nothing yet, at first."""
     feed = _feeds.get(event_id)
     if feed is None:
         if len(_feeds) >= EVENTS_MAX:
             _feeds.clear()
         feed = _feeds.setdefault(event_id, Feed(event_id))
-    feed.refresh_if_due()
-    return feed.has_caught_up and (number, entry_id) not in feed
+    return feed
 
 
 def note(event_id: int, number: int | None, entry_id: UUID) -> None:

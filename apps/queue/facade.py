@@ -22,6 +22,9 @@ from apps.queue.line import (
 from apps.queue.merging import bring_along
 from apps.queue.models import QueueEntry
 from apps.queue.rooms import report_supply, rooms_in_use
+from apps.queue.watching import event_of as event_soon
+from apps.queue.watching import known_at_sight
+from apps.queue.watching import status as status_soon
 from ticketing.kernel import problems, sql
 from ticketing.kernel.transactions import require
 
@@ -38,10 +41,12 @@ __all__ = [
     "caller_of",
     "complete",
     "entry_by_id",
+    "event_soon",
     "hold_seconds",
     "join",
     "join_async",
     "join_many",
+    "known_at_sight",
     "lock_entries",
     "new_visitor_id",
     "owns",
@@ -54,6 +59,7 @@ __all__ = [
     "set_busy_until",
     "set_visitor_cookie",
     "status",
+    "status_soon",
     "visitor_of",
 ]
 

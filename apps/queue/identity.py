@@ -15,7 +15,7 @@ from hmac import compare_digest
 from django.conf import settings
 from django.contrib.auth.middleware import get_user
 from django.core.signing import BadSignature, TimestampSigner
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.urls import reverse
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework_simplejwt.authentication import JWTAuthentication
@@ -23,6 +23,7 @@ from rest_framework_simplejwt.exceptions import ExpiredTokenError, TokenError
 from rest_framework_simplejwt.tokens import AccessToken
 
 from ticketing.kernel import clock, origin, problems, tokens
+from ticketing.kernel.carried import Answered, Asked
 
 PLACE_COOKIE = "place"
 """One name for all events: its path is the event's own, so a request carries one of them at most."""
@@ -31,6 +32,7 @@ VISITOR_COOKIE_DAYS = 365
 QUEUE_TOKEN_DAYS = 7
 ADMISSION_TOKEN_HOURS = 24  # The admission itself is judged by the entry; the token speaks for its owner till later.
 _VISITOR_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
+_OF_THE_QUEUE = frozenset({"queue", "admission"})
 _signer = TimestampSigner(salt="visitor")
 
 
@@ -64,7 +66,7 @@ def check_visitor_id(value: object) -> str:
     return value
 
 
-def visitor_of(request: HttpRequest) -> str:
+def visitor_of(request: Asked) -> str:
     """The browser's id from its signed cookie; empty without a valid one."""
     try:
         return _signer.unsign(request.COOKIES.get(VISITOR_COOKIE, ""), max_age=timedelta(days=VISITOR_COOKIE_DAYS))
@@ -72,7 +74,7 @@ def visitor_of(request: HttpRequest) -> str:
         return ""
 
 
-def set_visitor_cookie(request: HttpRequest, response: HttpResponse, visitor_id: str) -> None:
+def set_visitor_cookie(request: Asked, response: Answered, visitor_id: str) -> None:
     """The browser keeps this id from now on."""
     response.set_cookie(
         VISITOR_COOKIE,
@@ -91,14 +93,30 @@ def caller_of(request: HttpRequest, event_slug: str | None = None) -> Caller:
     """
     header = request.headers.get("Authorization")
     if header is not None:
-        scheme, _, token = header.partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
-            raise problems.TokenInvalid("Send Authorization: Bearer and a token.")
-        return _caller_of_token(request, token.strip(), event_slug)
+        return _caller_of_token(request, _bearer(header), event_slug)
     # A DRF view puts its own idea of a user on the request, so the session itself is asked.
     session_request = getattr(request, "_request", request)
     user = get_user(session_request)
     return Caller(account_id=user.pk if user.is_authenticated else None, visitor_id=visitor_of(request))
+
+
+def caller_at_sight(request: Asked, event_slug: str | None = None) -> Caller | None:
+    """The same as far as nobody need be asked for it: a token of ours, a guest's browser, nobody. None: a session, or
+    an account's token. Raises as `caller_of` does."""
+    header = request.headers.get("Authorization")
+    if header is None:
+        return None if settings.SESSION_COOKIE_NAME in request.COOKIES else Caller(visitor_id=visitor_of(request))
+    token = _bearer(header)
+    if not tokens.names_a_key(token) and tokens.peek_type(token) == "access":
+        return None
+    return _caller_of_queue_token(token, event_slug)
+
+
+def _bearer(header: str) -> str:
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise problems.TokenInvalid("Send Authorization: Bearer and a token.")
+    return token.strip()
 
 
 def _caller_of_token(request: HttpRequest, token: str, event_slug: str | None) -> Caller:
@@ -111,7 +129,11 @@ def _caller_of_token(request: HttpRequest, token: str, event_slug: str | None) -
         except (TokenError, AuthenticationFailed) as error:
             raise problems.TokenInvalid from error
         return Caller(account_id=user.pk)
-    claims = tokens.read(token, frozenset({"queue", "admission"}), audience=event_slug)
+    return _caller_of_queue_token(token, event_slug)
+
+
+def _caller_of_queue_token(token: str, event_slug: str | None) -> Caller:
+    claims = tokens.read(token, _OF_THE_QUEUE, audience=event_slug)
     try:
         entry_id = uuid.UUID(claims.subject)
     except ValueError as error:
@@ -129,7 +151,7 @@ def issue_admission_token(entry_id: uuid.UUID, event_slug: str, number: int | No
     return tokens.issue("admission", str(entry_id), timedelta(hours=ADMISSION_TOKEN_HOURS), event_slug, num=number)
 
 
-def place_of_cookie(request: HttpRequest, event_slug: str) -> Caller | None:
+def place_of_cookie(request: Asked, event_slug: str) -> Caller | None:
     """The place that this browser's cookie says it has in this event's line, and without a look-up; None without one,
     or where somebody else is at the browser by now.
 
@@ -145,9 +167,7 @@ def place_of_cookie(request: HttpRequest, event_slug: str) -> Caller | None:
     return Caller(entry_id=entry_id, event_slug=event_slug, in_line=True, number=_number_of(claims))
 
 
-def keep_place(
-    request: HttpRequest, response: HttpResponse, event_slug: str, entry_id: uuid.UUID, number: int | None
-) -> None:
+def keep_place(request: Asked, response: Answered, event_slug: str, entry_id: uuid.UUID, number: int | None) -> None:
     """The browser carries this place from now on, if it is a browser: one that came without a token, and either has our
     cookies or asks from one of our own pages. Nothing is sent again that it has already."""
     if "Authorization" in request.headers or not _is_browser(request):
@@ -167,20 +187,20 @@ def keep_place(
     )
 
 
-def drop_place(request: HttpRequest, response: HttpResponse, event_slug: str) -> None:
+def drop_place(request: Asked, response: Answered, event_slug: str) -> None:
     """The browser carries no place in this line any more."""
     if PLACE_COOKIE in request.COOKIES:
         response.delete_cookie(PLACE_COOKIE, path=_place_path(event_slug), samesite="Lax")
 
 
-def remember_visitor(request: HttpRequest, response: HttpResponse, visitor_id: str) -> None:
+def remember_visitor(request: Asked, response: Answered, visitor_id: str) -> None:
     """A browser that has no cookie yet has one with the id its script sent: what it joins next without the script is
     the same visitor's. Only on the word of our own pages: nobody else gives a browser an identity."""
     if origin.is_ours(request) and "Authorization" not in request.headers and not visitor_of(request):
         set_visitor_cookie(request, response, visitor_id)
 
 
-def _is_browser(request: HttpRequest) -> bool:
+def _is_browser(request: Asked) -> bool:
     ours = settings.SESSION_COOKIE_NAME in request.COOKIES or VISITOR_COOKIE in request.COOKIES
     return ours or bool(origin.is_ours(request))
 
@@ -189,7 +209,7 @@ def _place_path(event_slug: str) -> str:
     return reverse("queue_api_queue", args=[event_slug])
 
 
-def _place_claims(request: HttpRequest, event_slug: str) -> tokens.Claims | None:
+def _place_claims(request: Asked, event_slug: str) -> tokens.Claims | None:
     cookie = request.COOKIES.get(PLACE_COOKIE)
     if not cookie:
         return None
@@ -201,13 +221,13 @@ def _place_claims(request: HttpRequest, event_slug: str) -> tokens.Claims | None
     return claims if isinstance(who, str) and compare_digest(who, _at_the_browser(request)) else None
 
 
-def _is_old(request: HttpRequest, event_slug: str) -> bool:
+def _is_old(request: Asked, event_slug: str) -> bool:
     claims = _place_claims(request, event_slug)
     days_left = 0.0 if claims is None else (claims.values["exp"] - clock.process_now().timestamp()) / 86_400
     return days_left < QUEUE_TOKEN_DAYS / 2
 
 
-def _at_the_browser(request: HttpRequest, response: HttpResponse | None = None) -> str:
+def _at_the_browser(request: Asked, response: "Answered | None" = None) -> str:
     """Who is at the browser, without asking anybody: its session and visitor cookies, as they are once it has read this
     response. Logging in or out changes the session's, so a place kept before is believed no more."""
     text = "place"

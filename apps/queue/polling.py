@@ -76,18 +76,25 @@ def _from_the_board(event_id: int, caller: Caller) -> Place | None:
     number = caller.number
     board = boards.of(event_id, with_number=number or 0)
     drawn = None
-    if number is None:
-        if not board.lobby_count and not board.stage:
+    if is_drawn(board, number):
+        number = drawn = exchange.number_of(caller.entry_id)
+        if number is None:
             return None
-        if board.is_drawn and board.stage == "":
-            number = drawn = exchange.number_of(caller.entry_id)
-            if number is None:
-                return None
-    if number is not None and (number <= board.head or number >= board.next_number):
-        return None
-    if not exceptional.waits_for_sure(event_id, number, caller.entry_id):
+    if not is_above(board, number) or not exceptional.waits_for_sure(event_id, number, caller.entry_id):
         return None
     return Place(of_number(board, number), drawn_number=drawn)
+
+
+def is_drawn(board: boards.Board, number: int | None) -> bool:
+    """Whether who carries this number, or none, from a lobby has drawn one meanwhile."""
+    return number is None and board.lobby_count > 0 and board.is_drawn and board.stage == ""
+
+
+def is_above(board: boards.Board, number: int | None) -> bool:
+    """Whether this number is still to be reached; without one, whether its lobby is still to be drawn."""
+    if number is None:
+        return bool(board.stage)
+    return board.head < number < board.next_number
 
 
 _events: dict[str, tuple[float, events.EventView]] = {}

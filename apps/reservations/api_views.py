@@ -1,7 +1,5 @@
 """What is free, and claims on it: sections, seats, reservations."""
 
-import hashlib
-import json
 import uuid
 
 from django.http import HttpResponse, HttpResponseBase
@@ -14,11 +12,11 @@ from rest_framework.views import APIView
 from apps.events import facade as events
 from apps.queue import facade as queue
 from apps.reservations import facade, serializers
+from apps.reservations.frames import COUNTS_MAX_AGE_SECONDS, count_frame
 from apps.reservations.owner import owned_reservation, who_of
 from ticketing.kernel import idempotency, problems
 from ticketing.kernel.json_body import object_of
 
-COUNTS_MAX_AGE_SECONDS = 1
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 500
 PAGE_MAX = 100_000
@@ -38,31 +36,10 @@ class SectionsView(APIView):
         responses={200: serializers.Sections, 304: OpenApiResponse(description="Unchanged since that ETag")},
     )
     def get(self, request: Request, event: str) -> HttpResponseBase:
-        found = events.get_event(event)
-        sections = events.list_sections(found.id)
-        free = facade.free_counts(section.id for section in sections)
-        body = json.dumps(
-            {
-                "sections": [
-                    {
-                        "section_id": section.slug,
-                        "name": section.name,
-                        "type": section.kind,
-                        "total_seats": section.capacity,
-                        "available_seats": free[section.id],
-                        "prices": [
-                            {"category": price.category, "price_minor": price.price_minor} for price in section.prices
-                        ],
-                        "currency": found.currency,
-                    }
-                    for section in sections
-                ]
-            }
-        )
-        etag = f'"{hashlib.sha256(body.encode()).hexdigest()[:24]}"'
-        answer = HttpResponse(body, content_type="application/json", headers={"ETag": etag})
+        frame = count_frame(event)
+        answer = HttpResponse(frame.body, content_type="application/json", headers={"ETag": frame.etag})
         patch_cache_control(answer, public=True, max_age=COUNTS_MAX_AGE_SECONDS)
-        return get_conditional_response(request._request, etag=etag, response=answer) or answer
+        return get_conditional_response(request._request, etag=frame.etag, response=answer) or answer
 
 
 class SeatsView(APIView):

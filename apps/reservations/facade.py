@@ -123,7 +123,7 @@ def hold_one(
         # However it ended: a shop that refuses or fails slowly is as slow as one that sells slowly.
         queue.hold_seconds.observe(time.monotonic() - begun)
     if isinstance(outcome, Refused):
-        if outcome.problem.retry_after_seconds is None:
+        if outcome.is_final:
             gate.forget_request(event.id, entry.id, idempotency_key)
         raise outcome.problem
     return outcome.answer

@@ -11,7 +11,11 @@ from ticketing.kernel import problems
 
 def owned_reservation(request: HttpRequest, reservation_id: uuid.UUID) -> ReservationView:
     """The caller's reservation. Raises TokenMissing for nobody, ReservationNotFound, TokenWrongEvent, NotOwner."""
-    caller = queue.caller_of(request)
+    return owned_by(queue.caller_of(request), reservation_id)
+
+
+def owned_by(caller: queue.Caller, reservation_id: uuid.UUID) -> ReservationView:
+    """The same for a caller who is known."""
     if not caller.is_known:
         raise problems.TokenMissing
     reservation = get_reservation(reservation_id)

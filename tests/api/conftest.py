@@ -7,12 +7,13 @@ if TYPE_CHECKING:
     from tests.api.calls import Api
 
 
-@pytest.fixture
-def api() -> "Api":
+@pytest.fixture(params=["site", "lane"])
+def api(request: pytest.FixtureRequest) -> "Api":
+    """Every test of the API goes through both doors."""
     # Imported here: this file is read before Django is set up.
     from tests.api.calls import Api
 
-    return Api()
+    return Api(by_lane=request.param == "lane")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from apps.events import facade as events
 from apps.queue.models import QueueEntry
 from tests import factories
 from ticketing.kernel import problems
-from ticketing.kernel.origin import SameOriginWrites, came_from_here
+from ticketing.kernel.origin import came_from_here, refusal
 
 OWN = "https://tickets.example"
 TRUSTED = "https://www.tickets.example"
@@ -57,7 +57,7 @@ def refused(path: str, *, cookie: bool, content_type: str = "", body: bytes = b"
     request.META["HTTP_HOST"] = "testserver"
     if cookie:
         request.COOKIES["visitor"] = "whatever"
-    problem = SameOriginWrites(lambda _: None).check(request)  # type: ignore[arg-type,return-value]
+    problem = refusal(request)
     return "" if problem is None else problem.type
 
 

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.http import HttpRequest
 
 from ticketing.kernel import clock, problems
+from ticketing.kernel.carried import Asked
 from ticketing.kernel.models import IdempotentAnswer
 from ticketing.kernel.transactions import require, violated_constraint
 
@@ -34,7 +34,7 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(canonical(value).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def key_of(request: HttpRequest) -> str:
+def key_of(request: Asked) -> str:
     """The request's Idempotency-Key. Raises IdempotencyKeyRequired when absent, Invalid when unusable."""
     key = request.headers.get("Idempotency-Key", "").strip()
     if not key:

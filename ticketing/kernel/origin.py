@@ -7,6 +7,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 from ticketing.kernel import problems
+from ticketing.kernel.carried import Asked
 from ticketing.kernel.middleware import problem_response
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -26,10 +27,28 @@ def came_from_here(origin: str | None, fetch_site: str | None, own: str) -> bool
     return None
 
 
-def is_ours(request: HttpRequest) -> bool | None:
+def is_ours(request: Asked) -> bool | None:
     """`came_from_here` of this request."""
     own = f"{request.scheme}://{request.get_host()}"
     return came_from_here(request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site"), own)
+
+
+def refusal(request: Asked) -> problems.Problem | None:
+    """Why this request is not carried out; None when it may be."""
+    if request.method in _SAFE or request.headers.get("Authorization", "").lower().startswith("bearer "):
+        return None
+    ours = is_ours(request)
+    is_api = problems.is_api(request)
+    if not request.COOKIES:
+        return problems.CrossOrigin() if ours is False and not is_api else None
+    if not ours:
+        return problems.CrossOrigin()
+    has_body = request.headers.get("Content-Length", "0") not in ("", "0") or "Transfer-Encoding" in request.headers
+    if has_body and is_api and request.content_type != "application/json":
+        return problems.WrongContentType()
+    if has_body and not is_api and request.content_type not in _FORMS:
+        return problems.WrongContentType("Send the form as the page does.")
+    return None
 
 
 class SameOriginWrites:
@@ -44,21 +63,5 @@ class SameOriginWrites:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        problem = self.check(request)
+        problem = refusal(request)
         return self.get_response(request) if problem is None else problem_response(request, problem)
-
-    def check(self, request: HttpRequest) -> problems.Problem | None:
-        if request.method in _SAFE or request.headers.get("Authorization", "").lower().startswith("bearer "):
-            return None
-        ours = is_ours(request)
-        is_api = problems.is_api(request)
-        if not request.COOKIES:
-            return problems.CrossOrigin() if ours is False and not is_api else None
-        if not ours:
-            return problems.CrossOrigin()
-        has_body = request.headers.get("Content-Length", "0") not in ("", "0") or "Transfer-Encoding" in request.headers
-        if has_body and is_api and request.content_type != "application/json":
-            return problems.WrongContentType()
-        if has_body and not is_api and request.content_type not in _FORMS:
-            return problems.WrongContentType("Send the form as the page does.")
-        return None

@@ -4,8 +4,10 @@ from typing import Any, ClassVar
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.db import InterfaceError, OperationalError
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
+from django.http import Http404, HttpResponse, JsonResponse, UnreadablePostError
 from rest_framework import exceptions
+
+from ticketing.kernel.carried import Asked
 
 CONTENT_TYPE = "application/problem+json"
 
@@ -64,6 +66,10 @@ class MethodNotAllowed(Problem):
 
 class TooLarge(Problem):
     type, status, title = "too-large", 413, "The request is too large."
+
+
+class TimedOut(Problem):
+    type, status, title = "request-timeout", 408, "The request took too long to arrive."
 
 
 class WrongContentType(Problem):
@@ -177,5 +183,5 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> HttpResponse
     return None if problem is None else respond(problem)
 
 
-def is_api(request: HttpRequest) -> bool:
+def is_api(request: Asked) -> bool:
     return request.path.startswith("/api/")

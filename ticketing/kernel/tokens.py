@@ -97,6 +97,12 @@ def read(token: str, types: frozenset[str], audience: str | None = None) -> Clai
     return Claims(typ=typ, subject=subject, audience=aud, values=claims)
 
 
+def names_a_key(token: str) -> bool:
+    """Whether its first part is one of ours, which says by which key it was signed: unverified, and read once for all
+    tokens of a key. Other kinds of token name none."""
+    return len(token) <= LENGTH_MAX and _key_id(token.partition(".")[0]) is not None
+
+
 def peek_type(token: str) -> str | None:
     """The kind a token claims to be, unverified: only to choose who verifies it."""
     if len(token) > LENGTH_MAX or not _FORM.fullmatch(token):

@@ -14,6 +14,7 @@ the process that held them died right after its commit.
 from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, TypeVar
 from uuid import UUID
@@ -56,31 +57,61 @@ def keys(event_id: int) -> tuple[str, str]:
     return f"gate:{{{event_id}}}", f"gate:{{{event_id}}}:marks"
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A hold that is about to be asked for."""
+
+    event: events.EventView
+    entry_id: UUID
+    payload: Any
+    idempotency_key: str
+
+
 def refusal(event: events.EventView, entry_id: UUID, payload: Any, idempotency_key: str) -> problems.Problem | None:
     """Why the ledger need not be asked: everything of some section that the payload wants is gone. None: ask it.
 
     One question to Redis and none to PostgreSQL. Only what the gate fully understands is refused: a payload that is
     wrong, a replacement of what is held are for the ledger to answer.
     """
-    if event.selling_state(clock.process_now()) != "on_sale":
-        return None
-    wish = wishes.of(event, payload)
-    if wish is None or not wish.sections:
-        return None
-    marks = [str(entry_id), _request_mark(entry_id, idempotency_key)]
-    answer, empty = _put(event.id, marks, wish.sections)
+    (answer,) = refusals([Question(event, entry_id, payload, idempotency_key)])
+    return answer
+
+
+def refusals(questions: Sequence[Question]) -> list[problems.Problem | None]:
+    """The same for many, in order, with one journey to Redis for each event."""
+    now = clock.process_now()
+    answers: list[problems.Problem | None] = [None] * len(questions)
+    by_event: dict[int, list[tuple[int, wishes.Wish]]] = defaultdict(list)
+    for index, question in enumerate(questions):
+        if question.event.selling_state(now) == "on_sale":
+            wish = wishes.of(question.event, question.payload)
+            if wish is not None and wish.sections:
+                by_event[question.event.id].append((index, wish))
+    for event_id, wanted in by_event.items():
+        put = _put_many(event_id, [(_marks(questions[index]), wish.sections) for index, wish in wanted])
+        for (index, wish), found in zip(wanted, put, strict=True):
+            answers[index] = _judge(questions[index], wish, *found)
+    return answers
+
+
+def _judge(question: Question, wish: wishes.Wish, answer: str, empty: set[int]) -> problems.Problem | None:
     if answer == "refused" and wish.unknown_seats:
         # Only now does it matter where these seats are; from now on this process knows.
-        wish = wishes.located(event, wish)
-        if wish is None:
+        located = wishes.located(question.event, wish)
+        if located is None:
             return None
+        wish = located
         if not empty & set(wish.sections):
-            answer, empty = _put(event.id, marks, wish.sections) if wish.sections else ("left", set())
+            ((answer, empty),) = _put_many(question.event.id, [(_marks(question), wish.sections)])
     asked.labels(answer).inc()
     if answer != "refused":
         return None
     gone = [guid for guid in wish.named_seats if wish.section_of.get(guid) in empty]
     return SeatsUnavailable(unavailable=gone) if gone else SoldOut()
+
+
+def _marks(question: Question) -> tuple[str, str]:
+    return str(question.entry_id), _request_mark(question.entry_id, question.idempotency_key)
 
 
 def forget_request(event_id: int, entry_id: UUID, idempotency_key: str) -> None:
@@ -148,15 +179,19 @@ def attempt(event_id: int, act: Callable[[Redis], Any]) -> Any:
     return redis.attempt(careful)
 
 
-def _put(event_id: int, marks: Sequence[str], sections: Sequence[int]) -> tuple[str, set[int]]:
-    arguments: list[str | int] = [*marks, REQUEST_MARK_MS, *sections]
+def _put_many(event_id: int, asked_for: Sequence[tuple[tuple[str, str], Sequence[int]]]) -> list[tuple[str, set[int]]]:
+    """The gate's answer to each, by its marks and the sections it wants, and those of them that have nothing left."""
+    if not any(sections for _, sections in asked_for):
+        return [("left", set())] * len(asked_for)
+    arguments: list[str | int] = [REQUEST_MARK_MS]
+    for marks, sections in asked_for:
+        arguments += [*marks, len(sections), *sections]
     found = attempt(event_id, lambda client: _ask.run(client, keys(event_id), arguments))
     if found is None:
-        return "away", set()
+        return [("away", set())] * len(asked_for)
     if found == b"out_of_memory":
-        return "out_of_memory", set()
-    answer, *empty = found
-    return text(answer), {int(section) for section in empty}
+        return [("out_of_memory", set())] * len(asked_for)
+    return [(text(answer), {int(section) for section in empty}) for answer, *empty in found]
 
 
 def _request_mark(entry_id: UUID, idempotency_key: str) -> str:

@@ -18,6 +18,11 @@ class Held:
 class Refused:
     problem: problems.Problem
 
+    @property
+    def is_final(self) -> bool:
+        """Whether asking again with the same key is a new question."""
+        return self.problem.retry_after_seconds is None
+
 
 @dataclass(frozen=True, slots=True)
 class Contended:

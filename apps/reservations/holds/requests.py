@@ -48,15 +48,50 @@ class HoldRequest:
         return f"hold:{self.event.id}:{self.buyer}"
 
 
-def resolve(event: events.EventView, entry: queue.EntryView, payload: Any, idempotency_key: str) -> HoldRequest:
+@dataclass(frozen=True, slots=True)
+class House:
+    """What a payload's words mean, as it was read a moment ago."""
+
+    sections: Mapping[str, events.SectionView]
+    categories: Mapping[str, int]
+    """Key to id."""
+    seats: Mapping[str, int]
+    """Public id to id, of the seats that the payload names and that there are."""
+
+
+def read_house(event: events.EventView, payload: Any) -> House:
+    """The house as the payload needs it, from PostgreSQL."""
+    best = payload.get("best_available") if isinstance(payload, dict) else None
+    wants_category = isinstance(best, dict) and best.get("category") is not None
+    return House(
+        sections={section.slug: section for section in events.list_sections(event.id)},
+        categories={one.key: one.id for one in events.list_categories(event.id)} if wants_category else {},
+        seats={guid: seat.id for guid, seat in events.seats_by_guid(event.id, named_seats(event, payload)).items()},
+    )
+
+
+def named_seats(event: events.EventView, payload: Any) -> list[str]:
+    """The seats that the payload names, if it names them as it should; else none, and `resolve` says why."""
+    guids = payload.get("seats") if isinstance(payload, dict) else None
+    return guids if isinstance(guids, list) and _why_not(event, guids) is None else []
+
+
+def resolve(
+    event: events.EventView,
+    entry: queue.EntryView,
+    payload: Any,
+    idempotency_key: str,
+    house: House | None = None,
+) -> HoldRequest:
     """The request behind the contract's body. Raises Invalid naming every field that is wrong."""
     if not isinstance(payload, dict):
         raise problems.Invalid("a JSON object is expected")
+    if house is None:
+        house = read_house(event, payload)
     wrong: dict[str, Any] = {str(name)[:80]: "unknown field" for name in payload if name not in FIELDS}
-    seats = _seats(event, payload.get("seats"), wrong)
-    sections = {section.slug: section for section in events.list_sections(event.id)}
-    places = _general_admission(sections, payload, wrong)
-    best = _best_available(event, sections, payload.get("best_available"), wrong)
+    seats = _seats(event, payload.get("seats"), house, wrong)
+    places = _general_admission(house.sections, payload, wrong)
+    best = _best_available(house, payload.get("best_available"), wrong)
     replaces = _reservation_id(payload.get("replace"), wrong)
     if wrong:
         raise problems.Invalid(wrong)
@@ -96,27 +131,26 @@ def _reservation_id(asked: Any, wrong: dict[str, Any]) -> uuid.UUID | None:
     return None
 
 
-def _seats(event: events.EventView, asked: Any, wrong: dict[str, Any]) -> dict[int, str]:
+def _seats(event: events.EventView, asked: Any, house: House, wrong: dict[str, Any]) -> dict[int, str]:
     if asked is None:
         return {}
+    why_not = _why_not(event, asked)
+    unknown = [] if why_not is not None else [guid for guid in asked if guid not in house.seats]
+    if why_not is not None or unknown:
+        wrong["seats"] = why_not or [f"no such seat: {guid}" for guid in unknown]
+        return {}
+    return {house.seats[guid]: guid for guid in asked}
+
+
+def _why_not(event: events.EventView, asked: Any) -> str | None:
+    """What is wrong with this as a list of seats, whichever there are."""
     if not isinstance(asked, list) or not all(isinstance(guid, str) and 0 < len(guid) <= 120 for guid in asked):
-        wrong["seats"] = "a list of seat ids is expected"
-        return {}
+        return "a list of seat ids is expected"
     if len(asked) > event.policy.seats_per_reservation_max:
-        wrong["seats"] = f"at most {event.policy.seats_per_reservation_max} in one reservation"
-        return {}
+        return f"at most {event.policy.seats_per_reservation_max} in one reservation"
     if len(set(asked)) != len(asked):
-        wrong["seats"] = "the same seat is named twice"
-        return {}
-    if not all(sql.is_text(guid) for guid in asked):
-        wrong["seats"] = "no such seat"
-        return {}
-    found = events.seats_by_guid(event.id, asked)
-    unknown = [guid for guid in asked if guid not in found]
-    if unknown:
-        wrong["seats"] = [f"no such seat: {guid}" for guid in unknown]
-        return {}
-    return {found[guid].id: guid for guid in asked}
+        return "the same seat is named twice"
+    return None if all(sql.is_text(guid) for guid in asked) else "no such seat"
 
 
 def _general_admission(
@@ -135,9 +169,7 @@ def _general_admission(
     return section, quantity
 
 
-def _best_available(
-    event: events.EventView, sections: Mapping[str, events.SectionView], asked: Any, wrong: dict[str, Any]
-) -> BestAvailable | None:
+def _best_available(house: House, asked: Any, wrong: dict[str, Any]) -> BestAvailable | None:
     if asked is None:
         return None
     if not isinstance(asked, dict):
@@ -146,7 +178,7 @@ def _best_available(
     bad: dict[str, str] = {str(name)[:80]: "unknown field" for name in asked if name not in _BEST_FIELDS}
     slug, quantity = asked.get("section"), asked.get("quantity")
     accessible, companions = asked.get("accessible", False), asked.get("companions", 0)
-    section = sections.get(slug) if isinstance(slug, str) else None
+    section = house.sections.get(slug) if isinstance(slug, str) else None
     if section is None or section.is_general_admission:
         bad["section"] = "no such section with reserved seats"
     if not is_count(quantity):
@@ -157,8 +189,7 @@ def _best_available(
         bad["companions"] = "with accessible places, fewer than the quantity"
     category_id = None
     if asked.get("category") is not None:
-        by_key = {category.key: category.id for category in events.list_categories(event.id)}
-        category_id = by_key.get(asked["category"]) if isinstance(asked["category"], str) else None
+        category_id = house.categories.get(asked["category"]) if isinstance(asked["category"], str) else None
         if category_id is None:
             bad["category"] = "no such category"
     if bad or section is None or not is_count(quantity):

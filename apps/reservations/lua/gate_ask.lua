@@ -1,9 +1,10 @@
--- Asks the gate of one event whether a request is refused.
+-- Asks the gate of one event which of these requests are refused.
 --
 -- KEYS  1 the gate (hash), 2 its marks (sorted set: who is never refused, by the millisecond at which that ends)
--- ARGV  1 the entry's mark, 2 the request's mark, 3 how long the request's mark lasts in ms, 4… the sections wanted
--- Returns {answer, section…}: "refused" and those sections that have nothing left; or why nobody is refused: "left",
--- "known" (the entry holds or held something, or this very request is under way), "lapsed" (what has passed its
+-- ARGV  1 how long a request's mark lasts in ms; then for each request: the entry's mark, the request's mark, how many
+--       sections it wants, and these sections
+-- Returns for each request {answer, section…}: "refused" and those sections that have nothing left; or why it is not:
+-- "left", "known" (the entry holds or held something, or this very request is under way), "lapsed" (what has passed its
 -- deadline may be free again), "unloaded", "shut", "stale", "another_server".
 --
 -- Afterwards: a refusal has changed nothing. A request let through is marked, so that asking again for an answer that
@@ -11,59 +12,90 @@
 local gate, marks = KEYS[1], KEYS[2]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local mark_until = string.format('%.0f', now + ARGV[1])
 
 local head = redis.call('HMGET', gate, 'epoch', 'read_at', 'until', 'server')
-if not head[1] or not redis.call('ZSCORE', marks, 'epoch ' .. head[1]) then
-    return {'unloaded'}
-end
-
-local function let_through(why)
-    redis.call('ZADD', marks, 'GT', string.format('%.0f', now + ARGV[3]), ARGV[2])
-    return {why}
-end
-
-if not head[3] then
-    return let_through('shut')
-end
+local loaded = head[1] and redis.call('ZSCORE', marks, 'epoch ' .. head[1])
 -- Before the moment of its reading: a clock was set back, and how old it is cannot be told.
-if now < tonumber(head[2]) or now >= tonumber(head[3]) then
-    return let_through('stale')
-end
+local stale = head[3] and (now < tonumber(head[2]) or now >= tonumber(head[3]))
 
-local names = {}
-for place = 4, #ARGV do
-    names[#names + 1] = 'left ' .. ARGV[place]
-end
-local empty = {}
-for place, left in ipairs(redis.call('HMGET', gate, unpack(names))) do
-    if left and tonumber(left) <= 0 then
-        empty[#empty + 1] = ARGV[place + 3]
+-- Asked last and once: it is the dearest, and only a refusal needs it.
+local same_server
+local function is_same_server()
+    if same_server == nil then
+        same_server = head[4] == string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
     end
-end
-if #empty == 0 then
-    return let_through('left')
+    return same_server
 end
 
-local known = redis.call('ZMSCORE', marks, ARGV[1], ARGV[2])
-if (known[1] and tonumber(known[1]) > now) or (known[2] and tonumber(known[2]) > now) then
-    return let_through('known')
+-- Of each section, once: whether it has nothing left, and whether what has lapsed there may bring something.
+local is_empty, has_lapsed = {}, {}
+local function lapsed_in(section)
+    if has_lapsed[section] == nil then
+        local waiting = redis.call('HMGET', gate, 'lapses ' .. section, 'ended ' .. section)
+        local lapsed = 0
+        for at, quantity in string.gmatch(waiting[1] or '', '(%d+):(%d+)') do
+            if tonumber(at) <= now then
+                lapsed = lapsed + tonumber(quantity)
+            end
+        end
+        has_lapsed[section] = lapsed > tonumber(waiting[2] or 0)
+    end
+    return has_lapsed[section]
 end
 
-for _, section in ipairs(empty) do
-    local waiting = redis.call('HMGET', gate, 'lapses ' .. section, 'ended ' .. section)
-    local lapsed = 0
-    for at, quantity in string.gmatch(waiting[1] or '', '(%d+):(%d+)') do
-        if tonumber(at) <= now then
-            lapsed = lapsed + tonumber(quantity)
+local function verdict(entry, request, sections)
+    if not head[3] then
+        return {'shut'}
+    end
+    if stale then
+        return {'stale'}
+    end
+    local empty = {}
+    for _, section in ipairs(sections) do
+        if is_empty[section] == nil then
+            local left = redis.call('HGET', gate, 'left ' .. section)
+            is_empty[section] = left and tonumber(left) <= 0 or false
+        end
+        if is_empty[section] then
+            empty[#empty + 1] = section
         end
     end
-    if lapsed > tonumber(waiting[2] or 0) then
-        return let_through('lapsed')
+    if #empty == 0 then
+        return {'left'}
     end
+    local known = redis.call('ZMSCORE', marks, entry, request)
+    if (known[1] and tonumber(known[1]) > now) or (known[2] and tonumber(known[2]) > now) then
+        return {'known'}
+    end
+    for _, section in ipairs(empty) do
+        if lapsed_in(section) then
+            return {'lapsed'}
+        end
+    end
+    if not is_same_server() then
+        return {'another_server'}
+    end
+    return {'refused', unpack(empty)}
 end
 
--- Asked last: it is the dearest, and only a refusal needs it.
-if head[4] ~= string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') then
-    return let_through('another_server')
+local verdicts = {}
+local place = 2
+while place <= #ARGV do
+    local entry, request, count = ARGV[place], ARGV[place + 1], tonumber(ARGV[place + 2])
+    local sections = {}
+    for offset = 1, count do
+        sections[offset] = ARGV[place + 2 + offset]
+    end
+    place = place + 3 + count
+    if not loaded then
+        verdicts[#verdicts + 1] = {'unloaded'}
+    else
+        local answer = verdict(entry, request, sections)
+        if answer[1] ~= 'refused' then
+            redis.call('ZADD', marks, 'GT', mark_until, request)
+        end
+        verdicts[#verdicts + 1] = answer
+    end
 end
-return {'refused', unpack(empty)}
+return verdicts

@@ -1,0 +1,162 @@
+"""Where one stands, for the lane: as polling.py tells it, from what this process remembers, without a wait in the
+loop's own thread. What is a moment too old is read anew in a thread, once for everybody who asks meanwhile."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import connection
+
+from apps.events import facade as events
+from apps.queue import board as boards
+from apps.queue import exceptional, exchange, line, polling
+from apps.queue.entries import Entry, EntryView, has_lapsed, view_of
+from apps.queue.identity import Caller, caller_at_sight
+from apps.queue.models import QueueEntry, WaitingRoom
+from apps.queue.outlook import of_number, outlook
+from apps.queue.polling import Place
+from ticketing.kernel import clock, sql
+from ticketing.kernel.lane import threads
+from ticketing.kernel.lane.gathering import Gatherer
+from ticketing.kernel.lane.remembering import Flights, Remembered
+from ticketing.kernel.lane.request import Forward, Request
+
+BOARD_STALE_SHARE = 0.8
+"""A board is given out for so much longer than its time while the next one is read: in all still less than the shortest
+`next_poll` (see board.py)."""
+FEED_STALE_SHARE = 0.5
+EVENTS_MAX = 1_000
+
+# What the organiser changes (sales closed, an event canceled) holds in the lane after two seconds at the latest.
+events_known: Remembered[str, events.EventView] = Remembered(
+    events.get_event, fresh_seconds=1.0, stale_seconds=1.0, most=EVENTS_MAX
+)
+_boards: Flights[int] = Flights()
+_feeds: Flights[int] = Flights()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An entry as it was read, with what that means at the database's moment."""
+
+    entry: Entry
+    is_coming: bool
+    """Asking is coming: something about it changes by it."""
+    has_lapsed: bool
+
+
+def _read_entries(entry_ids: list[UUID]) -> list[_Found | Exception | None]:
+    with connection.cursor() as cursor:
+        rows = _entries_by_id.rows(cursor, entry_ids=list(set(entry_ids)))
+        now = clock.now_on(cursor)
+    found: dict[UUID, _Found] = {}
+    for row in rows:
+        entry = Entry(*row)
+        unclaimed = entry.status == QueueEntry.Status.READY and entry.admission_expires_at is None
+        is_coming = unclaimed or entry.status == QueueEntry.Status.AWAY
+        found[entry.id] = _Found(entry, is_coming, has_lapsed(entry, now))
+    return [found.get(entry_id) for entry_id in entry_ids]
+
+
+_entries_by_id = sql.load("apps.queue", "entries_by_id")
+_entries: Gatherer[UUID, _Found | None] = Gatherer(_read_entries)
+
+
+async def event_of(slug: str) -> events.EventView:
+    """The event as it was a moment ago, policy included. Raises EventNotFound."""
+    return await events_known.get(slug)
+
+
+def known_at_sight(request: Request, event_slug: str | None = None) -> Caller:
+    """Whom the request speaks for. Raises Forward where somebody would have to be asked, and as `caller_of` does."""
+    caller = caller_at_sight(request, event_slug)
+    if caller is None:
+        raise Forward
+    return caller
+
+
+async def status(event: events.EventView, caller: Caller) -> EntryView | None:
+    """As `line.status`."""
+    if caller.entry_id is not None:
+        found = await _entries.ask(caller.entry_id)
+        if found is None or found.entry.event_id != event.id:
+            return None
+        if not found.is_coming:
+            return view_of(found.entry, event.slug, QueueEntry.Status.EXPIRED if found.has_lapsed else None)
+    return await threads.ask(line.status, event, caller)
+
+
+async def look(event: events.EventView, caller: Caller) -> Place | None:
+    """As `polling.look`."""
+    place = await glance(event, caller)
+    if place is not None:
+        return place
+    try:
+        entry = await status(event, caller)
+        return None if entry is None else await stand(event, entry)
+    except WaitingRoom.DoesNotExist:
+        return None
+
+
+async def glance(event: events.EventView, caller: Caller) -> Place | None:
+    """As `polling.glance`."""
+    if not caller.in_line or caller.entry_id is None:
+        return None
+    try:
+        board = await _board(event.id, caller.number or 0)
+    except WaitingRoom.DoesNotExist:
+        return None
+    number, drawn = caller.number, None
+    if polling.is_drawn(board, number):
+        number = drawn = await exchange.lookups.submit(caller.entry_id)
+        if number is None:
+            return None
+    if not polling.is_above(board, number):
+        return None
+    if not await _waits_for_sure(event.id, number, caller.entry_id):
+        return None
+    return Place(of_number(board, number), drawn_number=drawn)
+
+
+async def stand(event: events.EventView, entry: EntryView) -> Place:
+    """As `polling.stand`."""
+    if not entry.waits:
+        return Place(outlook(entry), entry)
+    board = await _board(event.id, entry.number or 0)
+    place = Place(of_number(board, entry.number), entry)
+    if entry.is_marked or place.outlook.ahead == 0 or polling.is_drawn(board, entry.number):
+        return await threads.ask(polling.stand, event, entry)
+    return place
+
+
+async def _board(event_id: int, with_number: int) -> boards.Board:
+    """As `board.of`."""
+    known = boards.peek(event_id)
+    if known is not None:
+        board, late_seconds = known
+        if board.next_number > with_number and late_seconds < boards.CACHE_SECONDS * BOARD_STALE_SHARE:
+            if late_seconds >= 0:
+                _boards.begin(event_id, lambda: boards.of(event_id, with_number=with_number))
+            return board
+    board = await _boards.wait(event_id, lambda: boards.of(event_id, with_number=with_number))
+    if board.next_number > with_number:
+        return board
+    # That reading was begun before this number was handed out.
+    return await threads.ask(boards.of, event_id, with_number=with_number)
+
+
+async def _waits_for_sure(event_id: int, number: int | None, entry_id: UUID) -> bool:
+    """As `exceptional.waits_for_sure`."""
+    feed = exceptional.feed_of(event_id)
+    overdue_seconds = feed.overdue_seconds()
+    if overdue_seconds >= 0:
+        if feed.has_caught_up and overdue_seconds < exceptional.FEED_SECONDS * FEED_STALE_SHARE:
+            _feeds.begin(event_id, feed.refresh_if_due)
+        else:
+            await _feeds.wait(event_id, feed.refresh_if_due)
+    return feed.has_caught_up and (number, entry_id) not in feed
+
+
+def forget_everything() -> None:
+    """As in a process that has just started."""
+    events_known.forget()
+    polling.forget_everything()

@@ -1,0 +1,56 @@
+"""What a process remembers of the houses on sale, so that a hold's words become ids without a query each."""
+
+from apps.events import facade as events
+from apps.reservations.holds.requests import House, named_seats
+from ticketing.kernel.lane.gathering import Gatherer
+from ticketing.kernel.lane.remembering import Remembered
+
+HOUSES_MAX = 200
+SEATS_MAX = 500_000
+"""Seats that a process remembers, of all houses."""
+
+_Words = tuple[dict[str, events.SectionView], dict[str, int]]
+
+
+def _read_words(event_id: int) -> _Words:
+    sections = {section.slug: section for section in events.list_sections(event_id)}
+    return sections, {category.key: category.id for category in events.list_categories(event_id)}
+
+
+def _read_seats(asked: list[tuple[int, tuple[str, ...]]]) -> list[dict[str, int] | Exception]:
+    by_event: dict[int, set[str]] = {}
+    for event_id, guids in asked:
+        by_event.setdefault(event_id, set()).update(guids)
+    found = {
+        event_id: {guid: seat.id for guid, seat in events.seats_by_guid(event_id, guids).items()}
+        for event_id, guids in by_event.items()
+    }
+    return [{guid: found[event_id][guid] for guid in guids if guid in found[event_id]} for event_id, guids in asked]
+
+
+# A section that staff add, or a tier they rename, is known within two seconds. Prices are read by the hold itself.
+_words: Remembered[int, _Words] = Remembered(_read_words, fresh_seconds=1.0, stale_seconds=1.0, most=HOUSES_MAX)
+_seat_reads: Gatherer[tuple[int, tuple[str, ...]], dict[str, int]] = Gatherer(_read_seats)
+# A published seat keeps its name and its id for ever.
+_seats: dict[tuple[int, str], int] = {}
+
+
+async def house_for(event: events.EventView, payload: object) -> House:
+    """The house as this payload needs it: as `read_house`."""
+    sections, categories = await _words.get(event.id)
+    guids = named_seats(event, payload)
+    seats = {guid: seat for guid in guids if (seat := _seats.get((event.id, guid))) is not None}
+    missing = tuple(guid for guid in guids if guid not in seats)
+    if missing:
+        found = await _seat_reads.ask((event.id, missing))
+        if len(_seats) + len(found) > SEATS_MAX:
+            _seats.clear()
+        _seats.update({(event.id, guid): seat for guid, seat in found.items()})
+        seats |= found
+    return House(sections, categories, seats)
+
+
+def forget_everything() -> None:
+    """As in a process that has just started."""
+    _words.forget()
+    _seats.clear()

@@ -1,0 +1,147 @@
+"""The reservations' calls as the lane answers them; the site's twins are in api_views.py."""
+
+import asyncio
+import time
+import uuid
+from typing import Any
+
+from django.utils.http import parse_etags
+
+from apps.events import facade as events
+from apps.queue import facade as queue
+from apps.reservations import houses
+from apps.reservations.frames import COUNTS_MAX_AGE_SECONDS, CountFrame, count_frame
+from apps.reservations.gates import gate
+from apps.reservations.holds.holding import holds
+from apps.reservations.holds.outcomes import Refused
+from apps.reservations.holds.requests import resolve
+from apps.reservations.owner import owned_by
+from ticketing.kernel import idempotency, problems
+from ticketing.kernel.lane import threads
+from ticketing.kernel.lane.gathering import Gatherer
+from ticketing.kernel.lane.remembering import Remembered
+from ticketing.kernel.lane.reply import JSON, Reply, personal, text
+from ticketing.kernel.lane.request import Request
+from ticketing.kernel.lane.routes import Route
+
+_CACHEABLE = (b"cache-control", b"public, max-age=%d" % COUNTS_MAX_AGE_SECONDS)
+_VARIES = (b"vary", b"Accept-Encoding")
+_PACKED = (b"content-encoding", b"gzip")
+EVENTS_MAX = 1_000
+
+# How many seats are free is counted no more often than five times a second, however many ask; who asks meanwhile is
+# told what was counted last.
+frames: Remembered[str, CountFrame] = Remembered(count_frame, fresh_seconds=0.2, stale_seconds=0.3, most=EVENTS_MAX)
+
+
+async def sections(request: Request, slug: str) -> Reply:
+    """As `SectionsView.get`."""
+    frame = await frames.get(slug)
+    headers = [(b"etag", frame.etag.encode()), _CACHEABLE, _VARIES]
+    known = request.headers.get("if-none-match")
+    if known is not None and _has(known, frame.etag):
+        return Reply(304, b"", headers)
+    accepted = request.headers.plain(b"accept-encoding")
+    if frame.compressed is not None and accepted is not None and b"gzip" in accepted:
+        return Reply(200, frame.compressed, [JSON, _PACKED, *headers])
+    return Reply(200, frame.body, [JSON, *headers])
+
+
+def _has(known: str, etag: str) -> bool:
+    # As a cache compares them: strong or weak is one.
+    tags = parse_etags(known)
+    return "*" in tags or etag.removeprefix("W/") in [tag.removeprefix("W/") for tag in tags]
+
+
+async def hold(request: Request, slug: str) -> Reply:
+    """As `ReservationsView.post`."""
+    # All of it is read before anything is asked, and what is wrong told in the site's order: event, who, key, body.
+    caller: queue.Caller | problems.Problem
+    key: str | problems.Problem
+    body: dict[str, Any] | problems.Problem
+    try:
+        caller = queue.known_at_sight(request, slug)
+    except problems.Problem as problem:
+        caller = problem
+    try:
+        key = idempotency.key_of(request)
+    except problems.Problem as problem:
+        key = problem
+    try:
+        body = await request.json_object()
+    except problems.Problem as problem:
+        body = problem
+    event = await queue.event_soon(slug)
+    if isinstance(caller, problems.Problem):
+        raise caller
+    if not caller.is_known:
+        raise problems.TokenMissing
+    for given in (key, body):
+        if isinstance(given, problems.Problem):
+            raise given
+    assert isinstance(key, str)
+    assert isinstance(body, dict)
+    answer = await _hold(event, caller, body, key)
+    return text(answer.body, answer.status)
+
+
+async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str) -> idempotency.Answer:
+    """As `facade.hold_one`, for whoever the caller is."""
+    # An admission token lets in: what is gone is refused before PostgreSQL is asked for anything.
+    early = caller.entry_id is not None and not caller.in_line
+    if early and caller.entry_id is not None:
+        await _pass_the_gate(event, caller.entry_id, body, key)
+    entry = await queue.status_soon(event, caller)
+    if entry is None:
+        raise queue.NotAdmitted
+    if entry.is_ready and not early:
+        await _pass_the_gate(event, entry.id, body, key)
+    request = resolve(event, entry, body, key, await houses.house_for(event, body))
+    begun = time.monotonic()
+    try:
+        outcome = await holds.submit(request)
+    finally:
+        queue.hold_seconds.observe(time.monotonic() - begun)
+    if isinstance(outcome, Refused):
+        if outcome.is_final:
+            _forget(event.id, entry.id, key)
+        raise outcome.problem
+    return outcome.answer
+
+
+_gate: Gatherer[gate.Question, problems.Problem | None] = Gatherer(gate.refusals)
+_forgetting: set[asyncio.Task[None]] = set()
+
+
+async def _pass_the_gate(event: events.EventView, entry_id: uuid.UUID, body: dict[str, Any], key: str) -> None:
+    """Returns unless the gate refuses; raises its refusal."""
+    refusal = await _gate.ask(gate.Question(event, entry_id, body, key))
+    if refusal is not None:
+        raise refusal
+
+
+def _forget(event_id: int, entry_id: uuid.UUID, key: str) -> None:
+    """Beside the answer: should it be late, asking again is only let through to the ledger."""
+    task = asyncio.create_task(threads.ask(gate.forget_request, event_id, entry_id, key))
+    _forgetting.add(task)
+    task.add_done_callback(_forgotten)
+
+
+def _forgotten(task: "asyncio.Task[None]") -> None:
+    _forgetting.discard(task)
+    if not task.cancelled():
+        task.exception()  # Too many waited for a thread: the mark goes by itself.
+
+
+async def reservation(request: Request, reservation_id: str) -> Reply:
+    """As `ReservationView.get`."""
+    caller = queue.known_at_sight(request)
+    view = await threads.ask(owned_by, caller, uuid.UUID(reservation_id))
+    return personal(view.contract())
+
+
+ROUTES = (
+    Route("GET", "events/<slug>/sections", sections, "sections"),
+    Route("POST", "events/<slug>/reservations", hold, "hold"),
+    Route("GET", "reservations/<uuid>", reservation, "reservation"),
+)

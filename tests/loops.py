@@ -1,0 +1,17 @@
+"""Event loops in tests."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def off_the_loop() -> Iterator[None]:
+    """In the block this thread runs no loop as far as anybody can tell: Django gives it the connection that it has
+    outside of one, with the transaction that a test is wrapped in."""
+    loop = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)

@@ -1,0 +1,75 @@
+"""Reading in groups: what many ask at once is asked of PostgreSQL or Redis once.
+
+While one group is answered the next gathers, as in group commit, and nothing waits for a timer. For questions that
+change nothing, or nothing that matters whether it happens twice: a group that fails fails for all who asked in it.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from ticketing.kernel import problems
+from ticketing.kernel.lane import threads
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+GROUP_MAX = 256
+WAITING_MAX = 5_000
+
+
+class Gatherer(Generic[Question, Answer]):
+    """`act` is given a list of questions, in a thread of the lane, and returns one answer to each, in order: a value,
+    or an exception that is raised for whoever asked."""
+
+    def __init__(self, act: Callable[[list[Question]], Sequence[Answer | Exception]], *, at_once: int = 1) -> None:
+        self._act = act
+        self._at_once = at_once
+        self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def ask(self, question: Question) -> Answer:
+        """The answer to this question. Raises problems.Busy when too many wait, and what `act` raised."""
+        if len(self._waiting) >= WAITING_MAX:
+            raise problems.Busy
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((question, future))
+        if len(self._under_way) < self._at_once:
+            task = asyncio.create_task(self._answer_all())
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+        return await future
+
+    async def _answer_all(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
+            # Whoever has gone meanwhile need not be asked for.
+            group = [(question, future) for question, future in group if not future.done()]
+            if group:
+                await self._answer(group)
+
+    async def _answer(self, group: list[tuple[Question, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await threads.ask(self._act, [question for question, _ in group])
+        except Exception as error:  # noqa: BLE001 - Each who asked is told.
+            for _, future in group:
+                if not future.done():
+                    future.set_exception(_another(error))
+            return
+        except BaseException:
+            for _, future in group:
+                future.cancel()
+            raise
+        for (_, future), answer in zip(group, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+
+def _another(error: Exception) -> Exception:
+    """One exception raised in two tasks would gather both their traces."""
+    problem = problems.from_exception(error)
+    return type(problem)() if isinstance(problem, (problems.Busy, problems.LedgerAway)) else error

@@ -1,0 +1,85 @@
+"""What a process remembers of what everybody reads: read once for all who ask, and read anew beside those who ask
+while it is only a little old."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from ticketing.kernel import problems, telemetry
+from ticketing.kernel.lane import threads
+
+logger = logging.getLogger(__name__)
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Flights(Generic[Key]):
+    """Readings under way, one for each key at most."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[Key, asyncio.Task[Any]] = {}
+
+    def begin(self, key: Key, read: Callable[[], Any]) -> "asyncio.Task[Any]":
+        """The reading under way of this key, begun in a thread if there was none. Its result is for who awaits it."""
+        task = self._under_way.get(key)
+        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+            task = asyncio.create_task(threads.ask(read))
+            self._under_way[key] = task
+            task.add_done_callback(lambda done: self._ended(key, done))
+        return task
+
+    async def wait(self, key: Key, read: Callable[[], Any]) -> Any:
+        """What that reading brings. A caller that is canceled ends it for nobody else."""
+        return await asyncio.shield(self.begin(key, read))
+
+    def _ended(self, key: Key, task: "asyncio.Task[Any]") -> None:
+        if self._under_way.get(key) is task:
+            del self._under_way[key]
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, problems.Problem):
+            # Whoever waits for it is told; that somebody else reads next is all there is to do about it here.
+            logger.debug("a reading beside the requests failed: %s", telemetry.brief(error))
+
+
+class Remembered(Generic[Key, Value]):
+    """Values by key, as `read(key)` brings them from a thread.
+
+    Up to `fresh_seconds` old one is given at once; up to `stale_seconds` more too, while it is read anew; older ones,
+    and none, wait for the reading. At most `most` are kept; a refusal of `read` is not.
+    """
+
+    def __init__(self, read: Callable[[Key], Value], *, fresh_seconds: float, stale_seconds: float, most: int) -> None:
+        self.fresh_seconds = fresh_seconds
+        self.stale_seconds = stale_seconds
+        self._read = read
+        self._most = most
+        self._kept: dict[Key, tuple[float, Value]] = {}
+        self._flights: Flights[Key] = Flights()
+
+    async def get(self, key: Key) -> Value:
+        """The value. Raises what `read` raised, and problems.Busy."""
+        kept = self._kept.get(key)
+        if kept is not None:
+            age = time.monotonic() - kept[0]
+            if age < self.fresh_seconds:
+                return kept[1]
+            if age < self.fresh_seconds + self.stale_seconds:
+                self._flights.begin(key, lambda: self._renew(key))
+                return kept[1]
+        value: Value = await self._flights.wait(key, lambda: self._renew(key))
+        return value
+
+    def forget(self) -> None:
+        self._kept.clear()
+
+    def _renew(self, key: Key) -> Value:
+        # Dated by its beginning: what was committed since may be missing in it.
+        begun = time.monotonic()
+        value = self._read(key)
+        if len(self._kept) >= self._most and key not in self._kept:
+            self._kept.clear()
+        self._kept[key] = (begun, value)
+        return value

@@ -1,0 +1,172 @@
+"""One request of the crowd, of which only what is asked for is read. What services and checks use of Django's request
+it has under the same names, so that lane and site judge by the same code."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings
+from django.http.cookie import parse_cookie
+from django.http.request import split_domain_port, validate_host
+
+from ticketing.kernel import json_body, problems
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+BODY_SECONDS_MAX = 10.0
+"""Whoever dribbles a few bytes at a time is cut off: what the crowd sends fits into one packet."""
+_JSON_ACCEPTED = ("*/*", "application/json", "application/*")
+_CONTENT_LENGTH = re.compile(rb"[0-9]{1,12}")
+
+
+class Forward(Exception):
+    """This request is for the site to answer. Only before its body is read."""
+
+
+class ClientGone(Exception):
+    """Nobody is left to answer."""
+
+
+class Headers:
+    """A request's headers by name, whatever its case."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
+        values = dict(pairs)
+        if len(values) != len(pairs):
+            # Given twice is one list, as WSGI has it; cookies have their own separator.
+            values = {}
+            for name, value in pairs:
+                between = b"; " if name == b"cookie" else b","
+                values[name] = values[name] + between + value if name in values else value
+        self._values = values
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = self._values.get(name.lower().encode("latin-1", "replace"))
+        return default if value is None else value.decode("latin-1")
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower().encode("latin-1", "replace") in self._values
+
+    def plain(self, name: bytes) -> bytes | None:
+        """The value of this lower-case name as it came."""
+        return self._values.get(name)
+
+
+class Request:
+    __slots__ = ("_cookies", "_receive", "headers", "id", "method", "path", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers = Headers(scope["headers"])
+        self.id = ""
+        """What logs and the answer call it."""
+        self._receive = receive
+        self._cookies: Mapping[str, str] | None = None
+
+    @property
+    def scheme(self) -> str:
+        return self.scope.get("scheme", "http")
+
+    def is_secure(self) -> bool:
+        return self.scheme == "https"
+
+    def get_host(self) -> str:
+        return self.headers.get("host", "")
+
+    @property
+    def COOKIES(self) -> Mapping[str, str]:  # noqa: N802 - As Django calls it.
+        if self._cookies is None:
+            given = self.headers.get("cookie")
+            self._cookies = parse_cookie(given) if given else {}
+        return self._cookies
+
+    @property
+    def content_type(self) -> str:
+        """Without its parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def is_plain(self) -> bool:
+        """Whether nothing about the request needs the site's eye: a host of ours, over TLS where the house wants it,
+        from somebody who reads JSON. What is wrong with it otherwise the site says."""
+        if settings.SECURE_SSL_REDIRECT and not self.is_secure():
+            return False
+        if not _is_ours(self.headers.plain(b"host")) or b"format=" in self.scope.get("query_string", b""):
+            return False
+        accept = self.headers.plain(b"accept")
+        return accept is None or accept == b"*/*" or _takes_json(accept)
+
+    async def json_object(self) -> dict[str, Any]:
+        """The body, which must be an object; empty when nothing was sent. Raises Invalid, MalformedBody,
+        WrongContentType, TooLarge, TimedOut, ClientGone."""
+        raw = await self._body(settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0)
+        if not raw:
+            return {}
+        if self.content_type != "application/json":
+            raise problems.WrongContentType
+        value = json_body.read_json(raw)
+        if not isinstance(value, dict):
+            raise problems.Invalid("a JSON object is expected")
+        return value
+
+    async def _body(self, bytes_max: int) -> bytes:
+        declared = self.headers.plain(b"content-length")
+        if declared is not None:
+            if not _CONTENT_LENGTH.fullmatch(declared) or int(declared) > bytes_max:
+                raise problems.TooLarge
+        elif self.headers.plain(b"transfer-encoding") is None:
+            return b""
+        message = await self._next()
+        if not message.get("more_body", False):
+            return _within(message.get("body", b""), bytes_max)
+        try:
+            async with asyncio.timeout(BODY_SECONDS_MAX):
+                parts, size = [message.get("body", b"")], len(message.get("body", b""))
+                while message.get("more_body", False):
+                    message = await self._next()
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > bytes_max:
+                        raise problems.TooLarge
+        except TimeoutError as error:
+            raise problems.TimedOut from error
+        return _within(b"".join(parts), bytes_max)
+
+    async def _next(self) -> Message:
+        try:
+            async with asyncio.timeout(BODY_SECONDS_MAX):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise problems.TimedOut from error
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        return message
+
+
+def _within(body: bytes, bytes_max: int) -> bytes:
+    if len(body) > bytes_max:
+        raise problems.TooLarge
+    return body
+
+
+@lru_cache(maxsize=256)
+def _is_ours(host: bytes | None) -> bool:
+    try:
+        domain, _ = split_domain_port((host or b"").decode("ascii"))
+    except UnicodeDecodeError:
+        return False
+    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
+
+
+@lru_cache(maxsize=256)
+def _takes_json(accept: bytes) -> bool:
+    kinds = (part.partition(";")[0].strip().lower() for part in accept.decode("latin-1").split(","))
+    return any(kind in _JSON_ACCEPTED for kind in kinds)
