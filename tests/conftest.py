@@ -96,11 +96,13 @@ def _empty_redis() -> None:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """The run's database; before it is dropped, the connections that batchers keep to it are closed."""
+    """The run's database; before it is dropped, the connections that threads of ours keep to it are closed."""
     yield
-    from ticketing.kernel import batching
+    from ticketing.kernel import batching, token_keys
     from ticketing.kernel.lane import threads
 
+    if (reader := token_keys._copy.reader) is not None:
+        reader.join()
     threads.close()
     for batcher in list(batching._batchers):
         batcher.close()
