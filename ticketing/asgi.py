@@ -11,23 +11,14 @@ from django.urls import URLPattern, re_path
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 django.setup()
 
-from apps.queue import lane as queue  # noqa: E402 - needs Django set up
-from apps.reservations import lane as reservations  # noqa: E402
-from ticketing import serving  # noqa: E402
+from ticketing import serving  # noqa: E402 - needs Django set up
 from ticketing.forward import Forwarder, site_address  # noqa: E402
 from ticketing.kernel.lane import threads  # noqa: E402
 from ticketing.kernel.lane.request import Receive, Scope, Send  # noqa: E402
-from ticketing.kernel.lane.routes import Application, Lane  # noqa: E402
+from ticketing.lane import lane_in_front_of  # noqa: E402
 
 serving.begin()
 forwarder = Forwarder(*site_address())
-
-
-def lane_in_front_of(forward: Application) -> Lane:
-    """The crowd's calls, each app's own, and behind them what answers everything else."""
-    return Lane([*queue.ROUTES, *reservations.ROUTES], forward=forward)
-
-
 lane = lane_in_front_of(forwarder)
 
 

@@ -74,7 +74,7 @@ class LaneCall:
     _forwarded: Any = None
 
     def answer(self) -> Any:
-        from ticketing.asgi import lane_in_front_of
+        from ticketing.lane import lane_in_front_of
 
         path, _, query = self.target.partition("?")
         headers = {"host": "testserver", **{name.lower(): value for name, value in self.headers.items()}}
