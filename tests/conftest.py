@@ -157,12 +157,13 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     from apps.queue import board, exceptional, health, polling, watching
     from apps.reservations import houses, lane
     from apps.reservations.gates import resetting, wishes
-    from ticketing.kernel import redis
+    from ticketing.kernel import limits, redis
 
     for remembered in (watching.events_known, houses._words, lane.frames):
         remembered.forget()
         monkeypatch.setattr(remembered, "fresh_seconds", 0.0)
         monkeypatch.setattr(remembered, "stale_seconds", 0.0)
+    limits.forget_everything()
     polling.forget_everything()
     houses.forget_everything()
     resetting.forget_everything()

@@ -30,6 +30,7 @@ OVERRIDDEN = (
     "EMAIL_URL",
     "DEBUG",
     "LOG_LEVEL",
+    "TRUSTED_PROXIES",
 )
 
 
@@ -72,6 +73,8 @@ def _point_environment_at(servers: Servers) -> None:
     os.environ["DATABASE_URL"] = os.environ[DATABASE_OF_RUN]
     if servers.valkey:
         os.environ["REDIS_URL"] = servers.valkey.url
+    # Where tests come from; those of the limits come from elsewhere.
+    os.environ["RATE_LIMITS_EXEMPT"] = "127.0.0.0/8,::1"
     os.environ["SECRET_KEY"] = "known-to-every-test-and-good-for-nothing-else"
 
 

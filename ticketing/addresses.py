@@ -1,9 +1,17 @@
-"""Addresses of servers as people write them: read before anything connects, so that a slip is one sentence."""
+"""Addresses, networks and rates as people write them: read before anything begins, so that a slip is one sentence."""
 
+import ipaddress
+from collections.abc import Iterable
 from urllib.parse import SplitResult, urlsplit
 
 DATABASE_FORM = "postgres://user:password@host:port/name"
 REDIS_FORM = "redis://:password@host:port/0"
+
+
+NETWORK_FORM = "10.1.2.3, 10.0.0.0/8 or fd00::/8"
+RATE_FORM = "RATE:BURST, requests a second and how many at once, as in 20:1000, or off"
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class AddressRefused(ValueError):
@@ -23,6 +31,28 @@ def redis(variable: str, value: str) -> str:
     if not _checked(variable, value, ("redis", "rediss"), REDIS_FORM).hostname:
         raise AddressRefused(f"{variable} must look like {REDIS_FORM}; it names no host")
     return value
+
+
+def networks(variable: str, values: Iterable[str]) -> list[Network]:
+    """The networks that the values name. Raises AddressRefused."""
+    try:
+        return [ipaddress.ip_network(value.strip()) for value in values if value.strip()]
+    except ValueError as error:
+        raise AddressRefused(f"{variable} must name networks like {NETWORK_FORM}: {error}") from error
+
+
+def rate(variable: str, value: str) -> tuple[float, int] | None:
+    """Requests a second and how many at once, or None for "off". Raises AddressRefused."""
+    if value.strip().lower() == "off":
+        return None
+    per_second, _, burst = value.partition(":")
+    try:
+        found = float(per_second), int(burst)
+    except ValueError as error:
+        raise AddressRefused(f"{variable} must look like {RATE_FORM}") from error
+    if not (0.001 <= found[0] <= 1_000_000 and 1 <= found[1] <= 1_000_000):
+        raise AddressRefused(f"{variable} must look like {RATE_FORM}; from 0.001 and 1 to a million each")
+    return found
 
 
 def _checked(variable: str, value: str, schemes: tuple[str, ...], form: str) -> SplitResult:

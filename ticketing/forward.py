@@ -16,7 +16,9 @@ from urllib.parse import quote_from_bytes
 import aiohttp
 from yarl import URL
 
-from ticketing.kernel.problems import CONTENT_TYPE, Busy, Problem, TooLarge
+from ticketing.kernel import client_address, limits
+from ticketing.kernel.limits import kinds
+from ticketing.kernel.problems import CONTENT_TYPE, Busy, Problem, RateLimited, TooLarge
 
 Headers = list[tuple[bytes, bytes]]
 Scope = MutableMapping[str, Any]
@@ -48,7 +50,7 @@ HOP_BY_HOP = frozenset(
     b" upgrade expect".split()
 )
 # What the client claims about proxies is replaced by what we know.
-OURS_TO_SAY = frozenset((b"forwarded", b"x-real-ip", b"x-request-id"))
+OURS_TO_SAY = frozenset((b"forwarded", b"x-real-ip", b"x-request-id", client_address.MARK_HEADER.encode()))
 # Our own server says these on every answer.
 OUR_SERVER_SAYS = frozenset((b"date", b"server"))
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{8,64}")
@@ -79,6 +81,10 @@ class Forwarder:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The client has the site's answer, or a problem document, or has gone away and the site is told so."""
+        wait = _wait_seconds(scope)
+        if wait is not None:
+            await _refuse(scope, send, RateLimited(wait))
+            return
         body = _RequestBody(scope, receive)
         try:
             await self._forward(scope, body, send)
@@ -224,6 +230,20 @@ class _RequestBody:
                 yield chunk
 
 
+def _wait_seconds(scope: Scope) -> float | None:
+    """How long the one who asks is to wait, who has asked too often; None: let it through."""
+    if scope.get("limits.counted"):
+        return None
+    kind = kinds.of(scope["method"], scope["path"])
+    if kind is None:
+        return None
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    token = kinds.token_of(
+        headers.get(b"authorization", b"").decode("latin-1"), headers.get(b"cookie", b"").decode("latin-1")
+    )
+    return limits.ask(kind, client_address.of_scope(scope), token)
+
+
 def _target(scope: Scope) -> str:
     # The target goes on as it came: what the site routes and signs must be what was asked.
     path: bytes = scope.get("raw_path") or scope["path"].encode()
@@ -255,10 +275,11 @@ def _question(
         kept.append((b"connection", b"close"))
     given = next((value for name, value in headers if name == b"x-request-id"), b"")
     kept.append((b"x-request-id", given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex.encode()))
-    kept.append((b"x-forwarded-proto", scope.get("scheme", "http").encode()))
+    kept.append((b"x-forwarded-proto", client_address.scheme_of_scope(scope).encode()))
     kept += [(b"x-forwarded-host", value) for name, value in headers if name == b"host"][:1]
-    if scope.get("client"):
-        kept.append((b"x-forwarded-for", scope["client"][0].encode()))
+    if address := client_address.of_scope(scope):
+        kept.append((b"x-forwarded-for", address.encode()))
+    kept.append((client_address.MARK_HEADER.encode(), client_address.mark().encode()))
     return [(name.decode("ascii", "replace"), value.decode("utf-8", "replace")) for name, value in kept]
 
 
@@ -276,6 +297,8 @@ def _named_by_connection(headers: Headers) -> frozenset[bytes]:
 async def _refuse(scope: Scope, send: Send, problem: Problem) -> None:
     accepts = next((value for name, value in scope["headers"] if name == b"accept"), b"")
     page = {503: ONE_MOMENT, 413: TOO_LARGE % (BODY_BYTES_MAX // 1024 // 1024)}.get(problem.status)
+    if isinstance(problem, RateLimited):
+        page = problem.page()
     for_a_person = page is not None and b"text/html" in accepts and not scope["path"].startswith("/api/")
     body = page if page is not None and for_a_person else json.dumps(problem.document()).encode()
     content_type = "text/html; charset=utf-8" if for_a_person else CONTENT_TYPE

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from ticketing.kernel import signing, vitals
+from ticketing.kernel import limits, signing, vitals
 
 _READ_BYTES = 64 * 1024
 
@@ -42,9 +42,10 @@ def _read_the_rest(body: Any) -> None:
 
 def begin() -> None:
     """The house has a key of its own, without which the process ends here with one line and exit status 1; and what
-    this process measures of its health is known to the others from now on."""
+    this process measures of its health, and counts of its clients, is known to the others from now on."""
     try:
         signing.require_key()
     except ImproperlyConfigured as error:
         sys.exit(f"fairgate: {error}")
     vitals.begin()
+    limits.begin()

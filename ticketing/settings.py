@@ -30,6 +30,10 @@ class _Environment(environ.Env):
             raise ImproperlyConfigured(f"{var} cannot be read: {error}") from error
 
 
+def _rate(name: str, default: str) -> tuple[float, int] | None:
+    return addresses.rate(name, env.str(name, default=default))
+
+
 env = _Environment()
 _state = read_state(BASE_DIR) or {}
 
@@ -71,11 +75,13 @@ INSTALLED_APPS = [
     "ticketing.apps.CompositionConfig",
 ]
 MIDDLEWARE = [
+    "ticketing.kernel.middleware.ForwardedClaims",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.middleware.gzip.GZipMiddleware",
     "csp.middleware.CSPMiddleware",
     "ticketing.kernel.middleware.RequestContext",
+    "ticketing.kernel.middleware.RateLimits",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "ticketing.kernel.origin.SameOriginWrites",
@@ -242,6 +248,28 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": ["'none'"],
     }
 }
+
+# --- who asks, and how often (docs/operations.md) ------------------------------------------------------------------
+try:
+    # Whose X-Forwarded-For and X-Forwarded-Proto are believed.
+    TRUSTED_PROXIES = addresses.networks("TRUSTED_PROXIES", env.list("TRUSTED_PROXIES", default=[]))
+    # Whom no limit concerns.
+    RATE_LIMITS_EXEMPT = addresses.networks("RATE_LIMITS_EXEMPT", env.list("RATE_LIMITS_EXEMPT", default=[]))
+    # Requests a second and burst, of one address and of one token: five hundred people behind one address can buy.
+    RATE_LIMITS = {
+        kind: (_rate(f"RATE_LIMIT_{name}_ADDRESS", of_address), _rate(f"RATE_LIMIT_{name}_TOKEN", of_token))
+        for kind, name, of_address, of_token in (
+            ("join", "JOIN", "20:1000", "0.5:10"),
+            ("poll", "POLL", "300:3000", "2:20"),
+            ("read", "READ", "300:3000", "5:50"),
+            ("hold", "HOLD", "50:1000", "1:10"),
+            ("log-in", "LOG_IN", "2:300", "0.1:10"),
+            ("page", "PAGE", "100:3000", "5:100"),
+            ("write", "WRITE", "50:1000", "2:20"),
+        )
+    }
+except addresses.AddressRefused as error:
+    raise ImproperlyConfigured(str(error)) from error
 
 # --- files -------------------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"

@@ -352,10 +352,15 @@ let etag = "";
 let pause = STATUS_EVERY_MS;
 let over = false;
 
+// Asked too often from this connection: no word about one's own admission.
+async function isRateLimited(answer) {
+  return (await answer.json().catch(() => ({}))).type === "rate-limited";
+}
+
 async function readStatus() {
   const answer = await fetch(statusUrl, { headers: etag ? { "If-None-Match": etag } : {}, cache: "no-store", credentials: "same-origin" });
   if (answer.status === 304) return;
-  if ([401, 403, 410, 429].includes(answer.status)) {
+  if ([401, 403, 410].includes(answer.status) || (answer.status === 429 && !(await isRateLimited(answer)))) {
     endOfAdmission();
     return;
   }

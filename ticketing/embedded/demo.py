@@ -245,6 +245,8 @@ def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
         "ADMIN_PASSWORD": demo.secrets["admin_password"],
         "SITE_URL": demo.address,
         "DJANGO_SETTINGS_MODULE": "ticketing.settings",
+        # Here a whole crowd comes from one address: rehearsals, benchmarks.
+        "RATE_LIMITS_EXEMPT": "127.0.0.0/8,::1",
         # A demo started by root runs its worker as root too; the one who started it knows.
         "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
     }

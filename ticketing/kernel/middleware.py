@@ -8,7 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template import loader
 
-from ticketing.kernel import problems, telemetry
+from ticketing.kernel import client_address, limits, problems, telemetry
+from ticketing.kernel.limits import kinds
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 # Some refusals have pages of their own, with the way on that fits them.
@@ -17,6 +18,41 @@ _PAGES: list[tuple[type[problems.Problem], str]] = [
     (problems.NotOwner, "403.html"),
     (problems.TokenMissing, "403.html"),
 ]
+
+
+class ForwardedClaims:
+    """What is said about how a request came (`X-Forwarded-Proto`) counts only from our lane and from the proxies in
+    TRUSTED_PROXIES. First of all: what comes after it asks whether the connection was secure."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        client_address.forget_claims(request.META)
+        return self.get_response(request)
+
+
+class RateLimits:
+    """Who asks too often is refused with 429, before anything is asked of the ledger. What the lane forwarded has been
+    counted there."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if not client_address.came_through_lane(request.META):
+            kind = kinds.of(request.method or "GET", request.path_info)
+            token = kinds.token_of(request.headers.get("Authorization", ""), request.headers.get("Cookie", ""))
+            wait = None if kind is None else limits.ask(kind, client_address.of_environ(request.META), token)
+            if wait is not None:
+                return self._refuse(request, problems.RateLimited(wait))
+        return self.get_response(request)
+
+    def _refuse(self, request: HttpRequest, problem: problems.RateLimited) -> HttpResponse:
+        if problems.is_api(request) or "text/html" not in request.headers.get("Accept", ""):
+            return problems.respond(problem)
+        # Not the house's page, which asks who is logged in: this one costs nothing.
+        return HttpResponse(problem.page(), status=problem.status, headers=problem.headers())
 
 
 class RequestContext:

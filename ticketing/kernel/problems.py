@@ -1,5 +1,6 @@
 """Refusals as RFC 9457 problem documents: one stable `type` each, the same from a page, the API and a command."""
 
+import math
 from typing import Any, ClassVar
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
@@ -127,6 +128,30 @@ class IdempotencyMismatch(Problem):
 class IdempotencyInProgress(Problem):
     type, status, title = "idempotency-in-progress", 409, "The same request is still being carried out."
     retry_after_seconds = 1
+
+
+class RateLimited(Problem):
+    """Asked again after `Retry-After` it is answered; nothing is lost by it."""
+
+    type, status, title = "rate-limited", 429, "Too many requests came from here at once; try again."
+
+    def __init__(self, wait_seconds: float) -> None:
+        super().__init__(
+            "Too many requests came from this connection or for this place at once. Ask again when the time is over:"
+            " nothing is lost meanwhile, neither a place in line nor what is held.",
+            retry_after_seconds=math.ceil(wait_seconds),
+        )
+
+    def page(self) -> bytes:
+        """For a person: a page that needs nothing of the house, and what a reader may do."""
+        return _TOO_MANY_REQUESTS % (self.retry_after_seconds or 1)
+
+
+_TOO_MANY_REQUESTS = b"""<!doctype html><html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
+<title>One moment</title><h1>One moment</h1><p>Too many requests came from your connection at once, perhaps from others
+who share it. Nothing is lost: places in line and held tickets stay yours. Please try again in %d seconds.</p>
+"""
 
 
 class Busy(Problem):
