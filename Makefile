@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo reset test lint format venv clean
+.PHONY: help demo reset test bench bench-full lint format venv clean
 
 # The first of these that is a Python we run on; `make PYTHON=/path/to/python3.12 …` decides otherwise.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -11,6 +11,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check --no-input
 TEST_ARGS ?=
+BENCH_ARGS ?=
 WORKERS ?= 2
 
 # An environment whose Python has been removed or replaced since is made again.
@@ -21,7 +22,7 @@ endif
 endif
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runs ## Everything, running, at http://127.0.0.1:8000 (PORT=8123 moves it); Ctrl-C ends it
 	@exec $(RUN) -m ticketing.embedded.demo
@@ -32,6 +33,12 @@ reset: $(VENV)/.runs ## Remove the demo's data (not while it runs); the next mak
 test: $(VENV)/.tests ## The whole suite, on servers of its own (TEST_ARGS="-k hold" narrows it)
 	@$(RUN) -m tests.chromium
 	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m pytest -n $(WORKERS) --dist loadfile $(TEST_ARGS)
+
+bench: $(VENV)/.bench ## Every ratio of docs/performance.md anew, within 25 minutes (BENCH_ARGS="--rows 1,3" narrows it)
+	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m benchmarks.suite $(BENCH_ARGS)
+
+bench-full: $(VENV)/.bench ## The same with more and longer rounds
+	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m benchmarks.suite --rounds 11 --seconds 5 $(BENCH_ARGS)
 
 lint: $(VENV)/.tests ## Style, types, arrows, migrations, deployment checks, the tidy test
 	@$(RUN) -m tests.lint
@@ -65,4 +72,9 @@ $(VENV)/.runs: requirements.txt $(VENV)/.made
 $(VENV)/.tests: tests/requirements.txt $(VENV)/.runs
 	@echo "Installing what tests and checks need …"
 	@$(call install,tests/requirements.txt)
+	@touch $@
+
+$(VENV)/.bench: benchmarks/requirements.txt $(VENV)/.runs
+	@echo "Installing what the benchmark suite needs …"
+	@$(call install,benchmarks/requirements.txt)
 	@touch $@

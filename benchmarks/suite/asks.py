@@ -1,0 +1,61 @@
+"""What the crowd sends, written out byte by byte."""
+
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+
+_HOST = "Host: 127.0.0.1\r\n"
+
+
+def get(path: str, token: str = "") -> bytes:
+    return f"GET {path} HTTP/1.1\r\n{_HOST}{_bearer(token)}\r\n".encode()
+
+
+def post(path: str, body: str, token: str = "", key: str = "") -> bytes:
+    keyed = f"Idempotency-Key: {key}\r\n" if key else ""
+    return (
+        f"POST {path} HTTP/1.1\r\n{_HOST}{_bearer(token)}{keyed}Content-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
+def _bearer(token: str) -> str:
+    return f"Authorization: Bearer {token}\r\n" if token else ""
+
+
+def polls(tokens: Iterable[str]) -> list[bytes]:
+    return [get("/api/events/line/queue/status", token) for token in tokens]
+
+
+def joins(count: int) -> list[bytes]:
+    """Each a browser that nobody has seen before."""
+    run = secrets.token_hex(6)
+    return [post("/api/events/line/queue", f'{{"visitor_id":"{run}-{n:08}"}}') for n in range(count)]
+
+
+def holds_of_places(event: str, floor: str, tokens: Iterable[str]) -> list[bytes]:
+    run = secrets.token_hex(6)
+    body = json.dumps({"ga_section": floor, "ga_quantity": 2}, separators=(",", ":"))
+    path = f"/api/events/{event}/reservations"
+    return [post(path, body, token, f"{run}-{n}") for n, token in enumerate(tokens)]
+
+
+def holds_of_seats(event: str, section: str, seat_count: int, tokens: Sequence[str]) -> list[bytes]:
+    """Each wants two neighbours; nobody wants the same, and who comes next wants some far away."""
+    run = secrets.token_hex(6)
+    path = f"/api/events/{event}/reservations"
+    requests = []
+    for n, (first, second) in enumerate(pairs(seat_count, len(tokens))):
+        body = f'{{"seats":["{section}-{first}","{section}-{second}"]}}'
+        requests.append(post(path, body, tokens[n], f"{run}-{n}"))
+    return requests
+
+
+def pairs(seat_count: int, most: int) -> list[tuple[int, int]]:
+    count = seat_count // 2
+    spread = [SPREAD * n % count for n in range(min(count, most))]
+    return [(2 * pair, 2 * pair + 1) for pair in spread]
+
+
+SPREAD = 48_271
+"""A prime: times it, every number below a smaller count, or one that it does not divide, comes once."""

@@ -1,0 +1,142 @@
+"""Ratios and what becomes of them: medians, spreads, the verdict, the file and the table."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Better = Literal["higher", "lower"]
+ROUNDS_MIN = 5
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Two things measured in turn in one run, one divided by the other."""
+
+    row: str
+    title: str
+    ratio: float
+    low: float
+    high: float
+    """The lowest and the highest of the rounds."""
+    acceptable: float | None
+    """None: reported, not judged."""
+    goal: float | None
+    better: Better
+    ours: str
+    """What was measured, with its unit, for people: the median of each side."""
+    theirs: str
+
+    @property
+    def is_acceptable(self) -> bool:
+        if self.acceptable is None:
+            return True
+        return self.ratio >= self.acceptable if self.better == "higher" else self.ratio <= self.acceptable
+
+    @property
+    def reaches_goal(self) -> bool:
+        if self.goal is None:
+            return False
+        return self.ratio >= self.goal if self.better == "higher" else self.ratio <= self.goal
+
+    def entry(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        return {
+            "row": self.row,
+            "ratio": round(self.ratio, 3),
+            "acceptable": self.acceptable,
+            "goal": self.goal,
+            "better": self.better,
+            "spread": [round(self.low, 3), round(self.high, 3)],
+            "title": self.title,
+            "ours": self.ours,
+            "theirs": self.theirs,
+        }
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A figure that is told and not judged."""
+
+    title: str
+    value: str
+
+
+@dataclass
+class Findings:
+    """What one row found."""
+
+    ratios: list[Ratio] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
+
+
+def compare(
+    row: str,
+    title: str,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    *,
+    acceptable: float | None,
+    goal: float | None,
+    better: Better = "higher",
+    unit: str = "/s",
+) -> Ratio:
+    """The ratio of each round's two figures: their median, with the lowest and the highest."""
+    of_rounds = [one / other for one, other in zip(ours, theirs, strict=True)]
+    if len(of_rounds) < 1:
+        raise ValueError(f"row {row} has no round")
+    return Ratio(
+        row=row,
+        title=title,
+        ratio=statistics.median(of_rounds),
+        low=min(of_rounds),
+        high=max(of_rounds),
+        acceptable=acceptable,
+        goal=goal,
+        better=better,
+        ours=told(statistics.median(ours), unit),
+        theirs=told(statistics.median(theirs), unit),
+    )
+
+
+def told(value: float, unit: str) -> str:
+    number = f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return f"{number}{unit if unit.startswith('/') else ' ' + unit}".strip()
+
+
+def in_turn(
+    rounds: int, acts: Mapping[str, Callable[[], float]], say: Callable[[str], None] = lambda _: None
+) -> dict[str, list[float]]:
+    """Every act once in each round, in order: A B A B …; what each returned. The first round begins with one more
+    that is not counted: whatever is cold then is warm afterwards."""
+    found: dict[str, list[float]] = {name: [] for name in acts}
+    for number in range(rounds + 1):
+        for name, act in acts.items():
+            value = act()
+            if number:
+                found[name].append(value)
+        if number:
+            say("  " + "  ".join(f"{name} {found[name][-1]:,.1f}" for name in acts))
+    return found
+
+
+def table(ratios: Sequence[Ratio]) -> list[str]:
+    """The lines of the Markdown table."""
+    lines = [
+        "| row | | ratio | spread | acceptable | goal | ours | compared with |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for one in ratios:
+        sign = "≥" if one.better == "higher" else "≤"
+        limits = [f"{sign} {limit:g}" if limit is not None else "–" for limit in (one.acceptable, one.goal)]
+        mark = "**" if one.is_acceptable else ""
+        verdict = "" if one.is_acceptable else " below"
+        lines.append(
+            f"| {one.row} | {one.title} | {mark}{short(one.ratio)}{mark}{verdict} | {short(one.low)} to "
+            f"{short(one.high)} | {limits[0]} | {limits[1]} | {one.ours} | {one.theirs} |"
+        )
+    return lines
+
+
+def short(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
