@@ -32,7 +32,7 @@ VISITOR_COOKIE_DAYS = 365
 QUEUE_TOKEN_DAYS = 7
 ADMISSION_TOKEN_HOURS = 24  # The admission itself is judged by the entry; the token speaks for its owner till later.
 _VISITOR_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
-_OF_THE_QUEUE = frozenset({"queue", "admission"})
+OF_THE_QUEUE = frozenset({"queue", "admission"})
 _signer = TimestampSigner(salt="visitor")
 
 
@@ -133,14 +133,14 @@ def _caller_of_token(request: HttpRequest, token: str, event_slug: str | None) -
 
 
 def _caller_of_queue_token(token: str, event_slug: str | None) -> Caller:
-    claims = tokens.read(token, _OF_THE_QUEUE, audience=event_slug)
+    claims = tokens.read(token, OF_THE_QUEUE, audience=event_slug)
     try:
         entry_id = uuid.UUID(claims.subject)
     except ValueError as error:
         raise problems.TokenInvalid from error
     if claims.typ != "queue":
         return Caller(entry_id=entry_id, event_slug=claims.audience)
-    return Caller(entry_id=entry_id, event_slug=claims.audience, in_line=True, number=_number_of(claims))
+    return Caller(entry_id=entry_id, event_slug=claims.audience, in_line=True, number=number_of(claims))
 
 
 def issue_queue_token(entry_id: uuid.UUID, event_slug: str, number: int | None) -> str:
@@ -164,7 +164,7 @@ def place_of_cookie(request: Asked, event_slug: str) -> Caller | None:
         entry_id = uuid.UUID(claims.subject)
     except ValueError:
         return None
-    return Caller(entry_id=entry_id, event_slug=event_slug, in_line=True, number=_number_of(claims))
+    return Caller(entry_id=entry_id, event_slug=event_slug, in_line=True, number=number_of(claims))
 
 
 def keep_place(request: Asked, response: Answered, event_slug: str, entry_id: uuid.UUID, number: int | None) -> None:
@@ -237,6 +237,7 @@ def _at_the_browser(request: Asked, response: "Answered | None" = None) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _number_of(claims: tokens.Claims) -> int | None:
+def number_of(claims: tokens.Claims) -> int | None:
+    """The number in line that a token or cookie carries; None in the lobby."""
     number = claims.values.get("num")
     return number if type(number) is int and number > 0 else None

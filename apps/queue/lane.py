@@ -7,7 +7,7 @@ from apps.queue.identity import place_of_cookie
 from apps.queue.line import join_async
 from apps.queue.serializers import joined_answer, place_answer
 from ticketing.kernel import problems
-from ticketing.kernel.lane.reply import Reply, personal
+from ticketing.kernel.lane.reply import Reply, personal, written
 from ticketing.kernel.lane.request import Request
 from ticketing.kernel.lane.routes import Route
 
@@ -26,6 +26,10 @@ async def join(request: Request, slug: str) -> Reply:
 async def status(request: Request, slug: str) -> Reply:
     """As `QueueStatusView.get`."""
     event = await watching.event_of(slug)
+    token = request.bearer()
+    said = None if token is None else watching.told_at_sight(event, token)
+    if said is not None:
+        return written(said)
     # What a browser's cookie says is enough to show the wait; at the turn it is asked who it really is.
     caller = place_of_cookie(request, event.slug)
     place = None if caller is None else await watching.glance(event, caller)

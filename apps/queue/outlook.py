@@ -25,7 +25,7 @@ LOBBY_POLLS_PER_SECOND = 2_000
 """A lobby asks for its numbers no faster than this, as far as the claim time allows."""
 LOBBY_SPREAD_MIN_MS = 2_000
 
-_random = random.SystemRandom()
+_random = random.Random()  # noqa: S311 - It only spreads polls; asking the system each time would cost more.
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ def of_number(board: Board, number: int | None) -> Outlook:
     ahead = max(0, number - board.head)
     if board.state == WaitingRoom.State.DRAINED:
         return Outlook("drained", ahead, 0, (0, 0), NEXT_POLL_ENDED_MS, message=board.message)
-    expected = _rate(board)
-    soonest, likely = ahead / board.rate_ceiling, _seconds_until(board, ahead)
+    expected = expected_rate(board)
+    soonest, likely = ahead / board.rate_ceiling, seconds_until(board, ahead)
     return Outlook(
         status="paused" if board.state == WaitingRoom.State.PAUSED else "waiting",
         ahead=ahead,
@@ -90,7 +90,7 @@ def of_number(board: Board, number: int | None) -> Outlook:
     )
 
 
-def _rate(board: Board) -> float:
+def expected_rate(board: Board) -> float:
     """Admissions per second to reckon with: as they went lately; else as they go with every slot taken, for somebody
     waits and next to nobody was let in; but nobody yet is a room that has only just opened."""
     measured = board.measured_rate
@@ -99,10 +99,15 @@ def _rate(board: Board) -> float:
     return board.rate if board.head == 0 else board.full_rate
 
 
-def _seconds_until(board: Board, ahead: int) -> float:
+def goes_steadily(board: Board) -> bool:
+    """Whether so many are let in each second from now on, likely; else first the free slots are filled."""
+    return board.head > 0 or board.measured_rate is not None
+
+
+def seconds_until(board: Board, ahead: int) -> float:
     """How long it likely takes until so many more are let in."""
-    if board.head > 0 or board.measured_rate is not None:
-        return ahead / _rate(board)
+    if goes_steadily(board):
+        return ahead / expected_rate(board)
     free = min(ahead, board.active_max)
     return free / board.rate + (ahead - free) / board.full_rate
 

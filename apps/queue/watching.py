@@ -8,13 +8,13 @@ from django.db import connection
 
 from apps.events import facade as events
 from apps.queue import board as boards
-from apps.queue import exceptional, exchange, line, polling
+from apps.queue import exceptional, exchange, line, polling, telling
 from apps.queue.entries import Entry, EntryView, has_lapsed, view_of
-from apps.queue.identity import Caller, caller_at_sight
+from apps.queue.identity import OF_THE_QUEUE, Caller, caller_at_sight, number_of
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.outlook import of_number, outlook
 from apps.queue.polling import Place
-from ticketing.kernel import clock, sql
+from ticketing.kernel import clock, sql, tokens
 from ticketing.kernel.lane import threads
 from ticketing.kernel.lane.gathering import Gatherer
 from ticketing.kernel.lane.remembering import Flights, Remembered
@@ -64,6 +64,25 @@ _entries: Gatherer[UUID, _Found | None] = Gatherer(_read_entries)
 async def event_of(slug: str) -> events.EventView:
     """The event as it was a moment ago, policy included. Raises EventNotFound."""
     return await events_known.get(slug)
+
+
+def told_at_sight(event: events.EventView, token: str) -> bytes | None:
+    """The answer to a poll with this token, if it is plain that its place waits, as it is of nearly everybody in a
+    crowd. None: ask in full. Raises as `caller_of` does."""
+    if not tokens.names_a_key(token):
+        return None
+    claims = tokens.read(token, OF_THE_QUEUE, audience=event.slug)
+    number = number_of(claims)
+    if claims.typ != "queue" or number is None:
+        return None
+    board = _board_at_hand(event.id, number)
+    if board is None or number <= board.head:
+        return None
+    feed = _feed_at_hand(event.id)
+    # One without a number is told of by its id, which is not looked at here.
+    if feed is None or feed.numberless or number in feed.numbers:
+        return None
+    return telling.answer_to(board, number)
 
 
 def known_at_sight(request: Request, event_slug: str | None = None) -> Caller:
@@ -130,13 +149,9 @@ async def stand(event: events.EventView, entry: EntryView) -> Place:
 
 async def _board(event_id: int, with_number: int) -> boards.Board:
     """As `board.of`."""
-    known = boards.peek(event_id)
-    if known is not None:
-        board, late_seconds = known
-        if board.next_number > with_number and late_seconds < boards.CACHE_SECONDS * BOARD_STALE_SHARE:
-            if late_seconds >= 0:
-                _boards.begin(event_id, lambda: boards.of(event_id, with_number=with_number))
-            return board
+    at_hand = _board_at_hand(event_id, with_number)
+    if at_hand is not None:
+        return at_hand
     board = await _boards.wait(event_id, lambda: boards.of(event_id, with_number=with_number))
     if board.next_number > with_number:
         return board
@@ -144,16 +159,37 @@ async def _board(event_id: int, with_number: int) -> boards.Board:
     return await threads.ask(boards.of, event_id, with_number=with_number)
 
 
+def _board_at_hand(event_id: int, with_number: int) -> boards.Board | None:
+    """The board that this process has, if it may still be given out; the next one is being read if it is time."""
+    known = boards.peek(event_id)
+    if known is None:
+        return None
+    board, late_seconds = known
+    if board.next_number <= with_number or late_seconds >= boards.CACHE_SECONDS * BOARD_STALE_SHARE:
+        return None
+    if late_seconds >= 0:
+        _boards.begin(event_id, lambda: boards.of(event_id, with_number=with_number))
+    return board
+
+
 async def _waits_for_sure(event_id: int, number: int | None, entry_id: UUID) -> bool:
     """As `exceptional.waits_for_sure`."""
+    feed = _feed_at_hand(event_id)
+    if feed is None:
+        feed = exceptional.feed_of(event_id)
+        await _feeds.wait(event_id, feed.refresh_if_due)
+    return feed.has_caught_up and (number, entry_id) not in feed
+
+
+def _feed_at_hand(event_id: int) -> exceptional.Feed | None:
+    """The exceptional places that this process knows, if it knows all up to a moment ago; it reads on if it is time."""
     feed = exceptional.feed_of(event_id)
     overdue_seconds = feed.overdue_seconds()
+    if not feed.has_caught_up or overdue_seconds >= exceptional.FEED_SECONDS * FEED_STALE_SHARE:
+        return None
     if overdue_seconds >= 0:
-        if feed.has_caught_up and overdue_seconds < exceptional.FEED_SECONDS * FEED_STALE_SHARE:
-            _feeds.begin(event_id, feed.refresh_if_due)
-        else:
-            await _feeds.wait(event_id, feed.refresh_if_due)
-    return feed.has_caught_up and (number, entry_id) not in feed
+        _feeds.begin(event_id, feed.refresh_if_due)
+    return feed
 
 
 def forget_everything() -> None:

@@ -20,7 +20,7 @@ from ticketing.kernel import idempotency, problems
 from ticketing.kernel.lane import threads
 from ticketing.kernel.lane.gathering import Gatherer
 from ticketing.kernel.lane.remembering import Remembered
-from ticketing.kernel.lane.reply import JSON, Reply, personal, text
+from ticketing.kernel.lane.reply import JSON, Reply, personal, written
 from ticketing.kernel.lane.request import Request
 from ticketing.kernel.lane.routes import Route
 
@@ -82,7 +82,7 @@ async def hold(request: Request, slug: str) -> Reply:
     assert isinstance(key, str)
     assert isinstance(body, dict)
     answer = await _hold(event, caller, body, key)
-    return text(answer.body, answer.status)
+    return written(answer.body.encode(), answer.status)
 
 
 async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str) -> idempotency.Answer:

@@ -6,9 +6,10 @@ every poll of a crowd pays. The algorithm is not the token's to choose, and only
 The tests hold every verdict against PyJWT's; figures: docs/performance.md.
 """
 
+import hashlib
 import hmac
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import a2b_base64, b2a_base64
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -23,6 +24,11 @@ LENGTH_MAX = 1_200
 _FORM = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 # What can be wrong with bytes that should be JSON in UTF-8 (of base64 too: its errors are ValueErrors as well).
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+_BLOCK_BYTES = 64
+_INNER, _OUTER = bytes(byte ^ 0x36 for byte in range(256)), bytes(byte ^ 0x5C for byte in range(256))
+_TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,14 +75,14 @@ def read(token: str, types: frozenset[str], audience: str | None = None) -> Clai
 
     Raises TokenInvalid (not ours, damaged, another kind), TokenExpired, TokenWrongEvent.
     """
-    # Three parts as they were written: decoders pass over padding and junk that nobody here appended.
-    if len(token) > LENGTH_MAX or not _FORM.fullmatch(token):
+    if len(token) > LENGTH_MAX or not token.isascii():
         raise problems.TokenInvalid
     signed, _, signature = token.rpartition(".")
     header, _, body = signed.partition(".")
     key_id = _key_id(header)
     key = None if key_id is None else token_keys.find(key_id)
-    # Compared as text: the same bytes in another spelling are another token.
+    # Compared as text, and over the text: the same bytes in another spelling, or with junk that a decoder would pass
+    # over, are nothing that was signed here.
     if key is None or not hmac.compare_digest(_signature(key.secret, signed), signature):
         raise problems.TokenInvalid
     try:
@@ -124,12 +130,25 @@ def _key_id(header: str) -> str | None:
 
 
 def _signature(secret: bytes, signed: str) -> str:
-    return _encode(hmac.digest(secret, signed.encode("ascii"), "sha256"))
+    # HMAC with the key worked in beforehand (RFC 2104, section 4): half the price of starting anew.
+    inner, outer = (state.copy() for state in _worked_in(secret))
+    inner.update(signed.encode("ascii"))
+    outer.update(inner.digest())
+    return _encode(outer.digest())
+
+
+@lru_cache(maxsize=64)
+def _worked_in(secret: bytes) -> tuple[Any, Any]:
+    """SHA-256 after the first block of HMAC's inner and of its outer hash."""
+    block = hashlib.sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret
+    padded = block.ljust(_BLOCK_BYTES, b"\0")
+    return hashlib.sha256(padded.translate(_INNER)), hashlib.sha256(padded.translate(_OUTER))
 
 
 def _encode(value: bytes) -> str:
-    return urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
+    return b2a_base64(value, newline=False).translate(_TO_URL, b"=").decode("ascii")
 
 
 def _decode(part: str) -> bytes:
-    return urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    # Two more than enough: what is too much of padding is passed over.
+    return a2b_base64(part.encode("ascii").translate(_FROM_URL) + b"==")

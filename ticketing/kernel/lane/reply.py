@@ -1,5 +1,6 @@
 """What a handler answers with, and what every answer of the house carries."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from http.cookies import SimpleCookie
 from typing import Any
@@ -12,7 +13,7 @@ from django.utils.module_loading import import_string
 
 from ticketing.kernel import problems
 
-Headers = list[tuple[bytes, bytes]]
+Headers = Sequence[tuple[bytes, bytes]]
 
 _encode = msgspec.json.encode
 NO_STORE = (b"cache-control", b"no-store")
@@ -57,25 +58,25 @@ class Reply:
 
     def head(self, request_id: str, *, secure: bool) -> Headers:
         """All headers of the answer."""
-        headers = [
-            *self.headers,
-            *([] if self.status == 304 else [(b"content-length", b"%d" % len(self.body))]),
-            (b"x-request-id", request_id.encode("latin-1")),
-            *house_headers(secure),
-        ]
+        headers = [*self.headers, (b"x-request-id", request_id.encode("latin-1")), *house_headers(secure)]
+        if self.status != 304:
+            headers.append((b"content-length", b"%d" % len(self.body)))
         if self._cookies:
             headers += [(b"set-cookie", morsel.OutputString().encode("latin-1")) for morsel in self._cookies.values()]
         return headers
 
 
+_PERSONAL = (JSON, NO_STORE)
+
+
 def personal(value: Any, status: int = 200) -> Reply:
     """An answer in JSON that is for this caller and this moment only."""
-    return Reply(status, _encode(value), [JSON, NO_STORE])
+    return Reply(status, _encode(value), _PERSONAL)
 
 
-def text(body: str, status: int) -> Reply:
-    """The same of JSON that was written before."""
-    return Reply(status, body.encode(), [JSON, NO_STORE])
+def written(body: bytes, status: int = 200) -> Reply:
+    """The same of JSON that is text already."""
+    return Reply(status, body, _PERSONAL)
 
 
 def refusal(problem: problems.Problem) -> Reply:

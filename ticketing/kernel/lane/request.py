@@ -94,12 +94,18 @@ class Request:
         """Without its parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
+    def bearer(self) -> str | None:
+        """The token, if the request has one in the form that everybody sends."""
+        given = self.headers.plain(b"authorization")
+        return given[7:].decode("latin-1") if given is not None and given[:7] == b"Bearer " else None
+
     def is_plain(self) -> bool:
         """Whether nothing about the request needs the site's eye: a host of ours, over TLS where the house wants it,
         from somebody who reads JSON. What is wrong with it otherwise the site says."""
         if settings.SECURE_SSL_REDIRECT and not self.is_secure():
             return False
-        if not _is_ours(self.headers.plain(b"host")) or b"format=" in self.scope.get("query_string", b""):
+        query = self.scope["query_string"]
+        if (query and b"format=" in query) or not _is_ours(self.headers.plain(b"host")):
             return False
         accept = self.headers.plain(b"accept")
         return accept is None or accept == b"*/*" or _takes_json(accept)

@@ -22,8 +22,8 @@ ROOT = "/api/"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{8,64}")
 # As Django's converters read them; what they do not match the site says.
 _KINDS = {
-    "slug": re.compile(r"[-a-zA-Z0-9_]+"),
-    "uuid": re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
+    "slug": r"[-a-zA-Z0-9_]+",
+    "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
 }
 
 
@@ -38,37 +38,28 @@ class Route:
     """What metrics and the log call it."""
 
 
-_Match = tuple[tuple[str, ...], re.Pattern[str], Route]
-
-
 class Lane:
     """An ASGI application for http: the routes, and for everything else `forward`."""
 
     def __init__(self, routes: Sequence[Route], forward: Application) -> None:
         self._forward = forward
-        self._matches: dict[tuple[str, int], list[_Match]] = {}
         self._prefix = secrets.token_hex(6)
         self._numbers = itertools.count(1)
-        for route in routes:
-            self._add(route)
-
-    def _add(self, route: Route) -> None:
-        parts = route.path.split("/")
-        # The one part that varies comes second in each of ours.
-        kind = _KINDS[parts[1].strip("<>")]
-        literal = (parts[0], *parts[2:])
-        for method in (route.method, *(["HEAD"] if route.method == "GET" else [])):
-            self._matches.setdefault((method, len(parts)), []).append((literal, kind, route))
+        self._patterns: dict[str, tuple[re.Pattern[str], list[Route]]] = {}
+        for method in {route.method for route in routes}:
+            of_method = [route for route in routes if route.method == method]
+            found = re.compile("|".join(_pattern(route.path) for route in of_method)), of_method
+            self._patterns[method] = found
+            if method == "GET":
+                self._patterns["HEAD"] = found
 
     def _find(self, scope: Scope) -> tuple[Route, str] | None:
-        path: str = scope["path"]
-        if not path.startswith(ROOT):
+        patterns = self._patterns.get(scope["method"])
+        found = None if patterns is None else patterns[0].fullmatch(scope["path"])
+        # Each alternative has one group, so the last one that matched tells which alternative it was.
+        if patterns is None or found is None or found.lastindex is None:
             return None
-        parts = path[len(ROOT) :].split("/")
-        for literal, kind, route in self._matches.get((scope["method"], len(parts)), ()):
-            if literal[0] == parts[0] and literal[1:] == tuple(parts[2:]):
-                return (route, parts[1]) if kind.fullmatch(parts[1]) else None
-        return None
+        return patterns[1][found.lastindex - 1], found[found.lastindex]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The client has its answer, or has gone."""
@@ -114,6 +105,11 @@ class Lane:
         if given is not None and _REQUEST_ID.fullmatch(given):
             return given.decode()
         return f"{self._prefix}{next(self._numbers):x}"
+
+
+def _pattern(path: str) -> str:
+    before, kind, after = re.split("<(slug|uuid)>", path)
+    return f"{re.escape(ROOT + before)}({_KINDS[kind]}){re.escape(after)}"
 
 
 async def _send(answer: Reply, request: Request, send: Send) -> None:
