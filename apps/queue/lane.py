@@ -47,6 +47,6 @@ async def status(request: Request, slug: str) -> Reply:
 
 
 ROUTES = (
-    Route("POST", "events/<slug>/queue", join, "join"),
-    Route("GET", "events/<slug>/queue/status", status, "poll"),
+    Route("POST", "events/<slug>/queue", join, "join", "join"),
+    Route("GET", "events/<slug>/queue/status", status, "poll", "poll"),
 )

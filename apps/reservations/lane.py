@@ -141,7 +141,7 @@ async def reservation(request: Request, reservation_id: str) -> Reply:
 
 
 ROUTES = (
-    Route("GET", "events/<slug>/sections", sections, "sections"),
-    Route("POST", "events/<slug>/reservations", hold, "hold"),
-    Route("GET", "reservations/<uuid>", reservation, "reservation"),
+    Route("GET", "events/<slug>/sections", sections, "sections", "read"),
+    Route("POST", "events/<slug>/reservations", hold, "hold", "hold"),
+    Route("GET", "reservations/<uuid>", reservation, "reservation", "page"),
 )

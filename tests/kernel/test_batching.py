@@ -113,7 +113,7 @@ async def test_one_more_than_may_wait_is_refused_at_once_and_told_when_to_come_b
         assert await asyncio.gather(*tasks) == [2, 3]
         assert first.result() == 1
     assert refused.value.status == 503
-    assert refused.value.headers()["Retry-After"] == "1"
+    assert int(refused.value.headers()["Retry-After"]) >= 1
     assert written() == ["first", "note 0", "note 1"]
 
 

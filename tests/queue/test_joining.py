@@ -204,7 +204,7 @@ async def test_too_many_at_once_are_told_to_come_back(event: EventView, monkeypa
         decider.gate.open()
         assert (await second).number == 2
         await asyncio.to_thread(first.result)
-    assert refused.value.headers()["Retry-After"] == "1"
+    assert int(refused.value.headers()["Retry-After"]) >= 1
 
 
 async def test_who_goes_away_before_the_batch_has_no_place(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:

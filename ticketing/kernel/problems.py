@@ -1,6 +1,7 @@
 """Refusals as RFC 9457 problem documents: one stable `type` each, the same from a page, the API and a command."""
 
 import math
+import random
 from typing import Any, ClassVar
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
@@ -20,6 +21,8 @@ class Problem(Exception):
     status: ClassVar[int] = 422
     title: ClassVar[str] = "The request could not be carried out."
     retry_after_seconds: int | None = None
+    retry_spread_seconds: ClassVar[int] = 0
+    """Those who were refused together come back spread over so many seconds more."""
 
     def __init__(self, detail: str = "", *, retry_after_seconds: int | None = None, **extra: Any) -> None:
         super().__init__(detail or self.title)
@@ -35,7 +38,8 @@ class Problem(Exception):
         """What the answer carries beside the document: a refusal is about one moment, so nobody may keep it."""
         headers = {"Cache-Control": "no-store"}
         if self.retry_after_seconds is not None:
-            headers["Retry-After"] = str(self.retry_after_seconds)
+            spread = random.randint(0, self.retry_spread_seconds)  # noqa: S311 - nothing secret
+            headers["Retry-After"] = str(self.retry_after_seconds + spread)
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
         return headers
@@ -157,11 +161,13 @@ who share it. Nothing is lost: places in line and held tickets stay yours. Pleas
 class Busy(Problem):
     type, status, title = "busy", 503, "Too much is happening at once; try again."
     retry_after_seconds = 1
+    retry_spread_seconds = 2
 
 
 class LedgerAway(Problem):
     type, status, title = "ledger-away", 503, "The ledger cannot be reached; nothing was changed."
     retry_after_seconds = 2
+    retry_spread_seconds = 3
 
 
 def from_exception(error: BaseException) -> Problem | None:

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.http.cookie import parse_cookie
 from django.http.request import split_domain_port, validate_host
 
-from ticketing.kernel import json_body, problems
+from ticketing.kernel import client_address, json_body, problems
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -74,7 +74,7 @@ class Request:
 
     @property
     def scheme(self) -> str:
-        return self.scope.get("scheme", "http")
+        return client_address.scheme_of_scope(self.scope)
 
     def is_secure(self) -> bool:
         return self.scheme == "https"

@@ -8,10 +8,11 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from ticketing.kernel import origin, problems, telemetry
+from ticketing.kernel import client_address, limits, origin, problems, telemetry
 from ticketing.kernel.lane import reply
 from ticketing.kernel.lane.reply import Reply
 from ticketing.kernel.lane.request import ClientGone, Forward, Receive, Request, Scope, Send
+from ticketing.kernel.limits import kinds
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ class Route:
     handler: Handler
     name: str
     """What metrics and the log call it."""
+    kind: str
+    """Of `limits.KINDS`."""
 
 
 class Lane:
@@ -72,6 +75,8 @@ class Lane:
         if not request.is_plain():
             await self._forward(scope, receive, send)
             return
+        # Counted here and nowhere else, also if it is forwarded after all.
+        scope["limits.counted"] = True
         request.id = self._id_of(request)
         telemetry.request_id.set(request.id)
         try:
@@ -86,6 +91,9 @@ class Lane:
     async def _answer(self, route: Route, request: Request, argument: str) -> Reply:
         try:
             # The very check that stands before the site's views.
+            wait_seconds = limits.ask(route.kind, client_address.of_scope(request.scope), _named_by(request))
+            if wait_seconds is not None:
+                raise problems.RateLimited(wait_seconds)
             problem = origin.refusal(request)
             if problem is not None:
                 raise problem
@@ -105,6 +113,14 @@ class Lane:
         if given is not None and _REQUEST_ID.fullmatch(given):
             return given.decode()
         return f"{self._prefix}{next(self._numbers):x}"
+
+
+def _named_by(request: Request) -> str:
+    headers = request.headers
+    authorization, cookie = headers.plain(b"authorization"), headers.plain(b"cookie")
+    if authorization is not None:
+        return authorization.decode("latin-1")
+    return kinds.token_of("", cookie.decode("latin-1")) if cookie is not None else ""
 
 
 def _pattern(path: str) -> str:
