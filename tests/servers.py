@@ -30,6 +30,7 @@ OVERRIDDEN = (
     "EMAIL_URL",
     "DEBUG",
     "LOG_LEVEL",
+    "METRICS_FOLDER",
     "TRUSTED_PROXIES",
 )
 
@@ -62,6 +63,7 @@ def start_for_run(*, distributes: bool) -> Callable[[], None]:
         end()
         raise
     _point_environment_at(servers)
+    os.environ["METRICS_FOLDER"] = str(place.folder / "metrics")
     if not distributes:
         os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
     return end

@@ -8,6 +8,9 @@ class CompositionConfig(AppConfig):
     label = "ticketing"
 
     def ready(self) -> None:
+        from apps.reservations import facade as reservations
         from ticketing import handlers
+        from ticketing.kernel import batching, limits, metrics, traffic
 
         handlers.register()
+        metrics.register(*batching.METRICS, *reservations.METRICS, *limits.METRICS, *traffic.METRICS)

@@ -17,7 +17,7 @@ from ticketing.kernel.lane import threads  # noqa: E402
 from ticketing.kernel.lane.request import Receive, Scope, Send  # noqa: E402
 from ticketing.lane import lane_in_front_of  # noqa: E402
 
-serving.begin()
+serving.begin("web")
 forwarder = Forwarder(*site_address())
 lane = lane_in_front_of(forwarder)
 

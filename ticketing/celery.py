@@ -19,3 +19,11 @@ app.autodiscover_tasks()
 def begin(**about: Any) -> None:
     """Neither a worker nor beat starts without the house's key; whoever only sends tasks is not asked."""
     serving.begin()
+
+
+@signals.worker_process_init.connect
+def show_figures(**about: Any) -> None:
+    """What a worker's process counts is in /metrics."""
+    from ticketing.kernel import metrics  # Needs Django set up, which the worker has done by now.
+
+    metrics.begin("worker")

@@ -22,7 +22,8 @@ from prometheus_client.registry import Collector
 from redis import Redis, RedisError
 
 from apps.reservations import facade as reservations
-from ticketing.kernel import batching, reconciling, sql
+from ticketing.kernel import metrics as metrics_of_processes
+from ticketing.kernel import reconciling, sql
 
 REDIS_TIMEOUT_SECONDS = 1
 logger = logging.getLogger(__name__)
@@ -138,8 +139,9 @@ _FIGURES: list[tuple[str, str, list[str]]] = [
 
 registry = CollectorRegistry()
 registry.register(House())
+registry.register(metrics_of_processes.of_house)
 # Of the process that answers the scrape.
-for own in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR, *batching.METRICS, *reservations.METRICS):
+for own in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
     registry.register(own)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from ticketing.kernel import limits, signing, vitals
+from ticketing.kernel import limits, metrics, signing, vitals
 
 _READ_BYTES = 64 * 1024
 
@@ -40,12 +40,15 @@ def _read_the_rest(body: Any) -> None:
         return  # Its sender has gone, and the connection with it.
 
 
-def begin() -> None:
+def begin(role: str | None = None) -> None:
     """The house has a key of its own, without which the process ends here with one line and exit status 1; and what
-    this process measures of its health, and counts of its clients, is known to the others from now on."""
+    this process measures of its health is known to the others from now on. `role`: of a process that has clients, which
+    it counts, and what its figures are shown under."""
     try:
         signing.require_key()
     except ImproperlyConfigured as error:
         sys.exit(f"fairgate: {error}")
     vitals.begin()
-    limits.begin()
+    if role is not None:
+        limits.begin()
+        metrics.begin(role)

@@ -271,6 +271,14 @@ try:
 except addresses.AddressRefused as error:
     raise ImproperlyConfigured(str(error)) from error
 
+# --- figures and the access log -----------------------------------------------------------------------------------
+METRICS_FOLDER = env.str("METRICS_FOLDER", default=str(BASE_DIR / ".local" / "metrics"))
+ACCESS_LOG_SAMPLE = env.float("ACCESS_LOG_SAMPLE", default=0.01)
+ACCESS_LOG_SLOW_SECONDS = env.float("ACCESS_LOG_SLOW_SECONDS", default=1.0)
+ACCESS_LOG_ADDRESSES = env.str("ACCESS_LOG_ADDRESSES", default="shortened")
+if ACCESS_LOG_ADDRESSES not in ("shortened", "full", "none"):
+    raise ImproperlyConfigured("ACCESS_LOG_ADDRESSES must be shortened, full or none")
+
 # --- files -------------------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"
 STATIC_ROOT = env.str("STATIC_ROOT", default=None)  # Only for who collects the files for a server of their own.
@@ -363,12 +371,17 @@ LOGGING = {
         "warnings": {"()": "ticketing.kernel.telemetry.Warnings"},
         "refusals": {"()": "ticketing.kernel.telemetry.Refusals"},
     },
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"}},
+    "formatters": {
+        "plain": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"},
+        "line": {"format": "%(message)s"},
+    },
     "handlers": {
-        "console": {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["request_id", "refusals"]}
+        "access": {"class": "logging.StreamHandler", "formatter": "line"},
+        "console": {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["request_id", "refusals"]},
     },
     "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
     "loggers": {
+        "ticketing.access": {"level": "INFO", "handlers": ["access"], "propagate": False},
         # A refusal (4xx) is an answer, not an event; at an on-sale there are thousands a second. Faults (5xx) stay.
         "django.request": {"level": "ERROR"},
         "django.security.csrf": {"level": "ERROR"},

@@ -11,4 +11,4 @@ site = get_wsgi_application()
 from ticketing import serving  # noqa: E402 - needs Django set up
 
 application = serving.hearing_out(site)
-serving.begin()
+serving.begin("site")

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -247,6 +248,7 @@ def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
         "DJANGO_SETTINGS_MODULE": "ticketing.settings",
         # Here a whole crowd comes from one address: rehearsals, benchmarks.
         "RATE_LIMITS_EXEMPT": "127.0.0.0/8,::1",
+        "ACCESS_LOG_SAMPLE": "0",  # The terminal is for what a person should see.
         # A demo started by root runs its worker as root too; the one who started it knows.
         "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
     }
@@ -288,6 +290,8 @@ def _prepare(demo: Demo) -> None:
 
 def _open_house(demo: Demo) -> None:
     """Starts the Procfile's processes and returns once /readyz answers. Raises DemoFailed."""
+    # What processes of an earlier run had counted.
+    shutil.rmtree(demo.checkout / ".local" / "metrics", ignore_errors=True)
     demo.house = subprocess.Popen(
         [sys.executable, "-m", "ticketing.embedded.house", str(demo.checkout / "Procfile")],
         cwd=demo.checkout,

@@ -1,6 +1,7 @@
 """What every request gets: an id that logs and answers share, and refusals in the form its client reads."""
 
 import re
+import time
 import uuid
 from collections.abc import Callable
 
@@ -8,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template import loader
 
-from ticketing.kernel import client_address, limits, problems, telemetry
+from ticketing.kernel import access_log, client_address, limits, problems, telemetry, traffic
 from ticketing.kernel.limits import kinds
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
@@ -56,7 +57,8 @@ class RateLimits:
 
 
 class RequestContext:
-    """`X-Request-Id` is on every answer: the one the proxy gave, or a new one."""
+    """`X-Request-Id` is on every answer: the one the proxy gave, or a new one. What was answered is counted, and has
+    its line in the access log."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -65,9 +67,26 @@ class RequestContext:
         given = request.headers.get("X-Request-Id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         telemetry.request_id.set(request_id)
-        response = self.get_response(request)
+        begun = time.perf_counter()
+        traffic.begun()
+        try:
+            response = self.get_response(request)
+        finally:
+            traffic.ended()
         response.headers["X-Request-Id"] = request_id
+        _note(request, response, time.perf_counter() - begun, request_id)
         return response
+
+
+def _note(request: HttpRequest, response: HttpResponse, seconds: float, request_id: str) -> None:
+    match = request.resolver_match
+    # A name of ours, never what the client wrote.
+    route = (match.view_name if match is not None else "") or "unknown"
+    method, size = request.method or "", 0 if response.streaming else len(response.content)
+    traffic.served(route, method, response.status_code, seconds)
+    event = match.kwargs.get("slug", match.kwargs.get("event", "")) if match is not None else ""
+    address = client_address.of_environ(request.META)
+    access_log.log(method, route, response.status_code, seconds, size, request_id, address, event)
 
 
 def problem_response(request: HttpRequest, problem: problems.Problem) -> HttpResponse:

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from apps.queue import drawing, leading
-from ticketing.kernel import maintenance, signing, vitals
+from ticketing.kernel import maintenance, metrics, signing, vitals
 
 
 class Command(BaseCommand):
@@ -21,6 +21,7 @@ class Command(BaseCommand):
         signing.require_key()
         vitals.begin()  # Where the worker is away, charges are made here.
         connection.ensure_connection()  # Later the loop outlives it; a process that never reached it says so and ends.
+        metrics.begin("gatekeeper")
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from apps.reservations import deadlines, relay
-from ticketing.kernel import signing
+from ticketing.kernel import metrics, signing
 
 
 class Command(BaseCommand):
@@ -20,6 +20,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         signing.require_key()
         connection.ensure_connection()  # Later the loop outlives it; a process that never reached it says so and ends.
+        metrics.begin("relay")
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())

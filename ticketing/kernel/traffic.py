@@ -1,0 +1,83 @@
+"""What was answered, how fast, and how much is under way: figures that cost the request next to nothing.
+
+    traffic.served(route: str, method: str, status: int, seconds: float) -> None      after each answer
+    traffic.begun() / traffic.ended()                                                  around each request
+
+`route` is a name out of a small set ("join", "poll", …; "forwarded" for what the lane passes on), never a path. Plain
+numbers in a dictionary: prometheus_client's own objects take a lock for each of a histogram's sums, which is several
+times as dear. Two threads that count at the very same moment may lose one; an event loop never does.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+CELLS_MAX = 1_000
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+
+_Key = tuple[str, str, int]
+_cells: dict[_Key, tuple[list[int], list[float]]] = {}
+_in_flight = [0]
+
+
+def served(route: str, method: str, status: int, seconds: float) -> None:
+    """One more answer is counted. About half a microsecond; never raises."""
+    cell = _cells.get((route, method, status))
+    if cell is None:
+        cell = _cell(route, method, status)
+    counts, total = cell
+    counts[bisect_left(SECONDS, seconds)] += 1
+    total[0] += seconds
+
+
+def begun() -> None:
+    """One more request is under way, until `ended`."""
+    _in_flight[0] += 1
+
+
+def ended() -> None:
+    _in_flight[0] -= 1
+
+
+def forget() -> None:
+    """As if nothing had been served (tests)."""
+    _cells.clear()
+    _in_flight[0] = 0
+
+
+def _cell(route: str, method: str, status: int) -> tuple[list[int], list[float]]:
+    # A method is the client's to make up, and figures must not grow with what clients make up.
+    key = (route, method if method in _METHODS else "other", status)
+    if len(_cells) >= CELLS_MAX and key not in _cells:
+        key = ("other", "other", 0)
+    return _cells.setdefault(key, ([0] * (len(SECONDS) + 1), [0.0]))
+
+
+class Traffic(Collector):
+    """What this process has served."""
+
+    def collect(self) -> Iterable[Metric]:
+        seconds = HistogramMetricFamily(
+            "fairgate_http_request_seconds",
+            "From a request's arrival to its answer, by route; `forwarded`: the lane's side of what the site answered.",
+            labels=["route", "method", "status"],
+        )
+        for (route, method, status), (counts, total) in list(_cells.items()):
+            buckets, so_far = [], 0
+            for bound, count in zip((*map(str, SECONDS), "+Inf"), list(counts), strict=True):
+                so_far += count
+                buckets.append((bound, float(so_far)))
+            seconds.add_metric([route, method, str(status)], buckets, total[0])
+        in_flight = GaugeMetricFamily("fairgate_http_in_flight_count", "Requests that are being answered now.")
+        in_flight.add_metric([], _in_flight[0])
+        return [seconds, in_flight]
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+
+METRICS = (Traffic(),)
+"""Of this process."""
