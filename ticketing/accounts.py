@@ -28,7 +28,7 @@ from rest_framework_simplejwt.tokens import AccessToken, RefreshToken
 
 from apps.orders import facade as orders
 from apps.queue import facade as queue
-from ticketing.kernel import problems
+from ticketing.kernel import client_address, limits, problems
 from ticketing.kernel.json_body import object_of
 from ticketing.kernel.tokens import LENGTH_MAX as TOKEN_LENGTH_MAX
 
@@ -45,6 +45,15 @@ def account_name(typed: str) -> str:
     """The name an account is stored under: an e-mail address in lower case, any other name as it is."""
     name = typed.strip()
     return name.lower() if "@" in name else name
+
+
+def refuse_guessing(request: HttpRequest, name: str) -> None:
+    """Raises problems.RateLimited for one who tries password after password for this name. Only from that address:
+    nobody can keep an account's owner out by trying."""
+    address = client_address.of_environ(request.META)
+    wait = limits.ask("password", address, f"{name[-40:]} {limits.subject(address)}")
+    if wait is not None:
+        raise problems.RateLimited(wait)
 
 
 class LogInForm(AuthenticationForm):
@@ -66,6 +75,12 @@ class LogInForm(AuthenticationForm):
 
     def clean_username(self) -> str:
         return account_name(self.cleaned_data["username"])
+
+    def clean(self) -> dict[str, Any]:
+        # Before the password is looked at, which is the dear part.
+        if self.request is not None and "username" in self.cleaned_data:
+            refuse_guessing(self.request, self.cleaned_data["username"])
+        return super().clean()
 
 
 class SignUpForm(forms.Form):
@@ -200,9 +215,11 @@ class Tokens(APIView):
     def post(self, request: Request) -> Response:
         given = Credentials(data=object_of(request))
         given.is_valid(raise_exception=True)
+        name = account_name(given.validated_data["username"])
+        refuse_guessing(request._request, name)
         user = authenticate(
             request._request,
-            username=account_name(given.validated_data["username"]),
+            username=name,
             password=given.validated_data["password"],
         )
         if user is None:

@@ -25,6 +25,6 @@ on: an address that is not known, a bucket that had to be forgotten, Redis away.
 either: a place in line, a reservation and an order stay what they are, and whoever asks again later finds them.
 """
 
-from ticketing.kernel.limits.limits import KINDS, METRICS, Limits, ask, begin, end, forget_everything
+from ticketing.kernel.limits.limits import KINDS, METRICS, Limits, ask, begin, end, forget_everything, subject
 
-__all__ = ["KINDS", "METRICS", "Limits", "ask", "begin", "end", "forget_everything"]
+__all__ = ["KINDS", "METRICS", "Limits", "ask", "begin", "end", "forget_everything", "subject"]

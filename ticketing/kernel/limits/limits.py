@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from ticketing.kernel.limits.buckets import Buckets
 from ticketing.kernel.limits.sharing import Sharing
 
-KINDS = ("join", "poll", "read", "hold", "log-in", "page", "write")
+KINDS = ("join", "poll", "read", "hold", "log-in", "password", "page", "write")
 TOKEN_LENGTH_MAX = 64
 ADDRESSES_MAX = 16_384
 IPV6_PREFIX_BYTES = 8
@@ -60,6 +60,11 @@ class Limits:
         if of_address is not None and not of_address.take(subject, now):
             return self._refuse(kind, "address", of_address, subject, now)
         return None
+
+    def subject(self, address: str) -> str:
+        """What the address is counted as; empty where no limit concerns it."""
+        known = self._subjects.get(address)
+        return self._subject_of(address) if known is None else known
 
     def buckets(self) -> Iterator[tuple[str, Buckets]]:
         """Every limit there is, by a name of its own."""
@@ -130,6 +135,7 @@ METRICS = (Refusals(_of_this_process),)
 """Of this process; the composition root registers them where it serves figures."""
 
 ask = _of_this_process.ask
+subject = _of_this_process.subject
 begin = _sharing.begin
 end = _sharing.end
 forget_everything = _of_this_process.forget
