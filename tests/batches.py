@@ -162,8 +162,8 @@ def until(holds: Callable[[], bool], what: str) -> None:
 async def until_waiting(batcher: Batcher[Any, Any], count: int, tasks: Sequence[asyncio.Task[Any]]) -> None:
     """Returns once so many requests wait in the batcher, while the loop turns."""
     deadline = time.monotonic() + SECONDS_MAX
-    while len(batcher._waiting) != count:
-        assert time.monotonic() < deadline, f"never {count} waiting, but {len(batcher._waiting)}"
+    while batcher.waiting_count != count:
+        assert time.monotonic() < deadline, f"never {count} waiting, but {batcher.waiting_count}"
         await asyncio.wait(tasks, timeout=0.002)
 
 
@@ -199,7 +199,7 @@ def aside_in_order(batcher: Batcher[Note, int], requests: Sequence[Note], timeou
     """One thread per request, each submitted after the one before it is seen waiting."""
     callers = []
     for request in requests:
-        waiting = len(batcher._waiting)
+        waiting = batcher.waiting_count
         callers.append(Aside(lambda request=request: batcher.submit_sync(request, timeout_ms)))
-        until(lambda waiting=waiting: len(batcher._waiting) == waiting + 1, f"{request.text} waits")
+        until(lambda waiting=waiting: batcher.waiting_count == waiting + 1, f"{request.text} waits")
     return callers

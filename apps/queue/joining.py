@@ -33,6 +33,8 @@ JOIN_LOCK_MS = 4_000
 """A room is locked by a tick or an operator for some milliseconds. A batch that does not get it is tried once more;
 then its callers are told to come back."""
 JOIN_STATEMENT_MS = 5_000
+COMMITTERS_MAX = 4
+"""Batches of different events at once in one process, each with a connection."""
 
 _PACKAGE = "apps.queue"
 _identities = sql.load(_PACKAGE, "identities")
@@ -164,7 +166,14 @@ def _find_committed(connection: psycopg.Connection[Any], requests: Sequence[Join
     }
 
 
-joins: Batcher[JoinRequest, JoinOutcome] = Batcher("joins", _decide, find_committed=_find_committed)
+joins: Batcher[JoinRequest, JoinOutcome] = Batcher(
+    "joins",
+    _decide,
+    find_committed=_find_committed,
+    # Never mixed: a batch begins with the room's lock, which a long act on one room may keep for a while.
+    key=lambda request: request.event.id,
+    committers_max=COMMITTERS_MAX,
+)
 
 
 class _Joining:

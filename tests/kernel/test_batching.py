@@ -125,7 +125,7 @@ async def test_a_canceled_caller_that_still_waits_changes_nothing() -> None:
         await until_waiting(target, 3, tasks)
         tasks[1].cancel()
         await asyncio.wait([tasks[1]], timeout=SECONDS_MAX)
-        assert len(target._waiting) == 2
+        assert target.waiting_count == 2
         held.gate.open()
         assert [await tasks[0], await tasks[2]] == [2, 3]
         assert tasks[1].cancelled()
@@ -157,7 +157,7 @@ def test_a_thread_that_waits_too_long_for_its_batch_is_refused_and_changes_nothi
         with pytest.raises(problems.Busy) as late:
             target.submit_sync(Note("impatient"), 1)
         assert not isinstance(late.value, OutcomeUnknown)
-        assert len(target._waiting) == 0
+        assert target.waiting_count == 0
         held.gate.open()
         assert first.result() == 1
         assert target.submit_sync(Note("next"), TIMEOUT_MS) == 2
@@ -280,7 +280,7 @@ async def test_loops_and_threads_share_one_hot_row_and_every_sum_is_exact() -> N
         numbers = await asyncio.gather(*(target.submit(Note(f"task {number}")) for number in range(100)))
         numbers += await asyncio.gather(*map(asyncio.wrap_future, from_threads))
         numbers += await asyncio.wrap_future(from_other)
-        assert not target._waiting
+        assert target.waiting_count == 0
     assert sorted(numbers) == list(range(1, 251))
     assert len(written()) == 250
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -291,7 +291,7 @@ def test_threads_sessions_and_callers_are_all_gone_after_it_is_closed() -> None:
     with batcher(committers=2) as target:
         for note in notes(10):
             target.submit_sync(note, TIMEOUT_MS)
-        assert len(threads_of("batcher-notes")) == 2
+        assert 1 <= len(threads_of("batcher-notes")) <= 2
         assert 1 <= len(sessions_of("notes")) <= 2
     assert set(threading.enumerate()) == threads
 
@@ -402,7 +402,7 @@ def test_the_figures_say_how_large_how_long_and_what_happened() -> None:
             target.submit_sync(Note("one too many"), TIMEOUT_MS)
         held.gate.open()
         assert [caller.result() for caller in callers] == [2, 3, 4]
-    assert {name: figure(name) - before[name] for name in names} == dict(zip(names, (2, 4, 4, 2), strict=True))
+    assert {name: figure(name) - before[name] for name in names} == dict(zip(names, (2, 4, 2, 2), strict=True))
     assert figure("waiting_count") == 0
     assert figure("happenings_total", what="refused") == refused + 1
 

@@ -164,7 +164,7 @@ def test_a_commit_whose_answer_was_lost_gives_no_second_place(
 
 
 def waiting(target: Joins, count: int) -> None:
-    until(lambda: len(target._waiting) == count, f"{count} wait")
+    until(lambda: target.waiting_count == count, f"{count} wait")
 
 
 def test_who_may_not_be_stored_is_refused_before_any_batch(event: EventView) -> None:

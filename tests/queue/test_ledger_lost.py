@@ -142,7 +142,7 @@ def test_postgresql_restarts_and_goes_away_in_the_midst_of_a_storm_of_joins(
             callers.append(Aside(lambda number=number: line.join(event, visitor(number))))
             if number == 0:
                 gate.until_reached()
-            until(lambda number=number: len(joins._waiting) == number, f"{number} wait")
+            until(lambda number=number: joins.waiting_count == number, f"{number} wait")
         gate.open()
         told = [caller.result() for caller in callers[:21]]
         assert [place.number for place in told] == list(range(6, 27))

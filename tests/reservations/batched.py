@@ -20,13 +20,14 @@ def together(first: reservations.HoldRequest, requests: Sequence[reservations.Ho
             gate.pass_through()  # No transaction has begun: nobody is kept waiting.
         return decide(*batch)
 
-    with patch.object(holds._attempts, "_decide", wait_first):
+    # Whatever events they are of: one of another event would not wait behind the first.
+    with patch.object(holds._attempts, "_decide", wait_first), patch.object(holds, "_key", lambda request: None):
         leader = Aside(lambda: holds.submit_sync(first, TIMEOUT_MS))
         gate.until_reached()
         callers = []
         for number, request in enumerate(requests):
             callers.append(Aside(lambda request=request: holds.submit_sync(request, TIMEOUT_MS)))
-            until(lambda number=number: len(holds._waiting) == number + 1, f"request {number} waits")
+            until(lambda number=number: holds.waiting_count == number + 1, f"request {number} waits")
         gate.open()
         leader.result()
     return callers

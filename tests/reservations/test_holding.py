@@ -1,11 +1,13 @@
 """The hold function, one caller at a time: who wins, who is refused, and with which reason."""
 
 import json
+import uuid
 from datetime import timedelta
 
 import pytest
 
 from apps.reservations import facade as reservations
+from apps.reservations.holds.answers import answer_text, contract_answer
 from apps.reservations.models import Reservation, ReservationTransition, SeatInventory
 from tests.factories import (
     PLACE_PRICE_MINOR,
@@ -18,7 +20,7 @@ from tests.factories import (
     wish,
 )
 from tests.reservations.race.buyers import begin_payment, confirm
-from ticketing.kernel import clock, problems
+from ticketing.kernel import clock, idempotency, problems
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,6 +34,18 @@ def decide(*requests: reservations.HoldRequest) -> list[reservations.HoldOutcome
 def refusal(outcome: reservations.HoldOutcome) -> problems.Problem:
     assert isinstance(outcome, reservations.Refused), outcome
     return outcome.problem
+
+
+def test_an_answer_is_the_canonical_text_of_the_contract_s_answer_byte_for_byte() -> None:
+    """A replay of before and an answer of now are compared as texts."""
+    now, id_ = clock.now(), uuid.uuid4()
+    hard = ["hall-A-1", 'a "b" \\ /', "\t\n\r\b\f\x01\x1f\x7f", "ö漢\U0001f39f\u2028"]
+    for seats, slug, quantity in ((hard, None, 0), ([], "flöor", 3), (hard[:1], "floor", 1)):
+        known = {"reservation_id": id_, "seats": seats, "total_minor": 10**12, "currency": "EUR"}
+        places = [(slug, quantity)] if slug else []
+        expected = contract_answer(**known, reserved_until=now, general_admission=places, status="pending_payment")
+        text = answer_text(**known, reserved_until=clock.iso(now), ga_section=slug, ga_quantity=quantity)
+        assert text == idempotency.canonical(expected)
 
 
 def test_named_seats_are_held_and_answered_in_the_contract_s_words() -> None:

@@ -18,6 +18,11 @@ To put a service on it, give it a `decide(connection, requests)` that returns on
   request to its outcome. It runs before every attempt but the first: a COMMIT whose answer was lost may have
   committed, and a decide of several transactions may fail after its first. A decide that itself finds what is
   committed (it reads existing answers first) passes `finds_itself`.
+
+Requests of different keys (events, say) keep out of one another's way: each key has a bounded queue of its own, taken
+in turn, and while one batch is under way the next ones of other keys go on beside it, up to `committers_max` at once.
+Where `mixes`, keys with little to do are decided together, or a hundred small events would cost a hundred transactions;
+one that has much to do, or after which a batch took far longer than batches do, is by itself.
 """
 
 import asyncio
@@ -28,7 +33,9 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Generic
 
 from prometheus_client import Gauge, Histogram
@@ -47,6 +54,13 @@ WAITING_MAX = 5_000
 BATCH_MAX = 256
 CONNECT_MS = 5_000
 CLOSE_MS = 10_000
+IDLE_MS = 30_000
+"""A committer without work for so long goes home; the pool closes its connection some time later."""
+SLOW_SECONDS = 0.15
+SLOW_TIMES = 5.0
+"""A batch is slow that takes longer than this, and so many times as long as usual: somebody kept a lock. Its keys are
+by themselves for a while."""
+ALONE_SECONDS = 5.0
 
 _sizes = Histogram(
     "fairgate_batch_size",
@@ -56,7 +70,10 @@ _sizes = Histogram(
     registry=None,
 )
 _queued = Histogram(
-    "fairgate_batch_queued_seconds", "From the submission to the beginning of its batch.", ["batcher"], registry=None
+    "fairgate_batch_queued_seconds",
+    "From the submission of the one that waited longest to the beginning of its batch.",
+    ["batcher"],
+    registry=None,
 )
 _committed = Histogram(
     "fairgate_batch_commit_seconds",
@@ -65,7 +82,10 @@ _committed = Histogram(
     registry=None,
 )
 _waiting = Gauge("fairgate_batch_waiting_count", "Requests that no batch has taken yet.", ["batcher"], registry=None)
-METRICS = (_sizes, _queued, _committed, _waiting, happened)
+_queues = Gauge(
+    "fairgate_batch_queues", "Keys (events) with requests waiting or under way.", ["batcher"], registry=None
+)
+METRICS = (_sizes, _queued, _committed, _waiting, _queues, happened)
 """Of this process; the composition root registers them where it serves figures."""
 
 
@@ -74,13 +94,28 @@ def finds_itself(connection: Connection[Any], requests: Sequence[Any]) -> Mappin
     return {}
 
 
+@dataclass(eq=False, slots=True)
+class _Queue(Generic[Request, Outcome]):
+    """What waits of one key, and how many batches with it are under way."""
+
+    # Ordered by arrival, and one that goes away is taken out of the middle at no cost.
+    calls: "OrderedDict[int, Call[Request, Outcome]]" = field(default_factory=OrderedDict)
+    under_way: int = 0
+
+
+def _no_key(request: Any) -> Hashable:
+    """All requests share one queue."""
+    return None
+
+
 class Batcher(Generic[Request, Outcome]):
     """Commits what is submitted in groups, in arrival order. Made once, at import; costs nothing until it is used.
 
-    `committers`: how many batches may be under way at once, each in a thread with a connection of its own. With more
-    than one, arrival order holds within a batch, not between two that run side by side.
-    `waiting_max`: how many requests may wait for a batch; one more is refused. `batch_max`: the largest batch.
-    `connect_ms`: how long a batch waits for a connection before its callers are told that the ledger is away.
+    `key`: whose queue a request waits in. `committers`: how many batches with one key may be under way at once, each in
+    a thread with a connection of its own; with more than one, arrival order holds within a batch, not between two that
+    run side by side. `committers_max`: how many there may be in all. `mixes`: small queues are decided together.
+    `waiting_max`: how many requests of one key may wait for a batch; one more is refused. `batch_max`: the largest
+    batch. `connect_ms`: how long a batch waits for a connection before its callers are told that the ledger is away.
     """
 
     def __init__(
@@ -89,23 +124,34 @@ class Batcher(Generic[Request, Outcome]):
         decide: Decide[Request, Outcome],
         *,
         find_committed: Callable[[Connection[Any], list[Request]], Mapping[int, Outcome]],
+        key: Callable[[Request], Hashable] = _no_key,
         committers: int = 1,
+        committers_max: int | None = None,
+        mixes: bool = False,
         waiting_max: int = WAITING_MAX,
         batch_max: int = BATCH_MAX,
         connect_ms: int = CONNECT_MS,
+        idle_ms: int = IDLE_MS,
     ) -> None:
         assert committers > 0
+        assert committers_max is None or committers_max >= committers
         assert waiting_max > 0
         assert batch_max > 0
         self.name = name
         self._attempts = Attempts(name, decide, find_committed)
+        self._key = key
         self._committers = committers
+        self._committers_max = committers_max or committers
+        self._mixes = mixes
         self._waiting_max = waiting_max
         self._batch_max = batch_max
         self._connect_ms = connect_ms
+        self._idle_ms = idle_ms
         self._sizes, self._queued = _sizes.labels(name), _queued.labels(name)
-        self._committed, self._waiting_count = _committed.labels(name), _waiting.labels(name)
-        self._waiting_count.set(0)
+        self._committed, self._waiting_gauge = _committed.labels(name), _waiting.labels(name)
+        self._queues_gauge = _queues.labels(name)
+        self._waiting_gauge.set(0)
+        self._queues_gauge.set(0)
         self._start_anew()
         _batchers.add(self)
 
@@ -113,8 +159,14 @@ class Batcher(Generic[Request, Outcome]):
         """As before the first request. Also what a forked child does: threads, locks and callers stayed behind."""
         self._changed = threading.Condition(threading.Lock())
         self._closing = False
-        # Ordered by arrival, and one that goes away is taken out of the middle at no cost.
-        self._waiting: OrderedDict[int, Call[Request, Outcome]] = OrderedDict()
+        self.waiting_count = 0
+        """Requests that no batch has taken yet."""
+        # In the order of their turns: a key that was served goes to the end.
+        self._queues: OrderedDict[Hashable, _Queue[Request, Outcome]] = OrderedDict()
+        self._alone_until: dict[Hashable, float] = {}
+        self._usual_seconds = 0.0
+        self._idle = 0
+        self._numbers = count()
         self._threads: list[threading.Thread] = []
         self._pool: ConnectionPool[Connection[Any]] | None = None
 
@@ -128,7 +180,7 @@ class Batcher(Generic[Request, Outcome]):
         did not come in time, problems.LedgerAway when nothing was changed because there is no database,
         OutcomeUnknown when it may have been, or what `decide` raised over this very request.
         """
-        call = self._enqueue(Call(request, future=asyncio.get_running_loop().create_future()))
+        call = self._enqueue(Call(request, self._key(request), future=asyncio.get_running_loop().create_future()))
         assert call.future is not None
         try:
             await call.future
@@ -144,7 +196,7 @@ class Batcher(Generic[Request, Outcome]):
         begun, OutcomeUnknown if a batch has it."""
         if asyncio._get_running_loop() is not None:
             raise RuntimeError("this would stop the event loop of its thread: await submit()")
-        call = self._enqueue(Call(request, done=threading.Event()))
+        call = self._enqueue(Call(request, self._key(request), done=threading.Event()))
         assert call.done is not None
         try:
             in_time = call.done.wait(timeout_ms / 1_000)
@@ -159,14 +211,19 @@ class Batcher(Generic[Request, Outcome]):
 
     def _enqueue(self, call: Call[Request, Outcome]) -> Call[Request, Outcome]:
         with self._changed:
-            if self._closing or len(self._waiting) >= self._waiting_max:
+            queue = self._queues.get(call.key)
+            if self._closing or (queue is not None and len(queue.calls) >= self._waiting_max):
                 self._note("refused")
                 raise problems.Busy
-            if len(self._threads) < self._committers:
-                self._start_threads()
-            self._waiting[id(call)] = call
-            self._waiting_count.set(len(self._waiting))
-            self._changed.notify()
+            if not self._threads or (self._idle == 0 and (queue is None or queue.under_way < self._committers)):
+                self._start_a_thread()
+            if queue is None:
+                queue = self._queues[call.key] = _Queue()
+            queue.calls[id(call)] = call
+            self.waiting_count += 1
+            self._waiting_gauge.set(self.waiting_count)
+            if self._idle:
+                self._changed.notify()
         return call
 
     def _drop(self, call: Call[Request, Outcome]) -> bool:
@@ -174,9 +231,12 @@ class Batcher(Generic[Request, Outcome]):
         if call.answered:
             return False
         with self._changed:
-            dropped = self._waiting.pop(id(call), None) is not None
+            queue = self._queues.get(call.key)
+            dropped = queue is not None and queue.calls.pop(id(call), None) is not None
             if dropped:
-                self._waiting_count.set(len(self._waiting))
+                self.waiting_count -= 1
+                self._waiting_gauge.set(self.waiting_count)
+                self._forget_empty(call.key)
                 self._note("dropped")
         return dropped
 
@@ -208,32 +268,35 @@ class Batcher(Generic[Request, Outcome]):
 
     # --- committers ------------------------------------------------------------------------------------------------
 
-    def _start_threads(self) -> None:
-        """As many committers as there may be, or as many as can be had. Raises problems.Busy if that is none."""
+    def _start_a_thread(self) -> None:
+        """One committer more, if there may be and one can be had. Raises problems.Busy if there is none at all."""
+        if len(self._threads) >= self._committers_max:
+            return
         try:
             if self._pool is None:
                 # Opened here and not at import: a server that forks its workers after loading the site must not hand
                 # them one socket to share.
                 self._pool = self._open_pool()
                 atexit.register(self.close)
-            while len(self._threads) < self._committers:
-                number = len(self._threads)
-                thread = threading.Thread(
-                    target=self._commit_batches, args=(self._pool,), name=f"batcher-{self.name}-{number}", daemon=True
-                )
+            name = f"batcher-{self.name}-{next(self._numbers)}"
+            thread = threading.Thread(target=self._commit_batches, args=(self._pool,), name=name, daemon=True)
+            self._threads.append(thread)
+            try:
                 thread.start()
-                self._threads.append(thread)
+            except RuntimeError:
+                self._threads.remove(thread)
+                raise
         except RuntimeError as error:
             # The machine has no more threads for us, or the interpreter is ending.
             logger.warning(
-                "batcher %s: %s of %s committers: %s", self.name, len(self._threads), self._committers, error
+                "batcher %s: %s of %s committers: %s", self.name, len(self._threads), self._committers_max, error
             )
             if not self._threads:
                 self._note("refused")
                 raise problems.Busy from error
 
     def _open_pool(self) -> ConnectionPool[Connection[Any]]:
-        pool = pools.beside_django(self.name, size_max=self._committers, connect_ms=self._connect_ms)
+        pool = pools.beside_django(self.name, size_max=self._committers_max, connect_ms=self._connect_ms)
         try:
             pool.open()
         except RuntimeError:
@@ -246,8 +309,7 @@ class Batcher(Generic[Request, Outcome]):
             begun = time.monotonic()
             try:
                 self._sizes.observe(len(calls))
-                for call in calls:
-                    self._queued.observe(begun - call.since)
+                self._queued.observe(begun - min([call.since for call in calls]))
                 if not self._attempts.carry_out(pool, calls):
                     # Who waits would only meet the same, one batch and one time-out after the other.
                     with self._changed:
@@ -258,22 +320,102 @@ class Batcher(Generic[Request, Outcome]):
                 logger.exception("batcher %s: a batch of %s failed", self.name, len(calls))
             finally:
                 refuse([call for call in calls if not call.answered], OutcomeUnknown)
-                self._committed.observe(time.monotonic() - begun)
+                seconds = time.monotonic() - begun
+                self._committed.observe(seconds)
+                self._put_back({call.key for call in calls}, seconds)
 
     def _take(self) -> list[Call[Request, Outcome]]:
-        """The next batch, as soon as there is anything; empty once the batcher is closed and nothing waits."""
+        """The next batch, as soon as there is anything to be had; empty once the batcher is closed and nothing waits,
+        or after a long time without work: then the thread ends."""
         with self._changed:
-            while not self._waiting and not self._closing:
-                self._changed.wait()
-            size = min(len(self._waiting), self._batch_max)
-            calls = [self._waiting.popitem(last=False)[1] for _ in range(size)]
-            self._waiting_count.set(len(self._waiting))
+            until = time.monotonic() + self._idle_ms / 1_000
+            while not (keys := self._next_keys()):
+                left = until - time.monotonic()
+                if (self._closing and not self.waiting_count) or left <= 0:
+                    self._leave()
+                    return []
+                self._idle += 1
+                self._changed.wait(left)
+                self._idle -= 1
+            calls: list[Call[Request, Outcome]] = []
+            for key in keys:
+                queue = self._queues[key]
+                size = min(len(queue.calls), self._batch_max - len(calls))
+                calls += [queue.calls.popitem(last=False)[1] for _ in range(size)]
+                queue.under_way += 1
+                self._queues.move_to_end(key)
+            self.waiting_count -= len(calls)
+            self._waiting_gauge.set(self.waiting_count)
+            self._call_others()
         return calls
 
+    def _call_others(self) -> None:
+        """Somebody else goes on with what waits and need not; who waits for the end sees that it has come."""
+        if self._closing:
+            self._changed.notify_all()
+        elif self._next_keys():
+            if self._idle:
+                self._changed.notify()
+            else:
+                self._start_a_thread()
+
+    def _next_keys(self) -> list[Hashable]:
+        """Whose turn it is: the key that has waited longest for one, together with all others that do not mind."""
+        keys: list[Hashable] = []
+        size = 0
+        now = time.monotonic()
+        for key, queue in self._queues.items():
+            if not queue.calls or queue.under_way >= self._committers:
+                continue
+            is_small = self._mixes and 2 * len(queue.calls) <= self._batch_max and self._alone_until.get(key, 0) <= now
+            if not keys and not is_small:
+                return [key]
+            if is_small and size + len(queue.calls) <= self._batch_max:
+                keys.append(key)
+                size += len(queue.calls)
+        return keys
+
+    def _put_back(self, keys: Collection[Hashable], seconds: float) -> None:
+        """The batch with these keys has ended: their next ones may begin."""
+        with self._changed:
+            if self._mixes and len(self._queues) > 1:
+                self._judge(keys, seconds)
+            for key in keys:
+                queue = self._queues.get(key)
+                if queue is not None:
+                    queue.under_way -= 1
+                    self._forget_empty(key)
+            self._queues_gauge.set(len(self._queues))
+            if self._closing:
+                self._changed.notify_all()
+
+    def _judge(self, keys: Collection[Hashable], seconds: float) -> None:
+        now = time.monotonic()
+        if self._alone_until:
+            self._alone_until = {key: until for key, until in self._alone_until.items() if until > now}
+        if seconds > SLOW_SECONDS and seconds > SLOW_TIMES * self._usual_seconds:
+            self._alone_until |= dict.fromkeys(keys, now + ALONE_SECONDS)
+        else:
+            self._usual_seconds += (seconds - self._usual_seconds) / 8
+
+    def _forget_empty(self, key: Hashable) -> None:
+        queue = self._queues[key]
+        if not queue.calls and not queue.under_way:
+            del self._queues[key]
+
+    def _leave(self) -> None:
+        thread = threading.current_thread()
+        if not self._closing and thread in self._threads:
+            # While it is closed, whoever closes counts on those that it has seen.
+            self._threads.remove(thread)
+
     def _take_all(self) -> list[Call[Request, Outcome]]:
-        calls = list(self._waiting.values())
-        self._waiting.clear()
-        self._waiting_count.set(0)
+        calls = [call for queue in self._queues.values() for call in queue.calls.values()]
+        for key, queue in list(self._queues.items()):
+            queue.calls.clear()
+            self._forget_empty(key)
+        self.waiting_count = 0
+        self._waiting_gauge.set(0)
         return calls
 
     def _note(self, what: str, count: int = 1) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
@@ -20,6 +20,8 @@ class Call(Generic[Request, Outcome]):
     """A request and, later, its answer. Exactly one of `future` and `done` is there to wake the caller."""
 
     request: Request
+    key: Hashable = None
+    """What the request shares its queue with: see batching.py."""
     future: asyncio.Future[None] | None = None
     done: threading.Event | None = None
     since: float = field(default_factory=time.monotonic)

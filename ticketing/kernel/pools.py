@@ -4,16 +4,15 @@ Django checks and replaces its connections when a request begins or ends. In a t
 after a restart of the database its connection would stay dead for ever.
 """
 
-import re
-from collections.abc import Callable
-from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from django.db import connections
 from psycopg import Connection
 from psycopg.types.array import ListDumper
+from psycopg.types.datetime import TimestamptzLoader
 from psycopg_pool import ConnectionPool
+
+from ticketing.kernel import arrays
 
 # A peer that vanished without a word (a lost network, a machine switched off) ends the wait within about 20 s.
 _NOTICE_A_LOST_PEER = {
@@ -22,32 +21,14 @@ _NOTICE_A_LOST_PEER = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
-# What an array takes without quotation marks; a word that could be read as the absence of one is not among it.
-_PLAIN = re.compile(r"[A-Za-z0-9:_,-]+")
 
 
 class _PlainLists(ListDumper):
-    """Lists of one kind, written out at once. psycopg looks at every element by itself: of a batch of 128 holds that
-    was a quarter of the processor time of its thread. Whatever is not plain is left to it."""
+    """Lists of one plain kind, written out at once; whatever is not plain is left to psycopg."""
 
     def dump(self, obj: list[Any]) -> Any:
-        kinds = set(map(type, obj))
-        write = _WRITERS.get(kinds.pop()) if len(kinds) == 1 else None
-        return super().dump(obj) if write is None or (text := write(obj)) is None else text.encode()
-
-
-def _words(values: list[str]) -> str | None:
-    joined = ",".join(values)
-    is_plain = _PLAIN.fullmatch(joined) and joined.count(",") == len(values) - 1
-    return f"{{{joined}}}" if is_plain and "" not in values and "null" not in joined.lower() else None
-
-
-_WRITERS: dict[type, Callable[[Any], str | None]] = {
-    str: _words,
-    int: lambda values: f"{{{','.join(map(str, values))}}}",
-    UUID: lambda values: f"{{{','.join([value.hex for value in values])}}}",
-    datetime: lambda values: '{"' + '","'.join(map(str, values)) + '"}',
-}
+        text = arrays.plain(obj)
+        return super().dump(obj) if text is None else text.encode()
 
 
 def beside_django(name: str, *, size_max: int, connect_ms: int) -> ConnectionPool[Connection[Any]]:
@@ -68,6 +49,8 @@ def beside_django(name: str, *, size_max: int, connect_ms: int) -> ConnectionPoo
     def configure(connection: Connection[Any]) -> None:
         django._configure_connection(connection)
         connection.adapters.register_dumper(list, _PlainLists)
+        # psycopg's own, in C: the session is in UTC, so it gives the very moments that Django's loader gives.
+        connection.adapters.register_loader("timestamptz", TimestamptzLoader)
 
     return ConnectionPool(
         kwargs={**_NOTICE_A_LOST_PEER, **told, "application_name": called, "autocommit": True},

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from psycopg import ClientCursor
 
 Observer = Callable[[str, str], None]
 _observers: list[Observer] = []
@@ -20,6 +22,8 @@ class Cursor(Protocol):
 
     @property
     def rowcount(self) -> int: ...
+    @property
+    def description(self) -> Any: ...
     @property
     def connection(self) -> Any: ...
     def execute(self, query: Any, params: Any = None) -> Any: ...
@@ -47,6 +51,44 @@ class Statement:
         cursor.execute(self.text, params)
         for observer in _observers:
             observer(self.name, "after")
+
+    def call(self, **params: Any) -> "Call":
+        """The statement with these parameters, to be run together with others."""
+        return Call(self, params)
+
+
+class Call(NamedTuple):
+    statement: Statement
+    params: dict[str, Any]
+
+
+class Done(NamedTuple):
+    """What a statement gave: its rows, or how many it touched."""
+
+    rows: Sequence[tuple[Any, ...]]
+    touched: int
+
+
+def together(cursor: Cursor, calls: Sequence[Call]) -> list[Done]:
+    """All of these statements have run, one after the other, in one round trip: what each gave, in order.
+
+    Each sees what was committed before it began, as if it had been sent by itself, and after one that fails none runs.
+    They go one by one where somebody looks on (a test lets a rival in between), and on cursors that send parameters
+    apart from their statement.
+    """
+    if _observers or not isinstance(cursor, ClientCursor):
+        return [_alone(cursor, call) for call in calls]
+    cursor.execute("\n;\n".join([cursor.mogrify(call.statement.text, call.params) for call in calls]))
+    done = []
+    for _ in calls:
+        done.append(Done(cursor.fetchall() if cursor.description else (), cursor.rowcount))
+        cursor.nextset()
+    return done
+
+
+def _alone(cursor: Cursor, call: Call) -> Done:
+    call.statement.count(cursor, **call.params)
+    return Done(cursor.fetchall() if cursor.description else (), cursor.rowcount)
 
 
 @cache

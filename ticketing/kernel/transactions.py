@@ -1,5 +1,6 @@
 """Transactions with limits. A transaction here never waits long for a lock, never runs long, never stays idle."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -11,6 +12,8 @@ from psycopg import Connection, Cursor, Error, errors
 from psycopg.pq import TransactionStatus
 
 from ticketing.kernel import sql
+
+logger = logging.getLogger(__name__)
 
 FAILURES = (DatabaseError, Error)
 """What a statement can raise: Django's connection wraps it, others do not."""
@@ -79,9 +82,28 @@ def write_on(
     """
     if on.info.transaction_status != TransactionStatus.IDLE:
         raise RuntimeError("a transaction is under way on this connection, or the connection is gone")
-    with on.transaction(), on.cursor() as cursor:
-        cursor.execute(_SET_LIMITS, _limits(lock_ms, statement_ms))
-        yield cursor
+    with on.cursor() as cursor:
+        try:
+            # One round trip for both; psycopg's own block would be one for each.
+            cursor.execute("BEGIN; " + _SET_LIMITS, _limits(lock_ms, statement_ms))
+            yield cursor
+            if on.info.transaction_status == TransactionStatus.INERROR:
+                # PostgreSQL would take a COMMIT for a ROLLBACK, and say so only in passing.
+                raise RuntimeError("a statement has failed and somebody went on: this cannot be committed")
+        except BaseException as error:
+            _roll_back(on, error)
+            raise
+        cursor.execute("COMMIT")
+
+
+def _roll_back(on: Connection[Any], error: BaseException) -> None:
+    if on.closed or on.info.transaction_status == TransactionStatus.IDLE:
+        return
+    try:
+        on.execute("ROLLBACK")
+    except Error as other:
+        # The line is lost, and with it the transaction. What was raised first tells more.
+        logger.warning("rolled back by its end after %s: %s", error, other)
 
 
 def _limits(lock_ms: int | None, statement_ms: int | None, idle_ms: int | None = None) -> list[str]:

@@ -6,7 +6,25 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from ticketing.kernel import clock
+
+
+class _Reservation(msgspec.Struct, frozen=True):
+    """A reservation as the public API shows it, its fields in the order of the canonical text, which is by name."""
+
+    currency: str
+    ga_quantity: int
+    ga_section: str | None
+    reservation_id: str
+    reserved_until: str
+    seats: Sequence[str]
+    status: str
+    total_minor: int
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 def contract_answer(
@@ -31,6 +49,31 @@ def contract_answer(
         "currency": currency,
         "status": status,
     }
+
+
+def answer_text(
+    *,
+    reservation_id: UUID,
+    reserved_until: str,
+    seats: Sequence[str],
+    ga_section: str | None,
+    ga_quantity: int,
+    total_minor: int,
+    currency: str,
+) -> str:
+    """The same of a reservation that was just made, as canonical JSON (`idempotency.canonical`), byte for byte."""
+    return _encode(
+        _Reservation(
+            currency,
+            ga_quantity,
+            ga_section,
+            str(reservation_id),
+            reserved_until,
+            seats,
+            "pending_payment",
+            total_minor,
+        )
+    ).decode()
 
 
 def reservation_of_answer(answer: str) -> UUID:

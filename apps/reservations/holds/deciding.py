@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
+from operator import attrgetter
 from uuid import UUID
 
 from apps.events import facade as events
@@ -20,7 +21,8 @@ from apps.reservations.errors import (
     ReservationExists,
     SoldOut,
 )
-from apps.reservations.holds.answers import contract_answer, reservation_of_answer
+from apps.reservations.holds import known
+from apps.reservations.holds.answers import answer_text, reservation_of_answer
 from apps.reservations.holds.choosing import FreeSeat
 from apps.reservations.holds.claims import Claims
 from apps.reservations.holds.outcomes import Contended, Held, HoldOutcome, Refused, Short, Verdict
@@ -28,7 +30,7 @@ from apps.reservations.holds.proposing import Proposer
 from apps.reservations.holds.replacing import Replaced, lock_replaced, not_found
 from apps.reservations.holds.requests import HoldRequest
 from apps.reservations.holds.winning import ANSWER_STATUS, Line, Win, write_wins
-from ticketing.kernel import idempotency, problems, sql, transactions
+from ticketing.kernel import arrays, clock, idempotency, problems, sql, transactions
 
 
 class Patience(Enum):
@@ -52,13 +54,13 @@ CHOICES_MAX = 3
 ALTERNATIVES_FACTOR = 4
 ALTERNATIVES_MAX = 64
 _FREE = 0
+_in_order = attrgetter("int")
+"""PostgreSQL's order of ids; compared as UUIDs they take ten times as long to sort."""
 
 _PACKAGE = "apps.reservations"
 _try_admissions = sql.load(_PACKAGE, "try_admissions")
 _lock_admissions = sql.load(_PACKAGE, "lock_admissions")
 _read_clock = sql.load(_PACKAGE, "read_clock")
-_recall_answers = sql.load(_PACKAGE, "recall_answers")
-_reservations_of_entries = sql.load(_PACKAGE, "reservations_of_entries")
 _lock_caps = sql.load(_PACKAGE, "lock_caps")
 _lock_caps_skipping = sql.load(_PACKAGE, "lock_caps_skipping")
 _count_of_buyers = sql.load(_PACKAGE, "count_of_buyers")
@@ -123,84 +125,78 @@ class _Batch:
     """Category id to price, read after the locks."""
     chosen_names: dict[int, str] = field(default_factory=dict)
     """Public ids of the seats chosen for best available."""
+    untils: dict[int, tuple[datetime, str]] = field(default_factory=dict)
+    """By event, until when a hold of this moment lasts, and how the public API writes it."""
+    _open: list[tuple[int, HoldRequest]] = field(default_factory=list)
+    _judged: int = 0
+
+    def __post_init__(self) -> None:
+        self._open = list(enumerate(self.requests))
 
     def open(self) -> list[tuple[int, HoldRequest]]:
         """The requests that can still win, in arrival order."""
-        return [(i, request) for i, request in enumerate(self.requests) if i not in self.verdicts]
+        if self._judged != len(self.verdicts):
+            self._open = [pair for pair in self._open if pair[0] not in self.verdicts]
+            self._judged = len(self.verdicts)
+        return self._open
 
     def admit(self) -> None:
         """Entries locked; known keys answered; who may not start a reservation is out."""
-        entry_ids = sorted({request.entry_id for request in self.requests})
+        entry_ids = sorted({request.entry_id for request in self.requests}, key=_in_order)
         # The first time never waiting, so that one double click delays nobody else's hold. The second time it waits its
         # bounded turn, in id order and holding nothing else yet: the second click then gets the first one's answer.
         waiting = self.patience.is_waiting
         admissions = _lock_admissions if waiting else _try_admissions
-        granted = dict(admissions.rows(self.cursor, entry_ids=entry_ids))
+        granted = dict(admissions.rows(self.cursor, entry_ids=arrays.uuids(entry_ids)))
         for index, request in self.open():
             if not granted[request.entry_id]:
                 self.verdicts[index] = Contended(problems.IdempotencyInProgress())
-        mine = [entry_id for entry_id in entry_ids if granted[entry_id]]
-        self.entries = queue.lock_entries(self.cursor, mine, waiting=waiting)
-        self.replaced = lock_replaced(
-            self.cursor,
-            [request.replaces for _, request in self.open() if request.replaces is not None],
-            waiting=waiting,
-        )
-        ((self.now,),) = _read_clock.rows(self.cursor)
-        self._recall()
-        asking = [request for _, request in self.open()]
-        rows = _reservations_of_entries.rows(
-            self.cursor,
-            entry_ids=[request.entry_id for request in asking],
-            event_ids=[request.event.id for request in asking],
-            buyers=[request.buyer for request in asking],
-        )
-        standing = {row[0]: row for row in rows}
-        for index, request in self.open():
-            self.verdicts |= self._refuse_by_entry(index, request, standing.get(request.entry_id))
-
-    def _recall(self) -> None:
+        lock = queue.locking_entries([entry_id for entry_id in entry_ids if granted[entry_id]], waiting=waiting)
         asked = [request for _, request in self.open()]
-        rows = _recall_answers.rows(
-            self.cursor,
-            scopes=[request.scope for request in asked],
-            keys=[request.idempotency_key for request in asked],
-            entry_ids=[request.entry_id for request in asked],
-            remembered_hours=idempotency.REMEMBERED_HOURS,
-        )
-        known = {(scope, key): (fingerprint, status, answer) for scope, key, fingerprint, status, answer in rows}
+        reading = [_read_clock.call(), *known.asking(asked)]
+        replaced = [request.replaces for request in asked if request.replaces is not None]
+        if replaced:
+            (locked,) = sql.together(self.cursor, [lock])
+            self.replaced = lock_replaced(self.cursor, replaced, waiting=waiting)
+            moment, recalled, found = sql.together(self.cursor, reading)
+        else:
+            locked, moment, recalled, found = sql.together(self.cursor, [lock, *reading])
+        self.entries = queue.entry_states(locked.rows)
+        ((self.now,),) = moment.rows
+        answers = known.answers_of(self.cursor, asked, recalled, found)
+        standing = known.standing_of(asked, found)
         for index, request in self.open():
-            found = known.get((request.scope, request.idempotency_key))
-            if found is not None:
-                self.verdicts[index] = _replay(request, *found)
+            remembered = answers.get((request.scope, request.idempotency_key)) if answers else None
+            if remembered is not None:
+                self.verdicts[index] = _replay(request, *remembered)
+                continue
+            verdict = self._refuse_by_entry(request, standing.get(request.entry_id))
+            if verdict is not None:
+                self.verdicts[index] = verdict
 
-    def _refuse_by_entry(
-        self, index: int, request: HoldRequest, standing: tuple[UUID, UUID, bool, bool] | None
-    ) -> dict[int, Verdict]:
+    def _refuse_by_entry(self, request: HoldRequest, standing: known.Standing | None) -> Verdict | None:
         entry = self.entries.get(request.entry_id)
         if entry is None:
-            is_known = self.patience.is_waiting
-            return {index: Refused(queue.NotAdmitted()) if is_known else Contended(problems.Busy())}
+            return Refused(queue.NotAdmitted()) if self.patience.is_waiting else Contended(problems.Busy())
         if request.replaces is not None:
             verdict = self._refuse_replacing(request, request.replaces)
             if verdict is not None:
-                return {index: verdict}
-        if standing is not None and standing[1] != request.replaces:
-            _, reservation_id, is_paid, has_lapsed = standing
-            if is_paid:
+                return verdict
+        if standing is not None and standing.reservation_id != request.replaces:
+            if standing.is_paid:
                 # The entry is completed by a transaction after the one that sold: in between it still reads ready.
-                return {index: Refused(queue.AdmissionExpired("This admission has been used; join again."))}
-            problem = ReservationExists(reservation=str(reservation_id))
-            return {index: Short(problem, (reservation_id,)) if has_lapsed else Refused(problem)}
+                return Refused(queue.AdmissionExpired("This admission has been used; join again."))
+            problem = ReservationExists(reservation=str(standing.reservation_id))
+            return Short(problem, (standing.reservation_id,)) if standing.has_lapsed else Refused(problem)
         # The admission limits starting a reservation; who changes a live one has started.
         refusal = entry.refusal(self.now) if request.replaces is None else None
         if refusal is not None:
-            return {index: Refused(refusal)}
+            return Refused(refusal)
         try:
             queue.require_on_sale(request.event, self.now)
         except queue.NotOnSale as problem:
-            return {index: Refused(problem)}
-        return {}
+            return Refused(problem)
+        return None
 
     def _refuse_replacing(self, request: HoldRequest, replaces: UUID) -> Verdict | None:
         replaced = self.replaced.get(replaces)
@@ -262,7 +258,8 @@ class _Batch:
                 if gone:
                     self.verdicts[index] = self.claims.judge(request.seats, gone)
         for try_number in range(CHOICES_MAX):
-            self._choose(try_number)
+            if self._choosing():
+                self._choose(try_number)
             wanted = {seat_id for _, request in self.open() for seat_id in request.seats}
             wanted |= {seat.seat_id for index, _ in self.open() for seat in self.choices.get(index, ())}
             wanted |= {seat_id for _, request in self.open() for seat_id in self._own_seats(request)}
@@ -282,8 +279,12 @@ class _Batch:
                         self.free.add(seat_id)
                     else:
                         self.owner[seat_id] = owner
-            if all(self._is_ours(request, self.choices.get(index, ())) for index, request in self.open()):
+            if all(self._is_ours(request, self.choices.get(index, ())) for index, request in self._choosing()):
                 break
+
+    def _choosing(self) -> list[tuple[int, HoldRequest]]:
+        """Those of the open requests that leave the choice to us."""
+        return [(index, request) for index, request in self.open() if request.best is not None]
 
     def _read_lines(self, seat_ids: Sequence[int]) -> set[int]:
         """Those of these locked seats that a live line holds, where it has to be known."""
@@ -313,6 +314,8 @@ class _Batch:
 
     def _is_ours(self, request: HoldRequest, choice: tuple[FreeSeat, ...]) -> bool:
         """Whether all of the choice is locked by us, free for the request, and still at the price it was chosen for."""
+        if not choice:
+            return True
         price = request.best.category_id if request.best is not None else None
         if price is not None and any(self.seat_category.get(seat.seat_id) != price for seat in choice):
             return False
@@ -394,7 +397,8 @@ class _Batch:
         self.prices = events.prices(self.cursor, {request.event.id for _, request in self.open()})
         self.claims.look_at(self.owner.get(seat) for _, request in self.open() for seat in request.seats)
         for index, request in self.open():
-            earlier = answers.get((request.scope, request.idempotency_key))
+            once = (request.scope, request.idempotency_key)
+            earlier = answers.get(once)
             if earlier is not None:
                 self.verdicts[index] = _replay(request, earlier.request.fingerprint, ANSWER_STATUS, earlier.answer)
                 continue
@@ -415,20 +419,21 @@ class _Batch:
                 self.buyer_counts[key] += self._seats_more(request)
             win = self._win(index, request)
             taken[key] = taken[request.entry_id] = request
-            answers[(request.scope, request.idempotency_key)] = win
+            answers[once] = win
 
     def _refuse_by_stock(self, request: HoldRequest, choice: tuple[FreeSeat, ...]) -> Verdict | None:
-        if any(seat not in self.locked for seat in self._own_seats(request)):
+        given_up = self._gives_up(request)
+        if given_up is not None and not given_up.seats.keys() <= self.locked:
             return Contended(problems.Busy())  # What it gives up it could only wait for, after all other locks.
-        gone = [seat for seat in request.seats if seat in self.locked and not self._is_free_for(request, seat)]
-        if gone:
-            owners = {seat: self.owner.get(seat) for seat in gone}
-            return self.claims.judge(request.seats, owners, self.given_up)
-        if any(seat not in self.locked for seat in request.seats):
-            return Contended(problems.Busy())
+        if not request.seats.keys() <= self.free:
+            gone = [seat for seat in request.seats if seat in self.locked and not self._is_free_for(request, seat)]
+            if gone:
+                owners = {seat: self.owner.get(seat) for seat in gone}
+                return self.claims.judge(request.seats, owners, self.given_up)
+            if not request.seats.keys() <= self.locked:
+                return Contended(problems.Busy())
         if not self._is_ours(request, choice):
             return Contended(problems.Busy())
-        given_up = self._gives_up(request)
         for section_id, quantity in request.quantities.items():
             left = self.left.get(section_id, 0) + (given_up.places.get(section_id, 0) if given_up is not None else 0)
             if left < quantity:
@@ -449,33 +454,44 @@ class _Batch:
             self.given_up |= given_up.seats.keys() - set(seats)
             for section_id, quantity in given_up.places.items():
                 self.left[section_id] += quantity
-        lines = [self._line(self.seat_section[seat], self.seat_category[seat], seat, 1) for seat in seats]
-        lines += [
-            self._line(section, request.categories[section], None, q) for section, q in request.quantities.items()
-        ]
-        total = sum(line.quantity * line.price_minor for line in lines)
-        until = self.now + timedelta(minutes=request.event.policy.hold_minutes)
-        if given_up is not None:
-            until = given_up.expires_at
-        names = {**self.chosen_names, **request.seats}
-        answer = idempotency.canonical(
-            contract_answer(
-                reservation_id=request.reservation_id,
-                reserved_until=until,
-                seats=[names[seat] for seat in seats],
-                general_admission=[(request.general_admission[s].slug, q) for s, q in request.quantities.items()],
-                total_minor=total,
-                currency=request.event.currency,
-                status="pending_payment",
+        lines = [
+            Line(
+                section := self.seat_section[seat], category := self.seat_category[seat], seat, 1, self.prices[category]
             )
+            for seat in seats
+        ]
+        for section, quantity in request.quantities.items():
+            category = request.categories[section]
+            lines.append(Line(section, category, None, quantity, self.prices[category]))
+        total = sum([line.quantity * line.price_minor for line in lines])
+        until, until_text = self._until(request, given_up)
+        slug, quantity = next(
+            ((request.general_admission[section].slug, count) for section, count in request.quantities.items()),
+            (None, 0),
         )
-        win = Win(request, self.entries[request.entry_id].account_id, tuple(lines), total, until, answer, given_up)
+        body = answer_text(
+            reservation_id=request.reservation_id,
+            reserved_until=until_text,
+            seats=[request.seats[seat] if seat in request.seats else self.chosen_names[seat] for seat in seats],
+            ga_section=slug,
+            ga_quantity=quantity,
+            total_minor=total,
+            currency=request.event.currency,
+        )
+        answer = idempotency.Answer(ANSWER_STATUS, body)
+        win = Win(request, self.entries[request.entry_id].account_id, tuple(lines), total, until, body, given_up)
         self.wins.append(win)
-        self.verdicts[index] = Held(request.reservation_id, idempotency.Answer(ANSWER_STATUS, answer))
+        self.verdicts[index] = Held(request.reservation_id, answer)
         return win
 
-    def _line(self, section_id: int, category_id: int, seat_id: int | None, quantity: int) -> Line:
-        return Line(section_id, category_id, seat_id, quantity, self.prices[category_id])
+    def _until(self, request: HoldRequest, given_up: Replaced | None) -> tuple[datetime, str]:
+        if given_up is not None:
+            return given_up.expires_at, clock.iso(given_up.expires_at)
+        found = self.untils.get(request.event.id)
+        if found is None:
+            until = self.now + timedelta(minutes=request.event.policy.hold_minutes)
+            found = self.untils[request.event.id] = until, clock.iso(until)
+        return found
 
     def _final_or_short(self, request: HoldRequest, problem: problems.Problem) -> Verdict:
         """What was found missing under a lock, or read after what has lapsed: final, unless a sweep may bring it."""

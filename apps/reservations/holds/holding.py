@@ -30,6 +30,8 @@ ROUNDS_MAX = 4
 FAILED_WAITS_MAX = 2
 """Others wait behind this batch: who needs a lock that did not come twice is told to come back."""
 BATCH_MAX = 128
+COMMITTERS_MAX = 4
+"""Batches of different events at once in one process, each with a connection: an event that is stuck has one."""
 CAP_WAIT_MS = 20
 SWEEP_WAIT_MS = 100
 SWEEP_SECONDS_MAX = 0.5
@@ -62,9 +64,13 @@ holds: Batcher[HoldRequest, HoldOutcome] = Batcher(
     "holds",
     _hold_on,
     find_committed=finds_itself,
+    key=lambda request: request.event.id,
+    committers_max=COMMITTERS_MAX,
+    mixes=True,
     batch_max=BATCH_MAX,
 )
-"""Group commit of holds: requests that arrive together are one list, decided by `hold` on a connection of its own."""
+"""Group commit of holds: requests that arrive together are one list, decided by `hold` on a connection of its own. No
+event waits behind another one's crowd, or behind a lock that somebody keeps there."""
 
 
 def _rounds(requests: Sequence[HoldRequest], write: transactions.Write) -> Iterator[dict[int, HoldOutcome]]:

@@ -1,13 +1,13 @@
 """What can come of a request to hold: two answers, and two reasons to decide it once more."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from ticketing.kernel import idempotency, problems
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """The request won, now or when it was first sent: its answer, byte for byte the same each time."""
 
     reservation_id: UUID

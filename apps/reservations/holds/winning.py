@@ -2,8 +2,8 @@
 and answers last."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from apps.queue import facade as queue
 from apps.reservations import aftermath
@@ -11,7 +11,7 @@ from apps.reservations.ending import give_back
 from apps.reservations.holds.replacing import Replaced
 from apps.reservations.holds.requests import HoldRequest
 from apps.reservations.models import Reservation
-from ticketing.kernel import sql
+from ticketing.kernel import arrays, sql
 
 ANSWER_STATUS = 201
 
@@ -24,8 +24,7 @@ _insert_transitions = sql.load(_PACKAGE, "insert_transitions")
 _remember_answers = sql.load(_PACKAGE, "remember_answers")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     section_id: int
     category_id: int
     seat_id: int | None
@@ -35,8 +34,7 @@ class Line:
     """Of one, frozen here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Win:
+class Win(NamedTuple):
     request: HoldRequest
     account_id: int | None
     lines: tuple[Line, ...]
@@ -49,8 +47,8 @@ class Win:
     def hold(self) -> aftermath.Hold:
         """The news of it, once it is committed."""
         taken: dict[int, int] = {}
-        for line in self.lines:
-            taken[line.section_id] = taken.get(line.section_id, 0) + line.quantity
+        for section_id, _, _, quantity, _ in self.lines:
+            taken[section_id] = taken.get(section_id, 0) + quantity
         request = self.request
         return aftermath.Hold(request.event.id, request.reservation_id, request.entry_id, self.reserved_until, taken)
 
@@ -65,6 +63,10 @@ class Win:
         return aftermath.Ended(self.replaced.event_id, self.replaced.id, returned)
 
 
+def _in_order(win: Win) -> int:
+    return win.request.reservation_id.int
+
+
 class LostRow(RuntimeError):
     """A write did not touch exactly the rows that were locked for it: the transaction is given up."""
 
@@ -73,54 +75,70 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
     """Every winner holds what it won. Joins the transaction that holds the locks of all of it. Raises LostRow."""
     if not wins:
         return
-    wins = sorted(wins, key=lambda win: win.request.reservation_id)
-    won = [win.request for win in wins]
-    ids = [request.reservation_id for request in won]
+    wins = sorted(wins, key=_in_order)
     _end_replaced(cursor, wins)
-    _take_all_seats(cursor, wins)
-    _take_all_places(cursor, wins)
-    _insert_reservations.count(
-        cursor,
-        ids=ids,
-        event_ids=[request.event.id for request in won],
-        entry_ids=[request.entry_id for request in won],
-        account_ids=[win.account_id for win in wins],
-        buyers=[request.buyer for request in won],
-        deadlines=[win.reserved_until for win in wins],
-        seat_counts=[request.seat_count for request in won],
-        totals=[win.total_minor for win in wins],
-        currencies=[request.event.currency for request in won],
-        now=now,
-    )
-    lines = [(win.request, line) for win in wins for line in win.lines]
-    _insert_lines.count(
-        cursor,
-        reservation_ids=[request.reservation_id for request, _ in lines],
-        section_ids=[line.section_id for _, line in lines],
-        category_ids=[line.category_id for _, line in lines],
-        seat_ids=[line.seat_id for _, line in lines],
-        quantities=[line.quantity for _, line in lines],
-        prices=[line.price_minor for _, line in lines],
-    )
-    _insert_transitions.count(
-        cursor,
-        reservation_ids=ids,
-        from_statuses=[""] * len(won),
-        whos=[request.buyer for request in won],
-        to_status="pending_payment",
-        why="hold",
-        now=now,
-    )
-    queue.set_busy_until(cursor, {win.request.entry_id: win.reserved_until for win in wins})
-    _remember_answers.count(
-        cursor,
-        scopes=[request.scope for request in won],
-        keys=[request.idempotency_key for request in won],
-        fingerprints=[request.fingerprint for request in won],
-        # JSON writes a line feed as two other characters, so an answer is always one line.
-        lines="\n".join(win.answer for win in wins),
-        now=now,
-    )
+    won = [win.request for win in wins]
+    ids = arrays.uuids([request.reservation_id for request in won])
+    entry_ids = arrays.uuids([request.entry_id for request in won])
+    buyers = arrays.words([request.buyer for request in won])
+    deadlines = arrays.moments([win.reserved_until for win in wins])
+    writes = [
+        *_taking_seats(wins),
+        *_taking_places(wins),
+        _Write(
+            "reservations written",
+            len(wins),
+            _insert_reservations.call(
+                ids=ids,
+                event_ids=arrays.numbers([request.event.id for request in won]),
+                entry_ids=entry_ids,
+                account_ids=arrays.numbers([win.account_id for win in wins]),
+                buyers=buyers,
+                deadlines=deadlines,
+                seat_counts=arrays.numbers([sum([line[3] for line in win.lines]) for win in wins]),
+                totals=arrays.numbers([win.total_minor for win in wins]),
+                currencies=arrays.words([request.event.currency for request in won]),
+                now=now,
+            ),
+        ),
+        _inserting_lines(wins, ids),
+        _Write(
+            "steps put on record",
+            len(wins),
+            _insert_transitions.call(
+                reservation_ids=ids,
+                from_statuses=arrays.words([""] * len(won)),
+                whos=buyers,
+                to_status="pending_payment",
+                why="hold",
+                now=now,
+            ),
+        ),
+        _Write("entries kept busy", len(wins), queue.setting_busy_until(entry_ids, deadlines)),
+        _Write(
+            "answers remembered",
+            len(wins),
+            _remember_answers.call(
+                scopes=arrays.words([request.scope for request in won]),
+                keys=arrays.words([request.idempotency_key for request in won]),
+                fingerprints=arrays.words([request.fingerprint for request in won]),
+                # JSON writes a line feed as two other characters, so an answer is always one line.
+                lines="\n".join([win.answer for win in wins]),
+                now=now,
+            ),
+        ),
+    ]
+    for write, done in zip(writes, sql.together(cursor, [write.call for write in writes]), strict=True):
+        if done.touched != write.rows:
+            raise LostRow(f"{done.touched} of {write.rows} {write.what}")
+
+
+class _Write(NamedTuple):
+    """A statement, and how many rows it has to touch: exactly those that were locked for it, or that it adds."""
+
+    what: str
+    rows: int
+    call: sql.Call
 
 
 def _end_replaced(cursor: sql.Cursor, wins: Sequence[Win]) -> None:
@@ -137,30 +155,42 @@ def _end_replaced(cursor: sql.Cursor, wins: Sequence[Win]) -> None:
             )
 
 
-def _take_all_seats(cursor: sql.Cursor, wins: Sequence[Win]) -> None:
-    taken = [
-        (line.seat_id, win.request.reservation_id) for win in wins for line in win.lines if line.seat_id is not None
-    ]
+def _taking_seats(wins: Sequence[Win]) -> list[_Write]:
+    taken = [(line[2], win.request.reservation_id) for win in wins for line in win.lines if line[2] is not None]
     if not taken:
-        return
-    count = _take_seats.count(
-        cursor, seat_ids=[seat for seat, _ in taken], reservation_ids=[owner for _, owner in taken]
+        return []
+    call = _take_seats.call(
+        seat_ids=arrays.numbers([seat for seat, _ in taken]),
+        reservation_ids=arrays.uuids([owner for _, owner in taken]),
     )
-    if count != len(taken):
-        raise LostRow(f"{count} of {len(taken)} seats taken")
+    return [_Write("seats taken", len(taken), call)]
 
 
-def _take_all_places(cursor: sql.Cursor, wins: Sequence[Win]) -> None:
+def _taking_places(wins: Sequence[Win]) -> list[_Write]:
     """Added up before it goes to the database: of several changes to one row an UPDATE applies only one."""
     sums: dict[int, int] = {}
     for win in wins:
         for section_id, quantity in win.request.quantities.items():
             sums[section_id] = sums.get(section_id, 0) + quantity
     if not sums:
-        return
+        return []
     sections = sorted(sums)
-    count = _take_general_admission.count(
-        cursor, section_ids=sections, quantities=[sums[section] for section in sections]
+    call = _take_general_admission.call(
+        section_ids=arrays.numbers(sections), quantities=arrays.numbers([sums[section] for section in sections])
     )
-    if count != len(sections):
-        raise LostRow(f"{count} of {len(sections)} general-admission rows taken from")
+    return [_Write("general-admission rows taken from", len(sections), call)]
+
+
+def _inserting_lines(wins: Sequence[Win], ids: arrays.Array) -> _Write:
+    lines = [line for win in wins for line in win.lines]
+    if len(lines) != len(wins):
+        ids = arrays.uuids([win.request.reservation_id for win in wins for _ in win.lines])
+    call = _insert_lines.call(
+        reservation_ids=ids,
+        section_ids=arrays.numbers([line[0] for line in lines]),
+        category_ids=arrays.numbers([line[1] for line in lines]),
+        seat_ids=arrays.numbers([line[2] for line in lines]),
+        quantities=arrays.numbers([line[3] for line in lines]),
+        prices=arrays.numbers([line[4] for line in lines]),
+    )
+    return _Write("lines written", len(lines), call)

@@ -8,7 +8,7 @@ import pytest
 from apps.queue import rooms
 from apps.reservations import facade as reservations
 from apps.reservations import paying
-from apps.reservations.holds import deciding
+from apps.reservations.holds import known
 from apps.reservations.models import Reservation
 from tests.factories import assert_audit_clean, audit_breaches, hold, join, lapse, make_event, wish
 from tests.races import rival_at, rival_waiting_at, storm, values
@@ -77,13 +77,13 @@ class OfEntriesOnly:
     def __init__(self, statement: sql.Statement) -> None:
         self._statement = statement
 
-    def rows(self, cursor: sql.Cursor, *, buyers: list[str], **params: Any) -> Any:
-        return self._statement.rows(cursor, buyers=["nobody"] * len(buyers), **params)
+    def call(self, *, buyers: Any, **params: Any) -> sql.Call:
+        return self._statement.call(buyers=["nobody"], **params)
 
 
 def test_many_places_of_one_buyer_hold_exactly_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen tabs, each with an admission of its own, of one and the same buyer."""
-    monkeypatch.setattr(deciding, "_reservations_of_entries", OfEntriesOnly(deciding._reservations_of_entries))
+    monkeypatch.setattr(known, "_reservations_of_entries", OfEntriesOnly(known._reservations_of_entries))
     event = make_event(per_buyer_max=3, general_admission=50)
     tabs = [replace(wish(event, ga_section="floor", ga_quantity=1), buyer="visitor:one-of-many") for _ in range(16)]
     outcomes = values(storm(16, lambda number: ask_until_decided(tabs[number])))

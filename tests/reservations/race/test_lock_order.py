@@ -191,8 +191,13 @@ class OneOfTwoBackwards:
         self.thread = threading.local()
 
     def rows(self, cursor: sql.Cursor, **params: Any) -> Sequence[tuple[Any, ...]]:
-        is_backwards = getattr(self.thread, "is_backwards", False)
-        return (self._backwards if is_backwards else self._forwards).rows(cursor, **params)
+        return self._of_this_thread().rows(cursor, **params)
+
+    def call(self, **params: Any) -> sql.Call:
+        return self._of_this_thread().call(**params)
+
+    def _of_this_thread(self) -> sql.Statement:
+        return self._backwards if getattr(self.thread, "is_backwards", False) else self._forwards
 
 
 @dataclass(frozen=True)

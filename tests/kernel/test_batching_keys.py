@@ -1,0 +1,153 @@
+"""Group commit for many at once: each key (an event, say) has its own queue, and nobody waits behind another one's."""
+
+import pytest
+
+from tests.batches import (
+    TIMEOUT_MS,
+    Aside,
+    Decider,
+    Gate,
+    Note,
+    aside_in_order,
+    batcher,
+    notes,
+    threads_of,
+    until,
+    written,
+)
+from ticketing.kernel import batching, problems
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_note_tables")]
+
+
+def key_of(note: Note) -> str:
+    """`concert 3` is of the concert."""
+    return note.text.split()[0]
+
+
+class Stuck:
+    """Whatever batch has a note of `stuck` in it waits at a gate, before its transaction begins."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.decider = Decider()
+
+    def __call__(self, connection: object, requests: list[Note]) -> list[int]:
+        if any(key_of(note) == "stuck" for note in requests):
+            self.gate.pass_through()
+        return self.decider(connection, requests)  # type: ignore[arg-type]
+
+    @property
+    def find(self) -> object:
+        return self.decider.find
+
+
+def of(key: str, count: int) -> list[Note]:
+    return [Note(f"{key} {number}") for number in range(count)]
+
+
+def test_a_stuck_key_delays_no_other_and_its_own_go_on_in_order_afterwards() -> None:
+    """One batch of `stuck` hangs, and more of it waits; another key's is decided at once, again and again."""
+    stuck = Stuck()
+    with batcher(stuck, key=key_of, committers_max=2) as target:
+        first = Aside(lambda: target.submit_sync(Note("stuck 0"), TIMEOUT_MS))
+        stuck.gate.until_reached()
+        waiting = aside_in_order(target, [Note("stuck 1"), Note("stuck 2")])
+        assert [target.submit_sync(note, TIMEOUT_MS) for note in of("quick", 3)] == [1, 2, 3]
+        stuck.gate.open()
+        stuck.gate.until_reached()
+        stuck.gate.open()
+        assert [first.result(), *(caller.result() for caller in waiting)] == [4, 5, 6]
+    assert stuck.decider.batches[-1] == ["stuck 1", "stuck 2"]
+
+
+def test_there_are_no_more_committers_than_there_may_be_and_keys_take_turns() -> None:
+    """Two committers hang with a key each; three keys wait. They are served in the order in which they came, each with
+    all that it has, however much one of them has."""
+    gate, decider = Gate(), Decider()
+
+    class First:
+        find = decider.find
+
+        def __call__(self, connection: object, requests: list[Note]) -> list[int]:
+            if requests[0].text.startswith("first"):
+                gate.pass_through()
+            return decider(connection, requests)  # type: ignore[arg-type]
+
+    with batcher(First(), key=key_of, committers_max=2, batch_max=2) as target:
+        firsts = [Aside(lambda n=n: target.submit_sync(Note(f"first-{n} x"), TIMEOUT_MS)) for n in (1, 2)]
+        gate.until_reached()
+        gate.until_reached()
+        waiting = aside_in_order(target, [*of("a", 3), *of("b", 1), *of("c", 2)])
+        assert len(threads_of("batcher-notes")) == 2
+        gate.open()
+        for caller in waiting:
+            caller.result()
+        # One committer still hangs: what has been decided meanwhile was decided by the other.
+        assert decider.batches[1:] == [["a 0", "a 1"], ["b 0"], ["c 0", "c 1"], ["a 2"]]
+        gate.open()
+        for first in firsts:
+            first.result()
+    assert len(written()) == 8
+
+
+def test_small_queues_are_decided_together_where_they_may_be_and_a_large_one_alone() -> None:
+    gate, decider = Gate(), Decider()
+    decider.before[1] = lambda _: gate.pass_through()
+    with batcher(decider, key=key_of, mixes=True, batch_max=6) as target:
+        first = Aside(lambda: target.submit_sync(Note("first 0"), TIMEOUT_MS))
+        gate.until_reached()
+        callers = aside_in_order(target, [*of("a", 1), *of("large", 4), *of("b", 2), *of("c", 3)])
+        gate.open()
+        for caller in (first, *callers):
+            caller.result()
+    assert decider.batches == [
+        ["first 0"], ["a 0", "b 0", "b 1", "c 0", "c 1", "c 2"], ["large 0", "large 1", "large 2", "large 3"],
+    ]  # fmt: skip
+
+
+def test_after_a_batch_that_took_far_too_long_its_keys_are_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(batching, "SLOW_TIMES", 0.0)
+    monkeypatch.setattr(batching, "ALONE_SECONDS", 1_000.0)
+    gate, decider = Gate(), Decider()
+    decider.before = {1: lambda _: gate.pass_through(), 3: lambda _: gate.pass_through()}
+    with batcher(decider, key=key_of, mixes=True) as target:
+        for round_number in (1, 2):
+            first = Aside(lambda n=round_number: target.submit_sync(Note(f"first-{n} 0"), TIMEOUT_MS))
+            gate.until_reached()
+            callers = aside_in_order(target, [*of("a", 1), *of("b", 1)])
+            gate.open()
+            for caller in (first, *callers):
+                caller.result()
+    assert decider.batches == [["first-1 0"], ["a 0", "b 0"], ["first-2 0"], ["a 0"], ["b 0"]]
+
+
+def test_a_full_queue_refuses_its_own_key_and_no_other() -> None:
+    stuck = Stuck()
+    with batcher(stuck, key=key_of, committers_max=2, waiting_max=2) as target:
+        first = Aside(lambda: target.submit_sync(Note("stuck 0"), TIMEOUT_MS))
+        stuck.gate.until_reached()
+        waiting = aside_in_order(target, [Note("stuck 1"), Note("stuck 2")])
+        with pytest.raises(problems.Busy):
+            target.submit_sync(Note("stuck 3"), TIMEOUT_MS)
+        assert target.submit_sync(Note("quick 0"), TIMEOUT_MS) == 1
+        stuck.gate.open()
+        stuck.gate.until_reached()
+        stuck.gate.open()
+        for caller in (first, *waiting):
+            caller.result()
+
+
+def test_nothing_is_kept_of_a_key_that_is_done() -> None:
+    with batcher(key=key_of, committers_max=2) as target:
+        for note in notes(20):
+            target.submit_sync(note, TIMEOUT_MS)
+        until(lambda: not target._queues, "its queues are gone")
+
+
+def test_a_committer_without_work_goes_home_and_the_next_request_finds_another() -> None:
+    with batcher(idle_ms=1) as target:
+        assert target.submit_sync(Note("before"), TIMEOUT_MS) == 1
+        until(lambda: not threads_of("batcher-notes"), "it has gone home")
+        assert target.submit_sync(Note("after"), TIMEOUT_MS) == 2
