@@ -1,14 +1,23 @@
 -- Ends up to %(limit)s admissions, of one event or of all, whose time to start a reservation is over and which no live
--- reservation keeps busy, nor did %(grace_seconds)s seconds ago.
-WITH lapsed AS (
+-- reservation keeps busy, nor did %(grace_seconds)s seconds ago. Who is overdue is read from the front of the index of
+-- deadlines, however many are in; then those are locked in id order, and judged once more under the lock.
+WITH overdue AS MATERIALIZED (
     SELECT id
     FROM queue_queueentry
     WHERE status = 'ready'
-      AND admission_expires_at <= clock_timestamp()
+      AND admission_expires_at <= (SELECT clock_timestamp())
       AND (busy_until IS NULL OR busy_until <= clock_timestamp() - make_interval(secs => %(grace_seconds)s))
       AND (%(event_id)s::bigint IS NULL OR event_id = %(event_id)s)
-    ORDER BY id
+    ORDER BY admission_expires_at
     LIMIT %(limit)s
+), lapsed AS (
+    SELECT id
+    FROM queue_queueentry
+    WHERE id IN (SELECT id FROM overdue)
+      AND status = 'ready'
+      AND admission_expires_at <= clock_timestamp()
+      AND (busy_until IS NULL OR busy_until <= clock_timestamp() - make_interval(secs => %(grace_seconds)s))
+    ORDER BY id
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE queue_queueentry AS entry

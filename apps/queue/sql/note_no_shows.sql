@@ -1,14 +1,23 @@
 -- Takes the slot from up to %(limit)s entries, of one event or of all, that did not come in their claim time. They keep
--- their numbers.
-WITH missing AS (
+-- their numbers. Who has not come yet is read from the index of deadlines, where they have none, however many are in;
+-- then those are locked in id order, and judged once more under the lock.
+WITH overdue AS MATERIALIZED (
     SELECT id
     FROM queue_queueentry
     WHERE status = 'ready'
       AND admission_expires_at IS NULL
-      AND claim_expires_at <= clock_timestamp()
+      AND claim_expires_at <= (SELECT clock_timestamp())
       AND (%(event_id)s::bigint IS NULL OR event_id = %(event_id)s)
-    ORDER BY id
+    ORDER BY claim_expires_at
     LIMIT %(limit)s
+), missing AS (
+    SELECT id
+    FROM queue_queueentry
+    WHERE id IN (SELECT id FROM overdue)
+      AND status = 'ready'
+      AND admission_expires_at IS NULL
+      AND claim_expires_at <= clock_timestamp()
+    ORDER BY id
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE queue_queueentry AS entry
