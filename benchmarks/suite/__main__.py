@@ -1,6 +1,6 @@
 """`make bench`: measures every row and writes what it found.
 
-    python -m benchmarks.suite [--rounds 5] [--seconds 3] [--rows 1,3,10] [--results FILE] [--docs]
+    python -m benchmarks.suite [--rounds 5] [--seconds 2] [--rows 1,3,10]
 
 Starts servers of its own and houses of three sizes, fills them, measures row by row (the two sides of each ratio in
 turn, medians of the rounds) and writes benchmarks/results/DATE.json and the table and plot in docs/performance.md. Logs
@@ -10,37 +10,55 @@ and flame graphs stay in a folder that it names. Exit status 1 when a row is bel
 import argparse
 import importlib
 import signal
+import statistics
 import sys
 import tempfile
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.suite import houses, ledger_alone, programs
+from benchmarks.suite import houses, ledger_alone, programs, reporting
 from benchmarks.suite.bench import Bench
-from benchmarks.suite.houses import SuiteFailed
-from benchmarks.suite.results import ROUNDS_MIN, Findings, Ratio, short, table
+from benchmarks.suite.failing import SuiteFailed
+from benchmarks.suite.houses import Ground, House
+from benchmarks.suite.results import ROUNDS_MIN, Fact, Findings, Ratio, short, table
 from ticketing.embedded.place import ServersFailed
 
-ROWS = {"1": "polls", "2": "sections", "3": "places", "4": "seats", "5": "refusals", "6": "joins"}
+ROWS = {
+    "1": "polls",
+    "2": "sections",
+    "3": "places",
+    "4": "seats",
+    "5": "refusals",
+    "6": "joins",
+    "7": "pace",
+    "8": "pages",
+    "9": "events",
+    "10": "growth",
+    "11": "stock_pages",
+    "12": "crowding",
+}
 # Seats, old reservations, people waiting; each ten times the one before.
 SIZES = {1: (10_000, 5_000, 10_000), 10: (100_000, 50_000, 100_000), 100: (1_000_000, 500_000, 1_000_000)}
 ASKED = 10
+GROWTH = "10"
 SMALL_EVENTS = 50
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=ROUNDS_MIN)
-    parser.add_argument("--seconds", type=int, default=3, help="of each slice")
-    parser.add_argument("--rows", default=",".join(ROWS))
-    parser.add_argument("--results", type=Path, help="where the file of ratios goes; only with all rows by itself")
+    parser.add_argument("--seconds", type=int, default=2, help="of each slice")
+    parser.add_argument("--rows", default=",".join(ROWS), help="only these; nothing is written then")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     chosen = options.rows.split(",")
     if unknown := [row for row in chosen if row not in ROWS]:
         parser.error(f"no such row: {', '.join(unknown)}")
+    if options.rounds < 1 or options.seconds < 1:
+        parser.error("at least one round, at least one second")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = Path(tempfile.mkdtemp(prefix="fairgate-bench-"))
     folder.chmod(0o755)  # The servers may run as another account.
     begun = time.monotonic()
@@ -50,33 +68,35 @@ def main() -> int:
         print(f"make bench: {error}", file=sys.stderr)
         return 1
     ratios = [ratio for found in findings.values() for ratio in found.ratios]
-    print(
-        f"\n{len(ratios)} ratios after {(time.monotonic() - begun) / 60:.1f} minutes; logs and flame graphs: {folder}\n"
-    )
-    print("\n".join(table(ratios)))
-    for found in findings.values():
-        for fact in found.facts:
-            print(f"- {fact.title}: {fact.value}")
+    facts = [fact for found in findings.values() for fact in found.facts]
+    minutes = (time.monotonic() - begun) / 60
+    print("\n" + "\n".join(table(ratios)))
+    print("".join(f"\n- {fact.title}: {fact.value}" for fact in facts))
+    print(f"\n{len(ratios)} ratios in {minutes:.1f} minutes. Logs and a flame graph for each row: {folder}")
+    if not failed and chosen == list(ROWS) and options.rounds >= ROUNDS_MIN:
+        print(f"Written: {reporting.write(ratios, facts, options.rounds, options.seconds, minutes)}")
     below = [ratio.row for ratio in ratios if not ratio.is_acceptable]
     if below:
-        print(f"\nmake bench: below what is acceptable: {', '.join(below)}", file=sys.stderr)
+        print(f"make bench: below what is acceptable: {', '.join(below)}", file=sys.stderr)
     if failed:
-        print(f"\nmake bench: could not run: {', '.join(failed)}", file=sys.stderr)
+        print(f"make bench: could not run, so nothing was written: {', '.join(failed)}", file=sys.stderr)
     return int(bool(below or failed))
 
 
 def measure(folder: Path, chosen: list[str], rounds: int, seconds: int) -> tuple[dict[str, Findings], list[str]]:
+    """What each row found, and the rows that could not run."""
     found: dict[str, Findings] = {}
     failed: list[str] = []
     ready = programs.ready()
     with ExitStack() as until:
-        print(f"Servers and houses (logs: {folder}) …", flush=True)
+        print(f"Filling the houses (logs: {folder}) …", flush=True)
         begun = time.monotonic()
         ground = until.enter_context(houses.ground(folder))
-        house = houses.make_house(ground, str(ASKED), 1, [*SIZES[ASKED], SMALL_EVENTS])
+        made = _houses(ground, list(SIZES) if GROWTH in chosen else [ASKED])
+        house = made[ASKED]
         ledger_alone.lay_out(house)
         until.enter_context(houses.opened(house))
-        bench = Bench(ground, house, {ASKED: house}, ready, rounds, seconds, folder)
+        bench = Bench(ground, house, made, ready, rounds, seconds, folder)
         print(f"  {time.monotonic() - begun:.0f} s", flush=True)
         for row in chosen:
             begun = time.monotonic()
@@ -91,10 +111,20 @@ def measure(folder: Path, chosen: list[str], rounds: int, seconds: int) -> tuple
                 traceback.print_exc()
             else:
                 print(f"  {time.monotonic() - begun:.0f} s: " + ", ".join(map(_brief, found[row].ratios)), flush=True)
-        shares = sorted(bench.shares)
-        if shares:
-            print(f"The generator took {shares[len(shares) // 2]:.0%} of one processor, {shares[-1]:.0%} at most.")
+        if bench.shares and found:
+            middle = f"{statistics.median(bench.shares):.0%} of one processor, {max(bench.shares):.0%} at most"
+            list(found.values())[-1].facts.append(Fact("The generator took", middle))
     return found, failed
+
+
+def _houses(ground: Ground, sizes: list[int]) -> dict[int, House]:
+    """A house of each size, filled side by side: two processors are there for it."""
+    with ThreadPoolExecutor(len(sizes)) as filling:
+        begun = {
+            size: filling.submit(houses.make_house, ground, str(size), number, [*SIZES[size], SMALL_EVENTS])
+            for number, size in enumerate(sizes, 1)
+        }
+        return {size: future.result() for size, future in begun.items()}
 
 
 def _brief(ratio: Ratio) -> str:

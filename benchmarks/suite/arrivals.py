@@ -135,7 +135,7 @@ def run(port: int, rate: float, seconds: float, connections: int, requests: Sequ
                     idle.remove(connection)
                 continue
             heard = halves.pop(connection, b"") + heard
-            status = _whole(heard)
+            status = status_of(heard)
             if status is None:
                 halves[connection] = heard
                 continue
@@ -165,7 +165,7 @@ def run(port: int, rate: float, seconds: float, connections: int, requests: Sequ
     }
 
 
-def _whole(heard: bytes) -> int | None:
+def status_of(heard: bytes) -> int | None:
     """The status of the answer, once all of it is there."""
     head, end, body = heard.partition(b"\r\n\r\n")
     if not end:

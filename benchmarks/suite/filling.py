@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 FLOOR = 10_000_000
-BUYERS = 60_000
+BUYERS = 30_000
 """Who may hold in the arena, each of them once in a slice of a measurement."""
-GONE_BUYERS = 20_000
+GONE_BUYERS = 5_000
 WAITING_TOKENS = 20_000
 LET_IN_BY_THEN = 5_000
 """Of those who wait, so many may be let in while it is measured: nobody near the head is asked for."""

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import psycopg
 from honcho.environ import parse_procfile
 
+from benchmarks.suite.failing import SuiteFailed
 from tests.servers import environment_without_run, temporary_place
 from ticketing.embedded import postgres, valkey
 from ticketing.embedded.ports import free_port
@@ -31,11 +32,7 @@ READY_SECONDS_MAX = 60
 END_SECONDS_MAX = 15
 FILL_SECONDS_MAX = 900
 # What stands in the way of one machine that plays the whole crowd: limits for each address.
-ONE_MACHINE_IS_THE_CROWD = {"RATE_LIMIT_EXEMPT": "127.0.0.0/8,::1/128"}
-
-
-class SuiteFailed(Exception):
-    """The run is no result; the message is one line for a person."""
+ONE_MACHINE_IS_THE_CROWD = {"RATE_LIMITS_EXEMPT": "127.0.0.0/8,::1/128"}
 
 
 @dataclass

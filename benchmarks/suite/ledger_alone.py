@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.suite.asks import SPREAD
-from benchmarks.suite.houses import House, SuiteFailed
+from benchmarks.suite.failing import SuiteFailed
+from benchmarks.suite.houses import House
 
 CLIENTS = 32
 SEATS = 200_000

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from benchmarks.suite.failing import SuiteFailed
+
 Better = Literal["higher", "lower"]
 ROUNDS_MIN = 5
 
@@ -48,9 +50,6 @@ class Ratio:
             "goal": self.goal,
             "better": self.better,
             "spread": [round(self.low, 3), round(self.high, 3)],
-            "title": self.title,
-            "ours": self.ours,
-            "theirs": self.theirs,
         }
 
 
@@ -83,7 +82,7 @@ def compare(
 ) -> Ratio:
     """The ratio of each round's two figures: their median, with the lowest and the highest."""
     of_rounds = [one / other for one, other in zip(ours, theirs, strict=True)]
-    if len(of_rounds) < 1:
+    if not of_rounds:
         raise ValueError(f"row {row} has no round")
     return Ratio(
         row=row,
@@ -108,15 +107,17 @@ def in_turn(
     rounds: int, acts: Mapping[str, Callable[[], float]], say: Callable[[str], None] = lambda _: None
 ) -> dict[str, list[float]]:
     """Every act once in each round, in order: A B A B …; what each returned. The first round begins with one more
-    that is not counted: whatever is cold then is warm afterwards."""
+    that is not counted, whatever comes of it: what is cold then is warm afterwards."""
     found: dict[str, list[float]] = {name: [] for name in acts}
-    for number in range(rounds + 1):
+    for name, act in acts.items():
+        try:
+            act()
+        except SuiteFailed as error:
+            say(f"  {name}, not counted: {error}")
+    for _ in range(rounds):
         for name, act in acts.items():
-            value = act()
-            if number:
-                found[name].append(value)
-        if number:
-            say("  " + "  ".join(f"{name} {found[name][-1]:,.1f}" for name in acts))
+            found[name].append(act())
+        say("  " + "  ".join(f"{name} {of_rounds[-1]:,.1f}" for name, of_rounds in found.items()))
     return found
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks.suite.houses import SuiteFailed
+from benchmarks.suite.failing import SuiteFailed
 
 _SCRIPT = r"""
 local ffi = require("ffi")

@@ -2,7 +2,7 @@
 
 from benchmarks.suite import ledger_alone
 from benchmarks.suite.bench import BUYERS, Bench
-from benchmarks.suite.houses import SuiteFailed
+from benchmarks.suite.failing import SuiteFailed
 from benchmarks.suite.idiomatic import serving
 from benchmarks.suite.results import Findings, compare, in_turn
 
