@@ -13,6 +13,7 @@ django.setup()
 
 from ticketing import serving  # noqa: E402 - needs Django set up
 from ticketing.forward import Forwarder, site_address  # noqa: E402
+from ticketing.kernel import batching  # noqa: E402
 from ticketing.kernel.lane import threads  # noqa: E402
 from ticketing.kernel.lane.request import Receive, Scope, Send  # noqa: E402
 from ticketing.lane import lane_in_front_of  # noqa: E402
@@ -54,6 +55,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
         elif message["type"] == "lifespan.shutdown":
             await forwarder.close()
             await asyncio.to_thread(threads.close)
+            await asyncio.to_thread(batching.close_all)
             await send({"type": "lifespan.shutdown.complete"})
             return
 

@@ -62,7 +62,9 @@ def left_in(checkout: Path) -> list[psutil.Process]:
 
 
 def environment(port: int, **more: str) -> dict[str, str]:
-    return {**environment_without_run(), "PORT": str(port), **more}
+    # One of each is enough for what is tested here, and starts sooner. What several do: tests/lane.
+    few = {"WEB_WORKERS": "1", "SITE_WORKERS": "1"}
+    return {**environment_without_run(), **few, "PORT": str(port), **more}
 
 
 DEMO = [sys.executable, "-u", "-m", "ticketing.embedded.demo"]

@@ -249,6 +249,8 @@ def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
         # Here a whole crowd comes from one address: rehearsals, benchmarks.
         "RATE_LIMITS_EXEMPT": "127.0.0.0/8,::1",
         "ACCESS_LOG_SAMPLE": "0",  # The terminal is for what a person should see.
+        # Who ends a demo does not want to wait for browsers that keep their connections.
+        "WEB_FAREWELL_SECONDS": "0",
         # A demo started by root runs its worker as root too; the one who started it knows.
         "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
     }

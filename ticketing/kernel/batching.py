@@ -46,7 +46,7 @@ from ticketing.kernel import pools, problems
 from ticketing.kernel.attempts import Attempts, Decide, Misdecided, OutcomeUnknown, happened
 from ticketing.kernel.calls import Call, Outcome, Request, refuse
 
-__all__ = ["METRICS", "Batcher", "Misdecided", "OutcomeUnknown", "finds_itself"]
+__all__ = ["METRICS", "Batcher", "Misdecided", "OutcomeUnknown", "close_all", "finds_itself"]
 
 logger = logging.getLogger(__name__)
 
@@ -424,6 +424,15 @@ class Batcher(Generic[Request, Outcome]):
 
 _batchers: weakref.WeakSet[Batcher[Any, Any]] = weakref.WeakSet()
 _inherited: list[object] = []
+
+
+def close_all() -> None:
+    """What waits in any batcher of this process is decided, everybody else is refused, and no connection is left.
+
+    Blocks: from a loop, call it in a thread. For a server that ends, once nobody is answered any more.
+    """
+    for batcher in list(_batchers):
+        batcher.close()
 
 
 def _after_fork() -> None:

@@ -1,0 +1,253 @@
+"""A client's connection: uvicorn's own, with the limits it lacks and a farewell that breaks no request off.
+
+What uvicorn (0.54, httptools) leaves open, and a proxy in front would usually close: headers and bodies may trickle
+for ever, headers may be of any size, requests sent ahead of their answers pile up without end, an answer that nobody
+reads keeps its connection, and a worker that ends closes idle connections under the request that is on its way.
+
+Nothing of this costs a whole request that arrives in one piece more than a comparison: clocks run only while something
+is missing.
+"""
+
+import asyncio
+import json
+import os
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+# From the connection, or the first byte of a later request, to the end of its headers.
+HEADER_SECONDS_MAX = 10.0
+HEADER_BYTES_MAX = 64 * 1024
+HEADERS_MAX = 100
+# A body may take this long, and longer only while it keeps coming at this rate. A hold is a few hundred bytes.
+BODY_SECONDS_MAX = 10.0
+BODY_BYTES_PER_SECOND_MIN = 8 * 1024
+# Answered before it was whole (refused, say), so much of a body is still read and thrown away: a client that is
+# hung up on while it sends never sees the answer.
+DISCARDED_BYTES_MAX = 16 * 1024 * 1024
+# The same for one that does not say how long it is.
+UNDECLARED_BYTES_MAX = 2 * 1024 * 1024
+# Without progress in sending the answer.
+UNREAD_SECONDS_MAX = 20.0
+REQUESTS_AHEAD_MAX = 16
+CONNECTIONS_MAX = int(os.environ.get("WEB_CONNECTIONS_MAX") or 20_000)
+# How long a worker that ends still answers on connections that are open. The idle ones close by themselves before.
+FAREWELL_SECONDS = float(os.environ.get("WEB_FAREWELL_SECONDS") or 5)
+SECONDS_UNTIL_RETRY = 5
+
+
+def _answer(status: str, type_: str, title: str) -> bytes:
+    document = {"type": type_, "title": title, "status": int(status[:3]), "detail": title}
+    body = json.dumps(document).encode()
+    lines = [
+        f"HTTP/1.1 {status}",
+        "content-type: application/problem+json",
+        f"content-length: {len(body)}",
+        "cache-control: no-store",
+        "connection: close",
+    ]
+    if status.startswith("503"):
+        lines.append(f"retry-after: {SECONDS_UNTIL_RETRY}")
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+MALFORMED = _answer("400 Bad Request", "malformed", "The request cannot be read.")
+TOO_LARGE = _answer("413 Content Too Large", "too-large", "The request is too large.")
+TOO_SLOW = _answer("408 Request Timeout", "request-timeout", "The request did not arrive in time.")
+HEADERS_TOO_LARGE = _answer("431 Request Header Fields Too Large", "headers-too-large", "The headers are too large.")
+FULL = _answer("503 Service Unavailable", "busy", "Too many connections are open; try again.")
+
+
+class Wire(HttpToolsProtocol):
+    """One connection over HTTP/1.1. What is too slow, too large or not HTTP is told so where no other answer is on its
+    way, and cut in any case."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        # Runs while something is missing: the headers of `_awaited`, a scope (None: of the first request), or the body
+        # of `_awaited`, a cycle.
+        self._clock: asyncio.TimerHandle | None = None
+        self._awaited: object = None
+        self._since = 0.0
+        self._bytes = 0
+        self._unread_clock: asyncio.TimerHandle | None = None
+        self._is_a_socket = False
+
+    # --- the transport's calls ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_clock(None, HEADER_SECONDS_MAX)
+        if len(self.connections) > CONNECTIONS_MAX:
+            self._cut(FULL)
+        elif _ends(self.server_state):
+            self.shutdown()  # Accepted in the moment in which the worker stopped listening.
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        cycle = self.cycle
+        if cycle is not None and not cycle.more_body and cycle.scope is self.scope:
+            if self._clock is not None:
+                self._stop_clock()
+        elif not self._is_a_socket and not self.transport.is_closing():
+            self._note_what_is_missing(len(data))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_clock()
+        self._stop_unread_clock()
+        self._unset_keepalive_if_required()  # uvicorn leaves it running after an error.
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start_unread_clock()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_unread_clock()
+
+    # --- uvicorn's calls ---------------------------------------------------------------------------------------------
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= REQUESTS_AHEAD_MAX:
+            self.transport.abort()
+        elif len(self.headers) > HEADERS_MAX:
+            self._cut(HEADERS_TOO_LARGE)
+        if self.transport.is_closing():
+            return
+        super().on_headers_complete()
+        if self.cycle is not None and _ends(self.server_state):
+            self.cycle.keep_alive = False  # The last one on this connection, and its client is told.
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if self.cycle is not None:
+            self.cycle.more_body = False  # uvicorn leaves it set where the answer was given before the end.
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.get_write_buffer_size():
+            self._start_unread_clock()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._is_a_socket = True
+        self._stop_clock()
+        super().handle_websocket_upgrade()
+
+    def send_400_response(self, msg: str) -> None:
+        self._cut(MALFORMED)
+
+    def timeout_keep_alive_handler(self) -> None:
+        self._cut(b"")
+
+    def shutdown(self) -> None:
+        """The worker ends: what is asked here from now on is the last on this connection, and told so.
+
+        uvicorn closes an idle connection at once. The next request of its client may be on its way by then and would
+        get no answer, so it stays open for as long as an idle one may.
+        """
+        if FAREWELL_SECONDS <= 0:
+            super().shutdown()
+            return
+        self.server_state.ends = True  # type: ignore[attr-defined]
+        cycle: Any = self.cycle  # None before the first request, whatever uvicorn's types say.
+        scope: Any = self.scope
+        if cycle is None and scope is None:
+            self._start_clock(None, FAREWELL_SECONDS)
+        elif cycle is not None and not cycle.response_started:
+            cycle.keep_alive = False
+
+    # --- what is missing ---------------------------------------------------------------------------------------------
+
+    def _note_what_is_missing(self, size: int) -> None:
+        """Something came, and the request is not whole: the clock for it runs."""
+        cycle: Any = self.cycle
+        if cycle is None or cycle.scope is not self.scope:
+            if self._clock is None or (self._awaited is not None and self._awaited is not self.scope):
+                self._start_clock(self.scope, HEADER_SECONDS_MAX)
+            self._awaited = self.scope
+            self._bytes += size
+            if self._bytes > HEADER_BYTES_MAX:
+                self._cut(HEADERS_TOO_LARGE)
+            return
+        if self._clock is None or self._awaited is not cycle:
+            self._start_clock(cycle, BODY_SECONDS_MAX)
+        self._bytes += size
+        is_declared = any(name == b"content-length" for name, _ in self.headers[:HEADERS_MAX])
+        # Without a length, what is no body (extensions of chunks, trailers) could go on for ever, and is kept.
+        if self._bytes > (DISCARDED_BYTES_MAX if is_declared else UNDECLARED_BYTES_MAX) and (
+            cycle.response_complete or not is_declared
+        ):
+            self._cut(TOO_LARGE)
+
+    def _start_clock(self, awaited: object, seconds: float) -> None:
+        self._stop_clock()
+        self._awaited, self._since, self._bytes = awaited, self.loop.time(), 0
+        self._clock = self.loop.call_later(seconds, self._look_at_the_clock)
+
+    def _look_at_the_clock(self) -> None:
+        self._clock = None
+        cycle = self.cycle
+        if cycle is not None and self._awaited is cycle and not cycle.response_complete:
+            now = self.loop.time()
+            until = self._since + BODY_SECONDS_MAX + self._bytes / BODY_BYTES_PER_SECOND_MIN
+            if self.flow.read_paused:  # It is we who do not read.
+                until = max(until, now + BODY_SECONDS_MAX)
+            if now < until:
+                self._clock = self.loop.call_later(until - now, self._look_at_the_clock)
+                return
+        self._cut(b"" if self._awaited is None else TOO_SLOW)
+
+    def _stop_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _cut(self, answer: bytes) -> None:
+        """Nothing more is read here. The client gets the answer, if it is not in the middle of another one."""
+        if self.transport.is_closing():
+            return
+        cycle = self.cycle
+        if cycle is not None and cycle.scope is self.scope and cycle.response_complete:
+            answer = b""  # It has the answer to this one.
+        elif cycle is not None and not cycle.response_complete:
+            if self.pipeline or cycle.scope is not self.scope or cycle.response_started:
+                self.transport.abort()
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if answer:
+            self.transport.write(answer)
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self._start_unread_clock()
+
+    def _start_unread_clock(self) -> None:
+        if self._unread_clock is None:
+            self._unread_clock = self.loop.call_later(UNREAD_SECONDS_MAX, self._cut_if_unread)
+
+    def _stop_unread_clock(self) -> None:
+        if self._unread_clock is not None:
+            self._unread_clock.cancel()
+            self._unread_clock = None
+
+    def _cut_if_unread(self) -> None:
+        self._unread_clock = None
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+
+def _ends(server_state: ServerState) -> bool:
+    return hasattr(server_state, "ends")
