@@ -7,6 +7,9 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
+    if sys.argv[1:2] == ["migrate"] and os.environ.get("DATABASE_DIRECT_URL"):
+        # What it sets for its session would fall to somebody else behind a pooler in transaction mode.
+        os.environ["DATABASE_URL"] = os.environ["DATABASE_DIRECT_URL"]
     try:
         from django.core.exceptions import ImproperlyConfigured
         from django.core.management import execute_from_command_line

@@ -77,12 +77,21 @@ def _point_environment_at(servers: Servers) -> None:
         os.environ["REDIS_URL"] = servers.valkey.url
     # Where tests come from; those of the limits come from elsewhere.
     os.environ["RATE_LIMITS_EXEMPT"] = "127.0.0.0/8,::1"
+    # A rival that a busy machine holds up must not be cut off. What the limits do has a test of its own.
+    os.environ["DATABASE_LIMITS_SESSIONS"] = "false"
     os.environ["SECRET_KEY"] = "known-to-every-test-and-good-for-nothing-else"
 
 
 def environment_without_run() -> dict[str, str]:
     """Returns the environment for a process that must find its own servers, like a person's fresh shell."""
-    of_the_run = (*OVERRIDDEN, DATABASE_OF_RUN, "DJANGO_SETTINGS_MODULE", "PYTEST_CURRENT_TEST", "PORT")
+    of_the_run = (
+        *OVERRIDDEN,
+        DATABASE_OF_RUN,
+        "DATABASE_LIMITS_SESSIONS",
+        "DJANGO_SETTINGS_MODULE",
+        "PYTEST_CURRENT_TEST",
+        "PORT",
+    )
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,4 +1,5 @@
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
+from django.db.models.signals import post_migrate, pre_migrate
 
 
 class CompositionConfig(AppConfig):
@@ -9,8 +10,12 @@ class CompositionConfig(AppConfig):
 
     def ready(self) -> None:
         from apps.reservations import facade as reservations
-        from ticketing import handlers
+        from ticketing import handlers, session_limits
         from ticketing.kernel import batching, limits, metrics, traffic
 
         handlers.register()
         metrics.register(*batching.METRICS, *reservations.METRICS, *limits.METRICS, *traffic.METRICS)
+        # Django tells only apps that have models.
+        kernel = apps.get_app_config("kernel")
+        pre_migrate.connect(session_limits.lift_while_migrating, sender=kernel)
+        post_migrate.connect(session_limits.apply_after_migrating, sender=kernel)

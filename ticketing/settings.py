@@ -143,6 +143,8 @@ DATABASES["default"] |= {
 DATABASE_LOCK_TIMEOUT_MS = env.int("DATABASE_LOCK_TIMEOUT_MS", default=5_000)
 DATABASE_STATEMENT_TIMEOUT_MS = env.int("DATABASE_STATEMENT_TIMEOUT_MS", default=30_000)
 DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS = env.int("DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS", default=15_000)
+# `migrate` makes them the role's own in this database, so that sessions have them outside transactions too.
+DATABASE_LIMITS_SESSIONS = env.bool("DATABASE_LIMITS_SESSIONS", default=True)
 
 CACHES = {
     "default": {
