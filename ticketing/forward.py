@@ -18,7 +18,7 @@ from yarl import URL
 
 from ticketing.kernel import client_address, limits
 from ticketing.kernel.limits import kinds
-from ticketing.kernel.problems import CONTENT_TYPE, Busy, Problem, RateLimited, TooLarge
+from ticketing.kernel.problems import CONTENT_TYPE, Busy, Malformed, Problem, RateLimited, TooLarge
 
 Headers = list[tuple[bytes, bytes]]
 Scope = MutableMapping[str, Any]
@@ -90,8 +90,8 @@ class Forwarder:
             await self._forward(scope, body, send)
         except ClientGone:
             return
-        except TooLarge as too_large:
-            await _refuse(scope, send, too_large)
+        except (TooLarge, Malformed) as problem:
+            await _refuse(scope, send, problem)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
             await _refuse(scope, send, Busy("The site cannot take this now.", retry_after_seconds=RETRY_AFTER_SECONDS))
         except aiohttp.ClientError:
@@ -110,6 +110,9 @@ class Forwarder:
             await self._session.close()
 
     async def _forward(self, scope: Scope, body: "_RequestBody", send: Send) -> None:
+        if not _target(scope).startswith("/"):
+            # `*`, or the address of somebody else's host: behind ours it would name another place than the site.
+            raise Malformed
         content = await body.content()
         task = asyncio.current_task()
         assert task is not None
