@@ -18,6 +18,8 @@ BACKLOG = 4096
 KEEP_ALIVE_SECONDS = 5
 # For what is being answered when a worker is told to end; the slowest of it waits 5 s for a place in a batch.
 GRACEFUL_SECONDS = 20
+# A new worker that takes longer does not replace the old one, and one that is silent for as long is killed.
+START_SECONDS_MAX = 60
 # The first that systemd hands over (sd_listen_fds).
 FIRST_SOCKET = 3
 WORKERS_MAX = 64
@@ -49,7 +51,7 @@ def main() -> int:
         backlog=BACKLOG,
         timeout_keep_alive=keep_alive,
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
-        timeout_worker_healthcheck=20,
+        timeout_worker_healthcheck=START_SECONDS_MAX,
     )
     listening = _handed_over() or config.bind_socket()
     Multiprocess(config, sockets=[listening]).run()

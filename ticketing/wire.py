@@ -80,6 +80,7 @@ class Wire(HttpToolsProtocol):
         self._bytes = 0
         self._unread_clock: asyncio.TimerHandle | None = None
         self._is_a_socket = False
+        self._answering: Any = None
 
     # --- the transport's calls ---------------------------------------------------------------------------------------
 
@@ -99,6 +100,11 @@ class Wire(HttpToolsProtocol):
         if cycle is not None and not cycle.more_body and cycle.scope is self.scope:
             if self._clock is not None:
                 self._stop_clock()
+            if cycle.response_complete and self.timeout_keep_alive_task is None:
+                # The rest of a body that nobody wanted has come. uvicorn starts this clock with an answer only.
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
         elif not self._is_a_socket and not self.transport.is_closing():
             self._note_what_is_missing(len(data))
 
@@ -106,6 +112,7 @@ class Wire(HttpToolsProtocol):
         self._stop_clock()
         self._stop_unread_clock()
         self._unset_keepalive_if_required()  # uvicorn leaves it running after an error.
+        self._forget_the_answer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -120,7 +127,7 @@ class Wire(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= REQUESTS_AHEAD_MAX:
-            self.transport.abort()
+            self._abort()
         elif len(self.headers) > HEADERS_MAX:
             self._cut(HEADERS_TOO_LARGE)
         if self.transport.is_closing():
@@ -129,6 +136,10 @@ class Wire(HttpToolsProtocol):
         if self.cycle is not None and _ends(self.server_state):
             self.cycle.keep_alive = False  # The last one on this connection, and its client is told.
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answering = cycle  # With requests sent ahead this is not the latest one, which is all that uvicorn keeps.
+        super()._start_asgi_task(cycle, app)
+
     def on_message_complete(self) -> None:
         super().on_message_complete()
         if self.cycle is not None:
@@ -136,7 +147,7 @@ class Wire(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.transport.get_write_buffer_size():
+        if self._has_unsent():
             self._start_unread_clock()
 
     def handle_websocket_upgrade(self) -> None:
@@ -224,15 +235,25 @@ class Wire(HttpToolsProtocol):
             answer = b""  # It has the answer to this one.
         elif cycle is not None and not cycle.response_complete:
             if self.pipeline or cycle.scope is not self.scope or cycle.response_started:
-                self.transport.abort()
+                self._abort()
                 return
-            cycle.disconnected = True
-            cycle.message_event.set()
+            self._forget_the_answer()
         if answer:
             self.transport.write(answer)
         self.transport.close()
-        if self.transport.get_write_buffer_size():
+        if self._has_unsent():
             self._start_unread_clock()
+
+    def _abort(self) -> None:
+        self._forget_the_answer()
+        self.transport.abort()
+
+    def _forget_the_answer(self) -> None:
+        """What is still said on this connection goes nowhere, and whoever waits for its client hears of the end."""
+        for cycle in (self._answering, self.cycle):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def _start_unread_clock(self) -> None:
         if self._unread_clock is None:
@@ -245,8 +266,14 @@ class Wire(HttpToolsProtocol):
 
     def _cut_if_unread(self) -> None:
         self._unread_clock = None
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
+        if self._has_unsent():
+            self._abort()
+
+    def _has_unsent(self) -> bool:
+        try:
+            return bool(self.transport.get_write_buffer_size())
+        except RuntimeError:
+            return False  # uvloop's answer about a connection that is closed.
 
 
 def _ends(server_state: ServerState) -> bool:

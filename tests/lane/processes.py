@@ -19,7 +19,7 @@ import psutil
 from ticketing.embedded.ports import free_port
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
-WAIT_SECONDS_MAX = 90
+WAIT_SECONDS_MAX = 150
 """For processes that start, on a machine that does much else. Nothing waits this long where all is well."""
 
 
