@@ -34,7 +34,8 @@ class Gatherer(Generic[Question, Answer]):
             raise problems.Busy
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, future))
-        if len(self._under_way) < self._at_once:
+        # Not their number: one that has ended is told of, and taken out, only after those whom it has answered go on.
+        if sum(not task.done() for task in self._under_way) < self._at_once:
             task = asyncio.create_task(self._answer_all())
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
