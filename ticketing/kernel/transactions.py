@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
-from psycopg import Connection, Cursor, Error, errors
+from psycopg import ClientCursor, Connection, Cursor, Error, errors
 from psycopg.pq import TransactionStatus
 
 from ticketing.kernel import sql
@@ -84,8 +84,13 @@ def write_on(
         raise RuntimeError("a transaction is under way on this connection, or the connection is gone")
     with on.cursor() as cursor:
         try:
-            # One round trip for both; psycopg's own block would be one for each.
-            cursor.execute("BEGIN; " + _SET_LIMITS, _limits(lock_ms, statement_ms))
+            if isinstance(cursor, ClientCursor):
+                # One round trip for both.
+                cursor.execute("BEGIN; " + _SET_LIMITS, _limits(lock_ms, statement_ms))
+            else:
+                # Parameters that travel apart from their statement allow only one.
+                cursor.execute("BEGIN")
+                cursor.execute(_SET_LIMITS, _limits(lock_ms, statement_ms))
             yield cursor
             if on.info.transaction_status == TransactionStatus.INERROR:
                 # PostgreSQL would take a COMMIT for a ROLLBACK, and say so only in passing.
