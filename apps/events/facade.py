@@ -283,11 +283,10 @@ def seat_guids(cursor: sql.Cursor, seat_ids: Iterable[int]) -> dict[int, str]:
     return dict(_seat_guids.rows(cursor, seat_ids=ids)) if ids else {}
 
 
-def prices(cursor: sql.Cursor, event_ids: Iterable[int]) -> dict[int, int]:
-    """Category id to price in minor units, as it is now, of every category of these events; read on the caller's
-    cursor, whose transaction freezes it into what it writes."""
-    ids = list(event_ids)
-    return dict(_prices.rows(cursor, event_ids=ids)) if ids else {}
+def reading_prices(event_ids: Iterable[int]) -> sql.Call:
+    """Category id and price in minor units, as it is now, of every category of these events: for a transaction that
+    freezes it into what it writes, and sends this together with its locks."""
+    return _prices.call(event_ids=list(event_ids))
 
 
 def seat_guids_of_section(section_id: int, rows: Collection[str] = ()) -> dict[int, str]:

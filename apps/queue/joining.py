@@ -24,8 +24,8 @@ from apps.queue.fairness import proofs
 from apps.queue.identity import Caller, check_visitor_id
 from apps.queue.lobby import open_if_due, takes_in
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
-from apps.queue.room import Room, lock_rooms, save_room
-from ticketing.kernel import clock, problems, sql, transactions
+from apps.queue.room import Room, locking_rooms, rooms_of, save_room
+from ticketing.kernel import arrays, clock, problems, sql, transactions
 from ticketing.kernel.batching import Batcher
 
 JOIN_TIMEOUT_MS = 10_000
@@ -195,16 +195,22 @@ class _Joining:
     def lock(self, cursor: sql.Cursor) -> None:
         """The rooms, then the live entries of everyone who asks, are locked; the clock is read under the locks, and
         rooms whose time has come are open."""
-        self.rooms = lock_rooms(cursor, list(self.events))
-        self.as_read = {event_id: replace(room) for event_id, room in self.rooms.items()}
+        lock = locking_rooms(list(self.events))
         tokens = [request.caller.entry_id for request in self.requests if request.caller.entry_id is not None]
         if tokens:
             # Read without a lock: whose an entry is changes under the room's lock only.
-            rows = _identities.rows(cursor, entry_ids=tokens)
-            self.identities_of_tokens = {row[0]: (row[1], row[2], row[3]) for row in rows}
+            locked, owners = sql.together(cursor, [lock, _identities.call(entry_ids=arrays.uuids(tokens))])
+            self.identities_of_tokens = {row[0]: (row[1], row[2], row[3]) for row in owners.rows}
         asked = {identity for request in self.requests if (identity := self._identity(request)) is not None}
-        self.standing = _by_identity(_lock_places.rows(cursor, **_columns_of(asked)))
-        self.now = clock.now_on(cursor)
+        reading = [_lock_places.call(**_columns_of(asked)), clock.reading()]
+        if tokens:
+            places, moment = sql.together(cursor, reading)
+        else:
+            locked, places, moment = sql.together(cursor, [lock, *reading])
+        self.rooms = rooms_of(locked.rows)
+        self.as_read = {event_id: replace(room) for event_id, room in self.rooms.items()}
+        self.standing = _by_identity(places.rows)
+        ((self.now,),) = moment.rows
         for event_id, room in self.rooms.items():
             open_if_due(cursor, room, self.events[event_id], self.now)
         in_lobby = {one for one in asked if one[0] in self.rooms and _is_lobby(self.rooms[one[0]])}
@@ -273,64 +279,73 @@ class _Joining:
     def write(self, cursor: sql.Cursor) -> None:
         """Everything decided is written, each row once; where nobody waits ahead of the new ones they are let in within
         the caps."""
-        self._save_arrivals(cursor)
-        self._insert(cursor, [entry for entries in self.new.values() for entry in entries])
+        letting_in = {
+            event_id: entries[0].number
+            for event_id, entries in self.new.items()
+            if self._may_let_in(self.rooms[event_id], entries[0])
+        }
+        open_rooms = [one for one in letting_in if self.rooms[one].state == WaitingRoom.State.OPEN]
+        writes = [
+            *self._saving_arrivals(),
+            *self._inserting([entry for entries in self.new.values() for entry in entries]),
+        ]
+        looks = [_somebody_waits.call(event_id=one, below=letting_in[one]) for one in open_rooms]
+        done = sql.together(cursor, [*[call for _, call in writes], *looks])
+        for (expected, _), one in zip(writes, done, strict=False):
+            if one.touched != expected:
+                raise RuntimeError(f"{one.touched} of {expected} entries written")
+        waited_for = {event_id for event_id, one in zip(open_rooms, done[len(writes) :], strict=True) if one.rows[0][0]}
         for event_id, room in self.rooms.items():
-            entries = self.new.get(event_id, [])
-            if not entries or not self._lets_in_at_once(cursor, room, entries[0]):
-                if room != self.as_read[event_id]:
-                    save_room(cursor, room)
-                continue
-            present = [entry.id for entry in entries]
-            admitted = admit_next(
-                cursor, room, self.now, reason=AdmissionBatch.Reason.EMPTY_LINE, present=present
-            ).numbers
-            for entry in entries:
-                if entry.id in admitted:
-                    # As the statement wrote it.
-                    entry.status = QueueEntry.Status.READY
-                    entry.admission_expires_at = self.now + timedelta(seconds=room.admission_seconds)
+            if event_id in letting_in and event_id not in waited_for:
+                self._let_in(cursor, room)
+            elif room != self.as_read[event_id]:
+                save_room(cursor, room)
 
-    def _save_arrivals(self, cursor: sql.Cursor) -> None:
+    def _let_in(self, cursor: sql.Cursor, room: Room) -> None:
+        entries = self.new[room.event_id]
+        present = [entry.id for entry in entries]
+        admitted = admit_next(cursor, room, self.now, reason=AdmissionBatch.Reason.EMPTY_LINE, present=present).numbers
+        for entry in entries:
+            if entry.id in admitted:
+                # As the statement wrote it.
+                entry.status = QueueEntry.Status.READY
+                entry.admission_expires_at = self.now + timedelta(seconds=room.admission_seconds)
+
+    def _saving_arrivals(self) -> list[tuple[int, sql.Call]]:
+        """How many rows it has to touch, and the statement."""
         if not self.arrived:
-            return
+            return []
         entries = list(self.arrived.values())
-        touched = _save_arrivals.count(
-            cursor,
-            entry_ids=[entry.id for entry in entries],
+        call = _save_arrivals.call(
+            entry_ids=arrays.uuids([entry.id for entry in entries]),
             statuses=[str(entry.status) for entry in entries],
             admissions=[entry.admission_expires_at for entry in entries],
             ends=[entry.ended_at for entry in entries],
         )
-        if touched != len(entries):
-            raise RuntimeError(f"{touched} of {len(entries)} entries saved")
+        return [(len(entries), call)]
 
-    def _insert(self, cursor: sql.Cursor, entries: Sequence[Entry]) -> None:
+    def _inserting(self, entries: Sequence[Entry]) -> list[tuple[int, sql.Call]]:
         if not entries:
-            return
-        _insert_entries.count(
-            cursor,
-            ids=[entry.id for entry in entries],
-            event_ids=[entry.event_id for entry in entries],
-            numbers=[entry.number for entry in entries],
-            in_lobby=[entry.in_lobby for entry in entries],
-            nonces=[self.nonces[entry.id] for entry in entries],
-            account_ids=[entry.account_id for entry in entries],
-            visitor_ids=[entry.visitor_id for entry in entries],
+            return []
+        call = _insert_entries.call(
+            ids=arrays.uuids([entry.id for entry in entries]),
+            event_ids=arrays.numbers([entry.event_id for entry in entries]),
+            numbers=arrays.numbers([entry.number for entry in entries]),
+            in_lobby=arrays.flags([entry.in_lobby for entry in entries]),
+            nonces=arrays.octets([self.nonces[entry.id] for entry in entries]),
+            account_ids=arrays.numbers([entry.account_id for entry in entries]),
+            visitor_ids=arrays.words([entry.visitor_id for entry in entries]),
             joined_at=self.now,
         )
+        return [(len(entries), call)]
 
-    def _lets_in_at_once(self, cursor: sql.Cursor, room: Room, first: Entry) -> bool:
-        """Whether a join should try to let in: nobody is ahead. (It would overtake nobody in any case, since the lowest
-        numbers go first; with a line ahead the tick does it, and the join stays cheap.)"""
+    def _may_let_in(self, room: Room, first: Entry) -> bool:
+        """Whether a join should try to let in: nobody is ahead, which for an open room is still to be seen. (It would
+        overtake nobody in any case, since the lowest numbers go first; with a line ahead the tick does it, and the join
+        stays cheap.)"""
         if first.number is None or room.numbered_through is not None:
             return False
-        if room.state == WaitingRoom.State.OFF:
-            return True
-        if room.state != WaitingRoom.State.OPEN:
-            return False
-        ((somebody_waits,),) = _somebody_waits.rows(cursor, event_id=room.event_id, below=first.number)
-        return not somebody_waits
+        return room.state in (WaitingRoom.State.OFF, WaitingRoom.State.OPEN)
 
 
 def _is_lobby(room: Room) -> bool:
@@ -342,12 +357,12 @@ def _by_identity(rows: Sequence[tuple[Any, ...]]) -> dict[_Identity, Entry]:
     return {(entry.event_id, entry.account_id, entry.visitor_id): entry for entry in entries}
 
 
-def _columns_of(identities: set[_Identity]) -> dict[str, list[Any]]:
+def _columns_of(identities: set[_Identity]) -> dict[str, arrays.Array]:
     accounts = sorted((event_id, account) for event_id, account, _ in identities if account is not None)
     visitors = sorted((event_id, visitor) for event_id, account, visitor in identities if account is None)
     return {
-        "account_event_ids": [event_id for event_id, _ in accounts],
-        "account_ids": [account for _, account in accounts],
-        "visitor_event_ids": [event_id for event_id, _ in visitors],
-        "visitor_ids": [visitor for _, visitor in visitors],
+        "account_event_ids": arrays.numbers([event_id for event_id, _ in accounts]),
+        "account_ids": arrays.numbers([account for _, account in accounts]),
+        "visitor_event_ids": arrays.numbers([event_id for event_id, _ in visitors]),
+        "visitor_ids": arrays.words([visitor for _, visitor in visitors]),
     }

@@ -4,9 +4,10 @@ Plain statements on whatever cursor the caller has, so that the same code runs i
 connections of group commit, which Django does not know.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
 from apps.queue.models import RoomAct, WaitingRoom
 from ticketing.kernel import sql, transactions
@@ -58,7 +59,18 @@ def lock_rooms(cursor: sql.Cursor, event_ids: Sequence[int]) -> dict[int, Room]:
     """The rooms of these events by event, locked in id order until the caller's transaction ends: the first locks of
     the whole system. Without those that there are not. Joins the caller's transaction."""
     transactions.require(cursor)
-    rooms = [Room(*row) for row in _lock_rooms.rows(cursor, event_ids=sorted(set(event_ids)))]
+    (done,) = sql.together(cursor, [locking_rooms(event_ids)])
+    return rooms_of(done.rows)
+
+
+def locking_rooms(event_ids: Sequence[int]) -> sql.Call:
+    """The same lock, for a transaction that sends it together with what comes next; `rooms_of` reads it."""
+    return _lock_rooms.call(event_ids=sorted(set(event_ids)))
+
+
+def rooms_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, Room]:
+    """What `locking_rooms` gave."""
+    rooms = [Room(*row) for row in rows]
     return {room.event_id: room for room in rooms}
 
 

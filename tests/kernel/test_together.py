@@ -97,3 +97,35 @@ def test_what_is_written_out_is_read_back(cursor: psycopg.ClientCursor[Any]) -> 
     )  # fmt: skip
     found = [ids, [1, None, -(2**62)], times, HARD_WORDS, ["plain", "visitor:some-one"], [], []]
     assert cursor.fetchall() == [tuple(found)]
+    cursor.execute(
+        "SELECT %s::boolean[], %s::bytea[]", [arrays.flags([True, False]), arrays.octets([b"", b"\x00\xff'"])]
+    )
+    assert cursor.fetchall() == [([True, False], [b"", b"\x00\xff'"])]
+
+
+def test_together_every_kind_of_value_stands_in_the_text_as_psycopg_would_bind_it(
+    cursor: psycopg.ClientCursor[Any],
+) -> None:
+    now = datetime.now(UTC)
+    values = [
+        arrays.words(HARD_WORDS),
+        HARD_WORDS,
+        *HARD_WORDS,
+        7,
+        -7,
+        None,
+        True,
+        1.5,
+        now,
+        uuid4(),
+        b"\x00'\\",
+        [1, None],
+    ]
+    casts = ["text[]", "text[]", *["text"] * len(HARD_WORDS), "int", "int", "text", "boolean", "float8", "timestamptz",
+             "uuid", "bytea", "int[]"]  # fmt: skip
+    calls = [
+        statement(f"SELECT %(value)s::{cast}, 3 %% 2, %(value)s::{cast}").call(value=value)
+        for value, cast in zip(values, casts, strict=True)
+    ]
+    expected = [HARD_WORDS, *values[1:]]
+    assert [done.rows[0][0] for done in sql.together(cursor, calls)] == expected

@@ -14,10 +14,14 @@ from uuid import UUID
 import psycopg
 from psycopg.adapt import Dumper
 
-__all__ = ["Array", "moments", "numbers", "plain", "uuids", "words"]
+__all__ = ["Array", "flags", "moments", "numbers", "octets", "plain", "uuids", "words"]
 
 # What an array takes without quotation marks; a word that could be read as the absence of one is not among it.
 _PLAIN = re.compile(r"[A-Za-z0-9:_,-]+")
+
+
+_HEX = "%032x"  # As UUID.hex does it, without the call.
+_BYTES = "\\\\x"
 
 
 class Array:
@@ -38,7 +42,7 @@ psycopg.adapters.register_dumper(Array, _ArrayDumper)
 
 
 def uuids(values: Iterable[UUID]) -> Array:
-    return Array(f"{{{','.join([value.hex for value in values])}}}")
+    return Array(f"{{{','.join([_HEX % value.int for value in values])}}}")
 
 
 def numbers(values: Iterable[int | None]) -> Array:
@@ -49,6 +53,16 @@ def moments(values: Iterable[datetime]) -> Array:
     """Of moments of which most are the same one."""
     texts: dict[datetime, str] = {}
     written = [texts.get(value) or texts.setdefault(value, f'"{value}"') for value in values]
+    return Array(f"{{{','.join(written)}}}")
+
+
+def flags(values: Iterable[bool]) -> Array:
+    return Array(f"{{{','.join(['t' if value else 'f' for value in values])}}}")
+
+
+def octets(values: Iterable[bytes]) -> Array:
+    # As text in quotation marks, where a backslash is written twice.
+    written = [f'"{_BYTES}{value.hex()}"' for value in values]
     return Array(f"{{{','.join(written)}}}")
 
 

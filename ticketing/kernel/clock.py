@@ -4,7 +4,9 @@ from datetime import UTC, datetime
 
 from django.db import connection
 
-from ticketing.kernel.sql import Cursor
+from ticketing.kernel import sql
+
+_read_clock = sql.load("ticketing.kernel", "read_clock")
 
 
 def now() -> datetime:
@@ -14,11 +16,16 @@ def now() -> datetime:
         return now_on(cursor)
 
 
-def now_on(cursor: Cursor) -> datetime:
+def now_on(cursor: sql.Cursor) -> datetime:
     """The same, asked on the caller's cursor: for transactions on a connection that is not Django's."""
     cursor.execute("SELECT clock_timestamp()")
     ((moment,),) = cursor.fetchall()
     return moment
+
+
+def reading() -> sql.Call:
+    """The same as a statement, for a transaction that sends it together with others: it gives one row of one moment."""
+    return _read_clock.call()
 
 
 def process_now() -> datetime:

@@ -4,6 +4,7 @@ Tests look over a statement's shoulder with `observe`: a rival can be let in rig
 file runs, which is how a race is shown without a single sleep.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,10 @@ from importlib.resources import files
 from typing import Any, NamedTuple, Protocol
 
 from psycopg import ClientCursor
+
+from ticketing.kernel.arrays import Array
+
+_PARAMETER = re.compile(r"%\((\w+)\)s")
 
 Observer = Callable[[str, str], None]
 _observers: list[Observer] = []
@@ -76,14 +81,47 @@ def together(cursor: Cursor, calls: Sequence[Call]) -> list[Done]:
     They go one by one where somebody looks on (a test lets a rival in between), and on cursors that send parameters
     apart from their statement.
     """
+    if not calls:
+        return []
     if _observers or not isinstance(cursor, ClientCursor):
         return [_alone(cursor, call) for call in calls]
-    cursor.execute("\n;\n".join([cursor.mogrify(call.statement.text, call.params) for call in calls]))
+    literals = _Literals(cursor)
+    cursor.execute("\n;\n".join([_bound(call, literals) for call in calls]))
     done = []
     for _ in calls:
         done.append(Done(cursor.fetchall() if cursor.description else (), cursor.rowcount))
         cursor.nextset()
     return done
+
+
+class _Literals(dict[int, str]):
+    """Values as they stand in a statement's text, each written once however many statements take it."""
+
+    def __init__(self, cursor: ClientCursor[Any]) -> None:
+        self._cursor = cursor
+
+    def of(self, value: Any) -> str:
+        kind = type(value)
+        if kind is Array and "'" not in value.text and "\\" not in value.text:
+            return f"'{value.text}'"
+        if kind is int and value >= 0:
+            return str(value)
+        if kind is str or kind is Array:
+            return self._cursor.mogrify("%s", [value])
+        key = id(value)
+        return self.get(key) or self.setdefault(key, self._cursor.mogrify("%s", [value]))
+
+
+def _bound(call: Call, literals: _Literals) -> str:
+    text, names = _template(call.statement.text)
+    params = call.params
+    return text % tuple([literals.of(params[name]) for name in names])
+
+
+@cache
+def _template(text: str) -> tuple[str, tuple[str, ...]]:
+    """The statement with its parameters in order instead of by name."""
+    return _PARAMETER.sub("%s", text), tuple(_PARAMETER.findall(text))
 
 
 def _alone(cursor: Cursor, call: Call) -> Done:

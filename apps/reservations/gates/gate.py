@@ -123,10 +123,11 @@ def tell_held(holds: Sequence[aftermath.Hold]) -> None:
     """After their commit: these holds have what they took, and whoever made them is never refused. What Redis cannot
     be told it learns with the next reset."""
     for event_id, of_event in _by_event(holds).items():
-        taken: Counts[int] = Counts()
+        moved: dict[int, int] = {}
         for hold in of_event:
-            taken.update(hold.taken)
-        _tell(event_id, [str(hold.entry_id) for hold in of_event], {section: -taken[section] for section in taken})
+            for section_id, quantity in hold.taken.items():
+                moved[section_id] = moved.get(section_id, 0) - quantity
+        _tell(event_id, [str(hold.entry_id) for hold in of_event], moved)
 
 
 def tell_ended(endings: Sequence[aftermath.Ended]) -> None:

@@ -60,7 +60,6 @@ _in_order = attrgetter("int")
 _PACKAGE = "apps.reservations"
 _try_admissions = sql.load(_PACKAGE, "try_admissions")
 _lock_admissions = sql.load(_PACKAGE, "lock_admissions")
-_read_clock = sql.load(_PACKAGE, "read_clock")
 _lock_caps = sql.load(_PACKAGE, "lock_caps")
 _lock_caps_skipping = sql.load(_PACKAGE, "lock_caps_skipping")
 _count_of_buyers = sql.load(_PACKAGE, "count_of_buyers")
@@ -146,14 +145,17 @@ class _Batch:
         # The first time never waiting, so that one double click delays nobody else's hold. The second time it waits its
         # bounded turn, in id order and holding nothing else yet: the second click then gets the first one's answer.
         waiting = self.patience.is_waiting
-        admissions = _lock_admissions if waiting else _try_admissions
-        granted = dict(admissions.rows(self.cursor, entry_ids=arrays.uuids(entry_ids)))
-        for index, request in self.open():
-            if not granted[request.entry_id]:
-                self.verdicts[index] = Contended(problems.IdempotencyInProgress())
-        lock = queue.locking_entries([entry_id for entry_id in entry_ids if granted[entry_id]], waiting=waiting)
+        ids = arrays.uuids(entry_ids)
+        if waiting:
+            _lock_admissions.rows(self.cursor, entry_ids=ids)
+        elif busy := {row[0] for row in _try_admissions.rows(self.cursor, entry_ids=ids)}:
+            entry_ids = [entry_id for entry_id in entry_ids if entry_id not in busy]
+            for index, request in self.open():
+                if request.entry_id in busy:
+                    self.verdicts[index] = Contended(problems.IdempotencyInProgress())
+        lock = queue.locking_entries(entry_ids, waiting=waiting)
         asked = [request for _, request in self.open()]
-        reading = [_read_clock.call(), *known.asking(asked)]
+        reading = [clock.reading(), *known.asking(asked)]
         replaced = [request.replaces for request in asked if request.replaces is not None]
         if replaced:
             (locked,) = sql.together(self.cursor, [lock])
@@ -370,17 +372,26 @@ class _Batch:
         return Proposer(self.cursor, wishes, taken | self.passed_over, alternatives)
 
     def lock_general_admission(self) -> None:
+        """The rows that open requests take from, last of all locks; then the prices are known."""
+        if not self.open():
+            return
         wanted = {section_id for _, request in self.open() for section_id in request.quantities}
         for _, request in self.open():
             given_up = self._gives_up(request)
             wanted |= given_up.places.keys() if given_up is not None else set()
         sections = sorted(wanted)
+        waits = self.patience is not Patience.NONE
+        lock = _lock_general_admission if waits else _lock_general_admission_skipping
+        calls = [lock.call(section_ids=sections)] if sections else []
+        # Under every lock: what is written freezes them.
+        pricing = events.reading_prices({request.event.id for _, request in self.open()})
+        *locked, prices = sql.together(self.cursor, [*calls, pricing])
+        self.prices = dict(prices.rows)
         if not sections:
             return
-        if self.patience is not Patience.NONE:
-            self.left = dict(_lock_general_admission.rows(self.cursor, section_ids=sections))
+        self.left = dict(locked[0].rows)
+        if waits:
             return
-        self.left = dict(_lock_general_admission_skipping.rows(self.cursor, section_ids=sections))
         for index, request in self.open():
             given_up = self._gives_up(request)
             needed = request.quantities.keys() | (given_up.places.keys() if given_up is not None else set())
@@ -394,7 +405,6 @@ class _Batch:
         answers: dict[tuple[str, str], Win] = {}
         chosen = [seat.seat_id for choice in self.choices.values() for seat in choice]
         self.chosen_names = events.seat_guids(self.cursor, chosen)
-        self.prices = events.prices(self.cursor, {request.event.id for _, request in self.open()})
         self.claims.look_at(self.owner.get(seat) for _, request in self.open() for seat in request.seats)
         for index, request in self.open():
             once = (request.scope, request.idempotency_key)
