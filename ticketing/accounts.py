@@ -3,6 +3,7 @@
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib.auth import authenticate, get_user_model, login
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import User
@@ -10,12 +11,14 @@ from django.contrib.auth.password_validation import password_validators_help_tex
 from django.contrib.auth.views import LoginView, LogoutView, RedirectURLMixin
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import path, reverse
 from django.utils.decorators import method_decorator
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_safe
 from django.views.generic import FormView
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
@@ -35,6 +38,9 @@ from ticketing.kernel.tokens import LENGTH_MAX as TOKEN_LENGTH_MAX
 EMAIL_LENGTH_MAX = 150  # Django's limit on names.
 PASSWORD_LENGTH_MAX = 1_000
 PERSONAL = {"Cache-Control": "no-store"}
+SIGNED_IN_COOKIE = "signed_in"
+"""A hint for the script of pages that are the same for everybody: that it is worth asking who is logged in. It says not
+who, it proves nothing and opens nothing."""
 
 
 class CredentialsWrong(problems.Problem):
@@ -113,12 +119,29 @@ class SignUpForm(forms.Form):
         return cleaned
 
 
+def _hint_at_log_in(request: HttpRequest, response: HttpResponseBase) -> None:
+    response.set_cookie(
+        SIGNED_IN_COOKIE, "1", max_age=settings.SESSION_COOKIE_AGE, samesite="Lax", secure=request.is_secure()
+    )
+
+
+def _hint_no_more(response: HttpResponseBase) -> None:
+    response.delete_cookie(SIGNED_IN_COOKIE, samesite="Lax")
+
+
 class LogIn(LoginView):
     """Its owner is logged in, and what this browser bought as a guest is the account's, and so is its place in line."""
 
     template_name = "registration/log_in.html"
     authentication_form = LogInForm
     redirect_authenticated_user = True
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        response = super().dispatch(request, *args, **kwargs)
+        if request.user.is_authenticated:
+            # Also who was logged in already, by the staff's door or since before there was a hint.
+            _hint_at_log_in(request, response)
+        return response
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         # Before the session begins: where this fails, the form can be sent again.
@@ -154,10 +177,33 @@ class SignUp(RedirectURLMixin, FormView):
         orders.attach_orders(queue.visitor_of(self.request), user.pk)
         login(self.request, user, backend="django.contrib.auth.backends.ModelBackend")
         queue.bring_along(queue.visitor_of(self.request), user.pk)
-        return super().form_valid(form)
+        response = super().form_valid(form)
+        _hint_at_log_in(self.request, response)
+        return response
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | {"next": self.get_redirect_url()}
+
+
+class LogOut(LogoutView):
+    """Nobody is logged in at this browser."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        response = super().post(request, *args, **kwargs)
+        _hint_no_more(response)
+        return response
+
+
+@require_safe
+def who(request: HttpRequest) -> HttpResponse:
+    """What a page that is the same for everybody lacks: the head's items and the messages of whoever is logged in."""
+    if request.user.is_authenticated:
+        response = render(request, "who.html")
+    else:
+        response = HttpResponse(status=204)
+        _hint_no_more(response)
+    response.headers["Cache-Control"] = PERSONAL["Cache-Control"]
+    return response
 
 
 def form_is_stale(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -255,7 +301,8 @@ class TokensRefreshed(APIView):
 page_urls = [
     path("accounts/sign-up", SignUp.as_view(), name="sign_up"),
     path("accounts/log-in", LogIn.as_view(), name="log_in"),
-    path("accounts/log-out", LogoutView.as_view(), name="log_out"),
+    path("accounts/log-out", LogOut.as_view(), name="log_out"),
+    path("accounts/who", who, name="who"),
 ]
 
 api_urls = [

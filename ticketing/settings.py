@@ -30,6 +30,13 @@ class _Environment(environ.Env):
             raise ImproperlyConfigured(f"{var} cannot be read: {error}") from error
 
 
+def _seconds(name: str, default: int) -> int:
+    value: int = env.int(name, default=default)
+    if not 0 <= value <= 31_536_000:
+        raise ImproperlyConfigured(f"{name} is a number of seconds from 0 to a year, not {value}")
+    return value
+
+
 def _rate(name: str, default: str) -> tuple[float, int] | None:
     return addresses.rate(name, env.str(name, default=default))
 
@@ -78,6 +85,7 @@ MIDDLEWARE = [
     "ticketing.kernel.middleware.ForwardedClaims",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "ticketing.kernel.middleware.PersonalUnlessSaid",
     "django.middleware.gzip.GZipMiddleware",
     "csp.middleware.CSPMiddleware",
     "ticketing.kernel.middleware.RequestContext",
@@ -281,6 +289,13 @@ ACCESS_LOG_SLOW_SECONDS = env.float("ACCESS_LOG_SLOW_SECONDS", default=1.0)
 ACCESS_LOG_ADDRESSES = env.str("ACCESS_LOG_ADDRESSES", default="shortened")
 if ACCESS_LOG_ADDRESSES not in ("shortened", "full", "none"):
     raise ImproperlyConfigured("ACCESS_LOG_ADDRESSES must be shortened, full or none")
+
+# --- what caches in front of the house may keep (docs/operations.md) -------------------------------------------------
+CACHE_PAGE_SECONDS = _seconds("CACHE_PAGE_SECONDS", 300)
+CACHE_STALE_SECONDS = _seconds("CACHE_STALE_SECONDS", 60)  # While they fetch the next one.
+CACHE_SOLD_OUT_SECONDS = _seconds("CACHE_SOLD_OUT_SECONDS", 30)  # And the catalogue while it shows counts.
+CACHE_COUNTS_SECONDS = _seconds("CACHE_COUNTS_SECONDS", 1)
+CACHE_POSTER_SECONDS = _seconds("CACHE_POSTER_SECONDS", 3_600)
 
 # --- files -------------------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"

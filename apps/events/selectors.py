@@ -42,6 +42,14 @@ class EventCard:
     currency: str
     from_price_minor: int | None
     available: int | None
+    judged_at: datetime
+    """When this was so, by the database's clock."""
+
+    @property
+    def moments(self) -> tuple[datetime, ...]:
+        """When the clock alone changes what is said: the lobby opens, the on-sale opens or closes, the event starts."""
+        known = (self.lobby_opens_at, self.opens_at, self.closes_at, self.starts_at)
+        return tuple(moment for moment in known if moment is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +128,7 @@ def _card(event: Any, now: datetime, free: dict[int, int] | None) -> EventCard:
         currency=event.currency,
         from_price_minor=event.from_price_minor,
         available=available,
+        judged_at=now,
     )
 
 

@@ -4,16 +4,14 @@ import hashlib
 from dataclasses import asdict
 from typing import Any
 
+from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.http.response import HttpResponseBase
+from django.template.loader import render_to_string
 from django.urls import reverse
-from django.views.decorators.cache import cache_control
 from django.views.decorators.http import condition, require_safe
 
-from apps.events import facade, posters, selectors
-
-PLAN_MAX_AGE_SECONDS = 300
-POSTER_MAX_AGE_SECONDS = 3_600
+from apps.events import caching, facade, posters, selectors
 
 
 def _shown(card: selectors.EventCard) -> dict[str, Any]:
@@ -21,14 +19,19 @@ def _shown(card: selectors.EventCard) -> dict[str, Any]:
 
 
 @require_safe
-def catalogue(request: HttpRequest) -> HttpResponse:
+def catalogue(request: HttpRequest) -> HttpResponseBase:
     search = request.GET.get("q", "").strip()[: selectors.SEARCH_CHARACTERS_MAX]
-    events = [_shown(card) for card in selectors.list_catalogue(search)]
-    return render(request, "events/catalogue.html", {"events": events, "q": search})
+    cards = selectors.list_catalogue(search)
+    # Counts stand in it, and no purge knows what was searched for.
+    is_brief = bool(search) or any(card.state in ("on_sale", "sold_out") for card in cards)
+    seconds = settings.CACHE_SOLD_OUT_SECONDS if is_brief else settings.CACHE_PAGE_SECONDS
+    # Without the request: whoever asks, and whatever waits for them, these are the same bytes.
+    html = render_to_string("events/catalogue.html", {"events": [_shown(card) for card in cards], "q": search})
+    return caching.public_page(request, html, caching.lifetime(cards, seconds))
 
 
 @require_safe
-def event(request: HttpRequest, slug: str) -> HttpResponse:
+def event(request: HttpRequest, slug: str) -> HttpResponseBase:
     try:
         page = selectors.get_event_page(slug)
     except facade.EventNotFound as error:
@@ -41,7 +44,10 @@ def event(request: HttpRequest, slug: str) -> HttpResponse:
         "prices": [asdict(price) for price in sorted(prices, key=lambda price: (-price.price_minor, price.name))],
         "sections": [asdict(section) for section in page.sections],
     }
-    return render(request, "events/event.html", {"event": shown})
+    is_sold_out = page.card.state == "sold_out"
+    seconds = settings.CACHE_SOLD_OUT_SECONDS if is_sold_out else settings.CACHE_PAGE_SECONDS
+    html = render_to_string("events/event.html", {"event": shown})  # As above.
+    return caching.public_page(request, html, caching.lifetime([page.card], seconds))
 
 
 def _plan_etag(request: HttpRequest, slug: str) -> str | None:
@@ -52,9 +58,14 @@ def _plan_etag(request: HttpRequest, slug: str) -> str | None:
 
 
 @require_safe
-@cache_control(public=True, max_age=PLAN_MAX_AGE_SECONDS)
-@condition(etag_func=_plan_etag)
 def plan(request: HttpRequest, slug: str) -> HttpResponse:
+    answer = _plan(request, slug)
+    answer.headers["Cache-Control"] = caching.fixed_lifetime(settings.CACHE_PAGE_SECONDS)
+    return answer
+
+
+@condition(etag_func=_plan_etag)
+def _plan(request: HttpRequest, slug: str) -> HttpResponse:
     try:
         document = selectors.plan_document(slug)
     except facade.EventNotFound as error:
@@ -71,11 +82,11 @@ def poster(request: HttpRequest, slug: str) -> HttpResponse:
     return _poster_response(request, drawing or posters.plain_poster(slug, name))
 
 
-@cache_control(public=True, max_age=POSTER_MAX_AGE_SECONDS)
 def _poster_response(request: HttpRequest, drawing: str) -> HttpResponse:
     answer = condition(etag_func=lambda _: f'"{hashlib.sha256(drawing.encode()).hexdigest()[:24]}"')(
         lambda _: HttpResponse(drawing, content_type="image/svg+xml; charset=utf-8")
     )(request)
+    answer.headers["Cache-Control"] = caching.fixed_lifetime(settings.CACHE_POSTER_SECONDS)
     # Opened by itself a drawing is a document: it may draw, and nothing else.
     answer.headers["Content-Security-Policy"] = "default-src 'none'; style-src 'unsafe-inline'; font-src data:; sandbox"
     return answer

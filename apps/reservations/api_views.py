@@ -2,6 +2,7 @@
 
 import uuid
 
+from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase
 from django.utils.cache import get_conditional_response, patch_cache_control
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -12,7 +13,7 @@ from rest_framework.views import APIView
 from apps.events import facade as events
 from apps.queue import facade as queue
 from apps.reservations import facade, serializers
-from apps.reservations.frames import COUNTS_MAX_AGE_SECONDS, count_frame
+from apps.reservations.frames import count_frame
 from apps.reservations.owner import owned_reservation, who_of
 from ticketing.kernel import idempotency, problems
 from ticketing.kernel.json_body import object_of
@@ -38,7 +39,7 @@ class SectionsView(APIView):
     def get(self, request: Request, event: str) -> HttpResponseBase:
         frame = count_frame(event)
         answer = HttpResponse(frame.body, content_type="application/json", headers={"ETag": frame.etag})
-        patch_cache_control(answer, public=True, max_age=COUNTS_MAX_AGE_SECONDS)
+        patch_cache_control(answer, public=True, max_age=settings.CACHE_COUNTS_SECONDS)
         return get_conditional_response(request._request, etag=frame.etag, response=answer) or answer
 
 

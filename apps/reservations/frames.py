@@ -9,7 +9,6 @@ import msgspec
 from apps.events import facade as events
 from apps.reservations.availability import free_counts
 
-COUNTS_MAX_AGE_SECONDS = 1
 COMPRESSED_FROM_BYTES = 500
 _COMPRESSION = 6
 

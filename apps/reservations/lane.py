@@ -5,12 +5,13 @@ import time
 import uuid
 from typing import Any
 
+from django.conf import settings
 from django.utils.http import parse_etags
 
 from apps.events import facade as events
 from apps.queue import facade as queue
 from apps.reservations import houses
-from apps.reservations.frames import COUNTS_MAX_AGE_SECONDS, CountFrame, count_frame
+from apps.reservations.frames import CountFrame, count_frame
 from apps.reservations.gates import gate
 from apps.reservations.holds.holding import holds
 from apps.reservations.holds.outcomes import Refused
@@ -24,7 +25,7 @@ from ticketing.kernel.lane.reply import JSON, Reply, personal, written
 from ticketing.kernel.lane.request import Request
 from ticketing.kernel.lane.routes import Route
 
-_CACHEABLE = (b"cache-control", b"public, max-age=%d" % COUNTS_MAX_AGE_SECONDS)
+_CACHEABLE = (b"cache-control", b"public, max-age=%d" % settings.CACHE_COUNTS_SECONDS)
 _VARIES = (b"vary", b"Accept-Encoding")
 _PACKED = (b"content-encoding", b"gzip")
 EVENTS_MAX = 1_000

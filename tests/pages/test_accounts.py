@@ -78,10 +78,12 @@ def test_logging_in_and_out(browser: Client, ann: User) -> None:
     response = browser.post(LOG_IN, {"username": "Ann@Example.org", "password": PASSWORD})
     assert (response.status_code, response.url) == (302, "/")
     assert who(browser) == str(ann.pk)
-    assert "Log out" in browser.get("/").content.decode()
+    assert browser.cookies["signed_in"].value == "1"
+    assert "Log out" in browser.get("/accounts/who").content.decode()
     assert browser.get(LOG_OUT).status_code == 405, "a link in somebody's page logs nobody out"
     assert browser.post(LOG_OUT).status_code == 302
     assert who(browser) is None
+    assert browser.cookies["signed_in"].value == ""
 
 
 def test_the_staffs_name_is_no_address_and_logs_in_too(browser: Client, db: None) -> None:

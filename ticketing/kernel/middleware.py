@@ -33,6 +33,19 @@ class ForwardedClaims:
         return self.get_response(request)
 
 
+class PersonalUnlessSaid:
+    """Whatever does not say how it may be kept is kept by nobody: a cache in front of us would else have a rule of its
+    own for it, and hand one person's page of refusal, with the name in its head, to another."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+
 class RateLimits:
     """Who asks too often is refused with 429, before anything is asked of the ledger. What the lane forwarded has been
     counted there."""
