@@ -6,6 +6,7 @@ from urllib.parse import SplitResult, urlsplit
 
 DATABASE_FORM = "postgres://user:password@host:port/name"
 REDIS_FORM = "redis://:password@host:port/0"
+HOOK_FORM = "http://host:port/path"
 
 
 NETWORK_FORM = "10.1.2.3, 10.0.0.0/8 or fd00::/8"
@@ -30,6 +31,13 @@ def redis(variable: str, value: str) -> str:
     """The value, which is the address of a Redis. Raises AddressRefused."""
     if not _checked(variable, value, ("redis", "rediss"), REDIS_FORM).hostname:
         raise AddressRefused(f"{variable} must look like {REDIS_FORM}; it names no host")
+    return value
+
+
+def hook(variable: str, value: str) -> str:
+    """The value, which is an address to post to, or empty. Raises AddressRefused."""
+    if value and not _checked(variable, value, ("http", "https"), HOOK_FORM).hostname:
+        raise AddressRefused(f"{variable} must look like {HOOK_FORM}; it names no host")
     return value
 
 

@@ -16,6 +16,8 @@ from kombu.exceptions import OperationalError
 from kombu.pools import producers
 
 from apps.orders import facade as orders
+from apps.reservations import facade as reservations
+from ticketing import purging
 from ticketing.celery import app
 from ticketing.kernel import maintenance
 from ticketing.kernel.outbox import facade as outbox
@@ -40,8 +42,11 @@ def register() -> None:
     app.set_default()
     for each in orders.handlers():
         outbox.handle(each.topic, each.handle, each.visibility)
+    outbox.handle(reservations.PAGE_TURNED, purging.purge, purging.VISIBILITY)
     outbox.on_written(wake_worker)
     maintenance.register("deliver outbox", 1, deliver_waiting)
+    if settings.PURGE_URL:
+        maintenance.register("tell caches of pages that have turned", 1, reservations.tell_turned_pages)
     maintenance.register("collect outbox garbage", 60, outbox.collect_garbage)
 
 

@@ -296,6 +296,15 @@ CACHE_STALE_SECONDS = _seconds("CACHE_STALE_SECONDS", 60)  # While they fetch th
 CACHE_SOLD_OUT_SECONDS = _seconds("CACHE_SOLD_OUT_SECONDS", 30)  # And the catalogue while it shows counts.
 CACHE_COUNTS_SECONDS = _seconds("CACHE_COUNTS_SECONDS", 1)
 CACHE_POSTER_SECONDS = _seconds("CACHE_POSTER_SECONDS", 3_600)
+# Who is told when a page has turned; nobody unless named. With a token it is sent as Authorization: Bearer.
+PURGE_URL = env.str("PURGE_URL", default="")
+PURGE_TOKEN = env.str("PURGE_TOKEN", default="")
+try:
+    addresses.hook("PURGE_URL", PURGE_URL)
+except addresses.AddressRefused as error:
+    raise ImproperlyConfigured(str(error)) from error
+if not (PURGE_TOKEN.isascii() and (PURGE_TOKEN.isprintable() or not PURGE_TOKEN)):
+    raise ImproperlyConfigured("PURGE_TOKEN must be printable ASCII")
 
 # --- files -------------------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"

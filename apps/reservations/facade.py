@@ -40,6 +40,9 @@ from apps.reservations.reading import (
     get_reservation,
     live_reservation_of,
 )
+from apps.reservations.turned_pages import OF_STOCK as PAGE_TURNED_BY_STOCK
+from apps.reservations.turned_pages import TOPIC as PAGE_TURNED
+from apps.reservations.turned_pages import tell_turned as tell_turned_pages
 from ticketing.kernel.idempotency import Answer
 
 HOLD_TIMEOUT_MS = 10_000
@@ -49,6 +52,8 @@ gate_states = resetting.states
 
 __all__ = [
     "METRICS",
+    "PAGE_TURNED",
+    "PAGE_TURNED_BY_STOCK",
     "Answer",
     "Availability",
     "Held",
@@ -88,6 +93,7 @@ __all__ = [
     "section_statuses",
     "sweep",
     "sweep_all",
+    "tell_turned_pages",
 ]
 
 

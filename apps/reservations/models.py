@@ -309,3 +309,16 @@ class AvailabilityFrame(models.Model):
 
     def __str__(self) -> str:
         return f"{self.epoch}-{self.sequence}"
+
+
+class ToldPage(models.Model):
+    """What caches in front of the house were last told of an event's page (`turned_pages`)."""
+
+    event = models.OneToOneField("events.Event", on_delete=models.CASCADE, primary_key=True, related_name="+")
+    status = models.CharField(max_length=10)
+    version = models.CharField(max_length=32, help_text="Of what the page says, counts apart.")
+    stock = models.CharField(max_length=4, blank=True, help_text="free, gone, or empty while nothing is on sale.")
+    told_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"event {self.event_id}: {self.status} {self.stock}"

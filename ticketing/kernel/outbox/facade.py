@@ -128,6 +128,12 @@ def deliver(limit: int = 50) -> int:
     return delivered
 
 
+def is_waiting(topic: str, key: str) -> bool:
+    """Whether a message of this topic and key is still to be delivered and nobody has begun to."""
+    waiting = OutboxMessage.objects.filter(topic=topic, key=key, done_at__isnull=True, dead_at__isnull=True)
+    return waiting.exclude(claimed_until__gt=clock.now()).exists()
+
+
 def oldest_due_seconds() -> float | None:
     """How long the longest-waiting unclaimed due message has waited, or None when none waits."""
     now = clock.now()

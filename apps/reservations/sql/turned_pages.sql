@@ -1,0 +1,44 @@
+-- Public events whose page says something else than caches were last told: what it is now, and what they were told.
+-- Counts are no part of it, only whether anything is left while it is on sale. Whose caches were told a moment ago rests.
+SELECT page.event_id, page.slug, page.status, page.version, page.stock, told.status, told.version, told.stock
+FROM (
+    SELECT event.id AS event_id, event.slug, event.status,
+           md5(ROW(
+               event.name, event.description, event.starts_at, event.currency, venue.name, venue.city, venue.timezone,
+               on_sale.opens_at, on_sale.closes_at, on_sale.room_lobby_opens_at, on_sale.hold_minutes,
+               on_sale.seats_per_reservation_max, on_sale.per_buyer_max,
+               (SELECT string_agg(ROW(category.key, category.name, category.color, category.price_minor)::text, ','
+                                  ORDER BY category.position, category.id)
+                FROM events_category AS category WHERE category.event_id = event.id),
+               (SELECT string_agg(ROW(section.slug, section.name, section.capacity)::text, ','
+                                  ORDER BY section.position, section.id)
+                FROM events_section AS section WHERE section.event_id = event.id),
+               -- Moving seats writes these links anew.
+               (SELECT max(link.id)
+                FROM events_section AS section
+                JOIN events_section_categories AS link ON link.section_id = section.id
+                WHERE section.event_id = event.id)
+           )::text) AS version,
+           CASE
+               WHEN event.status <> 'published' OR on_sale.opens_at > moment.now OR on_sale.closes_at <= moment.now
+                    OR event.starts_at <= moment.now
+                   THEN ''
+               WHEN EXISTS (SELECT FROM reservations_seatinventory AS seat
+                            WHERE seat.event_id = event.id AND seat.status = 0)
+                    OR EXISTS (SELECT FROM reservations_generaladmissioninventory AS place
+                               WHERE place.event_id = event.id AND place.capacity > place.blocked + place.taken)
+                   THEN 'free'
+               ELSE 'gone'
+           END AS stock
+    FROM (SELECT clock_timestamp() AS now) AS moment
+    CROSS JOIN events_event AS event
+    JOIN events_venue AS venue ON venue.id = event.venue_id
+    JOIN events_onsale AS on_sale ON on_sale.event_id = event.id
+    WHERE event.status <> 'draft' AND event.starts_at > moment.now - interval '1 day'
+) AS page
+LEFT JOIN reservations_toldpage AS told ON told.event_id = page.event_id
+WHERE told.event_id IS NULL
+   OR ((told.status, told.version, told.stock) IS DISTINCT FROM (page.status, page.version, page.stock)
+       AND told.told_at < clock_timestamp() - make_interval(secs => %(rest_seconds)s))
+ORDER BY page.event_id
+LIMIT %(limit)s
