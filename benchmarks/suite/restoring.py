@@ -47,7 +47,7 @@ _QUIET_SECONDS_MAX = 10.0
 def give_back(house: House) -> int:
     """Nothing of the slice is left, nor of what was under way when it ended; how many reservations there were."""
     with house.ledger() as on:
-        _wait_until_quiet(on)
+        wait_until_quiet(on, "reservations_reservationtransition_id_seq")
         count = 0
         for statement in _STATEMENTS:
             done = on.execute(statement)  # type: ignore[call-overload]
@@ -56,13 +56,13 @@ def give_back(house: House) -> int:
     return count
 
 
-def _wait_until_quiet(on: psycopg.Connection[Any]) -> None:
-    """Returns once nothing more is written for what the generator left unanswered."""
+def wait_until_quiet(on: psycopg.Connection[Any], sequence: str) -> None:
+    """Returns once nothing more is written for what the generator left unanswered, by that sequence."""
     written = -1
     until = time.monotonic() + _QUIET_SECONDS_MAX
     while time.monotonic() < until:
         before = written
-        ((written,),) = on.execute("SELECT last_value FROM reservations_reservationtransition_id_seq").fetchall()
+        ((written,),) = on.execute(f"SELECT last_value FROM {sequence}").fetchall()  # type: ignore[call-overload]  # noqa: S608
         if written == before:
             return
         time.sleep(_QUIET_SECONDS)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from benchmarks.suite import asks, houses
 from benchmarks.suite.houses import House
+from benchmarks.suite.restoring import wait_until_quiet
 from ticketing.embedded.ports import free_port
 
 SEATS = 100_000
@@ -61,5 +62,6 @@ def holds(count: int) -> list[bytes]:
 
 def as_before(house: House) -> None:
     with house.ledger() as on:
+        wait_until_quiet(on, "idiomatic_reservedseat_id_seq")
         for statement in _AS_BEFORE:
             on.execute(statement)  # type: ignore[call-overload]
