@@ -41,8 +41,8 @@ ROWS = {
     "12": "crowding",
 }
 # Seats, old reservations, people waiting; each ten times the one before.
-SIZES = {1: (10_000, 5_000, 10_000), 10: (100_000, 50_000, 100_000), 100: (1_000_000, 500_000, 1_000_000)}
-ASKED = 10
+SIZES = {1: (5_000, 2_500, 5_000), 10: (50_000, 25_000, 50_000), 100: (500_000, 250_000, 500_000)}
+ASKED = 100
 GROWTH = "10"
 SMALL_EVENTS = 50
 

@@ -81,7 +81,7 @@ class Bench:
     def seats(self, house: House) -> float:
         tokens = house.tokens("arena")
         facts = house.facts
-        return self.holds(house, asks.holds_of_seats("arena", facts["section"], facts["seats"] - 2, tokens))
+        return self.holds(house, asks.holds_of_seats("arena", facts["section"], facts["section_seats"] - 2, tokens))
 
     def refusals(self, house: House) -> float:
         """Sold-out answers a second. Raises SuiteFailed where anything else was answered."""

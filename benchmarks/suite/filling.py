@@ -3,7 +3,7 @@
     python -m benchmarks.suite.filling FOLDER SEATS OLD WAITING EVENTS
 
 Runs in the environment of its house (DATABASE_URL, REDIS_URL, SECRET_KEY). Afterwards there are: an arena of so many
-seats in one section and a floor; as many old reservations in its ledger; a line of so many waiting; a show that is sold
+seats in sections of up to 50,000 and a floor; as many old reservations in its ledger; a line of so many waiting; a show that is sold
 out; and small events on sale at once. FOLDER has `house.json`, which says what there is, and the tokens of the buyers
 and of those who wait, one a line. Rows are written as the services leave them, a statement for each table.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 FLOOR = 10_000_000
+SECTION_SEATS_MAX = 50_000
 BUYERS = 30_000
 """Who may hold in the arena, each of them once in a slice of a measurement."""
 GONE_BUYERS = 5_000
@@ -75,6 +76,9 @@ def fill(folder: Path, seats: int, old: int, waiting: int, small_events: int) ->
     from apps.queue.models import QueueEntry
     from benchmarks import crowds, halls
 
+    # Foreign keys are not looked up row by row at the end: what refers and what is referred to is written right here.
+    _run_alone("SET session_replication_role = replica")
+
     def tokens(event: Any, count: int) -> list[str]:
         return [issue_admission_token(halls.entry_of(event, n), event.slug, n + 1) for n in range(count)]
 
@@ -89,7 +93,8 @@ def fill(folder: Path, seats: int, old: int, waiting: int, small_events: int) ->
         _write(folder / f"{show.event.slug}.tokens", tokens(show.event, buyers))
         shows.append(show.event.slug)
 
-    arena = halls.make_hall("arena", sections=1, seats_per_section=seats, floor=FLOOR)
+    section_seats = min(seats, SECTION_SEATS_MAX)
+    arena = halls.make_hall("arena", sections=seats // section_seats, seats_per_section=section_seats, floor=FLOOR)
     halls.let_in(arena.event, range(BUYERS))
     _run([_OLD_ENTRIES], event_id=arena.event.id, after=BUYERS, count=old)
     place = {"event_id": arena.event.id, "section_id": arena.floor.id, "category_id": arena.floor.category_id}
@@ -115,6 +120,7 @@ def fill(folder: Path, seats: int, old: int, waiting: int, small_events: int) ->
     _rest()
     facts = {
         "seats": seats,
+        "section_seats": section_seats,
         "old": old,
         "waiting": waiting,
         "section": _section_slug(arena),
@@ -166,6 +172,13 @@ def _run(statements: list[str], **values: Any) -> None:
         cursor.execute("SET LOCAL statement_timeout = 0")
         for statement in statements:
             cursor.execute(statement, values)
+
+
+def _run_alone(statement: str) -> None:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
 
 
 def _rest() -> None:

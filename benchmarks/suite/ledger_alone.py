@@ -39,7 +39,7 @@ _TABLES = [
        SELECT n, 1, 1, 1, n / 50, n % 50, n, false, false, 0 FROM generate_series(1, 200000) AS n""",
     """INSERT INTO alone_places (section_id, event_id, capacity, blocked, taken, house)
        VALUES (1, 1, 2000000000, 0, 0, 0)""",
-    "INSERT INTO alone_entry SELECT * FROM queue_queueentry WHERE status = 'waiting'",
+    "INSERT INTO alone_entry SELECT * FROM queue_queueentry WHERE status = 'waiting' LIMIT 100000",
     "SELECT setval('alone_number', (SELECT max(number) FROM alone_entry))",
     "INSERT INTO alone_counter VALUES (1, 2000000000)",
     "CREATE TABLE lean_reservation (id uuid PRIMARY KEY, who text, status text, expires_at timestamptz)",

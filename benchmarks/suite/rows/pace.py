@@ -17,7 +17,7 @@ def run(bench: Bench) -> Findings:
     # As in every row, the first time is not counted.
     for number in range(bench.rounds + 1):
         rate = SHARE * bench.seats(house)
-        requests = asks.holds_of_seats("arena", facts["section"], facts["seats"] - 2, house.tokens("arena"))
+        requests = asks.holds_of_seats("arena", facts["section"], facts["section_seats"] - 2, house.tokens("arena"))
         load = arrivals.send(house.web_port, requests, rate=rate, seconds=bench.seconds, connections=BUYERS)
         restoring.give_back(house)
         if load.good < load.offered * 0.99:
