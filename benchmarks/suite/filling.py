@@ -3,9 +3,9 @@
     python -m benchmarks.suite.filling FOLDER SEATS OLD WAITING EVENTS
 
 Runs in the environment of its house (DATABASE_URL, REDIS_URL, SECRET_KEY). Afterwards there are: an arena of so many
-seats in sections of up to 50,000 and a floor; as many old reservations in its ledger; a line of so many waiting; a show that is sold
-out; and small events on sale at once. FOLDER has `house.json`, which says what there is, and the tokens of the buyers
-and of those who wait, one a line. Rows are written as the services leave them, a statement for each table.
+seats, in sections of up to 50,000, and a floor; as many old reservations in its ledger; a line of so many waiting; a
+show that is sold out; and small events on sale at once. FOLDER has `house.json`, which says what there is, and the
+tokens of the buyers and of those who wait, one a line. Rows are written as the services leave them.
 """
 
 import json
