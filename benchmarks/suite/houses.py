@@ -169,12 +169,13 @@ def command_of(name: str, *, application: str = "") -> str:
     """The Procfile's command of this process; with another application, if one is named, and the same options."""
     commands = parse_procfile((CHECKOUT / "Procfile").read_text()).processes
     command = str(commands[name])
-    if application:
-        usual = {"web": "ticketing.asgi:application", "site": "ticketing.wsgi:application"}[name]
-        if usual not in command:
-            raise SuiteFailed(f"the Procfile's {name} does not serve {usual}, so nothing can be served in its place")
-        command = command.replace(usual, application)
-    return command
+    if not application:
+        return command
+    usual = {"web": "-m ticketing.web", "site": "ticketing.wsgi:application"}[name]
+    if usual not in command:
+        raise SuiteFailed(f"the Procfile's {name} has no {usual}, so nothing can be served in its place")
+    served = f"-c \"from ticketing import web; raise SystemExit(web.main('{application}'))\""
+    return command.replace(usual, served if name == "web" else application)
 
 
 @contextmanager
