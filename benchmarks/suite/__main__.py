@@ -44,7 +44,9 @@ ROWS = {
 SIZES = {1: (5_000, 2_500, 5_000), 10: (50_000, 25_000, 50_000), 100: (500_000, 250_000, 500_000)}
 ASKED = 100
 GROWTH = "10"
-SMALL_EVENTS = 50
+SMALL_EVENTS, FEW_EVENTS = 50, 2
+"""On sale at once in the house that is asked, and in the others: they run beside it while growth is measured, and what
+their rooms cost while nobody asks would be in every figure."""
 
 
 def main() -> int:
@@ -121,7 +123,13 @@ def _houses(ground: Ground, sizes: list[int]) -> dict[int, House]:
     """A house of each size, filled side by side: two processors are there for it."""
     with ThreadPoolExecutor(len(sizes)) as filling:
         begun = {
-            size: filling.submit(houses.make_house, ground, str(size), number, [*SIZES[size], SMALL_EVENTS])
+            size: filling.submit(
+                houses.make_house,
+                ground,
+                str(size),
+                number,
+                [*SIZES[size], SMALL_EVENTS if size == ASKED else FEW_EVENTS],
+            )
             for number, size in enumerate(sizes, 1)
         }
         return {size: future.result() for size, future in begun.items()}

@@ -55,6 +55,8 @@ class Bench:
         made = restoring.give_back(house)
         self.settle()
         granted = flow.answers - flow.refused
+        if granted < connections:
+            raise SuiteFailed(f"only {granted} holds within the slice: nothing can be said of a rate")
         if flow.refused > flow.answers * REFUSED_SHARE_MAX:
             raise SuiteFailed(f"{flow.refused} of {flow.answers} holds were refused: {flow.statuses}")
         # Those under way at the end may have been committed and not been answered, or not be in the ledger any more.

@@ -81,6 +81,8 @@ def compare(
     unit: str = "/s",
 ) -> Ratio:
     """The ratio of each round's two figures: their median, with the lowest and the highest."""
+    if not all(value > 0 for value in (*ours, *theirs)):
+        raise SuiteFailed(f"row {row}: a round in which nothing was done")
     of_rounds = [one / other for one, other in zip(ours, theirs, strict=True)]
     if not of_rounds:
         raise ValueError(f"row {row} has no round")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.suite import arrivals, reporting, results
+from benchmarks.suite.failing import SuiteFailed
 from benchmarks.suite.results import Ratio
 
 
@@ -70,3 +71,8 @@ def test_an_answer_is_whole_once_its_body_is_there() -> None:
     chunked = b"HTTP/1.1 503 Busy\r\ntransfer-encoding: chunked\r\n\r\n"
     assert arrivals.status_of(chunked + b"2\r\nno\r\n") is None
     assert arrivals.status_of(chunked + b"2\r\nno\r\n0\r\n\r\n") == 503
+
+
+def test_a_round_in_which_nothing_was_done_is_no_result() -> None:
+    with pytest.raises(SuiteFailed):
+        results.compare("10-4", "seats", [0, 5], [2, 3], acceptable=1.3, goal=1.3, better="lower")
