@@ -140,7 +140,8 @@ async def stand(event: events.EventView, entry: EntryView) -> Place:
     """As `polling.stand`."""
     if not entry.waits:
         return Place(outlook(entry), entry)
-    board = await _board(event.id, entry.number or 0)
+    # Whether the board has heard of this number does not matter: the ledger has just said that it waits.
+    board = await _board(event.id, 0)
     place = Place(of_number(board, entry.number), entry)
     if entry.is_marked or place.outlook.ahead == 0 or polling.is_drawn(board, entry.number):
         return await threads.ask(polling.stand, event, entry)
