@@ -23,8 +23,9 @@ from apps.queue.line import (
 from apps.queue.merging import bring_along
 from apps.queue.models import QueueEntry
 from apps.queue.rooms import report_supply, rooms_in_use
+from apps.queue.watching import Seen, known_at_sight, see
+from apps.queue.watching import come as come_soon
 from apps.queue.watching import event_of as event_soon
-from apps.queue.watching import known_at_sight
 from apps.queue.watching import status as status_soon
 from ticketing.kernel import arrays, problems, sql
 from ticketing.kernel.transactions import require
@@ -38,8 +39,10 @@ __all__ = [
     "JoinRequest",
     "NotAdmitted",
     "NotOnSale",
+    "Seen",
     "bring_along",
     "caller_of",
+    "come_soon",
     "complete",
     "entry_by_id",
     "entry_states",
@@ -59,6 +62,7 @@ __all__ = [
     "require_on_sale",
     "require_owner",
     "rooms_in_use",
+    "see",
     "set_busy_until",
     "set_visitor_cookie",
     "setting_busy_until",

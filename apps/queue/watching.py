@@ -1,6 +1,7 @@
 """Where one stands, for the lane: as polling.py tells it, from what this process remembers, without a wait in the
 loop's own thread. What is a moment too old is read anew in a thread, once for everybody who asks meanwhile."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -35,7 +36,7 @@ _feeds: Flights[int] = Flights()
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class Seen:
     """An entry as it was read, with what that means at the database's moment."""
 
     entry: Entry
@@ -44,21 +45,22 @@ class _Found:
     has_lapsed: bool
 
 
-def _read_entries(entry_ids: list[UUID]) -> list[_Found | Exception | None]:
+def see(entry_ids: Sequence[UUID]) -> list[Seen | None]:
+    """These entries as they stand, in this order; None for one that is not there. For threads."""
     with connection.cursor() as cursor:
         rows = _entries_by_id.rows(cursor, entry_ids=list(set(entry_ids)))
         now = clock.now_on(cursor)
-    found: dict[UUID, _Found] = {}
+    found: dict[UUID, Seen] = {}
     for row in rows:
         entry = Entry(*row)
         unclaimed = entry.status == QueueEntry.Status.READY and entry.admission_expires_at is None
         is_coming = unclaimed or entry.status == QueueEntry.Status.AWAY
-        found[entry.id] = _Found(entry, is_coming, has_lapsed(entry, now))
+        found[entry.id] = Seen(entry, is_coming, has_lapsed(entry, now))
     return [found.get(entry_id) for entry_id in entry_ids]
 
 
 _entries_by_id = sql.load("apps.queue", "entries_by_id")
-_entries: Gatherer[UUID, _Found | None] = Gatherer(_read_entries)
+_entries: Gatherer[UUID, Seen | None] = Gatherer(see)
 
 
 async def event_of(slug: str) -> events.EventView:
@@ -96,12 +98,17 @@ def known_at_sight(request: Request, event_slug: str | None = None) -> Caller:
 async def status(event: events.EventView, caller: Caller) -> EntryView | None:
     """As `line.status`."""
     if caller.entry_id is not None:
-        found = await _entries.ask(caller.entry_id)
-        if found is None or found.entry.event_id != event.id:
-            return None
-        if not found.is_coming:
-            return view_of(found.entry, event.slug, QueueEntry.Status.EXPIRED if found.has_lapsed else None)
+        return await come(event, caller, await _entries.ask(caller.entry_id))
     return await threads.ask(line.status, event, caller)
+
+
+async def come(event: events.EventView, caller: Caller, seen: Seen | None) -> EntryView | None:
+    """As `line.status` of a caller whose entry has just been seen."""
+    if seen is None or seen.entry.event_id != event.id:
+        return None
+    if seen.is_coming:
+        return await threads.ask(line.status, event, caller)
+    return view_of(seen.entry, event.slug, QueueEntry.Status.EXPIRED if seen.has_lapsed else None)
 
 
 async def look(event: events.EventView, caller: Caller) -> Place | None:

@@ -88,15 +88,15 @@ async def hold(request: Request, slug: str) -> Reply:
 
 async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str) -> idempotency.Answer:
     """As `facade.hold_one`, for whoever the caller is."""
-    # An admission token lets in: what is gone is refused before PostgreSQL is asked for anything.
-    early = caller.entry_id is not None and not caller.in_line
-    if early and caller.entry_id is not None:
-        await _pass_the_gate(event, caller.entry_id, body, key)
-    entry = await queue.status_soon(event, caller)
+    if caller.entry_id is not None and not caller.in_line:
+        # An admission token lets in: what is gone is refused before PostgreSQL is asked for anything.
+        entry = await queue.come_soon(event, caller, await _ask_at_the_door(event, caller.entry_id, body, key))
+    else:
+        entry = await queue.status_soon(event, caller)
+        if entry is not None and entry.is_ready:
+            await _ask_at_the_door(event, entry.id, body, key)
     if entry is None:
         raise queue.NotAdmitted
-    if entry.is_ready and not early:
-        await _pass_the_gate(event, entry.id, body, key)
     request = resolve(event, entry, body, key, await houses.house_for(event, body))
     begun = time.monotonic()
     try:
@@ -110,15 +110,26 @@ async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, A
     return outcome.answer
 
 
-_gate: Gatherer[gate.Question, problems.Problem | None] = Gatherer(gate.refusals)
+def _at_the_door(questions: list[gate.Question]) -> list[problems.Problem | queue.Seen | None]:
+    """What the gate refuses, and of those whom it lets through the entry, as it stands."""
+    answers: list[problems.Problem | queue.Seen | None] = [*gate.refusals(questions)]
+    let_through = [index for index, refusal in enumerate(answers) if refusal is None]
+    if let_through:
+        seen = queue.see([questions[index].entry_id for index in let_through])
+        for index, entry in zip(let_through, seen, strict=True):
+            answers[index] = entry
+    return answers
+
+
+_door: Gatherer[gate.Question, queue.Seen | None] = Gatherer(_at_the_door)
 _forgetting: set[asyncio.Task[None]] = set()
 
 
-async def _pass_the_gate(event: events.EventView, entry_id: uuid.UUID, body: dict[str, Any], key: str) -> None:
-    """Returns unless the gate refuses; raises its refusal."""
-    refusal = await _gate.ask(gate.Question(event, entry_id, body, key))
-    if refusal is not None:
-        raise refusal
+async def _ask_at_the_door(
+    event: events.EventView, entry_id: uuid.UUID, body: dict[str, Any], key: str
+) -> queue.Seen | None:
+    """The entry as it stands, unless the gate refuses; raises its refusal."""
+    return await _door.ask(gate.Question(event, entry_id, body, key))
 
 
 def _forget(event_id: int, entry_id: uuid.UUID, key: str) -> None:

@@ -138,7 +138,7 @@ def load(package: str, name: str) -> Statement:
 def is_text(value: str) -> bool:
     """Whether PostgreSQL can store it: no NUL, no half of a surrogate pair, which is what bytes that are no
     UTF-8 become on a command line."""
-    return "\x00" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
+    return "\x00" not in value and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))
 
 
 @contextmanager

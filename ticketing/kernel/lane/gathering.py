@@ -6,7 +6,7 @@ change nothing, or nothing that matters whether it happens twice: a group that f
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ticketing.kernel import problems
 from ticketing.kernel.lane import threads
@@ -22,17 +22,22 @@ class Gatherer(Generic[Question, Answer]):
     """`act` is given a list of questions, in a thread of the lane, and returns one answer to each, in order: a value,
     or an exception that is raised for whoever asked."""
 
-    def __init__(self, act: Callable[[list[Question]], Sequence[Answer | Exception]], *, at_once: int = 1) -> None:
+    def __init__(self, act: Callable[[list[Question]], Sequence[Any]], *, at_once: int = 1) -> None:
         self._act = act
         self._at_once = at_once
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def ask(self, question: Question) -> Answer:
         """The answer to this question. Raises problems.Busy when too many wait, and what `act` raised."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            # Of a loop that has ended nobody waits any more.
+            self._loop, self._waiting, self._under_way = loop, [], set()
         if len(self._waiting) >= WAITING_MAX:
             raise problems.Busy
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((question, future))
         # Not their number: one that has ended is told of, and taken out, only after those whom it has answered go on.
         if sum(not task.done() for task in self._under_way) < self._at_once:

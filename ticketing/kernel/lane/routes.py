@@ -7,8 +7,9 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
-from ticketing.kernel import client_address, limits, origin, problems, telemetry
+from ticketing.kernel import access_log, client_address, limits, origin, problems, telemetry, traffic
 from ticketing.kernel.lane import reply
 from ticketing.kernel.lane.reply import Reply
 from ticketing.kernel.lane.request import ClientGone, Forward, Receive, Request, Scope, Send
@@ -79,14 +80,23 @@ class Lane:
         scope["limits.counted"] = True
         request.id = self._id_of(request)
         telemetry.request_id.set(request.id)
+        begun = monotonic()
+        traffic.begun()
         try:
             answer = await self._answer(route, request, argument)
+            await _send(answer, request, send)
         except Forward:
             await self._forward(scope, receive, send)
             return
         except ClientGone:
             return
-        await _send(answer, request, send)
+        finally:
+            traffic.ended()
+        seconds = monotonic() - begun
+        traffic.served(route.name, request.method, answer.status, seconds)
+        address = client_address.of_scope(scope)
+        event = argument if route.path.startswith("events/") else ""
+        access_log.log(request.method, route.name, answer.status, seconds, len(answer.body), request.id, address, event)
 
     async def _answer(self, route: Route, request: Request, argument: str) -> Reply:
         try:
