@@ -1,27 +1,157 @@
-"""Questions that are asked together: none is left unasked."""
+"""Questions asked in groups, and values remembered: what happens between one group and the next."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any
 
-from ticketing.kernel.lane import threads
+import pytest
+
+from ticketing.kernel import problems
+from ticketing.kernel.lane import gathering, remembering, threads
 from ticketing.kernel.lane.gathering import Gatherer
+from ticketing.kernel.lane.remembering import Remembered
 
-WAIT_SECONDS_MAX = 30
+SECONDS_MAX = 20
 
 
-def test_who_asks_again_at_once_is_answered_too() -> None:
-    """The first answer goes on before the end of its group is told; what it asks then has no group under way to wait
-    for."""
+@pytest.fixture(autouse=True)
+def told(monkeypatch: pytest.MonkeyPatch) -> "Threads":
+    threads_told = Threads()
+    monkeypatch.setattr(threads, "ask", threads_told.ask)
+    return threads_told
 
-    def echo(questions: list[int]) -> Sequence[int]:
+
+class Threads:
+    """What is asked in threads is answered at once, or when the test says so."""
+
+    def __init__(self) -> None:
+        self.gate: asyncio.Event | None = None
+
+    async def ask(self, act: Callable[..., Any], *args: Any) -> Any:
+        if self.gate is not None:
+            await self.gate.wait()
+        return act(*args)
+
+
+async def within(awaitable: Any) -> Any:
+    return await asyncio.wait_for(awaitable, SECONDS_MAX)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Returns once it holds, while the loop turns."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while not holds():  # noqa: ASYNC110 - what is waited for tells nobody
+            await asyncio.sleep(0)
+
+
+async def test_what_comes_while_a_group_is_answered_is_the_next_group(told: Threads) -> None:
+    groups: list[list[int]] = []
+
+    def act(questions: list[int]) -> list[int]:
+        groups.append(questions)
+        return [question * 10 for question in questions]
+
+    gate = told.gate = asyncio.Event()
+    gatherer: Gatherer[int, int] = Gatherer(act)
+    first = asyncio.create_task(gatherer.ask(1))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    rest = [asyncio.create_task(gatherer.ask(number)) for number in range(2, 6)]
+    await asyncio.sleep(0)
+    rest[1].cancel()
+    gate.set()
+    assert await within(first) == 10
+    assert await within(asyncio.gather(rest[0], *rest[2:])) == [20, 40, 50]
+    assert groups == [[1], [2, 4, 5]]
+
+
+async def test_who_asks_again_in_the_moment_of_the_answer_is_answered() -> None:
+    gatherer: Gatherer[int, int] = Gatherer(lambda questions: questions)
+
+    async def ask_on_and_on() -> int:
+        return sum([await gatherer.ask(number) for number in range(100)])
+
+    assert await within(ask_on_and_on()) == sum(range(100))
+
+
+async def test_a_group_that_fails_fails_for_all_and_the_next_one_is_asked() -> None:
+    fails = [True]
+
+    def act(questions: list[int]) -> list[int]:
+        if fails.pop() if fails else False:
+            raise problems.LedgerAway
         return questions
 
-    async def ask_twice() -> list[int]:
-        gatherer: Gatherer[int, int] = Gatherer(echo)
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
-            return [await gatherer.ask(1), await gatherer.ask(2)]
+    gatherer: Gatherer[int, int] = Gatherer(act)
+    both = await within(asyncio.gather(gatherer.ask(1), gatherer.ask(2), return_exceptions=True))
+    assert [type(one) for one in both] == [problems.LedgerAway] * 2
+    assert both[0] is not both[1]
+    assert await within(gatherer.ask(3)) == 3
 
-    try:
-        assert asyncio.run(ask_twice()) == [1, 2]
-    finally:
-        threads.close()
+
+async def test_one_question_may_be_refused_beside_others_that_are_answered() -> None:
+    gatherer: Gatherer[int, int] = Gatherer(lambda asked: [problems.NotOwner() if one == 2 else one for one in asked])
+    answers = await within(asyncio.gather(*(gatherer.ask(number) for number in (1, 2, 3)), return_exceptions=True))
+    assert [answers[0], type(answers[1]), answers[2]] == [1, problems.NotOwner, 3]
+
+
+async def test_too_many_waiting_are_refused_at_once(monkeypatch: pytest.MonkeyPatch, told: Threads) -> None:
+    monkeypatch.setattr(gathering, "WAITING_MAX", 2)
+    gate = told.gate = asyncio.Event()
+    gatherer: Gatherer[int, int] = Gatherer(lambda questions: questions)
+    waiting = [asyncio.create_task(gatherer.ask(number)) for number in range(2)]
+    await asyncio.sleep(0)
+    await until(lambda: not gatherer._waiting)
+    waiting += [asyncio.create_task(gatherer.ask(number)) for number in range(2, 4)]
+    await asyncio.sleep(0)
+    with pytest.raises(problems.Busy):
+        await gatherer.ask(4)
+    gate.set()
+    assert await within(asyncio.gather(*waiting)) == [0, 1, 2, 3]
+
+
+async def test_a_value_is_read_once_for_all_and_anew_beside_those_who_ask(
+    monkeypatch: pytest.MonkeyPatch, told: Threads
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(remembering.time, "monotonic", lambda: now[0])
+    read: list[str] = []
+
+    def value(key: str) -> str:
+        read.append(key)
+        return f"{key}{len(read)}"
+
+    remembered: Remembered[str, str] = Remembered(value, fresh_seconds=1, stale_seconds=1, most=2)
+    assert await within(asyncio.gather(*(remembered.get("a") for _ in range(5)))) == ["a1"] * 5
+    now[0] += 0.9
+    assert await within(remembered.get("a")) == "a1"
+    now[0] += 0.2
+    # A little old: given at once, and read anew.
+    assert await within(remembered.get("a")) == "a1"
+    await until(lambda: len(read) == 2)
+    assert await within(remembered.get("a")) == "a2"
+    now[0] += 5
+    # Too old: waited for.
+    assert await within(remembered.get("a")) == "a3"
+
+
+async def test_a_refusal_is_not_remembered_and_a_canceled_caller_ends_nothing_for_others(
+    told: Threads,
+) -> None:
+    there: list[str] = []
+
+    def value(key: str) -> str:
+        if not there:
+            raise problems.NotFound
+        return there[0]
+
+    remembered: Remembered[str, str] = Remembered(value, fresh_seconds=9, stale_seconds=9, most=2)
+    with pytest.raises(problems.NotFound):
+        await within(remembered.get("a"))
+    there.append("found")
+    gate = told.gate = asyncio.Event()
+    first, second = (asyncio.create_task(remembered.get("a")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    gate.set()
+    assert await within(second) == "found"

@@ -27,32 +27,38 @@ class Gatherer(Generic[Question, Answer]):
         self._at_once = at_once
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._busy = 0
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(self, question: Question) -> Answer:
         """The answer to this question. Raises problems.Busy when too many wait, and what `act` raised."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             # Of a loop that has ended nobody waits any more.
-            self._loop, self._waiting, self._under_way = loop, [], set()
+            self._loop, self._waiting, self._busy = loop, [], 0
         if len(self._waiting) >= WAITING_MAX:
             raise problems.Busy
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((question, future))
-        # Not their number: one that has ended is told of, and taken out, only after those whom it has answered go on.
-        if sum(not task.done() for task in self._under_way) < self._at_once:
+        if self._busy < self._at_once:
+            self._busy += 1
             task = asyncio.create_task(self._answer_all())
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return await future
 
     async def _answer_all(self) -> None:
-        while self._waiting:
-            group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
-            # Whoever has gone meanwhile need not be asked for.
-            group = [(question, future) for question, future in group if not future.done()]
-            if group:
-                await self._answer(group)
+        try:
+            while self._waiting:
+                group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
+                # Whoever has gone meanwhile need not be asked for.
+                group = [(question, future) for question, future in group if not future.done()]
+                if group:
+                    await self._answer(group)
+        finally:
+            # In the very step in which nothing waited any more: by the task's end, which others hear of later, somebody
+            # may have asked and found us busy.
+            self._busy -= 1
 
     async def _answer(self, group: list[tuple[Question, asyncio.Future[Answer]]]) -> None:
         try:
