@@ -15,3 +15,11 @@ def off_the_loop() -> Iterator[None]:
         yield
     finally:
         asyncio._set_running_loop(loop)
+
+
+async def next_turn() -> None:
+    """The loop has gone round once: whatever was ready has gone on."""
+    loop = asyncio.get_running_loop()
+    turned = loop.create_future()
+    loop.call_soon(turned.set_result, None)
+    await turned

@@ -25,7 +25,7 @@ FIRST_SOCKET = 3
 WORKERS_MAX = 64
 
 
-def main() -> int:
+def main(application: str = "ticketing.asgi:application") -> int:
     """Serves until told to end by SIGTERM or SIGINT; replaces its workers one by one on SIGHUP."""
     os.environ.pop("WEB_CONCURRENCY", None)  # uvicorn would take it for another word for ours.
     try:
@@ -37,7 +37,7 @@ def main() -> int:
         return 1
     _open_many_files()
     config = uvicorn.Config(
-        "ticketing.asgi:application",
+        application,
         host=os.environ.get("BIND") or "127.0.0.1",
         port=port,
         workers=workers,

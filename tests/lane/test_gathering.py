@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.loops import next_turn
 from ticketing.kernel import problems
 from ticketing.kernel.lane import gathering, remembering, threads
 from ticketing.kernel.lane.gathering import Gatherer
@@ -40,8 +41,8 @@ async def within(awaitable: Any) -> Any:
 async def until(holds: Callable[[], bool]) -> None:
     """Returns once it holds, while the loop turns."""
     async with asyncio.timeout(SECONDS_MAX):
-        while not holds():  # noqa: ASYNC110 - what is waited for tells nobody
-            await asyncio.sleep(0)
+        while not holds():
+            await next_turn()
 
 
 async def test_what_comes_while_a_group_is_answered_is_the_next_group(told: Threads) -> None:
@@ -54,10 +55,10 @@ async def test_what_comes_while_a_group_is_answered_is_the_next_group(told: Thre
     gate = told.gate = asyncio.Event()
     gatherer: Gatherer[int, int] = Gatherer(act)
     first = asyncio.create_task(gatherer.ask(1))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await next_turn()
+    await next_turn()
     rest = [asyncio.create_task(gatherer.ask(number)) for number in range(2, 6)]
-    await asyncio.sleep(0)
+    await next_turn()
     rest[1].cancel()
     gate.set()
     assert await within(first) == 10
@@ -100,10 +101,10 @@ async def test_too_many_waiting_are_refused_at_once(monkeypatch: pytest.MonkeyPa
     gate = told.gate = asyncio.Event()
     gatherer: Gatherer[int, int] = Gatherer(lambda questions: questions)
     waiting = [asyncio.create_task(gatherer.ask(number)) for number in range(2)]
-    await asyncio.sleep(0)
+    await next_turn()
     await until(lambda: not gatherer._waiting)
     waiting += [asyncio.create_task(gatherer.ask(number)) for number in range(2, 4)]
-    await asyncio.sleep(0)
+    await next_turn()
     with pytest.raises(problems.Busy):
         await gatherer.ask(4)
     gate.set()
@@ -151,7 +152,7 @@ async def test_a_refusal_is_not_remembered_and_a_canceled_caller_ends_nothing_fo
     there.append("found")
     gate = told.gate = asyncio.Event()
     first, second = (asyncio.create_task(remembered.get("a")) for _ in range(2))
-    await asyncio.sleep(0)
+    await next_turn()
     first.cancel()
     gate.set()
     assert await within(second) == "found"
