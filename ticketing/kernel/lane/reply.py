@@ -56,13 +56,23 @@ class Reply:
         self.body = _encode(value)
         return self
 
+    def lines(self, request_id: str, *, secure: bool) -> bytes:
+        """The same headers as they travel."""
+        own = self.headers
+        lines = _constant_lines(own, secure) if type(own) is tuple else _lines(own) + _constant_lines((), secure)
+        if self._cookies:
+            lines += _lines(_cookie_headers(self._cookies))
+        if self.status != 304:
+            lines += b"content-length: %d\r\n" % len(self.body)
+        return b"%bx-request-id: %b\r\n" % (lines, request_id.encode("latin-1"))
+
     def head(self, request_id: str, *, secure: bool) -> Headers:
         """All headers of the answer."""
         headers = [*self.headers, (b"x-request-id", request_id.encode("latin-1")), *house_headers(secure)]
         if self.status != 304:
             headers.append((b"content-length", b"%d" % len(self.body)))
         if self._cookies:
-            headers += [(b"set-cookie", morsel.OutputString().encode("latin-1")) for morsel in self._cookies.values()]
+            headers += _cookie_headers(self._cookies)
         return headers
 
 
@@ -83,6 +93,23 @@ def refusal(problem: problems.Problem) -> Reply:
     """The problem as a document, the same bytes from lane and site but for their spaces."""
     headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in problem.headers().items()]
     return Reply(problem.status, _encode(problem.document()), [PROBLEM, *headers])
+
+
+def _cookie_headers(cookies: SimpleCookie) -> list[tuple[bytes, bytes]]:
+    return [(b"set-cookie", morsel.OutputString().encode("latin-1")) for morsel in cookies.values()]
+
+
+def _lines(headers: Headers) -> bytes:
+    lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+    # What a line's end in a value would begin is another header, or another answer.
+    if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers):
+        raise ValueError("a header holds the end of a line")
+    return lines
+
+
+@lru_cache(maxsize=256)
+def _constant_lines(own: tuple[tuple[bytes, bytes], ...], secure: bool) -> bytes:
+    return _lines(own) + _lines(house_headers(secure))
 
 
 @lru_cache(maxsize=2)

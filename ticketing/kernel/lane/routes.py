@@ -13,6 +13,7 @@ from ticketing.kernel import access_log, client_address, limits, origin, problem
 from ticketing.kernel.lane import reply
 from ticketing.kernel.lane.reply import Reply
 from ticketing.kernel.lane.request import ClientGone, Forward, Receive, Request, Scope, Send
+from ticketing.kernel.lane.whole import WHOLE
 from ticketing.kernel.limits import kinds
 
 logger = logging.getLogger(__name__)
@@ -139,6 +140,10 @@ def _pattern(path: str) -> str:
 
 
 async def _send(answer: Reply, request: Request, send: Send) -> None:
+    whole = request.scope.get(WHOLE)
+    if whole is not None:
+        await whole(answer.status, answer.lines(request.id, secure=request.is_secure()), answer.body)
+        return
     headers = answer.head(request.id, secure=request.is_secure())
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else answer.body})
