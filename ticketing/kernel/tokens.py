@@ -10,10 +10,9 @@ import hashlib
 import hmac
 import re
 from binascii import a2b_base64, b2a_base64
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -41,8 +40,7 @@ _header_decoder = msgspec.json.Decoder(_Header)
 _claims_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(NamedTuple):
     """A verified token: its kind, whom it speaks for, and for which event slug (empty: none)."""
 
     typ: str
