@@ -38,7 +38,7 @@ def test_a_public_page_says_the_same_to_everybody_and_leaves_the_session_alone(
         assert not somebody.cookies
         assert not somebody.wsgi_request.session.accessed
         assert "Cookie" not in somebody.headers.get("Vary", "")
-        nobody = Client().get(path)
+        nobody = Client(headers={"Cookie": "sessionid=none"}).get(path)
         assert (somebody.content, _headers(somebody)) == (nobody.content, _headers(nobody))
     said = shopper.get("/accounts/who")
     assert "You already hold these places" in said.content.decode()

@@ -35,7 +35,8 @@ class ForwardedClaims:
 
 class PersonalUnlessSaid:
     """Whatever does not say how it may be kept is kept by nobody: a cache in front of us would else have a rule of its
-    own for it, and hand one person's page of refusal, with the name in its head, to another."""
+    own for it, and hand one person's page of refusal, with the name in its head, to another. And what says that it is
+    everybody's sets no cookie."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -43,6 +44,13 @@ class PersonalUnlessSaid:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
         response.headers.setdefault("Cache-Control", "no-store")
+        if response.cookies and "public" in response.headers["Cache-Control"]:
+            # Django deletes a session cookie that cannot be one. Kept by a careless cache that would log everybody out.
+            response.cookies.clear()
+            others = [word for word in response.headers.get("Vary", "").split(", ") if word not in ("", "Cookie")]
+            del response.headers["Vary"]
+            if others:
+                response.headers["Vary"] = ", ".join(others)
         return response
 
 
