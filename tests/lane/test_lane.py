@@ -192,8 +192,13 @@ async def test_a_body_is_read_whole_and_no_further_than_it_may_be(monkeypatch: p
 async def test_who_dribbles_a_body_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "BODY_SECONDS_MAX", 0.01)
 
+    parts = [{"type": "http.request", "body": b"{", "more_body": True}]
+
     async def never() -> Any:
+        if parts:
+            return parts.pop()
         await asyncio.Event().wait()
+        raise AssertionError
 
     request = Request({"type": "http", "method": "POST", "path": "/", "headers": [(b"content-length", b"2")]}, never)
     with pytest.raises(problems.TimedOut):

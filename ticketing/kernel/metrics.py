@@ -1,6 +1,6 @@
 """Figures of all processes of this machine together, whichever of them is asked for /metrics.
 
-Each process keeps its figures in its own memory, where counting costs nothing, and every two seconds writes what they
+Each process keeps its figures in its own memory, where counting costs nothing, and every five seconds writes what they
 come to into a file of its own. Who is scraped adds up the others' files and its own present figures: counters and
 histograms of every process there has been, gauges of those that live. What a process that has ended had counted is
 carried over into one file, so that no sum ever falls because somebody was restarted.
@@ -30,7 +30,7 @@ from ticketing.kernel import telemetry
 
 logger = logging.getLogger(__name__)
 
-INTERVAL_SECONDS = 2.0
+INTERVAL_SECONDS = 5.0
 _SAME_START_SECONDS = 5.0
 _ENDED = "ended.json"
 _ADDS_UP = frozenset(("counter", "histogram", "summary"))
