@@ -1,5 +1,6 @@
 """The API describes itself, and docs/api.md leaves nothing out."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.test import Client
 
+from ticketing import wire
 from ticketing.kernel import problems
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "api.md"
@@ -49,7 +51,14 @@ def test_every_refusal_stands_in_the_docs_with_its_status() -> None:
     ours = [kind for kind in every_problem() if kind.__module__.startswith(("apps", "ticketing"))]
     # What only staff can be told, on their own pages and by commands, is no part of the API.
     raised = {(kind.status, kind.type) for kind in ours if ".staff." not in kind.__module__}
-    assert raised - {(500, "fault")} == rows
+    assert (raised | set(said_by_the_server())) - {(500, "fault")} == rows
+
+
+def said_by_the_server() -> Iterator[tuple[int, str]]:
+    """What is refused before there is a request: status and type."""
+    for answer in (wire.MALFORMED, wire.TOO_LARGE, wire.TOO_SLOW, wire.HEADERS_TOO_LARGE, wire.FULL):
+        document = json.loads(answer.partition(b"\r\n\r\n")[2])
+        yield document["status"], document["type"]
 
 
 def test_every_call_has_a_name_a_group_and_an_answer(schema: dict[str, Any]) -> None:
