@@ -31,6 +31,7 @@ LEFT_OUT = {
     "reservations_inventorychange": "what staff did: shown, never decided by",
     "reservations_purchasecap": "a lock and no count: a row twice is locked twice by everybody, in one order",
     "reservations_reservationtransition": "a number; a trigger keeps the rows, and the audit reads their story",
+    "reservations_toldpage": "what caches in front of the house were last told: never decided by",
     "reservations_reservation_pkey": "what the audit itself names reservations by",
     "reservations_reservationline_pkey": "a number that nothing refers to",
     "reservations_reserva_entry_id": "an admission belongs to the queue, which audits its own",

@@ -42,7 +42,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 DEFAULT_PORT = 8000
 READY_SECONDS_MAX = 90
 READY_POLL_SECONDS = 0.1
-END_SECONDS_MAX = 15
+END_SECONDS_MAX = 25
 LOOK_SECONDS = 1.0
 # Every process of the house carries this name in its environment, so that a later run finds what a killed one left.
 MARK = "FAIRGATE_DEMO"

@@ -25,7 +25,7 @@ RESTARTS_MAX = 5
 RESTARTS_WITHIN_SECONDS = 60.0
 PAUSE_SECONDS = 1.0
 # Told to end, the slowest (the worker with a delivery at hand) gets this long before it is killed.
-END_SECONDS_MAX = 10
+END_SECONDS_MAX = 20
 
 
 class Patience:

@@ -479,7 +479,12 @@ def test_what_has_lapsed_is_read_from_the_front_of_its_index_by_shape(name: str,
         # A table of no rows is read whole, whatever there is to read it by.
         for method in ("seqscan", "bitmapscan", "sort"):
             run(f"SET LOCAL enable_{method} = off")
+        if of_event:
+            # Which of two that fit it takes hangs on what earlier tests left in the table's statistics.
+            for status in ("pending", "paying"):
+                run(f"DROP INDEX reservation_{status}_expiry")
         plan = "\n".join(line for (line,) in run(f"EXPLAIN {statement.text}", params))
+        transaction.set_rollback(True)
     which, event = ("of_event", "(event_id = ") if of_event else ("expiry", "")
     assert f"using reservation_pending_{which}" in plan
     assert f"using reservation_paying_{which}" in plan
