@@ -1,7 +1,9 @@
 """The lane: what the crowd meets. Sockets by Channels, its own few answers, everything else forwarded to the site."""
 
 import asyncio
+import gc
 import os
+import sys
 from typing import Any, cast
 
 import django
@@ -19,6 +21,13 @@ from ticketing.kernel.lane.request import Receive, Scope, Send  # noqa: E402
 from ticketing.lane import lane_in_front_of  # noqa: E402
 
 serving.begin("web")
+# Beside the loop threads commit and read. Whoever wants the interpreter back from another thread waits so long: with
+# Python's 5 ms each of the loop's journeys to the kernel, and each answer of PostgreSQL, could cost as much
+# (docs/performance.md, "Holds").
+sys.setswitchinterval(0.001)
+# What was made by now stays: the collector need not look through it again while somebody waits.
+gc.collect()
+gc.freeze()
 forwarder = Forwarder(*site_address())
 lane = lane_in_front_of(forwarder)
 
