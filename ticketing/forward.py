@@ -7,24 +7,19 @@ The demo thus has one address; in production the proxy in front may route by pat
 import asyncio
 import json
 import os
-import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import quote_from_bytes
 
 import aiohttp
 from yarl import URL
 
-from ticketing.kernel import client_address, limits
+from ticketing.kernel import client_address, limits, telemetry
+from ticketing.kernel.lane.request import ClientGone, Receive, Scope, Send
 from ticketing.kernel.limits import kinds
 from ticketing.kernel.problems import CONTENT_TYPE, Busy, Malformed, Problem, RateLimited, TooLarge
 
 Headers = list[tuple[bytes, bytes]]
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 # The largest thing anybody sends: a seating plan (SEATING_PLAN_FILE_MAX_BYTES) in its form.
 BODY_BYTES_MAX = 72 * 1024 * 1024
@@ -53,7 +48,6 @@ HOP_BY_HOP = frozenset(
 OURS_TO_SAY = frozenset((b"forwarded", b"x-real-ip", b"x-request-id", client_address.MARK_HEADER.encode()))
 # Our own server says these on every answer.
 OUR_SERVER_SAYS = frozenset((b"date", b"server"))
-REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{8,64}")
 
 ONE_MOMENT = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
@@ -66,10 +60,6 @@ TOO_LARGE = b"""<!doctype html><html lang="en"><meta charset="utf-8">
 <title>Too large</title><h1>This is too large</h1><p>What you sent is larger than %d MB, so none of it was kept.
 Go back and choose a smaller file.</p>
 """
-
-
-class ClientGone(Exception):
-    """Nobody is left to answer."""
 
 
 class Forwarder:
@@ -235,7 +225,7 @@ class _RequestBody:
 
 def _wait_seconds(scope: Scope) -> float | None:
     """How long the one who asks is to wait, who has asked too often; None: let it through."""
-    if scope.get("limits.counted"):
+    if scope.get(limits.COUNTED):
         return None
     kind = kinds.of(scope["method"], scope["path"])
     if kind is None:
@@ -277,7 +267,8 @@ def _question(
         # A site that answers without hearing so much out hangs up: nobody else is to ask on this connection.
         kept.append((b"connection", b"close"))
     given = next((value for name, value in headers if name == b"x-request-id"), b"")
-    kept.append((b"x-request-id", given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex.encode()))
+    is_name = telemetry.REQUEST_ID.fullmatch(given.decode("latin-1"))
+    kept.append((b"x-request-id", given if is_name else uuid.uuid4().hex.encode()))
     kept.append((b"x-forwarded-proto", client_address.scheme_of_scope(scope).encode()))
     kept += [(b"x-forwarded-host", value) for name, value in headers if name == b"host"][:1]
     if address := client_address.of_scope(scope):

@@ -30,8 +30,8 @@ _VARIES = (b"vary", b"Accept-Encoding")
 _PACKED = (b"content-encoding", b"gzip")
 EVENTS_MAX = 1_000
 
-# How many seats are free is counted no more often than five times a second, however many ask; who asks meanwhile is
-# told what was counted last.
+# How many seats are free is counted no more often than five times a second, however many ask, and in a huge house for
+# no more than a quarter of the time; who asks meanwhile is told what was counted last.
 frames: Remembered[str, CountFrame] = Remembered(count_frame, fresh_seconds=0.2, stale_seconds=0.3, most=EVENTS_MAX)
 
 

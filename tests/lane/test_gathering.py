@@ -136,6 +136,29 @@ async def test_a_value_is_read_once_for_all_and_anew_beside_those_who_ask(
     assert await within(remembered.get("a")) == "a3"
 
 
+async def test_what_is_dear_to_read_is_read_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(remembering.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(remembering, "REST_TIMES", 3.0)
+    read: list[float] = []
+
+    def slowly(key: str) -> int:
+        read.append(now[0])
+        now[0] += 2.0
+        return len(read)
+
+    remembered: Remembered[str, int] = Remembered(slowly, fresh_seconds=0.2, stale_seconds=0.3, most=2)
+    assert await within(remembered.get("a")) == 1
+    now[0] = 105.9
+    assert await within(remembered.get("a")) == 1
+    assert read == [100.0]
+    now[0] = 106.1
+    # Read anew, for the next who asks.
+    assert await within(remembered.get("a")) == 1
+    await until(lambda: len(read) == 2)
+    assert await within(remembered.get("a")) == 2
+
+
 async def test_a_refusal_is_not_remembered_and_a_canceled_caller_ends_nothing_for_others(
     told: Threads,
 ) -> None:

@@ -1,6 +1,5 @@
 """What every request gets: an id that logs and answers share, and refusals in the form its client reads."""
 
-import re
 import time
 import uuid
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from django.template import loader
 from ticketing.kernel import access_log, client_address, limits, problems, telemetry, traffic
 from ticketing.kernel.limits import kinds
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 # Some refusals have pages of their own, with the way on that fits them.
 _PAGES: list[tuple[type[problems.Problem], str]] = [
     (problems.NotFound, "404.html"),
@@ -86,7 +84,7 @@ class RequestContext:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         given = request.headers.get("X-Request-Id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        request_id = given if telemetry.REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         telemetry.request_id.set(request_id)
         begun = time.perf_counter()
         traffic.begun()

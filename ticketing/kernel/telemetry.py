@@ -1,12 +1,16 @@
 """What ties a line of the log to the request it was written for, and what keeps an outage from burying the log."""
 
 import logging
+import re
 import time
 from contextvars import ContextVar
 
 # Set by the outermost middleware of ours and left until the thread's next request: what Django logs after the answer
 # left our hands still belongs to it.
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+"""What a proxy in front may call a request; anything else is replaced by a name of ours."""
 
 INTERVAL_SECONDS = 60.0
 # What PostgreSQL says of itself, not of a statement: it stops, it starts, it ended the connection.

@@ -22,29 +22,26 @@ class Gatherer(Generic[Question, Answer]):
     """`act` is given a list of questions, in a thread of the lane, and returns one answer to each, in order: a value,
     or an exception that is raised for whoever asked."""
 
-    def __init__(self, act: Callable[[list[Question]], Sequence[Any]], *, at_once: int = 1) -> None:
+    def __init__(self, act: Callable[[list[Question]], Sequence[Any]]) -> None:
         self._act = act
-        self._at_once = at_once
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
-        self._busy = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy = False
+        self._task: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Answer:
         """The answer to this question. Raises problems.Busy when too many wait, and what `act` raised."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             # Of a loop that has ended nobody waits any more.
-            self._loop, self._waiting, self._busy = loop, [], 0
+            self._loop, self._waiting, self._busy = loop, [], False
         if len(self._waiting) >= WAITING_MAX:
             raise problems.Busy
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((question, future))
-        if self._busy < self._at_once:
-            self._busy += 1
-            task = asyncio.create_task(self._answer_all())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if not self._busy:
+            self._busy = True
+            self._task = asyncio.create_task(self._answer_all())
         return await future
 
     async def _answer_all(self) -> None:
@@ -58,7 +55,7 @@ class Gatherer(Generic[Question, Answer]):
         finally:
             # In the very step in which nothing waited any more: by the task's end, which others hear of later, somebody
             # may have asked and found us busy.
-            self._busy -= 1
+            self._busy = False
 
     async def _answer(self, group: list[tuple[Question, asyncio.Future[Answer]]]) -> None:
         try:

@@ -5,7 +5,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ticketing.kernel import problems, telemetry
 from ticketing.kernel.lane import threads
@@ -14,6 +14,9 @@ logger = logging.getLogger(__name__)
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+
+
+REST_TIMES = 3.0
 
 
 class Flights(Generic[Key]):
@@ -44,11 +47,19 @@ class Flights(Generic[Key]):
             logger.debug("a reading beside the requests failed: %s", telemetry.brief(error))
 
 
+class _Kept(NamedTuple, Generic[Value]):
+    begun: float
+    took: float
+    value: Value
+
+
 class Remembered(Generic[Key, Value]):
     """Values by key, as `read(key)` brings them from a thread.
 
     Up to `fresh_seconds` old one is given at once; up to `stale_seconds` more too, while it is read anew; older ones,
-    and none, wait for the reading. At most `most` are kept; a refusal of `read` is not.
+    and none, wait for the reading. What is dear to read is read more seldom: both are at least REST_TIMES as long as
+    the reading took, so that it is under way for a quarter of the time at most and nobody waits for one that goes on
+    and on. At most `most` are kept; a refusal of `read` is not.
     """
 
     def __init__(self, read: Callable[[Key], Value], *, fresh_seconds: float, stale_seconds: float, most: int) -> None:
@@ -56,19 +67,21 @@ class Remembered(Generic[Key, Value]):
         self.stale_seconds = stale_seconds
         self._read = read
         self._most = most
-        self._kept: dict[Key, tuple[float, Value]] = {}
+        self._kept: dict[Key, _Kept[Value]] = {}
         self._flights: Flights[Key] = Flights()
 
     async def get(self, key: Key) -> Value:
         """The value. Raises what `read` raised, and problems.Busy."""
         kept = self._kept.get(key)
         if kept is not None:
-            age = time.monotonic() - kept[0]
-            if age < self.fresh_seconds:
-                return kept[1]
-            if age < self.fresh_seconds + self.stale_seconds:
+            age = time.monotonic() - kept.begun
+            rest = REST_TIMES * kept.took
+            fresh = max(self.fresh_seconds, rest)
+            if age < fresh:
+                return kept.value
+            if age < fresh + max(self.stale_seconds, rest):
                 self._flights.begin(key, lambda: self._renew(key))
-                return kept[1]
+                return kept.value
         value: Value = await self._flights.wait(key, lambda: self._renew(key))
         return value
 
@@ -81,5 +94,5 @@ class Remembered(Generic[Key, Value]):
         value = self._read(key)
         if len(self._kept) >= self._most and key not in self._kept:
             self._kept.clear()
-        self._kept[key] = (begun, value)
+        self._kept[key] = _Kept(begun, time.monotonic() - begun, value)
         return value

@@ -22,7 +22,6 @@ Handler = Callable[[Request, str], Awaitable[Reply]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ROOT = "/api/"
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{8,64}")
 # As Django's converters read them; what they do not match the site says.
 _KINDS = {
     "slug": r"[-a-zA-Z0-9_]+",
@@ -78,7 +77,7 @@ class Lane:
             await self._forward(scope, receive, send)
             return
         # Counted here and nowhere else, also if it is forwarded after all.
-        scope["limits.counted"] = True
+        scope[limits.COUNTED] = True
         request.id = self._id_of(request)
         telemetry.request_id.set(request.id)
         begun = monotonic()
@@ -121,8 +120,8 @@ class Lane:
 
     def _id_of(self, request: Request) -> str:
         given = request.headers.plain(b"x-request-id")
-        if given is not None and _REQUEST_ID.fullmatch(given):
-            return given.decode()
+        if given is not None and telemetry.REQUEST_ID.fullmatch(name := given.decode("latin-1")):
+            return name
         return f"{self._prefix}{next(self._numbers):x}"
 
 

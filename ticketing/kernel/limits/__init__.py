@@ -9,7 +9,7 @@ microsecond. `kind` is one of KINDS, and `kinds.of(method, path)` says which one
 one who asks, best after it was verified: the id of a place in line or an account, and "" where nobody is named. Of a
 longer text the last 64 characters count, so that of a token it is the signature.
 
-A request is counted once: who has asked about an ASGI request and then forwards it sets `scope["limits.counted"]`
+A request is counted once: who has asked about an ASGI request and then forwards it sets `scope[limits.COUNTED]`
 to True, and the forwarder does not ask again; the site believes the forwarder (`client_address`).
 
     limits.begin()              this process shares what it counts with the others, through Redis, from now on
@@ -27,4 +27,6 @@ either: a place in line, a reservation and an order stay what they are, and whoe
 
 from ticketing.kernel.limits.limits import KINDS, METRICS, Limits, ask, begin, end, forget_everything, subject
 
-__all__ = ["KINDS", "METRICS", "Limits", "ask", "begin", "end", "forget_everything", "subject"]
+COUNTED = "limits.counted"
+
+__all__ = ["COUNTED", "KINDS", "METRICS", "Limits", "ask", "begin", "end", "forget_everything", "subject"]
