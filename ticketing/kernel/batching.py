@@ -222,7 +222,9 @@ class Batcher(Generic[Request, Outcome]):
             queue.calls[id(call)] = call
             self.waiting_count += 1
             self._waiting_gauge.set(self.waiting_count)
-            if self._idle:
+            # One wake-up for each batch, not for each request: until somebody takes it the others only gather, and
+            # beside a batch under way whoever carries that out looks here next.
+            if self._idle and len(queue.calls) == 1 and queue.under_way < self._committers:
                 self._changed.notify()
         return call
 
