@@ -31,7 +31,7 @@ reset: $(VENV)/.runs ## Remove the demo's data (not while it runs); the next mak
 	@exec $(RUN) -m ticketing.embedded.reset
 
 test: $(VENV)/.tests ## The whole suite, on servers of its own (TEST_ARGS="-k hold" narrows it)
-	@$(RUN) -m tests.chromium
+	@$(RUN) -m tests.programs
 	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m pytest -n $(WORKERS) --dist loadfile $(TEST_ARGS)
 
 bench: $(VENV)/.bench ## Every ratio of docs/performance.md anew, within 25 minutes (BENCH_ARGS="--rows 1,3" narrows it)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from tests.chromium import find_chromium, why_absent
+from tests.programs import CHROMIUM, absent, is_in_ci
 from tests.servers import start_for_run
 from ticketing.embedded.place import ServersFailed
 
@@ -50,8 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("the settings were read before the tests' servers ran: unset DJANGO_SETTINGS_MODULE")
     is_worker = hasattr(config, "workerinput")
     if not is_worker:
-        if os.environ.get("CI") == "true" and not find_chromium():
-            raise pytest.UsageError(f"browser tests cannot run: {why_absent()}")
+        if is_in_ci() and (programs := absent()):
+            raise pytest.UsageError("; ".join(f"{each.tests}: {each.why_absent()}" for each in programs))
         # A run that is told to end ends in order; xdist's workers follow when their channel closes.
         signal.signal(signal.SIGTERM, _interrupt)
     distributes = not is_worker and bool(getattr(config.option, "tx", None))
@@ -72,17 +72,18 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    with_browser = [item for item in items if item.get_closest_marker("browser")]
-    if not with_browser or find_chromium():
+    markers = [program.marker for program in absent()]
+    left_out = [item for item in items if any(map(item.get_closest_marker, markers))]
+    if not left_out:
         return
-    left = set(with_browser)
-    config.hook.pytest_deselected(items=with_browser)
+    left = set(left_out)
+    config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if not find_chromium():
-        terminalreporter.write_line(f"Browser tests were left out: {why_absent()}.")
+    for program in absent():
+        terminalreporter.write_line(f"Left out: {program.tests}: {program.why_absent()}.")
 
 
 @pytest.fixture(autouse=True)
@@ -222,7 +223,7 @@ def browser() -> "Iterator[Browser]":
     with pytest.MonkeyPatch.context() as environment, sync_playwright() as playwright:
         # Playwright keeps an event loop in this thread, in which Django would refuse to use its database.
         environment.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-        chromium = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM.find(), args=CHROMIUM_FLAGS)
         yield chromium
         chromium.close()
 

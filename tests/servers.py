@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ticketing.embedded.guardian import dismiss, guard
-from ticketing.embedded.place import Place, ServersFailed, can_enter, choose_account, furnish
+from ticketing.embedded.place import Account, Place, ServersFailed, can_enter, choose_account, furnish
 from ticketing.embedded.servers import Servers, new_password, start_disposable
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -35,15 +35,18 @@ OVERRIDDEN = (
 )
 
 
+def enterable_folder(account: Account | None) -> Path:
+    """Returns where temporary folders are that the servers' account can enter. Raises ServersFailed."""
+    for parent in (Path(tempfile.gettempdir()), Path("/var/tmp")):
+        if account is None or can_enter(parent, account):
+            return parent
+    raise ServersFailed(f"account {account.name} can enter neither {tempfile.gettempdir()} nor /var/tmp")
+
+
 def temporary_place() -> tuple[Place, Callable[[], None]]:
     """Returns a new place in a temporary folder, and what ends its servers and removes it."""
     account = choose_account()
-    for parent in (Path(tempfile.gettempdir()), Path("/var/tmp")):
-        if account is None or can_enter(parent, account):
-            break
-    else:
-        raise ServersFailed(f"account {account.name} can enter neither {tempfile.gettempdir()} nor /var/tmp")
-    place = furnish(parent / f"fairgate-test-{os.getpid()}-{new_password()[:8]}", account)
+    place = furnish(enterable_folder(account) / f"fairgate-test-{os.getpid()}-{new_password()[:8]}", account)
     guardian = guard(place.folder, CHECKOUT)
     return place, lambda: dismiss(guardian)
 

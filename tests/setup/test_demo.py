@@ -20,10 +20,12 @@ import pytest
 
 from tests.servers import environment_without_run
 from tests.setup.conftest import copy_checkout
+from ticketing.embedded import demo as demos
 from ticketing.embedded import postgres, valkey
 from ticketing.embedded.place import Place, settle
 from ticketing.embedded.ports import free_port, is_free
 from ticketing.embedded.processes import end, wait_gone
+from ticketing.embedded.servers import Servers
 from ticketing.embedded.state import read_state
 
 READY_SECONDS_MAX = 120
@@ -297,6 +299,29 @@ def test_an_address_that_is_none_is_one_sentence(checkout: Path, variable: str, 
     assert line.startswith(f"make demo: {variable} must look like ")
     assert said in line
     assert left_in(checkout) == []
+
+
+def test_only_the_house_goes_through_a_pooler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaders, draws and migrations go to the server itself; with a server of the demo's own, to that one."""
+    pooled, direct, own = (f"postgres://a:b@127.0.0.1:{port}/c" for port in (1, 2, 3))
+    monkeypatch.setenv("DATABASE_DIRECT_URL", direct)
+    secrets = {"secret_key": "s", "admin_password": "p"}
+    migrated = []
+
+    def run(command: list[str], env: dict[str, str], **options: object) -> subprocess.CompletedProcess[bytes]:
+        migrated.append(env["DATABASE_URL"])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(demos.subprocess, "run", run)
+    place = Place(tmp_path, None, tmp_path, tmp_path)
+    ours = Servers(postgres.Postgres(place, os.getpid(), 3, "b", "s"), None)
+    for servers, url, past in ((Servers(None, None), pooled, direct), (ours, own, own)):
+        started = demos.Demo(tmp_path, 8000, secrets=secrets, servers=servers)
+        demos._settle_environment(started, url, "redis://127.0.0.1:4/0")
+        demos._prepare(started)
+        assert (started.environment["DATABASE_URL"], started.environment["DATABASE_DIRECT_URL"]) == (url, past)
+        assert (read_state(tmp_path) or {})["database_direct_url"] == past
+        assert migrated.pop() == past
 
 
 def test_a_database_that_does_not_answer_is_one_sentence(checkout: Path) -> None:

@@ -241,6 +241,8 @@ def _given_addresses() -> tuple[str | None, str | None]:
 
 def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
     site_port = free_port()
+    # Somebody else's server beside one of ours would be led by whoever leads there.
+    direct_url = (os.environ.get("DATABASE_DIRECT_URL") if not demo.servers.postgres else None) or database_url
     defaults = {
         "SECRET_KEY": demo.secrets["secret_key"],
         "ADMIN_PASSWORD": demo.secrets["admin_password"],
@@ -258,6 +260,7 @@ def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
         **defaults,
         **os.environ,
         "DATABASE_URL": database_url,
+        "DATABASE_DIRECT_URL": direct_url,
         "REDIS_URL": redis_url,
         "PORT": str(demo.port),
         "SITE_PORT": str(site_port),
@@ -267,6 +270,7 @@ def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
     }
     demo.state = {
         "database_url": database_url,
+        "database_direct_url": direct_url,
         "redis_url": redis_url,
         "secret_key": demo.environment["SECRET_KEY"],
         "site_url": demo.environment["SITE_URL"],
@@ -284,7 +288,9 @@ def _write_state(demo: Demo) -> None:
 
 def _prepare(demo: Demo) -> None:
     command = [sys.executable, "-m", "ticketing.embedded.prepare"]
-    quiet = {"LOG_LEVEL": "WARNING", **demo.environment}  # Between the steps, only what is wrong.
+    # What a migration sets for its session would fall to somebody else behind a pooler in transaction mode.
+    direct = {"DATABASE_URL": demo.environment["DATABASE_DIRECT_URL"]}
+    quiet = {"LOG_LEVEL": "WARNING", **demo.environment, **direct}  # Between the steps, only what is wrong.
     done = subprocess.run(command, cwd=demo.checkout, env=quiet, check=False)
     if done.returncode != 0:
         raise DemoFailed(ALREADY_SAID)
