@@ -18,7 +18,7 @@ def nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here passes by itself, on however slow a machine: a test says what has grown old."""
     monkeypatch.setattr(gate, "VALID_MS", HOUR_MS)
     monkeypatch.setattr(gate, "REQUEST_MARK_MS", HOUR_MS)
-    for name in ("RESET_AFTER_MS", "CALM_AFTER_MS", "WANTED_AFTER_MS"):
+    for name in ("RESET_AFTER_MS", "CALM_AFTER_MS", "QUIET_AFTER_MS", "WANTED_AFTER_MS"):
         monkeypatch.setattr(resetting, name, HOUR_MS // 2)
     monkeypatch.setattr(resetting, "EXAMINE_AGAIN_SECONDS", HOUR_MS / 1_000)
     monkeypatch.setattr(resetting, "GATED_SECONDS", 0.0)

@@ -29,6 +29,27 @@ class Script:
         except NoScriptError:
             return client.eval(self.text, len(keys), *keys, *arguments)
 
+    def run_many(self, client: Redis, runs: Sequence["Run"]) -> list[Any]:
+        """The same for many, each a step of its own, in one journey: what each returned, or the error that Redis
+        answered it with. Raises RedisAway."""
+        found = self._send(client, runs)
+        unknown = [index for index, answer in enumerate(found) if isinstance(answer, NoScriptError)]
+        if unknown:
+            client.script_load(self.text)
+            for index, answer in zip(unknown, self._send(client, [runs[one] for one in unknown]), strict=True):
+                found[index] = answer
+        return found
+
+    def _send(self, client: Redis, runs: Sequence["Run"]) -> list[Any]:
+        with client.pipeline(transaction=False) as pipe:
+            for keys, arguments in runs:
+                pipe.evalsha(self.sha, len(keys), *keys, *arguments)
+            return pipe.execute(raise_on_error=False)
+
+
+Run = tuple[Sequence[str], Sequence[Argument]]
+"""Keys and arguments."""
+
 
 @cache
 def load(package: str, name: str) -> Script:

@@ -11,9 +11,10 @@ never told of is therefore in no count either, and whoever has the last seats is
 the process that held them died right after its commit.
 """
 
+import logging
 from collections import Counter as Counts
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -28,6 +29,8 @@ from apps.reservations import aftermath
 from apps.reservations.errors import SeatsUnavailable, SoldOut
 from apps.reservations.gates import wishes
 from ticketing.kernel import clock, idempotency, lua, problems, redis
+
+logger = logging.getLogger(__name__)
 
 VALID_MS = 4_500
 """From the reading of counts to the last refusal by them: below the 5 s within which what is free must be sellable."""
@@ -78,7 +81,7 @@ def refusal(event: events.EventView, entry_id: UUID, payload: Any, idempotency_k
 
 
 def refusals(questions: Sequence[Question]) -> list[problems.Problem | None]:
-    """The same for many, in order, with one journey to Redis for each event."""
+    """The same for many, in order, with one journey to Redis for all of them."""
     now = clock.process_now()
     answers: list[problems.Problem | None] = [None] * len(questions)
     by_event: dict[int, list[tuple[int, wishes.Wish]]] = defaultdict(list)
@@ -87,9 +90,14 @@ def refusals(questions: Sequence[Question]) -> list[problems.Problem | None]:
             wish = wishes.of(question.event, question.payload)
             if wish is not None and wish.sections:
                 by_event[question.event.id].append((index, wish))
+    put = _put_many(
+        {
+            event_id: [(_marks(questions[index]), wish.sections) for index, wish in wanted]
+            for event_id, wanted in by_event.items()
+        }
+    )
     for event_id, wanted in by_event.items():
-        put = _put_many(event_id, [(_marks(questions[index]), wish.sections) for index, wish in wanted])
-        for (index, wish), found in zip(wanted, put, strict=True):
+        for (index, wish), found in zip(wanted, put[event_id], strict=True):
             answers[index] = _judge(questions[index], wish, *found)
     return answers
 
@@ -102,7 +110,7 @@ def _judge(question: Question, wish: wishes.Wish, answer: str, empty: set[int]) 
             return None
         wish = located
         if not empty & set(wish.sections):
-            ((answer, empty),) = _put_many(question.event.id, [(_marks(question), wish.sections)])
+            ((answer, empty),) = _put_many({question.event.id: [(_marks(question), wish.sections)]})[question.event.id]
     asked.labels(answer).inc()
     if answer != "refused":
         return None
@@ -122,16 +130,19 @@ def forget_request(event_id: int, entry_id: UUID, idempotency_key: str) -> None:
 def tell_held(holds: Sequence[aftermath.Hold]) -> None:
     """After their commit: these holds have what they took, and whoever made them is never refused. What Redis cannot
     be told it learns with the next reset."""
+    told = []
     for event_id, of_event in _by_event(holds).items():
         moved: dict[int, int] = {}
         for hold in of_event:
             for section_id, quantity in hold.taken.items():
                 moved[section_id] = moved.get(section_id, 0) - quantity
-        _tell(event_id, [str(hold.entry_id) for hold in of_event], moved)
+        told.append((event_id, _telling([str(hold.entry_id) for hold in of_event], moved)))
+    attempt_all(_note, told)
 
 
 def tell_ended(endings: Sequence[aftermath.Ended]) -> None:
     """After their commit: what these reservations had is free again."""
+    told = []
     for event_id, of_event in _by_event(endings).items():
         for lapsed in (False, True):
             returned: Counts[int] = Counts()
@@ -139,16 +150,19 @@ def tell_ended(endings: Sequence[aftermath.Ended]) -> None:
                 if ending.lapsed == lapsed:
                     returned.update(ending.returned)
             if returned:
-                _tell(event_id, [], returned, lapsed=lapsed)
+                told.append((event_id, _telling([], returned, lapsed=lapsed)))
+    attempt_all(_note, told)
 
 
 def tell_moved(changes: Sequence[aftermath.Moved]) -> None:
     """After their commit: staff put so much on sale, or took it off."""
+    told = []
     for event_id, of_event in _by_event(changes).items():
         moved: Counts[int] = Counts()
         for change in of_event:
             moved.update(change.free)
-        _tell(event_id, [], moved)
+        told.append((event_id, _telling([], moved)))
+    attempt_all(_note, told)
 
 
 def _by_event(news: Sequence[News]) -> dict[int, list[News]]:
@@ -158,41 +172,58 @@ def _by_event(news: Sequence[News]) -> dict[int, list[News]]:
     return by_event
 
 
-def _tell(event_id: int, marks: Sequence[str], moved: Mapping[int, int], *, lapsed: bool = False) -> None:
-    arguments: list[str | int] = [ENTRY_MARK_MS, int(lapsed), len(marks), *marks]
+def _telling(marks: Sequence[str], moved: Mapping[int, int], *, lapsed: bool = False) -> list[lua.Argument]:
+    arguments: list[lua.Argument] = [ENTRY_MARK_MS, int(lapsed), len(marks), *marks]
     for section_id, quantity in moved.items():
         arguments += [section_id, quantity]
-    attempt(event_id, lambda client: _note.run(client, keys(event_id), arguments))
+    return arguments
 
 
-def attempt(event_id: int, act: Callable[[Redis], Any]) -> Any:
-    """What `act` did with Redis; None where that failed. A server out of memory has lost what it was not told: its
-    gate refuses nobody until it is reset from the ledger."""
+def attempt_all(script: lua.Script, asked_for: Sequence[tuple[int, Sequence[lua.Argument]]]) -> list[Any]:
+    """What the command returned for each of these events with its arguments, in order and in one journey; None where
+    that failed. A server out of memory has lost what it was not told: that gate refuses nobody until it is reset from
+    the ledger, and its answer is `out_of_memory`."""
 
-    def careful(client: Redis) -> Any:
-        try:
-            return act(client)
-        except OutOfMemoryError:
-            # Taking away is allowed even then; whoever asks next, in whatever process, finds it shut.
-            client.hdel(keys(event_id)[0], "until")
-            return b"out_of_memory"
+    def careful(client: Redis) -> list[Any]:
+        found = script.run_many(client, [(keys(event_id), arguments) for event_id, arguments in asked_for])
+        for index, answer in enumerate(found):
+            if isinstance(answer, OutOfMemoryError):
+                # Taking away is allowed even then; whoever asks next, in whatever process, finds it shut.
+                client.hdel(keys(asked_for[index][0])[0], "until")
+                found[index] = b"out_of_memory"
+            elif isinstance(answer, Exception):
+                logger.warning("the gate of event %s: Redis refused: %s", asked_for[index][0], answer)
+                found[index] = None
+        return found
 
-    return redis.attempt(careful)
+    if not asked_for:
+        return []
+    answers = redis.attempt(careful)
+    return [None] * len(asked_for) if answers is None else answers
 
 
-def _put_many(event_id: int, asked_for: Sequence[tuple[tuple[str, str], Sequence[int]]]) -> list[tuple[str, set[int]]]:
-    """The gate's answer to each, by its marks and the sections it wants, and those of them that have nothing left."""
-    if not any(sections for _, sections in asked_for):
-        return [("left", set())] * len(asked_for)
-    arguments: list[str | int] = [REQUEST_MARK_MS]
-    for marks, sections in asked_for:
-        arguments += [*marks, len(sections), *sections]
-    found = attempt(event_id, lambda client: _ask.run(client, keys(event_id), arguments))
-    if found is None:
-        return [("away", set())] * len(asked_for)
-    if found == b"out_of_memory":
-        return [("out_of_memory", set())] * len(asked_for)
-    return [(text(answer), {int(section) for section in empty}) for answer, *empty in found]
+_Asked = Sequence[tuple[tuple[str, str], Sequence[int]]]
+"""The marks of each request, and the sections it wants."""
+
+
+def _put_many(asked_for: Mapping[int, _Asked]) -> dict[int, list[tuple[str, set[int]]]]:
+    """By event the gate's answer to each of its requests, and those of its sections that have nothing left."""
+    put: dict[int, list[tuple[str, set[int]]]] = {}
+    asking: list[tuple[int, list[lua.Argument]]] = []
+    for event_id, requests in asked_for.items():
+        if not any(sections for _, sections in requests):
+            put[event_id] = [("left", set())] * len(requests)
+            continue
+        arguments: list[lua.Argument] = [REQUEST_MARK_MS]
+        for marks, sections in requests:
+            arguments += [*marks, len(sections), *sections]
+        asking.append((event_id, arguments))
+    for (event_id, _), found in zip(asking, attempt_all(_ask, asking), strict=True):
+        if found is None or found == b"out_of_memory":
+            put[event_id] = [("away" if found is None else "out_of_memory", set())] * len(asked_for[event_id])
+        else:
+            put[event_id] = [(text(answer), {int(section) for section in empty}) for answer, *empty in found]
+    return put
 
 
 def _request_mark(entry_id: UUID, idempotency_key: str) -> str:

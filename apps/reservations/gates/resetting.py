@@ -17,10 +17,9 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 from django.db import connection
 from prometheus_client import Counter
@@ -37,6 +36,9 @@ logger = logging.getLogger(__name__)
 RESET_AFTER_MS = 1_000
 CALM_AFTER_MS = 3_000
 """Where no section is empty nobody is refused, and counts may be older."""
+QUIET_AFTER_MS = 15_000
+"""Where besides nothing was held, released or moved since they were read, they say what a reading would say now. They
+are too old to refuse by then; but nothing is empty, and what becomes empty asks to be read."""
 WANTED_AFTER_MS = 500
 """Where the gate asks for it: a section became empty, or what had lapsed was ended."""
 OPENS_WITHIN = timedelta(minutes=10)
@@ -112,6 +114,8 @@ class State:
     marked_until: datetime | None
     is_wanted: bool
     is_calm: bool
+    has_moved: bool
+    """Somebody held or gave back since its counts were read."""
     refused: str
     """Why it must not open, until somebody has looked."""
 
@@ -120,45 +124,82 @@ class State:
         return bool(self.epoch) and not self.refused and self.read_at_ms <= self.now_ms < self.until_ms
 
     @property
+    def rests(self) -> bool:
+        """Whether it would refuse nobody were its counts read now: nothing has happened since they were."""
+        is_whole = bool(self.epoch) and not self.refused and self.until_ms > 0
+        return is_whole and self.is_calm and not self.has_moved and not self.is_wanted
+
+    @property
     def is_due(self) -> bool:
         age_ms = self.now_ms - self.read_at_ms
+        if self.rests:
+            return not 0 <= age_ms < QUIET_AFTER_MS
         after_ms = WANTED_AFTER_MS if self.is_wanted else CALM_AFTER_MS if self.is_calm else RESET_AFTER_MS
         return not self.is_open or not 0 <= age_ms < after_ms
 
 
 def look(event_id: int) -> State | None:
     """The event's gate; None while Redis is away."""
-    return redis.attempt(lambda client: _look(client, event_id))
+    return look_at([event_id]).get(event_id)
 
 
-def _look(client: Redis, event_id: int) -> State:
-    key, marks = gate.keys(event_id)
-    pipeline = client.pipeline(transaction=False)
-    pipeline.time()
-    pipeline.info("server")
-    pipeline.hmget(key, "epoch", "server", "read_at", "until", "marked_until", "marked_at", "wanted", "calm")
-    pipeline.get(_refused_key(event_id))
-    (seconds, microseconds), about, found, refused = pipeline.execute()
-    epoch, server, read_at, until, marked_until, marked_at, wanted, calm = map(gate.text, found)
-    run_id = str(about["run_id"])
+def look_at(event_ids: Sequence[int]) -> dict[int, State]:
+    """The gates of these events, in two journeys however many they are; none of them while Redis is away. One that
+    cannot be read (a key of another kind) is left out."""
+    return redis.attempt(lambda client: _look_at(client, event_ids)) or {}
+
+
+_FIELDS = ("epoch", "server", "read_at", "until", "marked_until", "marked_at", "wanted", "calm", "moved")
+
+
+def _look_at(client: Redis, event_ids: Sequence[int]) -> dict[int, State]:
+    with client.pipeline(transaction=False) as pipe:
+        pipe.time()
+        pipe.info("server")
+        for event_id in event_ids:
+            pipe.hmget(gate.keys(event_id)[0], _FIELDS)
+            pipe.get(_refused_key(event_id))
+        time_of_day, about, *answers = pipe.execute(raise_on_error=False)
+    for answer in (time_of_day, about):
+        if isinstance(answer, Exception):
+            raise answer
+    seconds, microseconds = time_of_day
+    found: dict[int, tuple[list[str], str]] = {}
+    for event_id, fields, refused in zip(event_ids, answers[::2], answers[1::2], strict=True):
+        if isinstance(fields, Exception) or isinstance(refused, Exception):
+            logger.warning("the gate of event %s cannot be read", event_id)
+            continue
+        found[event_id] = [gate.text(field) for field in fields], gate.text(refused)
+    begun = [(event_id, fields[0]) for event_id, (fields, _) in found.items() if fields[0]]
+    with client.pipeline(transaction=False) as pipe:
+        for event_id, epoch in begun:
+            pipe.zscore(gate.keys(event_id)[1], f"epoch {epoch}")
+        scores = pipe.execute(raise_on_error=False) if begun else []
+    marked = {event_id for (event_id, _), score in zip(begun, scores, strict=True) if isinstance(score, float)}
     now_ms = seconds * 1_000 + microseconds // 1_000
-    found_epoch = epoch
-    if server not in ("", run_id) or (epoch and client.zscore(marks, f"epoch {epoch}") is None):
-        # What this server has was written to another one: an older copy of it, perhaps without its latest marks.
-        epoch = ""
-    if abs(now_ms - int(marked_at or 0)) > JUMP_MS:
-        epoch = ""
+    return {
+        event_id: _state(fields, refused, str(about["run_id"]), now_ms, has_marks=event_id in marked)
+        for event_id, (fields, refused) in found.items()
+    }
+
+
+def _state(fields: Sequence[str], refused: str, run_id: str, now_ms: int, *, has_marks: bool) -> State:
+    epoch, server, read_at, until, marked_until, marked_at, wanted, calm, moved = fields
+    # Else what this server has was written to another one (an older copy of it, perhaps without its latest marks), or
+    # its clock has jumped.
+    is_whole = server in ("", run_id) and has_marks and abs(now_ms - int(marked_at or 0)) <= JUMP_MS
     return State(
         now_ms=now_ms,
         server=run_id,
-        epoch=epoch,
-        found_epoch=found_epoch,
+        epoch=epoch if is_whole else "",
+        found_epoch=epoch,
         read_at_ms=int(read_at or 0),
         until_ms=int(until or 0),
         marked_until=datetime.fromisoformat(marked_until) if marked_until else None,
         is_wanted=bool(wanted),
         is_calm=bool(calm),
-        refused=gate.text(refused),
+        has_moved=bool(moved),
+        refused=refused,
     )
 
 
@@ -171,24 +212,17 @@ def gated_event_ids() -> list[int]:
 def reset_due() -> int:
     """Every gate whose counts are due is reset; how many were opened. Any number of processes may do this beside each
     other: who comes first spares the others the work."""
-    count = 0
     if time.monotonic() >= _memory.gated_until:
         _memory.gated, _memory.gated_until = gated_event_ids(), time.monotonic() + GATED_SECONDS
         _memory.not_before = {of: at for of, at in _memory.not_before.items() if of in _memory.gated}
-    for event_id in _memory.gated:
-        if time.monotonic() < _memory.not_before.get(event_id, 0.0):
-            continue
-        state = look(event_id)
-        # None: Redis is away, and then it costs nothing to ask for the others; or it cannot read this one.
-        if state is None or not state.is_due:
-            continue
-        outcome = reset(event_id)
-        if outcome in OPENED:
-            count += 1
-        else:
+    now = time.monotonic()
+    asked = [event_id for event_id in _memory.gated if now >= _memory.not_before.get(event_id, 0.0)]
+    due = {event_id: state for event_id, state in look_at(asked).items() if state.is_due} if asked else {}
+    for event_id, outcome in (outcomes := _reset_all(due)).items():
+        if outcome not in OPENED:
             rest = EXAMINE_AGAIN_SECONDS if outcome == "refused" else RESET_AFTER_MS / 1_000
             _memory.not_before[event_id] = time.monotonic() + rest
-    return count
+    return sum(outcome in OPENED for outcome in outcomes.values())
 
 
 def reset(event_id: int) -> str:
@@ -197,76 +231,114 @@ def reset(event_id: int) -> str:
     see `examining`), "catching_up" (more holds to mark than one reset reads: the next goes on), "lapsing" (so much
     has lapsed that all is open), "late", "lost" (its marks, or the clock jumped under it) or "another_server" (the next
     one begins anew)."""
-    outcome = _reset(event_id)
-    resets.labels(outcome).inc()
-    return outcome
-
-
-def _reset(event_id: int) -> str:
     state = look(event_id)
-    if state is None:
-        return "away"
-    begins = not state.epoch
-    if begins or state.refused:
-        found = [f"{section.slug}: {difference}" for section in examine(event_id) for difference in section.differences]
-        if found:
-            refuse(event_id, found)
-            return "refused"
-        if state.refused:
-            admit(event_id)
-    epoch = secrets.token_hex(8) if begins else state.epoch
+    return "away" if state is None else _reset_all({event_id: state})[event_id]
+
+
+def _reset_all(states: Mapping[int, State]) -> dict[int, str]:
+    """Every one of these gates, as it was just seen, has the counts of this moment; what that came to, as in `reset`.
+
+    What stands is read for all of them at once, in as many statements as for one. One that has to begin anew reads a
+    whole day of marks: that is done by itself.
+    """
+    going_on = {event_id: state for event_id, state in states.items() if state.epoch and not state.refused}
+    outcomes = _read_and_open(going_on) if going_on else {}
+    for event_id, state in states.items():
+        if event_id not in going_on:
+            outcomes[event_id] = _begin(event_id, state)
+    for outcome in outcomes.values():
+        resets.labels(outcome).inc()
+    return outcomes
+
+
+def _begin(event_id: int, state: State) -> str:
+    """The gate is there, or there again, unless the ledger differs from itself."""
+    found = [f"{section.slug}: {difference}" for section in examine(event_id) for difference in section.differences]
+    if found:
+        refuse(event_id, found)
+        return "refused"
+    if state.refused:
+        admit(event_id)
+    return _read_and_open({event_id: state})[event_id]
+
+
+def _read_and_open(states: Mapping[int, State]) -> dict[int, str]:
+    event_ids = list(states)
+    epochs = {event_id: state.epoch or secrets.token_hex(8) for event_id, state in states.items()}
     with connection.cursor() as cursor:
         ((now,),) = _read_clock.rows(cursor)
-        lapses, is_too_much = _read_lapses(cursor, event_id, now, state.now_ms)
-        counts = free_counts(events.section_ids([event_id])[event_id])
-        oldest = now - timedelta(hours=idempotency.REMEMBERED_HOURS)
-        after = oldest if begins or state.marked_until is None else max(oldest, state.marked_until - OVERLAP)
-        outcome = _mark_all(cursor, event_id, epoch, state.found_epoch, after, now)
-    if outcome:
-        return outcome
-    if is_too_much:
-        return "lapsing"
-    arguments: list[str | int] = [epoch, state.server, state.now_ms, gate.VALID_MS]
-    for section_id, left in counts.items():
-        arguments += [section_id, left, lapses.get(section_id, "")]
-    opened = gate.attempt(event_id, lambda client: _open.run(client, gate.keys(event_id), arguments))
-    return gate.text(opened) or "away"
+        lapsing, too_much = _read_lapses(cursor, event_ids, now)
+        sections = events.section_ids(event_ids)
+        counts = free_counts([section for of_event in sections.values() for section in of_event])
+        outcomes = _mark_all(cursor, {event_id: (epochs[event_id], states[event_id]) for event_id in event_ids}, now)
+    opening: list[tuple[int, list[lua.Argument]]] = []
+    for event_id, state in states.items():
+        if event_id in outcomes:
+            continue
+        if event_id in too_much:
+            outcomes[event_id] = "lapsing"
+            continue
+        arguments: list[lua.Argument] = [epochs[event_id], state.server, state.now_ms, gate.VALID_MS]
+        for section_id in sections[event_id]:
+            times = [f"{state.now_ms + after_ms}:{quantity}" for after_ms, quantity in lapsing[section_id]]
+            arguments += [section_id, counts[section_id], " ".join(times)]
+        opening.append((event_id, arguments))
+    for (event_id, _), opened in zip(opening, gate.attempt_all(_open, opening), strict=True):
+        outcomes[event_id] = gate.text(opened) or "away"
+    return outcomes
 
 
-def _read_lapses(cursor: sql.Cursor, event_id: int, now: datetime, now_ms: int) -> tuple[dict[int, str], bool]:
-    """What lapses while the counts are in force, by section; and whether it is too much to be told in full."""
+def _read_lapses(
+    cursor: sql.Cursor, event_ids: Sequence[int], now: datetime
+) -> tuple[dict[int, list[tuple[int, int]]], set[int]]:
+    """What lapses while the counts are in force, by section: after how many milliseconds how much; and the events of
+    which it is too much to be told in full."""
     until = now + timedelta(milliseconds=gate.VALID_MS)
-    rows = _lapses.rows(cursor, event_id=event_id, now=now, until=until, most=LAPSING_MAX)
-    lapses: dict[int, list[str]] = defaultdict(list)
-    for section_id, milliseconds, quantity, _ in rows:
-        lapses[section_id].append(f"{now_ms + milliseconds}:{quantity}")
-    is_too_much = bool(rows) and rows[0][3] >= LAPSING_MAX
-    return {section_id: " ".join(times) for section_id, times in lapses.items()}, is_too_much
+    lapses: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    too_much: set[int] = set()
+    for event_id, section_id, milliseconds, quantity, looked_at in _lapses.rows(
+        cursor, event_ids=list(event_ids), now=now, until=until, most=LAPSING_MAX
+    ):
+        lapses[section_id].append((milliseconds, quantity))
+        if looked_at >= LAPSING_MAX:
+            too_much.add(event_id)
+    return lapses, too_much
 
 
-def _mark_all(cursor: sql.Cursor, event_id: int, epoch: str, replaces: str, after: datetime, now: datetime) -> str:
-    """Every hold remembered after a moment is marked. Empty, or why not."""
+def _mark_all(cursor: sql.Cursor, gates: Mapping[int, tuple[str, State]], now: datetime) -> dict[int, str]:
+    """Every hold of these events that is remembered since they were last marked is marked; of those where that failed,
+    why. Of each: the epoch that it has or begins with, and how it stands."""
+    oldest = now - timedelta(hours=idempotency.REMEMBERED_HOURS)
+    after = now
+    replaces = {}
+    for event_id, (_, state) in gates.items():
+        marked_until = state.marked_until if state.epoch else None
+        after = min(after, oldest if marked_until is None else max(oldest, marked_until - OVERLAP))
+        replaces[event_id] = state.found_epoch
+    failed: dict[int, str] = {}
     for _ in range(PAGES_MAX):
-        rows = _marks.rows(cursor, event_id=event_id, after=after, most=PAGE_MAX)
+        rows = _marks.rows(cursor, event_ids=[str(event_id) for event_id in gates], after=after, most=PAGE_MAX)
         is_last = len(rows) < PAGE_MAX
         after = after if is_last else rows[-1][0]
-        reached = now if is_last else after
-        arguments: Sequence[str | int] = [
-            epoch,
-            replaces,
-            reached.astimezone(UTC).isoformat(),
-            gate.ENTRY_MARK_MS,
-            KEPT_MS,
-            JUMP_MS,
-            *{str(entry_id) for _, entry_id in rows},
+        reached = (now if is_last else after).astimezone(UTC).isoformat()
+        entries: dict[int, set[str]] = defaultdict(set)
+        for _, event_id, entry_id in rows:
+            entries[int(event_id)].add(str(entry_id))
+        marking: list[tuple[int, list[lua.Argument]]] = [
+            (
+                event_id,
+                [epoch, replaces[event_id], reached, gate.ENTRY_MARK_MS, KEPT_MS, JUMP_MS, *entries[event_id]],
+            )
+            for event_id, (epoch, _) in gates.items()
+            if event_id not in failed
         ]
-        marked = gate.attempt(event_id, partial(_mark.run, keys=gate.keys(event_id), arguments=arguments))
-        if marked != 1:
-            return "lost" if marked == 0 else gate.text(marked) or "away"
+        for (event_id, _), marked in zip(marking, gate.attempt_all(_mark, marking), strict=True):
+            if marked != 1:
+                failed[event_id] = "lost" if marked == 0 else gate.text(marked) or "away"
+            replaces[event_id] = gates[event_id][0]
         if is_last:
-            return ""
-        replaces = epoch
-    return "catching_up"
+            return failed
+    return dict.fromkeys(gates, "catching_up") | failed
 
 
 def _refused_key(event_id: int) -> str:
@@ -296,10 +368,11 @@ def admit(event_id: int) -> None:
 def states() -> dict[str, int]:
     """How many of the gates that should be there are open, shut for now, or refused until somebody has looked."""
     found = dict.fromkeys(("open", "shut", "refused"), 0)
-    for event_id in gated_event_ids():
-        state = look(event_id)
-        word = "shut" if state is None else "refused" if state.refused else "open" if state.is_open else "shut"
-        found[word] += 1
+    gated = gated_event_ids()
+    seen = look_at(gated) if gated else {}
+    for state in map(seen.get, gated):
+        is_in_order = state is not None and (state.is_open or (state.rests and not state.is_due))
+        found["open" if is_in_order else "refused" if state is not None and state.refused else "shut"] += 1
     return found
 
 

@@ -5,8 +5,8 @@
 --       then the entries' marks, then pairs of section and quantity: what came free, or below zero what was taken
 -- Returns 1, or 0 where there is no gate.
 --
--- Afterwards: the sections' counts have moved, never below zero, and the entries are marked for that long at least:
--- both or neither. What came free of what has lapsed is counted against it; what a buyer gave back or staff put on sale
+-- Afterwards: the sections' counts have moved, never below zero, which the gate knows until it is reset, and the
+-- entries are marked for that long at least: both or neither. What came free of what has lapsed is counted against it; what a buyer gave back or staff put on sale
 -- leaves the rest as lapsed as it was. The gate asks to be reset soon where something lapsed ended, since only the
 -- ledger knows what lapses next, and where a section became empty, since from now on its count refuses.
 local gate, marks = KEYS[1], KEYS[2]
@@ -26,7 +26,7 @@ for place = 4 + entries, #ARGV, 2 do
     local known = redis.call('HMGET', gate, 'left ' .. section, 'lapses ' .. section, 'ended ' .. section)
     if known[1] then
         local left = math.max(0, tonumber(known[1]) + quantity)
-        redis.call('HSET', gate, 'left ' .. section, left)
+        redis.call('HSET', gate, 'left ' .. section, left, 'moved', 1)
         if left == 0 and tonumber(known[1]) > 0 then
             redis.call('HSET', gate, 'wanted', 1)
         end

@@ -1,24 +1,33 @@
--- What lapses in each section of the event until a moment: milliseconds from now, rounded down to tenths of a second,
--- and how many places; what has lapsed unswept counts as lapsing now. Also how many reservations were looked at.
+-- What lapses in each section of these events until a moment: milliseconds from now, rounded down to tenths of a second,
+-- and how many places; what has lapsed unswept counts as lapsing now. Also how many reservations of the event were
+-- looked at, %(most)s at most.
 WITH lapsing AS MATERIALIZED (
-    SELECT id, deadline
-    FROM (
-        SELECT id, expires_at AS deadline
-        FROM reservations_reservation
-        WHERE status = 'pending_payment' AND expires_at <= %(until)s AND event_id = %(event_id)s
-        UNION ALL
-        SELECT id, pay_deadline
-        FROM reservations_reservation
-        WHERE status = 'paying' AND pay_deadline <= %(until)s AND event_id = %(event_id)s
+    SELECT asked.event_id, live.id, live.deadline
+    FROM unnest(%(event_ids)s::bigint[]) AS asked (event_id)
+    CROSS JOIN LATERAL (
+        SELECT id, deadline
+        FROM (
+            SELECT id, expires_at AS deadline
+            FROM reservations_reservation
+            WHERE status = 'pending_payment' AND expires_at <= %(until)s AND event_id = asked.event_id
+            UNION ALL
+            SELECT id, pay_deadline
+            FROM reservations_reservation
+            WHERE status = 'paying' AND pay_deadline <= %(until)s AND event_id = asked.event_id
+        ) AS either
+        ORDER BY deadline
+        LIMIT %(most)s
     ) AS live
-    ORDER BY deadline
-    LIMIT %(most)s
+), looked_at AS (
+    SELECT event_id, count(*) AS count FROM lapsing GROUP BY event_id
 )
-SELECT line.section_id,
+SELECT lapsing.event_id,
+       line.section_id,
        greatest(0, floor(extract(epoch FROM lapsing.deadline - %(now)s) * 10) * 100)::bigint AS milliseconds,
        sum(line.quantity)::bigint,
-       (SELECT count(*) FROM lapsing)
+       looked_at.count
 FROM lapsing
+JOIN looked_at ON looked_at.event_id = lapsing.event_id
 JOIN reservations_reservationline AS line ON line.reservation_id = lapsing.id AND line.live
-GROUP BY line.section_id, milliseconds
-ORDER BY line.section_id, milliseconds
+GROUP BY lapsing.event_id, looked_at.count, line.section_id, milliseconds
+ORDER BY lapsing.event_id, line.section_id, milliseconds
