@@ -319,6 +319,35 @@ def test_the_rule_lets_good_form_pass(rule: Rule) -> None:
     assert [found for sample in FINE for found in rule(File(*sample))] == []
 
 
+def test_the_table_of_the_environment_names_what_is_read_and_nothing_else(files: list[File]) -> None:
+    by_path = {file.path: file for file in files}
+    operations = by_path["docs/operations.md"].text
+    table = operations.partition("\n## Environment\n")[2].partition("\n## ")[0]
+    first_columns = "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|"))
+    told = set(re.findall(r"`([A-Z][A-Z0-9_]+)`", first_columns))
+    read = set(re.findall(r"\$\{([A-Z_]+):-", by_path["Procfile"].text))
+    for file in files:
+        if file.is_product or file.path in ("manage.py", "tests/programs.py"):
+            read |= set(_variables_read(file))
+    assert (read - told, told - read) == (set(), set()), "read and not told of, told of and not read"
+
+
+# What a shell sets for every program.
+_EVERY_PROGRAMS = {"PATH"}
+_READERS = re.compile(r"env(\.\w+)?|os\.environ\.get|_seconds|_whole_number|_rate|Program")
+
+
+def _variables_read(file: File) -> Iterator[str]:
+    """Names in calls of whatever reads the environment; a name with a part that differs stands for its beginning."""
+    for call in file.calls():
+        if not _READERS.fullmatch(ast.unparse(call.func)):
+            continue
+        for given in call.args:
+            name = given.values[0] if isinstance(given, ast.JoinedStr) else given
+            if isinstance(name, ast.Constant) and re.fullmatch(r"[A-Z][A-Z0-9_]+", str(name.value)):
+                yield from {str(name.value)} - _EVERY_PROGRAMS
+
+
 def test_every_sql_and_lua_file_has_a_caller(files: list[File]) -> None:
     loaded = {str(text.value) for file in files if file.is_product for text in file.texts()}
     statements = {file.path: Path(file.path).stem for file in files if file.path.endswith((".sql", ".lua"))}
