@@ -1,0 +1,75 @@
+"""The head of a page that a cache gives to everybody: who is logged in, in real browsers."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.auth.models import User
+
+from tests.factories import make_event
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page, Route
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+NAME, PASSWORD = "ann@example.org", "of course not"
+PAGES = ("/", "/events/concert/")
+
+
+@pytest.fixture
+def cached_page(live_site: str, browser_page: Callable[..., "Page"]) -> "Page":
+    """A browser behind a cache that has kept both pages as somebody got them who was nobody."""
+    make_event("concert")
+    User.objects.create_user(NAME, password=PASSWORD)
+    page = browser_page()
+    kept = {path: page.request.get(live_site + path) for path in PAGES}
+    assert all(answer.headers["cache-control"].startswith("public") for answer in kept.values())
+
+    def from_the_cache(route: "Route") -> None:
+        path = route.request.url.removeprefix(live_site).partition("?")[0]
+        route.fulfill(response=kept[path])
+
+    for path in PAGES:
+        page.route(live_site + path, from_the_cache)
+    return page
+
+
+def link(page: "Page", name: str) -> "Locator":
+    return page.get_by_role("banner").get_by_role("link", name=name)
+
+
+def log_out_button(page: "Page") -> "Locator":
+    return page.get_by_role("banner").get_by_role("button", name="Log out")
+
+
+def test_a_cached_page_s_head_is_of_whoever_looks_at_it(live_site: str, cached_page: "Page") -> None:
+    page = cached_page
+    for path in PAGES:
+        page.goto(live_site + path)
+        link(page, "Log in").wait_for()
+        assert NAME not in (page.get_by_role("banner").text_content() or "")
+    link(page, "Log in").click()
+    page.get_by_label("E-mail").fill(NAME)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("main").get_by_role("button", name="Log in").click()
+    for path in PAGES:
+        page.goto(live_site + path)
+        log_out_button(page).wait_for()
+        assert NAME in (page.get_by_role("banner").text_content() or "")
+        assert link(page, "Log in").count() == 0
+    # A form that a cached page could not have carried: its token came with the head.
+    log_out_button(page).click()
+    for path in PAGES:
+        page.goto(live_site + path)
+        link(page, "Log in").wait_for()
+        assert log_out_button(page).count() == 0
+
+
+def test_nobody_asks_who_is_there_where_nobody_has_logged_in(live_site: str, cached_page: "Page") -> None:
+    asked: list[str] = []
+    cached_page.on("request", lambda request: asked.append(request.url))
+    for path in PAGES:
+        cached_page.goto(live_site + path)
+    assert any(url.endswith("/who.js") for url in asked), "it runs before the page counts as loaded"
+    assert not [url for url in asked if url.endswith("/accounts/who")]
