@@ -18,6 +18,7 @@ from ticketing.kernel import clock, problems, sql
 # PostgreSQL's answer.
 _event_rows = sql.load("apps.events", "event_views")
 _section_rows = sql.load("apps.events", "section_views")
+_section_slugs = sql.load("apps.events", "section_slugs")
 _seat_rows = sql.load("apps.events", "seat_views")
 _seat_guids = sql.load("apps.events", "seat_guids")
 _prices = sql.load("apps.events", "prices")
@@ -238,6 +239,15 @@ def section_ids(event_ids: Iterable[int]) -> dict[int, list[int]]:
     rows = Section.objects.filter(event_id__in=list(found)).order_by("position", "id")
     for event_id, section_id in rows.values_list("event_id", "id"):
         found[event_id].append(section_id)
+    return found
+
+
+def section_slugs(event_ids: Iterable[int]) -> dict[int, dict[int, str]]:
+    """What each event's sections are called, by id, in the order of the house; one query for all of them."""
+    found: dict[int, dict[int, str]] = {event_id: {} for event_id in event_ids}
+    with connection.cursor() as cursor:
+        for event_id, section_id, slug in _section_slugs.rows(cursor, event_ids=list(found)):
+            found[event_id][section_id] = slug
     return found
 
 

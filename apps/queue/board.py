@@ -238,10 +238,15 @@ def replace_copy(event_id: int) -> tuple[Board, int]:
     return board, len(raw)
 
 
-def rooms_to_copy(selling_event_ids: Iterable[int]) -> list[int]:
-    """The events whose room somebody may be asking about."""
+def rooms_to_copy() -> list[int]:
+    """The events whose room a crowd may be asking about: a lobby's, and those on sale in whose line somebody waits.
+
+    Where nobody waits hardly anybody asks: the first who does reads PostgreSQL, and leaves a copy for the others.
+    """
     with connection.cursor() as cursor:
-        return [event_id for (event_id,) in _boards_to_copy.rows(cursor, event_ids=list(selling_event_ids))]
+        rooms = _boards_to_copy.rows(cursor)
+    selling = set(events.selling_event_ids()) if not all(is_lobby for _, is_lobby in rooms) else set()
+    return [event_id for event_id, is_lobby in rooms if is_lobby or event_id in selling]
 
 
 # --- the copy --------------------------------------------------------------------------------------------------------

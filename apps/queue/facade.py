@@ -22,7 +22,7 @@ from apps.queue.line import (
 )
 from apps.queue.merging import bring_along
 from apps.queue.models import QueueEntry
-from apps.queue.rooms import report_supply, rooms_in_use
+from apps.queue.rooms import report_supplies, report_supply, rooms_in_use
 from apps.queue.watching import Seen, known_at_sight, see
 from apps.queue.watching import come as come_soon
 from apps.queue.watching import event_of as event_soon
@@ -57,6 +57,7 @@ __all__ = [
     "new_visitor_id",
     "owns",
     "payment_faults",
+    "report_supplies",
     "report_supply",
     "require_entry",
     "require_on_sale",

@@ -15,7 +15,6 @@ import psycopg
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
-from apps.events import facade as events
 from apps.queue import admitting, board, pacing
 from apps.queue.errors import Fenced
 from ticketing.kernel import sql
@@ -131,7 +130,7 @@ class Gatekeeper:
         """What the ticks have done is on the boards. To fail at it costs nobody the lead: PostgreSQL is read
         instead."""
         try:
-            board.copy(board.rooms_to_copy(events.selling_event_ids()))
+            board.copy(board.rooms_to_copy())
         except DatabaseError as error:
             self._troubles.met(STALE, error)
         else:

@@ -294,13 +294,19 @@ def report_supply(event_id: int, *, available: int, held: int, read_at: datetime
     `read_at`: by the database's clock, before the stock was read; None: just now. A report that was held up (its
     process hung) is nothing to drain a room by that has heard later ones since.
     """
-    known = (
-        WaitingRoom.objects.filter(event_id=event_id).values_list("supply_available", "supply_held", "state").first()
-    )
-    if known is None:
-        return
-    if known[:2] == (available, held) and (available + held > 0 or known[2] not in (_State.OPEN, _State.PAUSED)):
-        return
+    report_supplies({event_id: (available, held)}, read_at=read_at)
+
+
+def report_supplies(supplies: Mapping[int, tuple[int, int]], *, read_at: datetime | None = None) -> None:
+    """The same of many rooms: what is available and what is held, by event, all read at one moment."""
+    rooms = WaitingRoom.objects.filter(event_id__in=list(supplies)).order_by("event_id")
+    for event_id, *known, state in rooms.values_list("event_id", "supply_available", "supply_held", "state"):
+        available, held = supplies[event_id]
+        if known != [available, held] or (available + held == 0 and state in (_State.OPEN, _State.PAUSED)):
+            _report(event_id, available, held, read_at)
+
+
+def _report(event_id: int, available: int, held: int, read_at: datetime | None) -> None:
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         now = clock.now_on(cursor)

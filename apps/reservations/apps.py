@@ -25,5 +25,5 @@ class ReservationsConfig(AppConfig):
         maintenance.register("reset the gates", 0.25, resetting.reset_due)
         maintenance.register("sweep expired reservations", nets.UNSWEPT_EVERY_SECONDS, nets.sweep_unswept)
         maintenance.register("forget old cleanup logs", 60, nets.forget_cleanup_logs)
-        maintenance.register("report the supply to the waiting rooms", 1, supplying.report_supply)
+        maintenance.register("report the supply to the waiting rooms", 1, supplying.Reporter().report_if_due)
         maintenance.register("forget old answers", 60, idempotency.forget_old_now)

@@ -4,6 +4,8 @@ import json
 import logging
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
@@ -39,15 +41,57 @@ def test_a_frame_says_what_is_free_in_every_section_now() -> None:
 
 
 def test_frames_of_one_relay_are_numbered_upward_and_another_relay_has_another_epoch() -> None:
-    make_event()
+    event = make_event(general_admission=20)
     first, second = relay.Relay(), relay.Relay()
     ids = []
     for one in (first, first, second):
         one.run_once()
+        hold(event, ga_section="floor", ga_quantity=1)
         frame = AvailabilityFrame.objects.get()
         ids.append((frame.epoch, frame.sequence))
     assert ids[0][0] == ids[1][0] != ids[2][0]
     assert ids[0][1] < ids[1][1]
+
+
+def test_what_has_not_changed_is_written_again_only_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_event()
+    moment = [1_000.0]
+    monkeypatch.setattr(relay, "time", SimpleNamespace(monotonic=lambda: moment[0]))
+    one = relay.Relay()
+    one.run_once()
+    before = AvailabilityFrame.objects.get()
+    assert one.run_once() == 1
+    assert AvailabilityFrame.objects.get().published_at == before.published_at
+    moment[0] += relay.AGAIN_SECONDS
+    one.run_once()
+    after = AvailabilityFrame.objects.get()
+    assert after.published_at > before.published_at
+    assert after.sequence > before.sequence
+
+
+def test_a_flushed_redis_has_every_frame_again_with_the_next_window(redis_client: Redis) -> None:
+    event = make_event()
+    one = relay.Relay()
+    one.run_once()
+    key = f"frame:{{{event.id}}}"
+    before = redis_client.hgetall(key)
+    redis_client.flushall()
+    one.run_once()
+    assert redis_client.hgetall(key) == before
+    assert 0 < redis_client.ttl(key) <= relay.FRAME_KEPT_SECONDS
+
+
+def test_however_many_events_are_on_sale_a_window_asks_as_much(django_assert_num_queries: Any) -> None:
+    one = relay.Relay()
+    make_event("first")
+    one.run_once()
+    with django_assert_num_queries(5):
+        one.run_once()
+    for number in range(3):
+        make_event(f"another-{number}", venue=f"B{number}")
+    one.run_once()
+    with django_assert_num_queries(5):
+        assert one.run_once() == 4
 
 
 def test_redis_has_the_same_frame_under_the_event_s_key_for_a_while(redis_client: Redis) -> None:

@@ -1,5 +1,14 @@
--- The rooms in which somebody may be asking how it goes: a lobby, and those of these events whose room is not off.
-SELECT event_id
-FROM queue_waitingroom
-WHERE state = 'lobby' OR (state <> 'off' AND event_id = ANY(%(event_ids)s::bigint[]))
+-- The rooms in which somebody may be asking how it goes, and whether each is a lobby: those, and those in whose line
+-- somebody waits or is being given a number by the draw. (The lowest and not EXISTS, as in somebody_waits.sql.)
+SELECT event_id, state = 'lobby'
+FROM queue_waitingroom AS room
+WHERE state = 'lobby'
+   OR (
+     state NOT IN ('off', 'closed')
+     AND (numbered_through IS NOT NULL OR (
+       SELECT min(number)
+       FROM queue_queueentry AS entry
+       WHERE entry.event_id = room.event_id AND entry.status = 'waiting'
+     ) IS NOT NULL)
+   )
 ORDER BY event_id
