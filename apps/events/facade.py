@@ -20,8 +20,8 @@ _event_rows = sql.load("apps.events", "event_views")
 _section_rows = sql.load("apps.events", "section_views")
 _section_slugs = sql.load("apps.events", "section_slugs")
 _seat_rows = sql.load("apps.events", "seat_views")
-_seat_guids = sql.load("apps.events", "seat_guids")
-_prices = sql.load("apps.events", "prices")
+_seat_guids = sql.load("apps.events", "seat_guids", prepared=True)
+_prices = sql.load("apps.events", "prices", prepared=True)
 
 _ID_MAX = 2**63 - 1
 _PLAN_FORMAT = 1  # part of every plan's version: raise it when the document changes form

@@ -72,10 +72,10 @@ __all__ = [
     "visitor_of",
 ]
 
-_lock_entries = sql.load("apps.queue", "lock_entries")
-_lock_entries_skipping = sql.load("apps.queue", "lock_entries_skipping")
+_lock_entries = sql.load("apps.queue", "lock_entries", prepared=True)
+_lock_entries_skipping = sql.load("apps.queue", "lock_entries_skipping", prepared=True)
 _complete_entry = sql.load("apps.queue", "complete_entry")
-_set_busy_until = sql.load("apps.queue", "set_busy_until")
+_set_busy_until = sql.load("apps.queue", "set_busy_until", prepared=True)
 
 
 _in_order = attrgetter("int")

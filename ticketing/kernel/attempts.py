@@ -12,7 +12,7 @@ from psycopg import Connection
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from ticketing.kernel import problems, transactions
+from ticketing.kernel import preparing, problems, transactions
 from ticketing.kernel.calls import Call, Outcome, Request, refuse, wake
 
 logger = logging.getLogger(__name__)
@@ -106,6 +106,8 @@ class Attempts(Generic[Request, Outcome]):
             # Asked of the connection and not of the error: whatever was raised, a COMMIT that was sent over a
             # connection that is gone may have been carried out.
             lost = connection.closed
+            if isinstance(error, psycopg.errors.InvalidSqlStatementName):
+                preparing.give_up()
             still_open = replace(segment, calls=[call for call in segment.calls if not call.answered], again=True)
             if lost:
                 still_open = replace(still_open, lost=True)
@@ -191,6 +193,8 @@ class Attempts(Generic[Request, Outcome]):
 
 
 def _is_the_ledgers_own(error: Exception) -> bool:
-    """Out of resources, being shut down, failing, or a stand-by that takes no writes: no request is to blame."""
+    """Out of resources, being shut down, failing, a stand-by that takes no writes, or a session that does not know what
+    was prepared: no request is to blame."""
     state = (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
-    return state.startswith(("53", "57", "58")) or state == psycopg.errors.ReadOnlySqlTransaction.sqlstate
+    others = (psycopg.errors.ReadOnlySqlTransaction.sqlstate, psycopg.errors.InvalidSqlStatementName.sqlstate)
+    return state.startswith(("53", "57", "58")) or state in others

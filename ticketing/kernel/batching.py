@@ -298,7 +298,7 @@ class Batcher(Generic[Request, Outcome]):
                 raise problems.Busy from error
 
     def _open_pool(self) -> ConnectionPool[Connection[Any]]:
-        pool = pools.beside_django(self.name, size_max=self._committers_max, connect_ms=self._connect_ms)
+        pool = pools.beside_django(self.name, size_max=self._committers_max, connect_ms=self._connect_ms, prepares=True)
         try:
             pool.open()
         except RuntimeError:

@@ -6,7 +6,7 @@ from django.db import connection
 
 from ticketing.kernel import sql
 
-_read_clock = sql.load("ticketing.kernel", "read_clock")
+_read_clock = sql.load("ticketing.kernel", "read_clock", prepared=True)
 
 
 def now() -> datetime:

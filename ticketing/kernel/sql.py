@@ -4,7 +4,6 @@ Tests look over a statement's shoulder with `observe`: a rival can be let in rig
 file runs, which is how a race is shown without a single sleep.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 from psycopg import ClientCursor
 
+from ticketing.kernel import preparing
 from ticketing.kernel.arrays import Array
-
-_PARAMETER = re.compile(r"%\((\w+)\)s")
 
 Observer = Callable[[str, str], None]
 _observers: list[Observer] = []
@@ -39,6 +37,8 @@ class Cursor(Protocol):
 class Statement:
     name: str
     text: str
+    prepared: bool = False
+    """Connections that keep prepared statements keep this one: see preparing.py."""
 
     def rows(self, cursor: Cursor, **params: Any) -> Sequence[tuple[Any, ...]]:
         """The statement has run; its rows."""
@@ -53,7 +53,11 @@ class Statement:
     def _run(self, cursor: Cursor, params: dict[str, Any]) -> None:
         for observer in _observers:
             observer(self.name, "before")
-        cursor.execute(self.text, params)
+        if self.prepared and preparing.is_on(cursor.connection):
+            assert isinstance(cursor, ClientCursor)
+            cursor.execute(_execution(self.call(**params), _Literals(cursor)))
+        else:
+            cursor.execute(self.text, params)
         for observer in _observers:
             observer(self.name, "after")
 
@@ -86,7 +90,9 @@ def together(cursor: Cursor, calls: Sequence[Call]) -> list[Done]:
     if _observers or not isinstance(cursor, ClientCursor):
         return [_alone(cursor, call) for call in calls]
     literals = _Literals(cursor)
-    cursor.execute("\n;\n".join([_bound(call, literals) for call in calls]))
+    keeps = preparing.is_on(cursor.connection)
+    texts = [(_execution if keeps and call.statement.prepared else _bound)(call, literals) for call in calls]
+    cursor.execute("\n;\n".join(texts))
     done = []
     for _ in calls:
         done.append(Done(cursor.fetchall() if cursor.description else (), cursor.rowcount))
@@ -112,6 +118,11 @@ class _Literals(dict[int, str]):
         return self.get(key) or self.setdefault(key, self._cursor.mogrify("%s", [value]))
 
 
+def _execution(call: Call, literals: _Literals) -> str:
+    statement, params = call
+    return preparing.execution(statement.name, [literals.of(params[name]) for name in preparing.names(statement.text)])
+
+
 def _bound(call: Call, literals: _Literals) -> str:
     text, names = _template(call.statement.text)
     params = call.params
@@ -121,7 +132,7 @@ def _bound(call: Call, literals: _Literals) -> str:
 @cache
 def _template(text: str) -> tuple[str, tuple[str, ...]]:
     """The statement with its parameters in order instead of by name."""
-    return _PARAMETER.sub("%s", text), tuple(_PARAMETER.findall(text))
+    return preparing.PARAMETER.sub("%s", text), tuple(preparing.PARAMETER.findall(text))
 
 
 def _alone(cursor: Cursor, call: Call) -> Done:
@@ -130,9 +141,13 @@ def _alone(cursor: Cursor, call: Call) -> Done:
 
 
 @cache
-def load(package: str, name: str) -> Statement:
-    """The statement in `<package>/sql/<name>.sql`, known to observers as `name`."""
-    return Statement(name, files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8"))
+def load(package: str, name: str, *, prepared: bool = False) -> Statement:
+    """The statement in `<package>/sql/<name>.sql`, known to observers as `name`. `prepared`: it runs so often that
+    committers keep its plan; its text says the type of every parameter."""
+    text = files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+    if prepared:
+        preparing.add(name, text)
+    return Statement(name, text, prepared)
 
 
 def is_text(value: str) -> bool:

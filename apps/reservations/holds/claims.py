@@ -8,7 +8,7 @@ from apps.reservations.errors import SeatsUnavailable
 from apps.reservations.holds.outcomes import Contended, Refused, Short, Verdict
 from ticketing.kernel import problems, sql
 
-_claims_of_owners = sql.load("apps.reservations", "claims_of_owners")
+_claims_of_owners = sql.load("apps.reservations", "claims_of_owners", prepared=True)
 
 
 @dataclass(frozen=True, slots=True)

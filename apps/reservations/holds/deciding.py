@@ -58,18 +58,18 @@ _in_order = attrgetter("int")
 """PostgreSQL's order of ids; compared as UUIDs they take ten times as long to sort."""
 
 _PACKAGE = "apps.reservations"
-_try_admissions = sql.load(_PACKAGE, "try_admissions")
-_lock_admissions = sql.load(_PACKAGE, "lock_admissions")
-_lock_caps = sql.load(_PACKAGE, "lock_caps")
-_lock_caps_skipping = sql.load(_PACKAGE, "lock_caps_skipping")
-_count_of_buyers = sql.load(_PACKAGE, "count_of_buyers")
-_read_seats = sql.load(_PACKAGE, "read_seats")
-_lock_seats_skipping = sql.load(_PACKAGE, "lock_seats_skipping")
-_lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
-_lock_general_admission = sql.load(_PACKAGE, "lock_general_admission")
-_lock_general_admission_skipping = sql.load(_PACKAGE, "lock_general_admission_skipping")
-_any_lapsed = sql.load(_PACKAGE, "any_lapsed")
-_live_lines_on_seats = sql.load(_PACKAGE, "live_lines_on_seats")
+_try_admissions = sql.load(_PACKAGE, "try_admissions", prepared=True)
+_lock_admissions = sql.load(_PACKAGE, "lock_admissions", prepared=True)
+_lock_caps = sql.load(_PACKAGE, "lock_caps", prepared=True)
+_lock_caps_skipping = sql.load(_PACKAGE, "lock_caps_skipping", prepared=True)
+_count_of_buyers = sql.load(_PACKAGE, "count_of_buyers", prepared=True)
+_read_seats = sql.load(_PACKAGE, "read_seats", prepared=True)
+_lock_seats_skipping = sql.load(_PACKAGE, "lock_seats_skipping", prepared=True)
+_lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting", prepared=True)
+_lock_general_admission = sql.load(_PACKAGE, "lock_general_admission", prepared=True)
+_lock_general_admission_skipping = sql.load(_PACKAGE, "lock_general_admission_skipping", prepared=True)
+_any_lapsed = sql.load(_PACKAGE, "any_lapsed", prepared=True)
+_live_lines_on_seats = sql.load(_PACKAGE, "live_lines_on_seats", prepared=True)
 
 
 def decide_once(

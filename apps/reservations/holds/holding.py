@@ -40,7 +40,7 @@ HELD_ONCE = "reservation_line_seat_held_once"
 
 logger = logging.getLogger(__name__)
 
-_create_caps = sql.load("apps.reservations", "create_caps")
+_create_caps = sql.load("apps.reservations", "create_caps", prepared=True)
 
 
 def hold(requests: Sequence[HoldRequest], write: transactions.Write = transactions.write_here) -> list[HoldOutcome]:

@@ -10,8 +10,8 @@ from apps.reservations.models import Reservation
 from ticketing.kernel import arrays, idempotency, sql
 
 _PACKAGE = "apps.reservations"
-_recall_answers = sql.load(_PACKAGE, "recall_answers")
-_reservations_of_entries = sql.load(_PACKAGE, "reservations_of_entries")
+_recall_answers = sql.load(_PACKAGE, "recall_answers", prepared=True)
+_reservations_of_entries = sql.load(_PACKAGE, "reservations_of_entries", prepared=True)
 
 _CONFIRMED = str(Reservation.Status.CONFIRMED)
 _IN_THE_WAY = frozenset(map(str, (*Reservation.LIVE, Reservation.Status.CONFIRMED)))

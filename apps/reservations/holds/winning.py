@@ -16,12 +16,12 @@ from ticketing.kernel import arrays, sql
 ANSWER_STATUS = 201
 
 _PACKAGE = "apps.reservations"
-_take_seats = sql.load(_PACKAGE, "take_seats")
-_take_general_admission = sql.load(_PACKAGE, "take_general_admission")
-_insert_reservations = sql.load(_PACKAGE, "insert_reservations")
-_insert_lines = sql.load(_PACKAGE, "insert_lines")
-_insert_transitions = sql.load(_PACKAGE, "insert_transitions")
-_remember_answers = sql.load(_PACKAGE, "remember_answers")
+_take_seats = sql.load(_PACKAGE, "take_seats", prepared=True)
+_take_general_admission = sql.load(_PACKAGE, "take_general_admission", prepared=True)
+_insert_reservations = sql.load(_PACKAGE, "insert_reservations", prepared=True)
+_insert_lines = sql.load(_PACKAGE, "insert_lines", prepared=True)
+_insert_transitions = sql.load(_PACKAGE, "insert_transitions", prepared=True)
+_remember_answers = sql.load(_PACKAGE, "remember_answers", prepared=True)
 
 
 class Line(NamedTuple):
