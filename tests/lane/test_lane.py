@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ticketing.kernel import client_address, limits, problems
+from ticketing.kernel import client_address, limits, problems, traffic
 from ticketing.kernel.lane import request as requests
 from ticketing.kernel.lane.reply import Reply, personal
 from ticketing.kernel.lane.request import ClientGone, Forward, Request
@@ -24,6 +24,7 @@ class Door:
 
     handler: Callable[[Request, str], Any]
     forwarded: list[str] = field(default_factory=list)
+    site_answers: int = 0
 
     def __post_init__(self) -> None:
         self.lane = Lane(
@@ -41,6 +42,9 @@ class Door:
 
     async def _forward(self, scope: Any, receive: Any, send: Any) -> None:
         self.forwarded.append(f"{scope['method']} {scope['path']}")
+        if self.site_answers:
+            await send({"type": "http.response.start", "status": self.site_answers, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
 
     async def ask(
         self,
@@ -81,6 +85,23 @@ class Door:
         content = said[1]["body"]
         given = {name.decode(): value.decode() for name, value in said[0]["headers"]}
         return said[0]["status"], given, json.loads(content) if content else None
+
+
+async def test_what_is_answered_and_what_is_handed_on_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[tuple[str, str, int]] = []
+    monkeypatch.setattr(
+        traffic, "served", lambda route, method, status, seconds: counted.append((route, method, status))
+    )
+
+    def forwards(request: Request, argument: str) -> Reply:
+        raise Forward
+
+    await door().ask()
+    for handed_on in (door(forwards), door()):
+        handed_on.site_answers = 404
+        await handed_on.ask(path="/api/events/concert/thing" if handed_on.handler is forwards else "/elsewhere")
+    await door(forwards).ask()  # The site has not answered: who asked has gone.
+    assert counted == [("thing", "GET", 200), ("forwarded", "GET", 404), ("forwarded", "GET", 404)]
 
 
 def door(handler: Callable[[Request, str], Any] = lambda request, argument: personal({"argument": argument})) -> Door:

@@ -12,7 +12,7 @@ from time import monotonic
 from ticketing.kernel import access_log, client_address, limits, origin, problems, telemetry, traffic
 from ticketing.kernel.lane import reply
 from ticketing.kernel.lane.reply import Reply
-from ticketing.kernel.lane.request import ClientGone, Forward, Receive, Request, Scope, Send
+from ticketing.kernel.lane.request import ClientGone, Forward, Message, Receive, Request, Scope, Send
 from ticketing.kernel.lane.whole import WHOLE
 from ticketing.kernel.limits import kinds
 
@@ -69,12 +69,12 @@ class Lane:
         """The client has its answer, or has gone."""
         found = self._find(scope)
         if found is None:
-            await self._forward(scope, receive, send)
+            await self._hand_on(scope, receive, send)
             return
         route, argument = found
         request = Request(scope, receive)
         if not request.is_plain():
-            await self._forward(scope, receive, send)
+            await self._hand_on(scope, receive, send)
             return
         # Counted here and nowhere else, also if it is forwarded after all.
         scope[limits.COUNTED] = True
@@ -86,7 +86,7 @@ class Lane:
             answer = await self._answer(route, request, argument)
             await _send(answer, request, send)
         except Forward:
-            await self._forward(scope, receive, send)
+            await self._hand_on(scope, receive, send)
             return
         except ClientGone:
             return
@@ -97,6 +97,20 @@ class Lane:
         address = client_address.of_scope(scope)
         event = argument if route.path.startswith("events/") else ""
         access_log.log(request.method, route.name, answer.status, seconds, len(answer.body), request.id, address, event)
+
+    async def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The site's answer has gone through, and is counted as `forwarded`."""
+        begun, status = monotonic(), 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        await self._forward(scope, receive, noting)
+        if status:
+            traffic.served("forwarded", scope["method"], status, monotonic() - begun)
 
     async def _answer(self, route: Route, request: Request, argument: str) -> Reply:
         try:
