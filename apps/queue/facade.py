@@ -22,8 +22,9 @@ from apps.queue.line import (
 )
 from apps.queue.merging import bring_along
 from apps.queue.models import QueueEntry
+from apps.queue.recognizing import caller_of as caller_soon
 from apps.queue.rooms import report_supplies, report_supply, rooms_in_use
-from apps.queue.watching import Seen, known_at_sight, see
+from apps.queue.watching import Seen, see
 from apps.queue.watching import come as come_soon
 from apps.queue.watching import event_of as event_soon
 from apps.queue.watching import status as status_soon
@@ -42,6 +43,7 @@ __all__ = [
     "Seen",
     "bring_along",
     "caller_of",
+    "caller_soon",
     "come_soon",
     "complete",
     "entry_by_id",
@@ -51,7 +53,6 @@ __all__ = [
     "join",
     "join_async",
     "join_many",
-    "known_at_sight",
     "lock_entries",
     "locking_entries",
     "new_visitor_id",

@@ -112,6 +112,13 @@ def caller_at_sight(request: Asked, event_slug: str | None = None) -> Caller | N
     return _caller_of_queue_token(token, event_slug)
 
 
+def account_token_of(request: Asked) -> str | None:
+    """The bearer token of a request that nobody is known by at sight; None: it is the session's to say. Raises
+    TokenInvalid."""
+    header = request.headers.get("Authorization")
+    return None if header is None else _bearer(header)
+
+
 def _bearer(header: str) -> str:
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():

@@ -1,6 +1,6 @@
 """The queue's calls as the lane answers them; the site's twins are in api_views.py."""
 
-from apps.queue import watching
+from apps.queue import recognizing, watching
 from apps.queue.carrying import carry_joined, carry_place, joining_as
 from apps.queue.errors import NoPlace
 from apps.queue.identity import place_of_cookie
@@ -15,7 +15,7 @@ from ticketing.kernel.lane.routes import Route
 async def join(request: Request, slug: str) -> Reply:
     """As `QueueView.post`."""
     event = await watching.event_of(slug)
-    known = watching.known_at_sight(request, event.slug)
+    known = await recognizing.caller_coming(request, event)
     caller = joining_as(known, await request.json_object())
     entry = await join_async(event, caller)
     reply = personal(joined_answer(event, await watching.stand(event, entry), entry), 201)
@@ -34,7 +34,7 @@ async def status(request: Request, slug: str) -> Reply:
     caller = place_of_cookie(request, event.slug)
     place = None if caller is None else await watching.glance(event, caller)
     if caller is None or place is None:
-        caller = watching.known_at_sight(request, event.slug)
+        caller = await recognizing.caller_coming(request, event)
         if not caller.is_known:
             raise problems.TokenMissing
         place = await watching.look(event, caller)

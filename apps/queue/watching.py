@@ -9,9 +9,9 @@ from django.db import connection
 
 from apps.events import facade as events
 from apps.queue import board as boards
-from apps.queue import exceptional, exchange, line, polling, telling
+from apps.queue import exceptional, exchange, finding, line, polling, telling
 from apps.queue.entries import Entry, EntryView, has_lapsed, view_of
-from apps.queue.identity import OF_THE_QUEUE, Caller, caller_at_sight, number_of
+from apps.queue.identity import OF_THE_QUEUE, Caller, number_of
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.outlook import of_number, outlook
 from apps.queue.polling import Place
@@ -19,7 +19,6 @@ from ticketing.kernel import clock, sql, tokens
 from ticketing.kernel.lane import threads
 from ticketing.kernel.lane.gathering import Gatherer
 from ticketing.kernel.lane.remembering import Flights, Remembered
-from ticketing.kernel.lane.request import Forward, Request
 
 BOARD_STALE_SHARE = 0.8
 """A board is given out for so much longer than its time while the next one is read: in all still less than the shortest
@@ -87,18 +86,11 @@ def told_at_sight(event: events.EventView, token: str) -> bytes | None:
     return telling.answer_to(board, number)
 
 
-def known_at_sight(request: Request, event_slug: str | None = None) -> Caller:
-    """Whom the request speaks for. Raises Forward where somebody would have to be asked, and as `caller_of` does."""
-    caller = caller_at_sight(request, event_slug)
-    if caller is None:
-        raise Forward
-    return caller
-
-
 async def status(event: events.EventView, caller: Caller) -> EntryView | None:
     """As `line.status`."""
-    if caller.entry_id is not None:
-        return await come(event, caller, await _entries.ask(caller.entry_id))
+    entry_id = caller.entry_id or await finding.live_place_of(event.id, caller)
+    if entry_id is not None:
+        return await come(event, caller, await _entries.ask(entry_id))
     return await threads.ask(line.status, event, caller)
 
 

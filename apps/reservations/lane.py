@@ -61,7 +61,7 @@ async def hold(request: Request, slug: str) -> Reply:
     key: str | problems.Problem
     body: dict[str, Any] | problems.Problem
     try:
-        caller = queue.known_at_sight(request, slug)
+        caller = await queue.caller_soon(request, slug)
     except problems.Problem as problem:
         caller = problem
     try:
@@ -147,7 +147,7 @@ def _forgotten(task: "asyncio.Task[None]") -> None:
 
 async def reservation(request: Request, reservation_id: str) -> Reply:
     """As `ReservationView.get`."""
-    caller = queue.known_at_sight(request)
+    caller = await queue.caller_soon(request)
     view = await threads.ask(owned_by, caller, uuid.UUID(reservation_id))
     return personal(view.contract())
 

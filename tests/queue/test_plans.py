@@ -43,6 +43,16 @@ def test_a_tick_or_a_join_never_reads_the_table_from_its_beginning(line: EventVi
     assert not any("Seq" in step for step in steps), steps
 
 
+@pytest.mark.parametrize("name", ["accounts_places", "guests_places"])
+def test_whose_place_it_is_is_found_by_the_index(line: EventView, name: str) -> None:
+    given = {"event_ids": [line.id] * 3, "account_ids": [1, 2, 3], "visitor_ids": ["one", "two", "three"]}
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN (FORMAT JSON) " + sql.load("apps.queue", name).text, given)
+        (((found,),),) = cursor.fetchall()
+    steps = [step["Index Name"] for step in _steps(found["Plan"]) if step.get("Relation Name") == "queue_queueentry"]
+    assert steps == [f"queue_entry_one_place_per_{'account' if name == 'accounts_places' else 'visitor'}"]
+
+
 def _steps(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for part in plan.get("Plans", []):

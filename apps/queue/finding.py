@@ -1,0 +1,56 @@
+"""Which place is an account's or a browser's, for the lane: asked of PostgreSQL in groups."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import connection
+
+from apps.queue.identity import Caller
+from ticketing.kernel import arrays, sql
+from ticketing.kernel.lane.gathering import Gatherer
+
+_accounts_places = sql.load("apps.queue", "accounts_places")
+_guests_places = sql.load("apps.queue", "guests_places")
+
+
+class _Owner(NamedTuple):
+    event_id: int
+    account_id: int | None
+    visitor_id: str
+
+
+async def live_place_of(event_id: int, caller: Caller) -> UUID | None:
+    """The live place of the account, or without one of the browser; None where there is none, or no such owner."""
+    if caller.account_id is None and not caller.visitor_id:
+        return None
+    return await _places.ask(_Owner(event_id, caller.account_id, "" if caller.account_id else caller.visitor_id))
+
+
+def live_places(owners: Sequence[_Owner]) -> list[UUID | None]:
+    """The live place of each of these, in their order. For threads."""
+    accounts = [owner for owner in owners if owner.account_id is not None]
+    guests = [owner for owner in owners if owner.account_id is None]
+    found: dict[tuple[int, int | str], UUID] = {}
+    with connection.cursor() as cursor:
+        if accounts:
+            rows = _accounts_places.rows(
+                cursor,
+                event_ids=arrays.numbers([owner.event_id for owner in accounts]),
+                account_ids=arrays.numbers([owner.account_id for owner in accounts]),
+            )
+            found |= {(event_id, account_id): entry_id for event_id, account_id, entry_id in rows}
+        if guests:
+            rows = _guests_places.rows(
+                cursor,
+                event_ids=arrays.numbers([owner.event_id for owner in guests]),
+                visitor_ids=arrays.words([owner.visitor_id for owner in guests]),
+            )
+            found |= {(event_id, visitor_id): entry_id for event_id, visitor_id, entry_id in rows}
+    return [
+        found.get((owner.event_id, owner.visitor_id if owner.account_id is None else owner.account_id))
+        for owner in owners
+    ]
+
+
+_places: Gatherer[_Owner, UUID | None] = Gatherer(live_places)

@@ -1,0 +1,8 @@
+-- The live places that these accounts have, each in its event's line.
+SELECT entry.event_id, entry.account_id, entry.id
+FROM unnest(%(event_ids)s::bigint[], %(account_ids)s::bigint[]) AS asked (event_id, account_id)
+JOIN queue_queueentry AS entry
+  ON entry.event_id = asked.event_id
+ AND entry.account_id = asked.account_id
+ AND entry.account_id IS NOT NULL
+ AND entry.status IN ('waiting', 'ready', 'away')
