@@ -15,9 +15,8 @@ import logging
 from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from prometheus_client import Counter
@@ -60,8 +59,7 @@ def keys(event_id: int) -> tuple[str, str]:
     return f"gate:{{{event_id}}}", f"gate:{{{event_id}}}:marks"
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """A hold that is about to be asked for."""
 
     event: events.EventView
@@ -82,27 +80,51 @@ def refusal(event: events.EventView, entry_id: UUID, payload: Any, idempotency_k
 
 def refusals(questions: Sequence[Question]) -> list[problems.Problem | None]:
     """The same for many, in order, with one journey to Redis for all of them."""
-    now = clock.process_now()
     answers: list[problems.Problem | None] = [None] * len(questions)
-    by_event: dict[int, list[tuple[int, wishes.Wish]]] = defaultdict(list)
-    for index, question in enumerate(questions):
-        if question.event.selling_state(now) == "on_sale":
-            wish = wishes.of(question.event, question.payload)
-            if wish is not None and wish.sections:
-                by_event[question.event.id].append((index, wish))
+    said: Counts[str] = Counts()
+    wanted = _wanted(questions)
     put = _put_many(
         {
-            event_id: [(_marks(questions[index]), wish.sections) for index, wish in wanted]
-            for event_id, wanted in by_event.items()
+            event_id: [(_marks(questions[index]), wish.sections) for index, wish in of_event]
+            for event_id, of_event in wanted.items()
         }
     )
-    for event_id, wanted in by_event.items():
-        for (index, wish), found in zip(wanted, put[event_id], strict=True):
-            answers[index] = _judge(questions[index], wish, *found)
+    for event_id, of_event in wanted.items():
+        for (index, wish), found in zip(of_event, put[event_id], strict=True):
+            answers[index] = _judge(questions[index], wish, *found, said)
+    for answer, count in said.items():
+        asked.labels(answer).inc(count)
     return answers
 
 
-def _judge(question: Question, wish: wishes.Wish, answer: str, empty: set[int]) -> problems.Problem | None:
+def _wanted(questions: Sequence[Question]) -> dict[int, list[tuple[int, wishes.Wish]]]:
+    """By event those that the gate can say something about, and what each of them wants."""
+    now = clock.process_now()
+    wanted: dict[int, list[tuple[int, wishes.Wish]]] = defaultdict(list)
+    # Of many at once most are the same event's, and want the same.
+    on_sale: dict[int, bool] = {}
+    same: dict[tuple[int, str, int], wishes.Wish | None] = {}
+    for index, (event, _, payload, _) in enumerate(questions):
+        sells = on_sale.get(id(event))
+        if sells is None:
+            sells = on_sale[id(event)] = event.selling_state(now) == "on_sale"
+        if not sells:
+            continue
+        places = wishes.only_places(payload)
+        if places is None:
+            wish = wishes.of(event, payload)
+        elif (key := (id(event), *places)) in same:
+            wish = same[key]
+        else:
+            wish = same[key] = wishes.of(event, payload)
+        if wish is not None and wish.sections:
+            wanted[event.id].append((index, wish))
+    return wanted
+
+
+def _judge(
+    question: Question, wish: wishes.Wish, answer: str, empty: set[int], said: Counts[str]
+) -> problems.Problem | None:
     if answer == "refused" and wish.unknown_seats:
         # Only now does it matter where these seats are; from now on this process knows.
         located = wishes.located(question.event, wish)
@@ -111,7 +133,7 @@ def _judge(question: Question, wish: wishes.Wish, answer: str, empty: set[int]) 
         wish = located
         if not empty & set(wish.sections):
             ((answer, empty),) = _put_many({question.event.id: [(_marks(question), wish.sections)]})[question.event.id]
-    asked.labels(answer).inc()
+    said[answer] += 1
     if answer != "refused":
         return None
     gone = [guid for guid in wish.named_seats if wish.section_of.get(guid) in empty]
@@ -119,12 +141,13 @@ def _judge(question: Question, wish: wishes.Wish, answer: str, empty: set[int]) 
 
 
 def _marks(question: Question) -> tuple[str, str]:
-    return str(question.entry_id), _request_mark(question.entry_id, question.idempotency_key)
+    entry = str(question.entry_id)
+    return entry, _request_mark(entry, question.idempotency_key)
 
 
 def forget_request(event_id: int, entry_id: UUID, idempotency_key: str) -> None:
     """The ledger has refused this request for good: asking again with its key is a new question."""
-    redis.attempt(lambda client: client.zrem(keys(event_id)[1], _request_mark(entry_id, idempotency_key)))
+    redis.attempt(lambda client: client.zrem(keys(event_id)[1], _request_mark(str(entry_id), idempotency_key)))
 
 
 def tell_held(holds: Sequence[aftermath.Hold]) -> None:
@@ -226,9 +249,9 @@ def _put_many(asked_for: Mapping[int, _Asked]) -> dict[int, list[tuple[str, set[
     return put
 
 
-def _request_mark(entry_id: UUID, idempotency_key: str) -> str:
+def _request_mark(entry: str, idempotency_key: str) -> str:
     # Of one length, whatever the client calls its key.
-    return f"{entry_id}/{blake2b(idempotency_key.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
+    return f"{entry}/{blake2b(idempotency_key.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
 
 def text(raw: bytes | str | None) -> str:

@@ -34,6 +34,8 @@ class Wish:
 
     @property
     def unknown_seats(self) -> list[str]:
+        if not self.named_seats:
+            return []
         return [guid for guid in self.named_seats if guid not in self.section_of]
 
 
@@ -97,6 +99,15 @@ def of(event: events.EventView, payload: Any) -> Wish | None:
     if len(guids) > most or len(set(guids)) != len(guids) or total + len(guids) > most:
         return None
     return _wish(house, guids, others)
+
+
+def only_places(payload: Any) -> tuple[str, int] | None:
+    """Section and quantity of a payload that names nothing else: two such want the same. None for any other."""
+    if type(payload) is not dict or len(payload) != 2:
+        return None
+    slug, quantity = payload.get("ga_section"), payload.get("ga_quantity")
+    # `type` and not isinstance: true is no quantity, and equal to one.
+    return (slug, quantity) if type(slug) is str and type(quantity) is int else None
 
 
 def located(event: events.EventView, wish: Wish) -> Wish | None:
