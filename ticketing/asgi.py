@@ -69,7 +69,13 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
             return
 
 
-application = ProtocolTypeRouter(
+class House(ProtocolTypeRouter):
+    """Also answers our own server at sight (`ticketing.kernel.lane.whole`)."""
+
+    at_sight = staticmethod(lane.at_sight)
+
+
+application = House(
     {
         "http": http,
         "websocket": URLRouter(SOCKETS),

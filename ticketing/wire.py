@@ -18,7 +18,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from ticketing.kernel.lane.whole import WHOLE
+from ticketing.kernel.lane.whole import AT_SIGHT, LATER, WHOLE, Whole
 
 # From the connection, or the first byte of a later request, to the end of its headers.
 HEADER_SECONDS_MAX = 10.0
@@ -84,6 +84,10 @@ class Wire(HttpToolsProtocol):
         self._unread_clock: asyncio.TimerHandle | None = None
         self._is_a_socket = False
         self._answering: Any = None
+        self._at_sight = getattr(self.app, AT_SIGHT, None)
+        # The request that has come with the bytes that are just being read; it is begun when all of them are.
+        self._come: tuple[Any, Any] | None = None
+        self._is_reading = False
 
     # --- the transport's calls ---------------------------------------------------------------------------------------
 
@@ -98,7 +102,14 @@ class Wire(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        super().data_received(data)
+        self._is_reading = True
+        try:
+            super().data_received(data)
+        finally:
+            self._is_reading = False
+        if self._come is not None:
+            (cycle, app), self._come = self._come, None
+            self._begin(cycle, app)
         cycle = self.cycle
         if cycle is not None and not cycle.more_body and cycle.scope is self.scope:
             if self._clock is not None:
@@ -140,8 +151,37 @@ class Wire(HttpToolsProtocol):
             self.cycle.keep_alive = False  # The last one on this connection, and its client is told.
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        cycle.scope[WHOLE] = partial(_send_whole, cycle)
         self._answering = cycle  # With requests sent ahead this is not the latest one, which is all that uvicorn keeps.
+        if self._is_reading and self._come is None:
+            self._come = cycle, app
+        else:
+            self._begin(cycle, app)
+
+    def _begin(self, cycle: Any, app: Any) -> None:
+        """The request is answered at sight, if all of it is here and the application can; else it has a task."""
+        # Who does not read the answers waits in a task, so that no more than one of them is kept for it.
+        if (
+            self._at_sight is None
+            or cycle.more_body
+            or cycle.disconnected
+            or cycle.flow.write_paused
+            or app is not self.app
+            or self.transport.is_closing()
+        ):
+            self._begin_task(cycle, app)
+            return
+        answer = self._at_sight(cycle.scope, cycle.body, partial(self._told, cycle, app))
+        if answer is not LATER:
+            self._told(cycle, app, answer)
+
+    def _told(self, cycle: Any, app: Any, answer: Whole | None) -> None:
+        if answer is None:
+            self._begin_task(cycle, app)
+        elif not cycle.disconnected:
+            _write_whole(cycle, *answer)
+
+    def _begin_task(self, cycle: Any, app: Any) -> None:
+        cycle.scope[WHOLE] = partial(_send_whole, cycle)
         super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:
@@ -150,6 +190,9 @@ class Wire(HttpToolsProtocol):
             self.cycle.more_body = False  # uvicorn leaves it set where the answer was given before the end.
 
     def on_response_complete(self) -> None:
+        if self._answering is not None:
+            # It leads back to its own scope: kept, each request would be left to the collector.
+            self._answering.scope.pop(WHOLE, None)
         super().on_response_complete()
         if self._has_unsent():
             self._start_unread_clock()
@@ -281,13 +324,15 @@ class Wire(HttpToolsProtocol):
 
 
 async def _send_whole(cycle: Any, status: int, head: bytes, body: bytes) -> None:
-    """As the cycle's own `send`, for an answer that is whole: one write, and so one journey to the kernel, instead of
-    one for its headers and one for its body. `head`: its headers as they travel, each with its line's end; the length
-    of the body is among them, and nothing about the connection."""
+    """As the cycle's own `send`, for an answer that is whole."""
     if cycle.flow.write_paused and not cycle.disconnected:
         await cycle.flow.drain()
-    if cycle.disconnected:
-        return
+    if not cycle.disconnected:
+        _write_whole(cycle, status, head, body)
+
+
+def _write_whole(cycle: Any, status: int, head: bytes, body: bytes) -> None:
+    """One write, and so one journey to the kernel, instead of one for the headers and one for the body."""
     cycle.response_started = True
     cycle.waiting_for_100_continue = False
     lines = [STATUS_LINE[status]]

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from apps.queue.errors import AdmissionExpired, NotAdmitted, NotOnSale
 from apps.queue.health import hold_seconds, payment_faults
-from apps.queue.identity import Caller, caller_of, new_visitor_id, set_visitor_cookie, visitor_of
+from apps.queue.identity import Caller, caller_at_sight, caller_of, new_visitor_id, set_visitor_cookie, visitor_of
 from apps.queue.line import (
     EntryView,
     JoinOutcome,
@@ -24,7 +24,7 @@ from apps.queue.merging import bring_along
 from apps.queue.models import QueueEntry
 from apps.queue.recognizing import caller_of as caller_soon
 from apps.queue.rooms import report_supplies, report_supply, rooms_in_use
-from apps.queue.watching import Seen, see
+from apps.queue.watching import Seen, event_at_hand, see
 from apps.queue.watching import come as come_soon
 from apps.queue.watching import event_of as event_soon
 from apps.queue.watching import status as status_soon
@@ -42,12 +42,14 @@ __all__ = [
     "NotOnSale",
     "Seen",
     "bring_along",
+    "caller_at_sight",
     "caller_of",
     "caller_soon",
     "come_soon",
     "complete",
     "entry_by_id",
     "entry_states",
+    "event_at_hand",
     "event_soon",
     "hold_seconds",
     "join",

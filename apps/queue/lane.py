@@ -1,5 +1,6 @@
 """The queue's calls as the lane answers them; the site's twins are in api_views.py."""
 
+from apps.events.facade import EventView
 from apps.queue import recognizing, watching
 from apps.queue.carrying import carry_joined, carry_place, joining_as
 from apps.queue.errors import NoPlace
@@ -23,13 +24,24 @@ async def join(request: Request, slug: str) -> Reply:
     return reply
 
 
+def status_at_sight(request: Request, slug: str, body: bytearray) -> Reply | None:
+    """`status` of who plainly waits."""
+    event = watching.event_at_hand(slug)
+    return None if event is None else _told(request, event)
+
+
+def _told(request: Request, event: EventView) -> Reply | None:
+    token = request.bearer()
+    said = None if token is None else watching.told_at_sight(event, token)
+    return None if said is None else written(said)
+
+
 async def status(request: Request, slug: str) -> Reply:
     """As `QueueStatusView.get`."""
     event = await watching.event_of(slug)
-    token = request.bearer()
-    said = None if token is None else watching.told_at_sight(event, token)
+    said = _told(request, event)
     if said is not None:
-        return written(said)
+        return said
     # What a browser's cookie says is enough to show the wait; at the turn it is asked who it really is.
     caller = place_of_cookie(request, event.slug)
     place = None if caller is None else await watching.glance(event, caller)
@@ -48,5 +60,5 @@ async def status(request: Request, slug: str) -> Reply:
 
 ROUTES = (
     Route("POST", "events/<slug>/queue", join, "join", "join"),
-    Route("GET", "events/<slug>/queue/status", status, "poll", "poll"),
+    Route("GET", "events/<slug>/queue/status", status, "poll", "poll", status_at_sight),
 )

@@ -67,6 +67,11 @@ async def event_of(slug: str) -> events.EventView:
     return await events_known.get(slug)
 
 
+def event_at_hand(slug: str) -> events.EventView | None:
+    """The same, if nobody has to be waited for."""
+    return events_known.peek(slug)
+
+
 def told_at_sight(event: events.EventView, token: str) -> bytes | None:
     """The answer to a poll with this token, if it is plain that its place waits, as it is of nearly everybody in a
     crowd. None: ask in full. Raises as `caller_of` does."""

@@ -3,7 +3,9 @@
 import asyncio
 import time
 import uuid
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings
 from django.utils.http import parse_etags
@@ -23,12 +25,15 @@ from ticketing.kernel.lane.gathering import Gatherer
 from ticketing.kernel.lane.remembering import Remembered
 from ticketing.kernel.lane.reply import JSON, Reply, personal, written
 from ticketing.kernel.lane.request import Request
-from ticketing.kernel.lane.routes import Route
+from ticketing.kernel.lane.routes import Heard, Route
 
 _CACHEABLE = (b"cache-control", b"public, max-age=%d" % settings.CACHE_COUNTS_SECONDS)
 _VARIES = (b"vary", b"Accept-Encoding")
 _PACKED = (b"content-encoding", b"gzip")
 EVENTS_MAX = 1_000
+
+Params = ParamSpec("Params")
+Value = TypeVar("Value")
 
 # How many seats are free is counted no more often than five times a second, however many ask, and in a huge house for
 # no more than a quarter of the time; who asks meanwhile is told what was counted last.
@@ -37,7 +42,16 @@ frames: Remembered[str, CountFrame] = Remembered(count_frame, fresh_seconds=0.2,
 
 async def sections(request: Request, slug: str) -> Reply:
     """As `SectionsView.get`."""
-    frame = await frames.get(slug)
+    return _counted(request, await frames.get(slug))
+
+
+def sections_at_sight(request: Request, slug: str, body: bytearray) -> Reply | None:
+    """`sections` of an event that somebody has just asked about."""
+    frame = frames.peek(slug)
+    return None if frame is None else _counted(request, frame)
+
+
+def _counted(request: Request, frame: CountFrame) -> Reply:
     headers = [(b"etag", frame.etag.encode()), _CACHEABLE, _VARIES]
     known = request.headers.get("if-none-match")
     if known is not None and _has(known, frame.etag):
@@ -58,43 +72,74 @@ async def hold(request: Request, slug: str) -> Reply:
     """As `ReservationsView.post`."""
     # All of it is read before anything is asked, and what is wrong told in the site's order: event, who, key, body.
     caller: queue.Caller | problems.Problem
-    key: str | problems.Problem
     body: dict[str, Any] | problems.Problem
     try:
         caller = await queue.caller_soon(request, slug)
     except problems.Problem as problem:
         caller = problem
     try:
-        key = idempotency.key_of(request)
-    except problems.Problem as problem:
-        key = problem
-    try:
         body = await request.json_object()
     except problems.Problem as problem:
         body = problem
     event = await queue.event_soon(slug)
+    return await _hold(event, *_told(request, caller, body))
+
+
+def hold_at_sight(request: Request, slug: str, raw: bytearray) -> Heard | None:
+    """`hold` as far as the gate, for whoever was let in: what is gone is refused there."""
+    event = queue.event_at_hand(slug)
+    if event is None:
+        return None
+    known = _or_problem(queue.caller_at_sight, request, slug)
+    if known is None:
+        return None
+    caller, body, key = _told(request, known, _or_problem(request.object_at_hand, raw))
+    if caller.entry_id is None or caller.in_line:
+        return None
+    asked = _door.put(gate.Question(event, caller.entry_id, body, key))
+    return Heard(asked, lambda seen: partial(_hold_on, event, caller, body, key, seen))
+
+
+def _or_problem(read: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value | problems.Problem:
+    try:
+        return read(*args, **kwargs)
+    except problems.Problem as problem:
+        return problem
+
+
+def _told(
+    request: Request, caller: queue.Caller | problems.Problem, body: dict[str, Any] | problems.Problem
+) -> tuple[queue.Caller, dict[str, Any], str]:
+    """Who wants to hold what, and by which key. Raises the first of what is wrong."""
     if isinstance(caller, problems.Problem):
         raise caller
     if not caller.is_known:
         raise problems.TokenMissing
-    for given in (key, body):
-        if isinstance(given, problems.Problem):
-            raise given
-    assert isinstance(key, str)
-    assert isinstance(body, dict)
-    answer = await _hold(event, caller, body, key)
-    return written(answer.body.encode(), answer.status)
+    key = idempotency.key_of(request)
+    if isinstance(body, problems.Problem):
+        raise body
+    return caller, body, key
 
 
-async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str) -> idempotency.Answer:
+async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str) -> Reply:
     """As `facade.hold_one`, for whoever the caller is."""
     if caller.entry_id is not None and not caller.in_line:
         # An admission token lets in: what is gone is refused before PostgreSQL is asked for anything.
-        entry = await queue.come_soon(event, caller, await _ask_at_the_door(event, caller.entry_id, body, key))
-    else:
-        entry = await queue.status_soon(event, caller)
-        if entry is not None and entry.is_ready:
-            await _ask_at_the_door(event, entry.id, body, key)
+        return await _hold_on(event, caller, body, key, await _ask_at_the_door(event, caller.entry_id, body, key))
+    entry = await queue.status_soon(event, caller)
+    if entry is not None and entry.is_ready:
+        await _ask_at_the_door(event, entry.id, body, key)
+    return await _hold_as(event, entry, body, key)
+
+
+async def _hold_on(
+    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.Seen | None
+) -> Reply:
+    """The same from the gate on, which has let the caller's entry through."""
+    return await _hold_as(event, await queue.come_soon(event, caller, seen), body, key)
+
+
+async def _hold_as(event: events.EventView, entry: queue.EntryView | None, body: dict[str, Any], key: str) -> Reply:
     if entry is None:
         raise queue.NotAdmitted
     request = resolve(event, entry, body, key, await houses.house_for(event, body))
@@ -107,7 +152,7 @@ async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, A
         if outcome.is_final:
             _forget(event.id, entry.id, key)
         raise outcome.problem
-    return outcome.answer
+    return written(outcome.answer.body.encode(), outcome.answer.status)
 
 
 def _at_the_door(questions: list[gate.Question]) -> list[problems.Problem | queue.Seen | None]:
@@ -153,7 +198,7 @@ async def reservation(request: Request, reservation_id: str) -> Reply:
 
 
 ROUTES = (
-    Route("GET", "events/<slug>/sections", sections, "sections", "read"),
-    Route("POST", "events/<slug>/reservations", hold, "hold", "hold"),
+    Route("GET", "events/<slug>/sections", sections, "sections", "read", sections_at_sight),
+    Route("POST", "events/<slug>/reservations", hold, "hold", "hold", hold_at_sight),
     Route("GET", "reservations/<uuid>", reservation, "reservation", "page"),
 )

@@ -31,6 +31,11 @@ class Problem(Exception):
         if retry_after_seconds is not None:
             self.retry_after_seconds = retry_after_seconds
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it says nothing but what its kind says, always in the same words."""
+        return self.detail == self.title and not self.extra and self.retry_after_seconds is None
+
     def document(self) -> dict[str, Any]:
         return {"type": self.type, "title": self.title, "status": self.status, "detail": self.detail, **self.extra}
 

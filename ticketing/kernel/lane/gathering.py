@@ -31,6 +31,10 @@ class Gatherer(Generic[Question, Answer]):
 
     async def ask(self, question: Question) -> Answer:
         """The answer to this question. Raises problems.Busy when too many wait, and what `act` raised."""
+        return await self.put(question)
+
+    def put(self, question: Question) -> "asyncio.Future[Answer]":
+        """The question is asked; where its answer will be. Raises problems.Busy when too many wait."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             # Of a loop that has ended nobody waits any more.
@@ -42,7 +46,7 @@ class Gatherer(Generic[Question, Answer]):
         if not self._busy:
             self._busy = True
             self._task = asyncio.create_task(self._answer_all())
-        return await future
+        return future
 
     async def _answer_all(self) -> None:
         try:

@@ -49,7 +49,8 @@ class Flights(Generic[Key]):
 
 class _Kept(NamedTuple, Generic[Value]):
     begun: float
-    took: float
+    fresh_seconds: float
+    stale_seconds: float
     value: Value
 
 
@@ -72,18 +73,24 @@ class Remembered(Generic[Key, Value]):
 
     async def get(self, key: Key) -> Value:
         """The value. Raises what `read` raised, and problems.Busy."""
-        kept = self._kept.get(key)
-        if kept is not None:
-            age = time.monotonic() - kept.begun
-            rest = REST_TIMES * kept.took
-            fresh = max(self.fresh_seconds, rest)
-            if age < fresh:
-                return kept.value
-            if age < fresh + max(self.stale_seconds, rest):
-                self._flights.begin(key, lambda: self._renew(key))
-                return kept.value
+        at_hand = self.peek(key)
+        if at_hand is not None:
+            return at_hand
         value: Value = await self._flights.wait(key, lambda: self._renew(key))
         return value
+
+    def peek(self, key: Key) -> Value | None:
+        """The value if it may be given at once; None: only `get` can tell. No value is None."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        age = time.monotonic() - kept.begun
+        if age < kept.fresh_seconds:
+            return kept.value
+        if age < kept.fresh_seconds + kept.stale_seconds:
+            self._flights.begin(key, lambda: self._renew(key))
+            return kept.value
+        return None
 
     def forget(self) -> None:
         self._kept.clear()
@@ -94,5 +101,6 @@ class Remembered(Generic[Key, Value]):
         value = self._read(key)
         if len(self._kept) >= self._most and key not in self._kept:
             self._kept.clear()
-        self._kept[key] = _Kept(begun, time.monotonic() - begun, value)
+        rest = REST_TIMES * (time.monotonic() - begun)
+        self._kept[key] = _Kept(begun, max(self.fresh_seconds, rest), max(self.stale_seconds, rest), value)
         return value

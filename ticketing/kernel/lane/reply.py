@@ -91,6 +91,20 @@ def written(body: bytes, status: int = 200) -> Reply:
 
 def refusal(problem: problems.Problem) -> Reply:
     """The problem as a document, the same bytes from lane and site but for their spaces."""
+    if not problem.is_plain:
+        return _refusal(problem)
+    said = _plain_refusals.get(type(problem))
+    if said is None:
+        reply = _refusal(problem)
+        said = _plain_refusals[type(problem)] = (reply.body, tuple(reply.headers))
+    return Reply(problem.status, *said)
+
+
+_plain_refusals: dict[type[problems.Problem], tuple[bytes, tuple[tuple[bytes, bytes], ...]]] = {}
+"""Of those that say nothing but what their kind says, written once."""
+
+
+def _refusal(problem: problems.Problem) -> Reply:
     headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in problem.headers().items()]
     return Reply(problem.status, _encode(problem.document()), [PROBLEM, *headers])
 

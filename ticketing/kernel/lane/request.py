@@ -60,16 +60,17 @@ class Headers:
 
 
 class Request:
-    __slots__ = ("_cookies", "_receive", "headers", "id", "method", "path", "scope")
+    __slots__ = ("_cookies", "headers", "id", "method", "path", "receive", "scope")
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive | None = None) -> None:
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers = Headers(scope["headers"])
         self.id = ""
         """What logs and the answer call it."""
-        self._receive = receive
+        self.receive = receive
+        """Brings the body; None where it is at hand."""
         self._cookies: Mapping[str, str] | None = None
 
     @property
@@ -113,7 +114,16 @@ class Request:
     async def json_object(self) -> dict[str, Any]:
         """The body, which must be an object; empty when nothing was sent. Raises Invalid, MalformedBody,
         WrongContentType, TooLarge, TimedOut, ClientGone."""
-        raw = await self._body(settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0)
+        bytes_max = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+        return self._object_in(await self._body(bytes_max))
+
+    def object_at_hand(self, body: bytearray) -> dict[str, Any]:
+        """As `json_object`, of the whole body."""
+        bytes_max = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+        self._check_declared(bytes_max)
+        return self._object_in(_within(bytes(body), bytes_max))
+
+    def _object_in(self, raw: bytes) -> dict[str, Any]:
         if not raw:
             return {}
         if self.content_type != "application/json":
@@ -124,11 +134,7 @@ class Request:
         return value
 
     async def _body(self, bytes_max: int) -> bytes:
-        declared = self.headers.plain(b"content-length")
-        if declared is not None:
-            if not _CONTENT_LENGTH.fullmatch(declared) or int(declared) > bytes_max:
-                raise problems.TooLarge
-        elif self.headers.plain(b"transfer-encoding") is None:
+        if not self._check_declared(bytes_max):
             return b""
         # Nearly always the whole of it is here. Our own server ends what does not begin to come (ticketing.wire).
         message = await self._next()
@@ -147,8 +153,18 @@ class Request:
             raise problems.TimedOut from error
         return _within(b"".join(parts), bytes_max)
 
+    def _check_declared(self, bytes_max: int) -> bool:
+        """Whether there is a body at all. Raises TooLarge."""
+        declared = self.headers.plain(b"content-length")
+        if declared is None:
+            return self.headers.plain(b"transfer-encoding") is not None
+        if not _CONTENT_LENGTH.fullmatch(declared) or int(declared) > bytes_max:
+            raise problems.TooLarge
+        return True
+
     async def _next(self) -> Message:
-        message = await self._receive()
+        assert self.receive is not None
+        message = await self.receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         return message

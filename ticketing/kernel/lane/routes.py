@@ -1,4 +1,8 @@
-"""Which request is the lane's, and what becomes of it: the dispatcher between the server and the handlers."""
+"""Which request is the lane's, and what becomes of it: the dispatcher between the server and the handlers.
+
+What can be told without waiting is told at sight, in the very step in which the request came: no task is made for it,
+and no coroutine. Everything else, and all of it under another server, goes the way of ASGI, from where it stands.
+"""
 
 import asyncio
 import itertools
@@ -7,18 +11,22 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
+from typing import Any
 
 from ticketing.kernel import access_log, client_address, limits, origin, problems, telemetry, traffic
 from ticketing.kernel.lane import reply
 from ticketing.kernel.lane.reply import Reply
 from ticketing.kernel.lane.request import ClientGone, Forward, Message, Receive, Request, Scope, Send
-from ticketing.kernel.lane.whole import WHOLE
+from ticketing.kernel.lane.whole import LATER, WHOLE, Later, Whole
 from ticketing.kernel.limits import kinds
 
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[Request, str], Awaitable[Reply]]
+Rest = Callable[[], Awaitable[Reply]]
+"""What is left to do of a request, with a wait in it."""
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ROOT = "/api/"
@@ -40,6 +48,34 @@ class Route:
     """What metrics and the log call it."""
     kind: str
     """Of `limits.KINDS`."""
+    at_sight: "Callable[[Request, str, bytearray], Reply | Heard | None] | None" = None
+    """The same as `handler`, as far as it goes without waiting, with the whole body: the reply, or what has been asked
+    for it, or None where the handler is to be called. Raises as the handler does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What came of a question that was asked at sight, once its answer is there."""
+
+    answer: "asyncio.Future[Any]"
+    then: Callable[[Any], Reply | Rest]
+    """The reply to whoever asked, by the answer, or what else is to be done. A problem for an answer is the reply."""
+
+
+class _Begun:
+    """A request of the lane's that is being answered."""
+
+    __slots__ = ("address", "argument", "at", "is_let_in", "request", "rest", "route")
+
+    def __init__(self, route: Route, argument: str, request: Request) -> None:
+        self.route = route
+        self.argument = argument
+        self.request = request
+        self.address = client_address.of_scope(request.scope)
+        self.at = monotonic()
+        self.is_let_in = False
+        """It was counted and is from where it should be."""
+        self.rest: Rest | None = None
 
 
 class Lane:
@@ -65,25 +101,60 @@ class Lane:
             return None
         return patterns[1][found.lastindex - 1], found[found.lastindex]
 
+    def at_sight(self, scope: Scope, body: bytearray, later: Later) -> Whole | None:
+        """As `whole.AT_SIGHT` has it."""
+        begun = self._begin(scope)
+        if begun is None or begun.route.at_sight is None:
+            return None
+        request = begun.request
+        answer: Reply | Heard | None
+        try:
+            self._let_in(begun)
+            answer = begun.route.at_sight(request, begun.argument, body)
+        except Forward:
+            answer = None
+        except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
+            answer = _refused(request, error)
+        if answer is None:
+            scope[_BEGUN] = begun
+            return None
+        if isinstance(answer, Heard):
+            traffic.begun()
+            answer.answer.add_done_callback(partial(self._hear, begun, answer.then, later))
+            return LATER
+        return _finished(begun, answer)
+
+    def _hear(
+        self, begun: _Begun, then: Callable[[Any], Reply | Rest], later: Later, heard: "asyncio.Future[Any]"
+    ) -> None:
+        traffic.ended()
+        if heard.cancelled():
+            return  # The process ends.
+        answer: Reply | Rest
+        try:
+            error = heard.exception()
+            answer = then(heard.result()) if error is None else _refused(begun.request, error)
+        except Exception as error:  # noqa: BLE001 - As above.
+            answer = _refused(begun.request, error)
+        if isinstance(answer, Reply):
+            later(_finished(begun, answer))
+        else:
+            begun.rest = answer
+            begun.request.scope[_BEGUN] = begun
+            later(None)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The client has its answer, or has gone."""
-        found = self._find(scope)
-        if found is None:
+        begun = scope.pop(_BEGUN, None) or self._begin(scope)
+        if begun is None:
             await self._hand_on(scope, receive, send)
             return
-        route, argument = found
-        request = Request(scope, receive)
-        if not request.is_plain():
-            await self._hand_on(scope, receive, send)
-            return
-        # Counted here and nowhere else, also if it is forwarded after all.
-        scope[limits.COUNTED] = True
-        request.id = self._id_of(request)
+        request: Request = begun.request
+        request.receive = receive
         telemetry.request_id.set(request.id)
-        begun = monotonic()
         traffic.begun()
         try:
-            answer = await self._answer(route, request, argument)
+            answer = await self._answer(begun)
             await _send(answer, request, send)
         except Forward:
             await self._hand_on(scope, receive, send)
@@ -92,11 +163,7 @@ class Lane:
             return
         finally:
             traffic.ended()
-        seconds = monotonic() - begun
-        traffic.served(route.name, request.method, answer.status, seconds)
-        address = client_address.of_scope(scope)
-        event = argument if route.path.startswith("events/") else ""
-        access_log.log(request.method, route.name, answer.status, seconds, len(answer.body), request.id, address, event)
+        _note(begun, answer)
 
     async def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The site's answer has gone through, and is counted as `forwarded`."""
@@ -112,31 +179,76 @@ class Lane:
         if status:
             traffic.served("forwarded", scope["method"], status, monotonic() - begun)
 
-    async def _answer(self, route: Route, request: Request, argument: str) -> Reply:
+    def _begin(self, scope: Scope) -> _Begun | None:
+        """The request, if it is the lane's."""
+        found = self._find(scope)
+        if found is None:
+            return None
+        request = Request(scope)
+        if not request.is_plain():
+            return None
+        # Counted here and nowhere else, also if it is forwarded after all.
+        scope[limits.COUNTED] = True
+        request.id = self._id_of(request)
+        return _Begun(*found, request)
+
+    def _let_in(self, begun: _Begun) -> None:
+        """The very checks that stand before the site's views, once. Raises what is to be said."""
+        if begun.is_let_in:
+            return
+        request = begun.request
+        wait_seconds = limits.ask(begun.route.kind, begun.address, _named_by(request))
+        if wait_seconds is not None:
+            raise problems.RateLimited(wait_seconds)
+        problem = origin.refusal(request)
+        if problem is not None:
+            raise problem
+        begun.is_let_in = True
+
+    async def _answer(self, begun: _Begun) -> Reply:
         try:
-            # The very check that stands before the site's views.
-            wait_seconds = limits.ask(route.kind, client_address.of_scope(request.scope), _named_by(request))
-            if wait_seconds is not None:
-                raise problems.RateLimited(wait_seconds)
-            problem = origin.refusal(request)
-            if problem is not None:
-                raise problem
-            return await route.handler(request, argument)
+            self._let_in(begun)
+            if begun.rest is not None:
+                return await begun.rest()
+            return await begun.route.handler(begun.request, begun.argument)
         except (Forward, ClientGone, asyncio.CancelledError):
             raise
-        except problems.Problem as problem:
-            return reply.refusal(problem)
-        except Exception as error:
-            known = problems.from_exception(error)
-            if known is None:
-                logger.exception("%s %s failed", request.method, request.path)
-            return reply.refusal(known or problems.Fault())
+        except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
+            return _refused(begun.request, error)
 
     def _id_of(self, request: Request) -> str:
         given = request.headers.plain(b"x-request-id")
         if given is not None and telemetry.REQUEST_ID.fullmatch(name := given.decode("latin-1")):
             return name
         return f"{self._prefix}{next(self._numbers):x}"
+
+
+_BEGUN = "fairgate.begun"
+
+
+def _refused(request: Request, error: BaseException) -> Reply:
+    known = problems.from_exception(error)
+    if known is None:
+        telemetry.request_id.set(request.id)
+        logger.error("%s %s failed", request.method, request.path, exc_info=error)
+    return reply.refusal(known or problems.Fault())
+
+
+def _finished(begun: _Begun, answer: Reply) -> Whole:
+    """The answer as it travels, counted and logged."""
+    _note(begun, answer)
+    request = begun.request
+    return answer.status, answer.lines(request.id, secure=request.is_secure()), answer.body
+
+
+def _note(begun: _Begun, answer: Reply) -> None:
+    seconds = monotonic() - begun.at
+    route, request = begun.route, begun.request
+    traffic.served(route.name, request.method, answer.status, seconds)
+    event = begun.argument if route.path.startswith("events/") else ""
+    access_log.log(
+        request.method, route.name, answer.status, seconds, len(answer.body), request.id, begun.address, event
+    )
 
 
 def _named_by(request: Request) -> str:

@@ -1,4 +1,20 @@
-"""How our own server is told a whole answer at once. Imported by the server before Django is set up."""
+"""What our own server and the lane say to each other beyond ASGI. Imported by the server before Django is set up."""
+
+from collections.abc import Callable
 
 WHOLE = "fairgate.whole"
-"""Where it puts into the scope what sends one: `(status, head, body)`, awaited. Other servers put nothing there."""
+"""Where the server puts into the scope what sends a whole answer: `(status, head, body)`, awaited. Other servers put
+nothing there."""
+
+Whole = tuple[int, bytes, bytes]
+"""Status, headers as they travel (each with its line's end, the body's length among them, nothing about the
+connection), and body."""
+
+Later = Callable[[Whole | None], None]
+
+AT_SIGHT = "at_sight"
+"""The name under which an application offers to answer without a task: `at_sight(scope, body, later)`, called with a
+request that is here whole. It returns the answer; or None: it is to be called as ASGI has it; or LATER: `later` will be
+called once, on the loop, with one of these two."""
+
+LATER: Whole = (0, b"", b"")
