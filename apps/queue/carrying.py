@@ -1,7 +1,6 @@
 """What a call makes its sender carry from then on: identity, place and number, in cookies or in the answer. The same
 from lane and site; requests and responses are Django's or the lane's."""
 
-from dataclasses import replace
 from typing import Any
 
 from apps.events import facade as events
@@ -27,7 +26,7 @@ def joining_as(known: Caller, body: dict[str, Any]) -> Caller:
     if wrong:
         raise problems.Invalid(wrong)
     given = check_visitor_id(body["visitor_id"]) if body.get("visitor_id") is not None else ""
-    return known if known.is_known else replace(known, visitor_id=given or new_visitor_id())
+    return known if known.is_known else Caller(visitor_id=given or new_visitor_id())
 
 
 def carry_joined(request: Asked, response: Answered, known: Caller, joined: Caller, entry: EntryView) -> None:

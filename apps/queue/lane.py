@@ -6,7 +6,7 @@ from apps.queue.carrying import carry_joined, carry_place, joining_as
 from apps.queue.errors import NoPlace
 from apps.queue.identity import place_of_cookie
 from apps.queue.line import join_async
-from apps.queue.serializers import joined_answer, place_answer
+from apps.queue.serializers import joined_answer, joined_text, place_answer
 from ticketing.kernel import problems
 from ticketing.kernel.lane.reply import Reply, personal, written
 from ticketing.kernel.lane.request import Request
@@ -19,7 +19,11 @@ async def join(request: Request, slug: str) -> Reply:
     known = await recognizing.caller_coming(request, event)
     caller = joining_as(known, await request.json_object())
     entry = await join_async(event, caller)
-    reply = personal(joined_answer(event, await watching.stand(event, entry), entry), 201)
+    said = watching.told_in_line(entry)
+    if said is None:
+        reply = personal(joined_answer(event, await watching.stand(event, entry), entry), 201)
+    else:
+        reply = written(joined_text(event, said, entry), 201)
     carry_joined(request, reply, known, caller, entry)
     return reply
 

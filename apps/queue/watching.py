@@ -91,6 +91,15 @@ def told_at_sight(event: events.EventView, token: str) -> bytes | None:
     return telling.answer_to(board, number)
 
 
+def told_in_line(entry: EntryView) -> bytes | None:
+    """The answer to whoever has just been told by the ledger that this entry waits, if its turn is still to come. None:
+    see how it stands in full."""
+    if entry.number is None or entry.is_marked or not entry.waits:
+        return None
+    board = _board_at_hand(entry.event_id, 0)
+    return None if board is None or entry.number <= board.head else telling.answer_to(board, entry.number)
+
+
 async def status(event: events.EventView, caller: Caller) -> EntryView | None:
     """As `line.status`."""
     entry_id = caller.entry_id or await finding.live_place_of(event.id, caller)

@@ -58,6 +58,10 @@ def _no_constant(name: str) -> None:
     raise ValueError(name)
 
 
+# Made once: `json.loads` with hooks makes a reader for each text.
+_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
+
+
 def _check(value: Any, depth_left: int) -> None:
     if depth_left == 0:
         raise problems.MalformedBody("The body is nested too deeply.")

@@ -29,8 +29,10 @@ def came_from_here(origin: str | None, fetch_site: str | None, own: str) -> bool
 
 def is_ours(request: Asked) -> bool | None:
     """`came_from_here` of this request."""
-    own = f"{request.scheme}://{request.get_host()}"
-    return came_from_here(request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site"), own)
+    origin, fetch_site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
+    if origin is None and fetch_site is None:
+        return None  # As below; most of a crowd that is no browser.
+    return came_from_here(origin, fetch_site, f"{request.scheme}://{request.get_host()}")
 
 
 def refusal(request: Asked) -> problems.Problem | None:

@@ -32,6 +32,11 @@ class ClientGone(Exception):
     """Nobody is left to answer."""
 
 
+@lru_cache(maxsize=256)
+def _plain(name: str) -> bytes:
+    return name.lower().encode("latin-1", "replace")
+
+
 class Headers:
     """A request's headers by name, whatever its case."""
 
@@ -48,11 +53,11 @@ class Headers:
         self._values = values
 
     def get(self, name: str, default: Any = None) -> Any:
-        value = self._values.get(name.lower().encode("latin-1", "replace"))
+        value = self._values.get(_plain(name))
         return default if value is None else value.decode("latin-1")
 
     def __contains__(self, name: str) -> bool:
-        return name.lower().encode("latin-1", "replace") in self._values
+        return _plain(name) in self._values
 
     def plain(self, name: bytes) -> bytes | None:
         """The value of this lower-case name as it came."""
