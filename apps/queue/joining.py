@@ -6,7 +6,6 @@ all new entries in one statement, each room in one. Two joins of one browser mee
 sees what the first committed. The numbers and the published hash chain go on under that same lock.
 """
 
-import secrets
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,8 +23,8 @@ from apps.queue.fairness import proofs
 from apps.queue.identity import Caller, check_visitor_id
 from apps.queue.lobby import open_if_due, takes_in
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
-from apps.queue.room import Room, locking_rooms, rooms_of, save_room
-from ticketing.kernel import arrays, clock, problems, sql, transactions
+from apps.queue.room import Room, locking_rooms, rooms_of, saving_room
+from ticketing.kernel import arrays, clock, problems, randomness, sql, transactions
 from ticketing.kernel.batching import Batcher
 
 JOIN_TIMEOUT_MS = 10_000
@@ -39,10 +38,11 @@ COMMITTERS_MAX = 4
 _PACKAGE = "apps.queue"
 _identities = sql.load(_PACKAGE, "identities")
 _lock_places = sql.load(_PACKAGE, "lock_places")
+_lock_visitor_places = sql.load(_PACKAGE, "lock_visitor_places")
 _lock_lobby_places = sql.load(_PACKAGE, "lock_lobby_places")
 _save_arrivals = sql.load(_PACKAGE, "save_arrivals")
 _insert_entries = sql.load(_PACKAGE, "insert_entries")
-_somebody_waits = sql.load(_PACKAGE, "somebody_waits")
+_lowest_waiting = sql.load(_PACKAGE, "lowest_waiting")
 _entries_by_id = sql.load(_PACKAGE, "entries_by_id")
 
 
@@ -50,9 +50,9 @@ _entries_by_id = sql.load(_PACKAGE, "entries_by_id")
 class JoinRequest:
     event: events.EventView
     caller: Caller
-    entry_id: uuid.UUID = field(default_factory=uuid.uuid4)
+    entry_id: uuid.UUID = field(default_factory=randomness.new_uuid)
     """Of the entry, should there be a new one: known before, so that it can be looked for after a lost connection."""
-    nonce: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    nonce: bytes = field(default_factory=randomness.piece)
 
 
 JoinOutcome = EntryView | problems.Problem
@@ -190,6 +190,8 @@ class _Joining:
         self.arrived: dict[uuid.UUID, Entry] = {}
         self.new: dict[int, list[Entry]] = {}
         self.nonces: dict[uuid.UUID, bytes] = {}
+        self.lowest: dict[int, int | None] = {}
+        """Who waits longest in each room, by number, before this batch."""
         self.now = datetime.min
 
     def lock(self, cursor: sql.Cursor) -> None:
@@ -202,15 +204,17 @@ class _Joining:
             locked, owners = sql.together(cursor, [lock, _identities.call(entry_ids=arrays.uuids(tokens))])
             self.identities_of_tokens = {row[0]: (row[1], row[2], row[3]) for row in owners.rows}
         asked = {identity for request in self.requests if (identity := self._identity(request)) is not None}
-        reading = [_lock_places.call(**_columns_of(asked)), clock.reading()]
+        reading = [_locking_places(asked), clock.reading()]
+        reading += [_lowest_waiting.call(event_id=event_id) for event_id in self.events]
         if tokens:
-            places, moment = sql.together(cursor, reading)
+            places, moment, *lowest = sql.together(cursor, reading)
         else:
-            locked, places, moment = sql.together(cursor, [lock, *reading])
+            locked, places, moment, *lowest = sql.together(cursor, [lock, *reading])
         self.rooms = rooms_of(locked.rows)
         self.as_read = {event_id: replace(room) for event_id, room in self.rooms.items()}
         self.standing = _by_identity(places.rows)
         ((self.now,),) = moment.rows
+        self.lowest = {event_id: one.rows[0][0] for event_id, one in zip(self.events, lowest, strict=True)}
         for event_id, room in self.rooms.items():
             open_if_due(cursor, room, self.events[event_id], self.now)
         in_lobby = {one for one in asked if one[0] in self.rooms and _is_lobby(self.rooms[one[0]])}
@@ -279,27 +283,22 @@ class _Joining:
     def write(self, cursor: sql.Cursor) -> None:
         """Everything decided is written, each row once; where nobody waits ahead of the new ones they are let in within
         the caps."""
-        letting_in = {
-            event_id: entries[0].number
-            for event_id, entries in self.new.items()
-            if self._may_let_in(self.rooms[event_id], entries[0])
-        }
-        open_rooms = [one for one in letting_in if self.rooms[one].state == WaitingRoom.State.OPEN]
+        letting_in = [self.rooms[one] for one, entries in self.new.items() if self._may_let_in(entries[0])]
         writes = [
             *self._saving_arrivals(),
             *self._inserting([entry for entries in self.new.values() for entry in entries]),
+            *[
+                (1, saving_room(room))
+                for event_id, room in self.rooms.items()
+                if room != self.as_read[event_id] and room not in letting_in
+            ],
         ]
-        looks = [_somebody_waits.call(event_id=one, below=letting_in[one]) for one in open_rooms]
-        done = sql.together(cursor, [*[call for _, call in writes], *looks])
-        for (expected, _), one in zip(writes, done, strict=False):
+        done = sql.together(cursor, [call for _, call in writes])
+        for (expected, _), one in zip(writes, done, strict=True):
             if one.touched != expected:
-                raise RuntimeError(f"{one.touched} of {expected} entries written")
-        waited_for = {event_id for event_id, one in zip(open_rooms, done[len(writes) :], strict=True) if one.rows[0][0]}
-        for event_id, room in self.rooms.items():
-            if event_id in letting_in and event_id not in waited_for:
-                self._let_in(cursor, room)
-            elif room != self.as_read[event_id]:
-                save_room(cursor, room)
+                raise RuntimeError(f"{one.touched} of {expected} rows written")
+        for room in letting_in:
+            self._let_in(cursor, room)
 
     def _let_in(self, cursor: sql.Cursor, room: Room) -> None:
         entries = self.new[room.event_id]
@@ -339,13 +338,25 @@ class _Joining:
         )
         return [(len(entries), call)]
 
-    def _may_let_in(self, room: Room, first: Entry) -> bool:
-        """Whether a join should try to let in: nobody is ahead, which for an open room is still to be seen. (It would
+    def _may_let_in(self, first: Entry) -> bool:
+        """Whether a join should try to let in: nobody is ahead, which for a room that is off does not matter. (It would
         overtake nobody in any case, since the lowest numbers go first; with a line ahead the tick does it, and the join
         stays cheap.)"""
+        room = self.rooms[first.event_id]
         if first.number is None or room.numbered_through is not None:
             return False
-        return room.state in (WaitingRoom.State.OFF, WaitingRoom.State.OPEN)
+        if room.state == WaitingRoom.State.OPEN:
+            waiting = [self.lowest[first.event_id], *self._back_in_line(first.event_id)]
+            return not any(number is not None and number < first.number for number in waiting)
+        return room.state == WaitingRoom.State.OFF
+
+    def _back_in_line(self, event_id: int) -> list[int | None]:
+        """Whoever waits again because this batch brought it, and did not when the line was looked at."""
+        return [
+            entry.number
+            for entry in self.arrived.values()
+            if entry.event_id == event_id and entry.status == QueueEntry.Status.WAITING
+        ]
 
 
 def _is_lobby(room: Room) -> bool:
@@ -355,6 +366,15 @@ def _is_lobby(room: Room) -> bool:
 def _by_identity(rows: Sequence[tuple[Any, ...]]) -> dict[_Identity, Entry]:
     entries = [Entry(*row) for row in rows]
     return {(entry.event_id, entry.account_id, entry.visitor_id): entry for entry in entries}
+
+
+def _locking_places(asked: set[_Identity]) -> sql.Call:
+    """The lock on the live entries of all these; of browsers at one event, which a crowd is, in a plainer statement."""
+    event_ids = {event_id for event_id, _, _ in asked}
+    if len(event_ids) != 1 or any(account is not None for _, account, _ in asked):
+        return _lock_places.call(**_columns_of(asked))
+    visitor_ids = arrays.words(sorted([visitor for _, _, visitor in asked]))
+    return _lock_visitor_places.call(event_id=event_ids.pop(), visitor_ids=visitor_ids)
 
 
 def _columns_of(identities: set[_Identity]) -> dict[str, arrays.Array]:

@@ -5,7 +5,7 @@ connections of group commit, which Django does not know.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -55,6 +55,9 @@ class Room:
         return self.rate_per_second if self.rate_now is None else self.rate_now
 
 
+_FIELDS = [field.name for field in fields(Room)]
+
+
 def lock_rooms(cursor: sql.Cursor, event_ids: Sequence[int]) -> dict[int, Room]:
     """The rooms of these events by event, locked in id order until the caller's transaction ends: the first locks of
     the whole system. Without those that there are not. Joins the caller's transaction."""
@@ -85,8 +88,14 @@ def lock_room(cursor: sql.Cursor, event_id: int) -> Room:
 def save_room(cursor: sql.Cursor, room: Room) -> None:
     """The room's row is as `room` says, whole: it was read under the lock that the caller still has."""
     transactions.require(cursor)
-    if _save_room.count(cursor, **asdict(room)) != 1:
+    (done,) = sql.together(cursor, [saving_room(room)])
+    if done.touched != 1:
         raise RuntimeError(f"the room of event {room.event_id} is gone")
+
+
+def saving_room(room: Room) -> sql.Call:
+    """The same, for a transaction that sends it together with others: it has touched one row."""
+    return _save_room.call(**{name: getattr(room, name) for name in _FIELDS})
 
 
 def record(

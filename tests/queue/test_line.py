@@ -274,5 +274,5 @@ def test_the_join_takes_the_room_before_the_entry_by_shape(event: EventView) -> 
         join_as(event, caller())
     locked = [query["sql"] for query in captured if "FOR NO KEY UPDATE" in query["sql"]]
     assert ["queue_waitingroom" in text for text in locked] == [True, False]
-    for name in ("lock_entries", "lock_places"):
+    for name in ("lock_entries", "lock_places", "lock_visitor_places"):
         assert "FOR NO KEY UPDATE" in sql.load("apps.queue", name).text

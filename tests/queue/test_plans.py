@@ -31,10 +31,10 @@ def line(db: None) -> EventView:
     return event
 
 
-@pytest.mark.parametrize("name", ["admit", "somebody_waits", "rooms_to_tick"])
+@pytest.mark.parametrize("name", ["admit", "lock_visitor_places", "lowest_waiting", "rooms_to_tick"])
 def test_a_tick_or_a_join_never_reads_the_table_from_its_beginning(line: EventView, name: str) -> None:
     """A guess that is wrong by the length of the line does not show at this size, and stops a house at a million."""
-    given = {"event_id": line.id, "below": WAITING, "now": clock.now(), **LET_IN}
+    given = {"event_id": line.id, "visitor_ids": ["visitor-1", "visitor-2"], "now": clock.now(), **LET_IN}
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN (FORMAT JSON) " + sql.load("apps.queue", name).text, given)
         (((found,),),) = cursor.fetchall()

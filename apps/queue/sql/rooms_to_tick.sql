@@ -1,6 +1,6 @@
 -- The rooms in which a tick may find something to do: those that have yet to open, and whether their lobby may be due,
 -- and those in whose line somebody is. Who is in the lobby has no number and is not in line yet.
--- (The lowest and not EXISTS, as in somebody_waits.sql.)
+-- (The lowest and not EXISTS, as in lowest_waiting.sql.)
 SELECT event_id, state, state = 'closed' AND lobby_opens_at IS NOT NULL AND lobby_opens_at <= clock_timestamp()
 FROM queue_waitingroom AS room
 WHERE state IN ('closed', 'lobby')
