@@ -36,13 +36,13 @@ COMMITTERS_MAX = 4
 """Batches of different events at once in one process, each with a connection."""
 
 _PACKAGE = "apps.queue"
-_identities = sql.load(_PACKAGE, "identities")
+_identities = sql.load(_PACKAGE, "identities", prepared=True)
 _lock_places = sql.load(_PACKAGE, "lock_places")
-_lock_visitor_places = sql.load(_PACKAGE, "lock_visitor_places")
+_lock_visitor_places = sql.load(_PACKAGE, "lock_visitor_places", prepared=True)
 _lock_lobby_places = sql.load(_PACKAGE, "lock_lobby_places")
 _save_arrivals = sql.load(_PACKAGE, "save_arrivals")
-_insert_entries = sql.load(_PACKAGE, "insert_entries")
-_lowest_waiting = sql.load(_PACKAGE, "lowest_waiting")
+_insert_entries = sql.load(_PACKAGE, "insert_entries", prepared=True)
+_lowest_waiting = sql.load(_PACKAGE, "lowest_waiting", prepared=True)
 _entries_by_id = sql.load(_PACKAGE, "entries_by_id")
 
 

@@ -16,8 +16,8 @@ SYSTEM = "system"
 """Who does what happens by itself, on record. No person is recorded under this name: the proof shows it."""
 
 _PACKAGE = "apps.queue"
-_lock_rooms = sql.load(_PACKAGE, "lock_rooms")
-_save_room = sql.load(_PACKAGE, "save_room")
+_lock_rooms = sql.load(_PACKAGE, "lock_rooms", prepared=True)
+_save_room = sql.load(_PACKAGE, "save_room", prepared=True)
 _record_act = sql.load(_PACKAGE, "record_act")
 
 
