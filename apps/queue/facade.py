@@ -94,6 +94,7 @@ class EntryState(NamedTuple):
     busy_until: datetime | None
     account_id: int | None
     visitor_id: str
+    event_id: int
 
     def refusal(self, now: datetime) -> problems.Problem | None:
         """Why this entry may not start a reservation now; None when it may."""

@@ -62,7 +62,6 @@ class SeatInventory(models.Model):
                 fields=["reservation_id"], condition=Q(reservation_id__isnull=False), name="seat_inventory_reservation"
             ),
             models.Index(fields=["section", "status"], name="seat_inventory_counts"),
-            models.Index(fields=["event", "status"], name="seat_inventory_event"),
         ]
 
     def __str__(self) -> str:
@@ -109,8 +108,13 @@ class Reservation(models.Model):
     LIVE = (Status.PENDING_PAYMENT, Status.PAYING)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
-    event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
-    entry = models.ForeignKey("queue.QueueEntry", on_delete=models.PROTECT, related_name="+")
+    # No foreign keys in the database: the hold has the entry locked, which proves that it exists and whose event it
+    # is, and the checks would look up and lock two more rows for each hold, the event's being everybody's. A trigger
+    # refuses to delete an entry that has reservations, and the auditor looks for orphans.
+    event = models.ForeignKey(
+        "events.Event", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
+    )
+    entry = models.ForeignKey("queue.QueueEntry", on_delete=models.PROTECT, related_name="+", db_constraint=False)
     account = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_index=False
     )
@@ -169,7 +173,12 @@ class Reservation(models.Model):
                 condition=Q(status__in=["pending_payment", "paying", "confirmed"]) & ~Q(email=""),
                 name="reservation_by_email",
             ),
-            models.Index(fields=["account", "-created_at"], name="reservation_by_account"),
+            # A guest's hold is in none of it.
+            models.Index(
+                fields=["account", "-created_at"],
+                condition=Q(account__isnull=False),
+                name="reservation_by_account",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -181,8 +190,11 @@ class ReservationLine(models.Model):
     confirmed."""
 
     id = models.BigAutoField(primary_key=True)
-    reservation = models.ForeignKey(Reservation, on_delete=models.PROTECT, related_name="lines")
-    section = models.ForeignKey("events.Section", on_delete=models.PROTECT, related_name="+", db_constraint=False)
+    # No foreign key here either: the same transaction writes both, and nothing deletes reservations.
+    reservation = models.ForeignKey(Reservation, on_delete=models.PROTECT, related_name="lines", db_constraint=False)
+    section = models.ForeignKey(
+        "events.Section", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
+    )
     category = models.ForeignKey(
         "events.Category", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
     )

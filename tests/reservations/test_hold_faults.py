@@ -156,7 +156,7 @@ POISONS: dict[str, Callable[[reservations.HoldRequest], dict[str, Any]]] = {
     "a section beyond every number": lambda request: {"quantities": {2**70: 1}},
     "a seat beyond every number": lambda request: {"seats": {2**70: "hall-A-9"}},
     "a reservation that exists": lambda request: {"reservation_id": Reservation.objects.earliest("created_at").pk},
-    "an event that there is not": lambda request: {"event": dataclasses.replace(request.event, id=2**62)},
+    "an event beyond every number": lambda request: {"event": dataclasses.replace(request.event, id=2**70)},
 }
 
 

@@ -4,11 +4,13 @@ has the last word, and where it has lost it, somebody notices.
 The constraints are read from the database: a new one without a case here fails.
 """
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from django.db import IntegrityError, transaction
 
 from apps.reservations.models import (
     GeneralAdmissionInventory,
@@ -18,7 +20,7 @@ from apps.reservations.models import (
 )
 from tests.factories import assert_audit_clean, audit_breaches, hold, make_event
 from tests.reservations.race.buyers import begin_payment, cancel, confirm, run, seat
-from ticketing.kernel import clock
+from ticketing.kernel import clock, transactions
 
 # Each test is undone with its transaction, the dropped constraints too.
 pytestmark = pytest.mark.django_db
@@ -34,9 +36,7 @@ LEFT_OUT = {
     "reservations_toldpage": "what caches in front of the house were last told: never decided by",
     "reservations_reservation_pkey": "what the audit itself names reservations by",
     "reservations_reservationline_pkey": "a number that nothing refers to",
-    "reservations_reserva_entry_id": "an admission belongs to the queue, which audits its own",
     "reservations_reservation_account_id": "an account, likewise",
-    "reservations_reservation_event_id": "events are never deleted once something of them is sold",
 }
 """By the beginning of a table's or a constraint's name: why the auditor need not see it."""
 
@@ -162,11 +162,21 @@ BUGS: dict[str, Bug] = {
     "reservations_reservationline_price_minor_check": Bug(
         of_line(price_minor=-1), ("I1: concert", "-1 against 5000 to pay; 1 of them cannot be lines")
     ),
-    "reservations_reserva_reservation_id_…": Bug(
-        of_line(reservation_id="00000000-0000-4000-8000-000000000000"),
-        ("I2: concert: seat", "its live line to 00000000-0000-4000-8000-000000000000"),
+}
+NOBODY = uuid.UUID("00000000-0000-4000-8000-000000000000")
+UNCONSTRAINED: dict[str, Bug] = {
+    "a line of no reservation": Bug(
+        of_line(reservation_id=NOBODY),
+        ("I2: concert: seat", f"its live line to {NOBODY}"),
+    ),
+    "a reservation of no entry": Bug(
+        of_reservation("hall-B-1", entry_id=NOBODY), ("I5: concert: reservation", f"is of {NOBODY}, which is no entry")
+    ),
+    "a reservation of another event": Bug(
+        of_reservation("hall-B-1", event_id=NOWHERE), ("I5: event 999999999: reservation", "is no entry of this event")
     ),
 }
+"""What no constraint forbids, since a hold would pay for it: what the locks of a hold rule out."""
 
 
 @pytest.fixture(autouse=True)
@@ -220,3 +230,19 @@ def test_what_a_dropped_constraint_let_through_is_named_by_the_auditor(case: str
     breaches = audit_breaches()
     words = [word.format(seat=place) for word in bug.says]
     assert any(all(word in breach for word in words) for breach in breaches), breaches
+
+
+@pytest.mark.parametrize("case", UNCONSTRAINED)
+def test_what_no_constraint_forbids_is_named_by_the_auditor_too(case: str) -> None:
+    bug = UNCONSTRAINED[case]
+    bug.plant()
+    breaches = audit_breaches()
+    assert any(all(word in breach for word in bug.says) for breach in breaches), breaches
+
+
+def test_an_entry_with_reservations_cannot_be_deleted() -> None:
+    entry_id = Reservation.objects.get(pk=owner_of("hall-B-1")).entry_id
+    with pytest.raises(IntegrityError) as refused, transaction.atomic():
+        run("DELETE FROM queue_queueentry WHERE id = %s", [entry_id])
+    assert transactions.violated_constraint(refused.value) == "reservation_keeps_its_entry"
+    assert_audit_clean(without_money=True)

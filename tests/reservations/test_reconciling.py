@@ -250,12 +250,6 @@ def test_a_live_hold_of_an_admission_that_has_ended_is_told_and_left_alone(sale:
 
 
 def test_lines_without_a_reservation_hold_nothing_after_a_repair(sale: None) -> None:
-    run("SET CONSTRAINTS ALL IMMEDIATE")
-    ((name,),) = run(
-        "SELECT conname FROM pg_constraint WHERE contype = 'f' AND conrelid = 'reservations_reservationline'::regclass"
-        " AND confrelid = 'reservations_reservation'::regclass"
-    )
-    run(f"ALTER TABLE reservations_reservationline DROP CONSTRAINT {name}")
     run("DELETE FROM reservations_reservation WHERE id = %s", [owner_of("hall-A-1").pk])
     assert "hold_of_ended" in kinds(reconcile())
     assert {outcome.state for outcome in reconcile(repair=True)} <= {"repaired", "gone"}

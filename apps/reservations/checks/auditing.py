@@ -212,7 +212,7 @@ def _check_i1(survey: audit.Survey) -> Iterator[str]:
             f"{quantity} places against {seat_count} in its header, {cost} against {total} to pay"
             + (f"; {wrong} of them cannot be lines" if wrong else "")
         )
-    for event_id, reservation, _, _, _, _, seat_count, total in reservations.facts:
+    for event_id, reservation, _, _, _, _, seat_count, total, *_ in reservations.facts:
         if seat_count < 1 or total < 0:
             yield f"{scope.name(event_id)}: reservation {reservation} has {seat_count} places for {total}"
     for event_id, section_id, capacity, taken, count in survey.once(_look_at_places).lost:
@@ -259,6 +259,9 @@ def _check_i5(survey: audit.Survey) -> Iterator[str]:
     scope = survey.once(_scope)
     for event_id, entry, count in sorted(survey.once(_walk_reservations).admissions, key=str):
         yield f"{scope.name(event_id)}: admission {entry} has {count} live reservations"
+    for event_id, reservation, *_, entry, has_entry in survey.once(_walk_reservations).facts:
+        if not has_entry:
+            yield f"{scope.name(event_id)}: reservation {reservation} is of {entry}, which is no entry of this event"
     for event in scope.views:
         most = event.policy.per_buyer_max
         if most is not None:

@@ -180,6 +180,8 @@ class _Batch:
         entry = self.entries.get(request.entry_id)
         if entry is None:
             return Refused(queue.NotAdmitted()) if self.patience.is_waiting else Contended(problems.Busy())
+        if entry.event_id != request.event.id:
+            return Refused(queue.NotAdmitted())  # A place in another event's line.
         if request.replaces is not None:
             verdict = self._refuse_replacing(request, request.replaces)
             if verdict is not None:

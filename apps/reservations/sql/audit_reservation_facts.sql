@@ -1,7 +1,9 @@
--- I1, I3 and I8: reservations of this piece whose header contradicts itself: paying, confirmed or ended without the time
--- that says so, empty, or with a sum below zero.
-SELECT event_id, id, status, pay_deadline, confirmed_at, ended_at, seat_count, total_minor
-FROM reservations_reservation
+-- I1, I3, I5 and I8: reservations of this piece whose header contradicts itself: paying, confirmed or ended without the
+-- time that says so, empty, with a sum below zero, or of an entry that is not in the line of its event.
+SELECT event_id, id, status, pay_deadline, confirmed_at, ended_at, seat_count, total_minor, entry_id,
+       EXISTS (SELECT FROM queue_queueentry AS entry
+               WHERE entry.id = reservation.entry_id AND entry.event_id = reservation.event_id) AS has_entry
+FROM reservations_reservation AS reservation
 WHERE id > %(after)s
   AND id <= %(until)s
   AND (%(event_id)s::bigint IS NULL OR event_id = %(event_id)s)
@@ -10,4 +12,6 @@ WHERE id > %(after)s
        OR (status = 'confirmed' AND confirmed_at IS NULL)
        OR (status IN ('canceled', 'expired') AND ended_at IS NULL)
        OR seat_count < 1
-       OR total_minor < 0)
+       OR total_minor < 0
+       OR NOT EXISTS (SELECT FROM queue_queueentry AS entry
+                      WHERE entry.id = reservation.entry_id AND entry.event_id = reservation.event_id))
