@@ -23,6 +23,8 @@ Requests of different keys (events, say) keep out of one another's way: each key
 in turn, and while one batch is under way the next ones of other keys go on beside it, up to `committers_max` at once.
 Where `mixes`, keys with little to do are decided together, or a hundred small events would cost a hundred transactions;
 one that has much to do, or after which a batch took far longer than batches do, is by itself.
+
+Given `turns`, a batch of one key waits for a turn among the machine's processes before it takes up what waits.
 """
 
 import asyncio
@@ -34,6 +36,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic
@@ -45,6 +48,7 @@ from psycopg_pool import ConnectionPool
 from ticketing.kernel import pools, problems
 from ticketing.kernel.attempts import Attempts, Decide, Misdecided, OutcomeUnknown, happened
 from ticketing.kernel.calls import Call, Outcome, Request, refuse
+from ticketing.kernel.turns import Turns
 
 __all__ = ["METRICS", "Batcher", "Misdecided", "OutcomeUnknown", "close_all", "finds_itself"]
 
@@ -115,7 +119,8 @@ class Batcher(Generic[Request, Outcome]):
     a thread with a connection of its own; with more than one, arrival order holds within a batch, not between two that
     run side by side. `committers_max`: how many there may be in all. `mixes`: small queues are decided together.
     `waiting_max`: how many requests of one key may wait for a batch; one more is refused. `batch_max`: the largest
-    batch. `connect_ms`: how long a batch waits for a connection before its callers are told that the ledger is away.
+    batch. `turns`: those between processes, each for what `meets_at` names, where batches of several processes meet at
+    one lock. `connect_ms`: how long a batch waits for a connection until its callers are told that the ledger is away.
     """
 
     def __init__(
@@ -130,6 +135,8 @@ class Batcher(Generic[Request, Outcome]):
         mixes: bool = False,
         waiting_max: int = WAITING_MAX,
         batch_max: int = BATCH_MAX,
+        turns: Turns | None = None,
+        meets_at: Callable[[Request], Hashable] = _no_key,
         connect_ms: int = CONNECT_MS,
         idle_ms: int = IDLE_MS,
     ) -> None:
@@ -145,6 +152,8 @@ class Batcher(Generic[Request, Outcome]):
         self._mixes = mixes
         self._waiting_max = waiting_max
         self._batch_max = batch_max
+        self._turns = turns
+        self._meets_at = meets_at
         self._connect_ms = connect_ms
         self._idle_ms = idle_ms
         self._sizes, self._queued = _sizes.labels(name), _queued.labels(name)
@@ -307,28 +316,34 @@ class Batcher(Generic[Request, Outcome]):
         return pool
 
     def _commit_batches(self, pool: ConnectionPool[Connection[Any]]) -> None:
-        while calls := self._take():
-            begun = time.monotonic()
-            try:
-                self._sizes.observe(len(calls))
-                self._queued.observe(begun - min([call.since for call in calls]))
-                if not self._attempts.carry_out(pool, calls):
-                    # Who waits would only meet the same, one batch and one time-out after the other.
-                    with self._changed:
-                        rest = self._take_all()
-                    refuse(rest, problems.LedgerAway)
-            except BaseException:
-                # Whatever it was (a decide that exits, no memory left), this thread goes on: others wait for it.
-                logger.exception("batcher %s: a batch of %s failed", self.name, len(calls))
-            finally:
-                refuse([call for call in calls if not call.answered], OutcomeUnknown)
-                seconds = time.monotonic() - begun
-                self._committed.observe(seconds)
-                self._put_back({call.key for call in calls}, seconds)
+        while keys := self._choose():
+            with self._turns.had(self._turn_for(keys)) if self._turns is not None else nullcontext():
+                begun = time.monotonic()
+                try:
+                    if calls := self._take_up(keys):
+                        self._commit(pool, calls, begun)
+                finally:
+                    self._put_back(keys, time.monotonic() - begun)
 
-    def _take(self) -> list[Call[Request, Outcome]]:
-        """The next batch, as soon as there is anything to be had; empty once the batcher is closed and nothing waits,
-        or after a long time without work: then the thread ends."""
+    def _commit(self, pool: ConnectionPool[Connection[Any]], calls: list[Call[Request, Outcome]], begun: float) -> None:
+        try:
+            self._sizes.observe(len(calls))
+            self._queued.observe(begun - min([call.since for call in calls]))
+            if not self._attempts.carry_out(pool, calls):
+                # Who waits would only meet the same, one batch and one time-out after the other.
+                with self._changed:
+                    rest = self._take_all()
+                refuse(rest, problems.LedgerAway)
+        except BaseException:
+            # Whatever it was (a decide that exits, no memory left), this thread goes on: others wait for it.
+            logger.exception("batcher %s: a batch of %s failed", self.name, len(calls))
+        finally:
+            refuse([call for call in calls if not call.answered], OutcomeUnknown)
+            self._committed.observe(time.monotonic() - begun)
+
+    def _choose(self) -> list[Hashable]:
+        """The keys of the next batch, as soon as anything is to be had; none once the batcher is closed and nothing
+        waits, or after a long time without work: then the thread ends."""
         with self._changed:
             until = time.monotonic() + self._idle_ms / 1_000
             while not (keys := self._next_keys()):
@@ -339,16 +354,30 @@ class Batcher(Generic[Request, Outcome]):
                 self._idle += 1
                 self._changed.wait(left)
                 self._idle -= 1
-            calls: list[Call[Request, Outcome]] = []
+            for key in keys:
+                self._queues[key].under_way += 1
+                self._queues.move_to_end(key)
+            self._call_others()
+        return keys
+
+    def _turn_for(self, keys: Sequence[Hashable]) -> Hashable:
+        """What the batch's turn is for, as whoever waits longest tells; None: it needs none."""
+        with self._changed:
+            calls = self._queues[keys[0]].calls if len(keys) == 1 else None
+            return self._meets_at(next(iter(calls.values())).request) if calls else None
+
+    def _take_up(self, keys: Sequence[Hashable]) -> list[Call[Request, Outcome]]:
+        """What waits of these keys, as far as a batch holds it. Nothing, if all have gone away meanwhile."""
+        calls: list[Call[Request, Outcome]] = []
+        with self._changed:
             for key in keys:
                 queue = self._queues[key]
                 size = min(len(queue.calls), self._batch_max - len(calls))
                 calls += [queue.calls.popitem(last=False)[1] for _ in range(size)]
-                queue.under_way += 1
-                self._queues.move_to_end(key)
             self.waiting_count -= len(calls)
             self._waiting_gauge.set(self.waiting_count)
-            self._call_others()
+            if self._closing:
+                self._changed.notify_all()
         return calls
 
     def _call_others(self) -> None:

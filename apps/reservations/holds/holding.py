@@ -13,8 +13,10 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from psycopg import Connection
 
 from apps.reservations.ending import SweepResult, sweep, sweep_these
@@ -23,6 +25,7 @@ from apps.reservations.holds.outcomes import Contended, Held, HoldOutcome, Refus
 from apps.reservations.holds.requests import HoldRequest
 from ticketing.kernel import problems, sql, transactions
 from ticketing.kernel.batching import Batcher, finds_itself
+from ticketing.kernel.turns import Turns
 
 __all__ = ["Held", "HoldOutcome", "Refused", "hold", "holds"]
 
@@ -68,6 +71,8 @@ holds: Batcher[HoldRequest, HoldOutcome] = Batcher(
     committers_max=COMMITTERS_MAX,
     mixes=True,
     batch_max=BATCH_MAX,
+    turns=Turns(Path(settings.METRICS_FOLDER) / "turns-of-holds"),
+    meets_at=lambda request: request.event.id if request.quantities else None,
 )
 """Group commit of holds: requests that arrive together are one list, decided by `hold` on a connection of its own. No
 event waits behind another one's crowd, or behind a lock that somebody keeps there."""
