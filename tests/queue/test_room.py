@@ -197,7 +197,7 @@ def test_who_has_been_let_in_but_has_not_come_holds_nothing(event: EventView) ->
     (entry,) = full_line(event, 1)
     tick(event)
     found = row(entry)
-    state = facade.EntryState(found.pk, found.status, found.admission_expires_at, None, None, "")
+    state = facade.EntryState(found.pk, found.status, found.admission_expires_at, None, None, "", event.id)
     assert isinstance(state.refusal(clock.now()), errors.NotAdmitted)
 
 
