@@ -62,6 +62,7 @@ class SeatInventory(models.Model):
                 fields=["reservation_id"], condition=Q(reservation_id__isnull=False), name="seat_inventory_reservation"
             ),
             models.Index(fields=["section", "status"], name="seat_inventory_counts"),
+            models.Index(fields=["event", "status"], name="seat_inventory_event"),
         ]
 
     def __str__(self) -> str:

@@ -77,7 +77,6 @@ class Migration(migrations.Migration):
                 to="events.section",
             ),
         ),
-        migrations.RemoveIndex(model_name="seatinventory", name="seat_inventory_event"),
         migrations.RemoveIndex(model_name="reservation", name="reservation_by_account"),
         migrations.AddIndex(
             model_name="reservation",

@@ -1,4 +1,4 @@
 -- Between which ids the event's seats are, and where the last of all is.
 SELECT min(seat_id), max(seat_id), (SELECT max(seat_id) FROM reservations_seatinventory)
 FROM reservations_seatinventory
-WHERE section_id IN (SELECT id FROM events_section WHERE event_id = %(event_id)s)
+WHERE event_id = %(event_id)s

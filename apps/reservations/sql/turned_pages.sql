@@ -23,12 +23,9 @@ FROM (
                WHEN event.status <> 'published' OR on_sale.opens_at > moment.now OR on_sale.closes_at <= moment.now
                     OR event.starts_at <= moment.now
                    THEN ''
-               -- The least status is 0, which is free: one step into an index for each section. Asked whether one
-               -- exists, the planner expects to meet it soon, and reads the whole table where all are sold.
-               WHEN 0 = ANY (SELECT (SELECT min(seat.status) FROM reservations_seatinventory AS seat
-                                     WHERE seat.section_id = section.id)
-                             FROM events_section AS section
-                             WHERE section.event_id = event.id)
+               -- The least status is 0, which is free: one step into an index. Asked whether one exists, the planner
+               -- expects to meet it soon, and reads the whole table where all are sold.
+               WHEN (SELECT min(seat.status) FROM reservations_seatinventory AS seat WHERE seat.event_id = event.id) = 0
                     OR EXISTS (SELECT FROM reservations_generaladmissioninventory AS place
                                WHERE place.event_id = event.id AND place.capacity > place.blocked + place.taken)
                    THEN 'free'
