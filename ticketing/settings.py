@@ -123,7 +123,7 @@ TEMPLATES = [
 _database_url = env.str("DATABASE_URL", default="") or _state.get("database_url", "")
 DATABASE_IS_GIVEN = bool(_database_url)  # By the environment or by a running demo.
 DATABASE_URL = _database_url or "postgres://fairgate:fairgate@127.0.0.1:5432/fairgate"
-# Leaders and migrations connect here, past any pooler in transaction mode.
+# Leaders, migrations and what commits in groups connect here, past any pooler in transaction mode.
 _direct_url = "" if env.str("DATABASE_URL", default="") else _state.get("database_direct_url", "")
 DATABASE_DIRECT_URL = env.str("DATABASE_DIRECT_URL", default="") or _direct_url or DATABASE_URL
 REDIS_URL = env.str("REDIS_URL", default="") or _state.get("redis_url", "redis://127.0.0.1:6379/0")

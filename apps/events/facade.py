@@ -235,11 +235,7 @@ def list_sections(event_id: int) -> list[SectionView]:
 
 def section_ids(event_ids: Iterable[int]) -> dict[int, list[int]]:
     """The ids of each event's sections in the order of the house; one query for all of them."""
-    found: dict[int, list[int]] = {event_id: [] for event_id in event_ids}
-    rows = Section.objects.filter(event_id__in=list(found)).order_by("position", "id")
-    for event_id, section_id in rows.values_list("event_id", "id"):
-        found[event_id].append(section_id)
-    return found
+    return {event_id: list(slugs) for event_id, slugs in section_slugs(event_ids).items()}
 
 
 def section_slugs(event_ids: Iterable[int]) -> dict[int, dict[int, str]]:

@@ -29,28 +29,38 @@ async def live_place_of(event_id: int, caller: Caller) -> UUID | None:
 
 def live_places(owners: Sequence[_Owner]) -> list[UUID | None]:
     """The live place of each of these, in their order. For threads."""
-    accounts = [owner for owner in owners if owner.account_id is not None]
-    guests = [owner for owner in owners if owner.account_id is None]
-    found: dict[tuple[int, int | str], UUID] = {}
-    with connection.cursor() as cursor:
-        if accounts:
-            rows = _accounts_places.rows(
-                cursor,
-                event_ids=arrays.numbers([owner.event_id for owner in accounts]),
-                account_ids=arrays.numbers([owner.account_id for owner in accounts]),
-            )
-            found |= {(event_id, account_id): entry_id for event_id, account_id, entry_id in rows}
-        if guests:
-            rows = _guests_places.rows(
-                cursor,
-                event_ids=arrays.numbers([owner.event_id for owner in guests]),
-                visitor_ids=arrays.words([owner.visitor_id for owner in guests]),
-            )
-            found |= {(event_id, visitor_id): entry_id for event_id, visitor_id, entry_id in rows}
+    accounts = accounts_places([(owner.event_id, owner.account_id) for owner in owners if owner.account_id is not None])
+    guests = guests_places([(owner.event_id, owner.visitor_id) for owner in owners if owner.account_id is None])
     return [
-        found.get((owner.event_id, owner.visitor_id if owner.account_id is None else owner.account_id))
+        guests.get((owner.event_id, owner.visitor_id))
+        if owner.account_id is None
+        else accounts.get((owner.event_id, owner.account_id))
         for owner in owners
     ]
+
+
+def accounts_places(asked: Sequence[tuple[int, int]]) -> dict[tuple[int, int], UUID]:
+    """The live places by event and account, of those that have one. For threads."""
+    if not asked:
+        return {}
+    event_ids, account_ids = zip(*asked, strict=True)
+    with connection.cursor() as cursor:
+        rows = _accounts_places.rows(
+            cursor, event_ids=arrays.numbers(event_ids), account_ids=arrays.numbers(account_ids)
+        )
+    return {(event_id, account_id): entry_id for event_id, account_id, entry_id in rows}
+
+
+def guests_places(asked: Sequence[tuple[int, str]]) -> dict[tuple[int, str], UUID]:
+    """The live places by event and browser, of those that have one as guests. For threads."""
+    if not asked:
+        return {}
+    event_ids, visitor_ids = zip(*asked, strict=True)
+    with connection.cursor() as cursor:
+        rows = _guests_places.rows(
+            cursor, event_ids=arrays.numbers(event_ids), visitor_ids=arrays.words(list(visitor_ids))
+        )
+    return {(event_id, visitor_id): entry_id for event_id, visitor_id, entry_id in rows}
 
 
 _places: Gatherer[_Owner, UUID | None] = Gatherer(live_places)

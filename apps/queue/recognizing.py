@@ -16,15 +16,15 @@ from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_K
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
-from django.db import connection
 from django.utils.crypto import constant_time_compare
 from rest_framework_simplejwt.exceptions import TokenError
 from rest_framework_simplejwt.settings import api_settings
 from rest_framework_simplejwt.tokens import AccessToken
 
 from apps.events import facade as events
+from apps.queue.finding import guests_places
 from apps.queue.identity import Caller, account_token_of, caller_at_sight, visitor_of
-from ticketing.kernel import arrays, clock, sql
+from ticketing.kernel import clock
 from ticketing.kernel.lane.gathering import Gatherer
 from ticketing.kernel.lane.request import Forward, Request
 
@@ -32,7 +32,6 @@ _SESSION_KEY = re.compile(r"[a-z0-9]{8,40}")
 """As Django makes them; nothing else is asked for, since one that cannot be would fail for its whole group."""
 _BACKEND = "django.contrib.auth.backends.ModelBackend"
 _ID_MAX = 2**31 - 1
-_guests_places = sql.load("apps.queue", "guests_places")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def recognize(signs: Sequence[Sign]) -> list[Recognized | None]:
         for sign in signs
     ]
     accounts = _accounts({account_id for account_id, _ in shown if account_id is not None})
-    places = _guests(signs)
+    places = guests_places([(sign.event_id, sign.visitor_id) for sign in signs if sign.event_id and sign.visitor_id])
     found: list[Recognized | None] = []
     for sign, (account_id, session_hash) in zip(signs, shown, strict=True):
         account = None if account_id is None else accounts.get(account_id)
@@ -148,17 +147,3 @@ def _accounts(ids: set[int]) -> Mapping[int, Any]:
         return {}
     rows = get_user_model()._default_manager.filter(pk__in=ids, is_active=True).only("pk", "password", "is_active")
     return {account.pk: account for account in rows}
-
-
-def _guests(signs: Sequence[Sign]) -> set[tuple[int, str]]:
-    """Of these events and browsers those where a guest has a live place."""
-    asked = [sign for sign in signs if sign.event_id and sign.visitor_id]
-    if not asked:
-        return set()
-    with connection.cursor() as cursor:
-        rows = _guests_places.rows(
-            cursor,
-            event_ids=arrays.numbers([sign.event_id for sign in asked]),
-            visitor_ids=arrays.words([sign.visitor_id for sign in asked]),
-        )
-    return {(event_id, visitor_id) for event_id, visitor_id, _ in rows}

@@ -58,7 +58,7 @@ def _no_constant(name: str) -> None:
     raise ValueError(name)
 
 
-# Made once: `json.loads` with hooks makes a reader for each text.
+# Made once: `json.loads` would make one for each body, at twice the price of reading it.
 _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
 
 
@@ -75,7 +75,3 @@ def _check(value: Any, depth_left: int) -> None:
     elif isinstance(value, list):
         for inner in value:
             _check(inner, depth_left - 1)
-
-
-# Made once: `json.loads` would make one for each body, at twice the price of reading it.
-_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from apps.events import facade as events
 from apps.queue import facade as queue
 from apps.reservations.holds.choosing import BestAvailable
-from ticketing.kernel import idempotency, problems, sql
+from ticketing.kernel import idempotency, problems, randomness, sql
 
 FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "replace"})
 _BEST_FIELDS = frozenset({"section", "quantity", "category", "accessible", "companions"})
@@ -97,7 +97,7 @@ def resolve(
         raise problems.Invalid(wrong)
     section, quantity = places if places else (None, 0)
     request = HoldRequest(
-        reservation_id=uuid.uuid4(),
+        reservation_id=randomness.new_uuid(),
         event=event,
         entry_id=entry.id,
         buyer=entry.buyer,

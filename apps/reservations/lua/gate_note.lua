@@ -5,10 +5,11 @@
 --       then the entries' marks, then pairs of section and quantity: what came free, or below zero what was taken
 -- Returns 1, or 0 where there is no gate.
 --
--- Afterwards: the sections' counts have moved, never below zero, which the gate knows until it is reset, and the
--- entries are marked for that long at least: both or neither. What came free of what has lapsed is counted against it; what a buyer gave back or staff put on sale
--- leaves the rest as lapsed as it was. The gate asks to be reset soon where something lapsed ended, since only the
--- ledger knows what lapses next, and where a section became empty, since from now on its count refuses.
+-- Afterwards: the sections' counts have moved, never below zero, which the gate knows until it is reset, and the entries
+-- are marked for that long at least: both or neither. What came free of what has lapsed is counted against it; what a
+-- buyer gave back or staff put on sale leaves the rest as lapsed as it was. The gate asks to be reset soon where something
+-- lapsed ended, since only the ledger knows what lapses next, and where a section became empty, since from now on its
+-- count refuses.
 local gate, marks = KEYS[1], KEYS[2]
 if redis.call('EXISTS', gate, marks) < 2 then
     return 0
