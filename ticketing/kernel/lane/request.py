@@ -12,6 +12,7 @@ from django.http.cookie import parse_cookie
 from django.http.request import split_domain_port, validate_host
 
 from ticketing.kernel import client_address, json_body, problems
+from ticketing.kernel.lane.whole import BY_NAME
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -42,7 +43,11 @@ class Headers:
 
     __slots__ = ("_values",)
 
-    def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, pairs: list[tuple[bytes, bytes]], by_name: dict[bytes, bytes] | None = None) -> None:
+        """`by_name`: the same, where each name was given once and that is known."""
+        if by_name is not None:
+            self._values = by_name
+            return
         values = dict(pairs)
         if len(values) != len(pairs):
             # Given twice is one list, as WSGI has it; cookies have their own separator.
@@ -71,7 +76,7 @@ class Request:
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.headers = Headers(scope["headers"])
+        self.headers = Headers(scope["headers"], scope.get(BY_NAME))
         self.id = ""
         """What logs and the answer call it."""
         self.receive = receive
@@ -122,7 +127,7 @@ class Request:
         bytes_max = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
         return self._object_in(await self._body(bytes_max))
 
-    def object_at_hand(self, body: bytearray) -> dict[str, Any]:
+    def object_at_hand(self, body: bytes | bytearray) -> dict[str, Any]:
         """As `json_object`, of the whole body."""
         bytes_max = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
         self._check_declared(bytes_max)

@@ -6,6 +6,9 @@ WHOLE = "fairgate.whole"
 """Where the server puts into the scope what sends a whole answer: `(status, head, body)`, awaited. Other servers put
 nothing there."""
 
+BY_NAME = "fairgate.headers"
+"""Where it puts a request's headers by their names in lower case, if each was given once. Nobody changes them."""
+
 Whole = tuple[int, bytes, bytes]
 """Status, headers as they travel (each with its line's end, the body's length among them, nothing about the
 connection), and body."""
