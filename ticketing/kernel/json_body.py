@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import IO, Any
 
+import msgspec
 from django.http import QueryDict
 from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
@@ -26,6 +27,9 @@ class JSONBody(JSONParser):
 
 def read_json(raw: bytes) -> Any:
     """The value in these bytes. Raises MalformedBody, Invalid."""
+    value = _read_plain(raw)
+    if value is not None:
+        return value
     try:
         value = _decoder.decode(raw.decode("utf-8"))
     except RecursionError as error:
@@ -34,6 +38,20 @@ def read_json(raw: bytes) -> Any:
         raise problems.MalformedBody from error
     _check(value, NESTING_MAX)
     return value
+
+
+def _read_plain(raw: bytes) -> Any:
+    """The value, if these bytes are the very text that it would be written as: then no name stands there twice, every
+    number is as it is, and without a backslash there is nothing in a text that UTF-8 cannot hold. None: read on.
+
+    A fifth of the price, and what browsers send."""
+    if b"\\" in raw or raw.count(b"[") + raw.count(b"{") >= NESTING_MAX:
+        return None
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return value if msgspec.json.encode(value) == raw else None
 
 
 def object_of(request: Request) -> dict[str, Any]:
