@@ -15,7 +15,7 @@ from apps.queue.identity import OF_THE_QUEUE, Caller, number_of
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.outlook import of_number, outlook
 from apps.queue.polling import Place
-from ticketing.kernel import clock, sql, tokens
+from ticketing.kernel import arrays, sql, tokens
 from ticketing.kernel.lane import threads
 from ticketing.kernel.lane.gathering import Gatherer
 from ticketing.kernel.lane.remembering import Flights, Remembered
@@ -47,10 +47,9 @@ class Seen:
 def see(entry_ids: Sequence[UUID]) -> list[Seen | None]:
     """These entries as they stand, in this order; None for one that is not there. For threads."""
     with connection.cursor() as cursor:
-        rows = _entries_by_id.rows(cursor, entry_ids=list(set(entry_ids)))
-        now = clock.now_on(cursor)
+        rows = _see_entries.rows(cursor, entry_ids=arrays.uuids(list(set(entry_ids))))
     found: dict[UUID, Seen] = {}
-    for row in rows:
+    for *row, now in rows:
         entry = Entry(*row)
         unclaimed = entry.status == QueueEntry.Status.READY and entry.admission_expires_at is None
         is_coming = unclaimed or entry.status == QueueEntry.Status.AWAY
@@ -58,7 +57,7 @@ def see(entry_ids: Sequence[UUID]) -> list[Seen | None]:
     return [found.get(entry_id) for entry_id in entry_ids]
 
 
-_entries_by_id = sql.load("apps.queue", "entries_by_id")
+_see_entries = sql.load("apps.queue", "see_entries")
 _entries: Gatherer[UUID, Seen | None] = Gatherer(see)
 
 
@@ -110,10 +109,15 @@ async def status(event: events.EventView, caller: Caller) -> EntryView | None:
 
 async def come(event: events.EventView, caller: Caller, seen: Seen | None) -> EntryView | None:
     """As `line.status` of a caller whose entry has just been seen."""
+    if seen is not None and seen.is_coming and seen.entry.event_id == event.id:
+        return await threads.ask(line.status, event, caller)
+    return at_hand(event, seen)
+
+
+def at_hand(event: events.EventView, seen: Seen | None) -> EntryView | None:
+    """The entry that has just been seen, unless asking is coming; None: there is none in this event's line."""
     if seen is None or seen.entry.event_id != event.id:
         return None
-    if seen.is_coming:
-        return await threads.ask(line.status, event, caller)
     return view_of(seen.entry, event.slug, QueueEntry.Status.EXPIRED if seen.has_lapsed else None)
 
 

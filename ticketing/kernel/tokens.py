@@ -98,7 +98,7 @@ def read(token: str, types: frozenset[str], audience: str | None = None) -> Clai
         raise problems.TokenInvalid
     if audience is not None and aud != audience:
         raise problems.TokenWrongEvent
-    return Claims(typ=typ, subject=subject, audience=aud, values=claims)
+    return Claims(typ, subject, aud, claims)
 
 
 def names_a_key(token: str) -> bool:
@@ -129,7 +129,8 @@ def _key_id(header: str) -> str | None:
 
 def _signature(secret: bytes, signed: str) -> str:
     # HMAC with the key worked in beforehand (RFC 2104, section 4): half the price of starting anew.
-    inner, outer = (state.copy() for state in _worked_in(secret))
+    inner, outer = _worked_in(secret)
+    inner, outer = inner.copy(), outer.copy()
     inner.update(signed.encode("ascii"))
     outer.update(inner.digest())
     return _encode(outer.digest())
