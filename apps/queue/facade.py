@@ -25,6 +25,7 @@ from apps.queue.models import QueueEntry
 from apps.queue.recognizing import caller_of as caller_soon
 from apps.queue.rooms import report_supplies, report_supply, rooms_in_use
 from apps.queue.watching import Seen, event_at_hand, see
+from apps.queue.watching import at_hand as entry_at_hand
 from apps.queue.watching import come as come_soon
 from apps.queue.watching import event_of as event_soon
 from apps.queue.watching import status as status_soon
@@ -47,6 +48,7 @@ __all__ = [
     "caller_soon",
     "come_soon",
     "complete",
+    "entry_at_hand",
     "entry_by_id",
     "entry_states",
     "event_at_hand",

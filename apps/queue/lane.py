@@ -28,7 +28,7 @@ async def join(request: Request, slug: str) -> Reply:
     return reply
 
 
-def status_at_sight(request: Request, slug: str, body: bytearray) -> Reply | None:
+def status_at_sight(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
     """`status` of who plainly waits."""
     event = watching.event_at_hand(slug)
     return None if event is None else _told(request, event)

@@ -1,5 +1,7 @@
 """What a process remembers of the houses on sale, so that a hold's words become ids without a query each."""
 
+from collections.abc import Sequence
+
 from apps.events import facade as events
 from apps.reservations.holds.requests import House, named_seats
 from ticketing.kernel.lane.gathering import Gatherer
@@ -39,7 +41,7 @@ async def house_for(event: events.EventView, payload: object) -> House:
     """The house as this payload needs it: as `read_house`."""
     sections, categories = await _words.get(event.id)
     guids = named_seats(event, payload)
-    seats = {guid: seat for guid in guids if (seat := _seats.get((event.id, guid))) is not None}
+    seats = _known(event.id, guids)
     missing = tuple(guid for guid in guids if guid not in seats)
     if missing:
         found = await _seat_reads.ask((event.id, missing))
@@ -48,6 +50,20 @@ async def house_for(event: events.EventView, payload: object) -> House:
         _seats.update({(event.id, guid): seat for guid, seat in found.items()})
         seats |= found
     return House(sections, categories, seats)
+
+
+def at_hand(event: events.EventView, payload: object) -> House | None:
+    """The same, if nobody has to be waited for."""
+    words = _words.peek(event.id)
+    if words is None:
+        return None
+    guids = named_seats(event, payload)
+    seats = _known(event.id, guids)
+    return House(*words, seats) if len(seats) == len(guids) else None
+
+
+def _known(event_id: int, guids: Sequence[str]) -> dict[str, int]:
+    return {guid: seat for guid in guids if (seat := _seats.get((event_id, guid))) is not None}
 
 
 def forget_everything() -> None:

@@ -16,7 +16,7 @@ from apps.reservations import houses
 from apps.reservations.frames import CountFrame, count_frame
 from apps.reservations.gates import gate
 from apps.reservations.holds.holding import holds
-from apps.reservations.holds.outcomes import Refused
+from apps.reservations.holds.outcomes import HoldOutcome, Refused
 from apps.reservations.holds.requests import resolve
 from apps.reservations.owner import owned_by
 from ticketing.kernel import idempotency, problems
@@ -25,7 +25,7 @@ from ticketing.kernel.lane.gathering import Gatherer
 from ticketing.kernel.lane.remembering import Remembered
 from ticketing.kernel.lane.reply import JSON, Reply, personal, written
 from ticketing.kernel.lane.request import Request
-from ticketing.kernel.lane.routes import Heard, Route
+from ticketing.kernel.lane.routes import Heard, Rest, Route
 
 _CACHEABLE = (b"cache-control", b"public, max-age=%d" % settings.CACHE_COUNTS_SECONDS)
 _VARIES = (b"vary", b"Accept-Encoding")
@@ -45,7 +45,7 @@ async def sections(request: Request, slug: str) -> Reply:
     return _counted(request, await frames.get(slug))
 
 
-def sections_at_sight(request: Request, slug: str, body: bytearray) -> Reply | None:
+def sections_at_sight(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
     """`sections` of an event that somebody has just asked about."""
     frame = frames.peek(slug)
     return None if frame is None else _counted(request, frame)
@@ -85,8 +85,8 @@ async def hold(request: Request, slug: str) -> Reply:
     return await _hold(event, *_told(request, caller, body))
 
 
-def hold_at_sight(request: Request, slug: str, raw: bytearray) -> Heard | None:
-    """`hold` as far as the gate, for whoever was let in: what is gone is refused there."""
+def hold_at_sight(request: Request, slug: str, raw: bytes | bytearray) -> Heard | None:
+    """`hold`, for whoever was let in."""
     event = queue.event_at_hand(slug)
     if event is None:
         return None
@@ -97,7 +97,33 @@ def hold_at_sight(request: Request, slug: str, raw: bytearray) -> Heard | None:
     if caller.entry_id is None or caller.in_line:
         return None
     asked = _door.put(gate.Question(event, caller.entry_id, body, key))
-    return Heard(asked, lambda seen: partial(_hold_on, event, caller, body, key, seen))
+    return Heard(asked, partial(_seen_at_the_door, event, caller, body, key))
+
+
+def _seen_at_the_door(
+    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.Seen | None
+) -> Heard | Rest:
+    """`_hold_on` as far as nothing has to be waited for but the batch."""
+    if seen is not None and seen.is_coming:
+        return partial(_hold_on, event, caller, body, key, seen)
+    house = houses.at_hand(event, body)
+    if house is None:
+        return partial(_hold_on, event, caller, body, key, seen)
+    entry = queue.entry_at_hand(event, seen)
+    if entry is None:
+        raise queue.NotAdmitted
+    begun = time.monotonic()
+    call = holds.put(resolve(event, entry, body, key, house))
+    assert call.future is not None
+
+    def answer(_: None) -> Reply:
+        try:
+            outcome = call.result()
+        finally:
+            queue.hold_seconds.observe(time.monotonic() - begun)
+        return _told_of_hold(event.id, entry.id, key, outcome)
+
+    return Heard(call.future, answer)
 
 
 def _or_problem(read: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value | problems.Problem:
@@ -148,9 +174,13 @@ async def _hold_as(event: events.EventView, entry: queue.EntryView | None, body:
         outcome = await holds.submit(request)
     finally:
         queue.hold_seconds.observe(time.monotonic() - begun)
+    return _told_of_hold(event.id, entry.id, key, outcome)
+
+
+def _told_of_hold(event_id: int, entry_id: uuid.UUID, key: str, outcome: HoldOutcome) -> Reply:
     if isinstance(outcome, Refused):
         if outcome.is_final:
-            _forget(event.id, entry.id, key)
+            _forget(event_id, entry_id, key)
         raise outcome.problem
     return written(outcome.answer.body.encode(), outcome.answer.status)
 

@@ -189,7 +189,7 @@ class Batcher(Generic[Request, Outcome]):
         did not come in time, problems.LedgerAway when nothing was changed because there is no database,
         OutcomeUnknown when it may have been, or what `decide` raised over this very request.
         """
-        call = self._enqueue(Call(request, self._key(request), future=asyncio.get_running_loop().create_future()))
+        call = self.put(request)
         assert call.future is not None
         try:
             await call.future
@@ -199,6 +199,11 @@ class Batcher(Generic[Request, Outcome]):
             self._drop(call)
             raise
         return call.result()
+
+    def put(self, request: Request) -> Call[Request, Outcome]:
+        """The same, for whoever goes on when the call's future is done, on the running loop: `result()` is then its
+        outcome, or raises. Raises problems.Busy at once as `submit` does."""
+        return self._enqueue(Call(request, self._key(request), future=asyncio.get_running_loop().create_future()))
 
     def submit_sync(self, request: Request, timeout_ms: int) -> Outcome:
         """The same for a thread, which waits at most `timeout_ms`. Too late, it raises problems.Busy if nothing was

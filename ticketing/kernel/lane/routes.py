@@ -48,7 +48,7 @@ class Route:
     """What metrics and the log call it."""
     kind: str
     """Of `limits.KINDS`."""
-    at_sight: "Callable[[Request, str, bytearray], Reply | Heard | None] | None" = None
+    at_sight: "Callable[[Request, str, bytes | bytearray], Reply | Heard | None] | None" = None
     """The same as `handler`, as far as it goes without waiting, with the whole body: the reply, or what has been asked
     for it, or None where the handler is to be called. Raises as the handler does."""
 
@@ -58,8 +58,9 @@ class Heard:
     """What came of a question that was asked at sight, once its answer is there."""
 
     answer: "asyncio.Future[Any]"
-    then: Callable[[Any], Reply | Rest]
-    """The reply to whoever asked, by the answer, or what else is to be done. A problem for an answer is the reply."""
+    then: "Callable[[Any], Reply | Heard | Rest]"
+    """The reply to whoever asked, by the answer, or what has been asked next, or what else is to be done. A problem for
+    an answer is the reply."""
 
 
 class _Begun:
@@ -101,7 +102,7 @@ class Lane:
             return None
         return patterns[1][found.lastindex - 1], found[found.lastindex]
 
-    def at_sight(self, scope: Scope, body: bytearray, later: Later) -> Whole | None:
+    def at_sight(self, scope: Scope, body: bytes | bytearray, later: Later) -> Whole | None:
         """As `whole.AT_SIGHT` has it."""
         begun = self._begin(scope)
         if begun is None or begun.route.at_sight is None:
@@ -125,17 +126,21 @@ class Lane:
         return _finished(begun, answer)
 
     def _hear(
-        self, begun: _Begun, then: Callable[[Any], Reply | Rest], later: Later, heard: "asyncio.Future[Any]"
+        self, begun: _Begun, then: Callable[[Any], Reply | Heard | Rest], later: Later, heard: "asyncio.Future[Any]"
     ) -> None:
-        traffic.ended()
         if heard.cancelled():
+            traffic.ended()
             return  # The process ends.
-        answer: Reply | Rest
+        answer: Reply | Heard | Rest
         try:
             error = heard.exception()
             answer = then(heard.result()) if error is None else _refused(begun.request, error)
         except Exception as error:  # noqa: BLE001 - As above.
             answer = _refused(begun.request, error)
+        if isinstance(answer, Heard):
+            answer.answer.add_done_callback(partial(self._hear, begun, answer.then, later))
+            return
+        traffic.ended()
         if isinstance(answer, Reply):
             later(_finished(begun, answer))
         else:
