@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
 
 from tests.batches import connect
-from ticketing.kernel import arrays, sql, transactions
+from ticketing.kernel import arrays, journeys, sql, transactions
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,8 +32,8 @@ HARD_WORDS = [
 
 
 @pytest.fixture
-def cursor() -> Iterator[psycopg.ClientCursor[Any]]:
-    with connect() as connection, psycopg.ClientCursor(connection) as found:
+def cursor() -> Iterator[journeys.Cursor]:
+    with connect() as connection, journeys.Cursor(connection) as found:
         yield found
 
 
@@ -42,7 +41,7 @@ def statement(text: str) -> sql.Statement:
     return sql.Statement("made up", text)
 
 
-def test_each_statement_gives_its_own_rows_or_how_many_it_touched(cursor: psycopg.ClientCursor[Any]) -> None:
+def test_each_statement_gives_its_own_rows_or_how_many_it_touched(cursor: journeys.Cursor) -> None:
     calls = [
         statement("-- Heading.\nCREATE TEMPORARY TABLE thing (n int) -- trailing").call(),
         statement("INSERT INTO thing SELECT unnest(%(ns)s::int[])").call(ns=[1, 2, 3]),
@@ -85,7 +84,7 @@ def test_a_failure_that_was_swallowed_is_never_committed() -> None:
         assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
-def test_what_is_written_out_is_read_back(cursor: psycopg.ClientCursor[Any]) -> None:
+def test_what_is_written_out_is_read_back(cursor: journeys.Cursor) -> None:
     ids, now = [uuid4() for _ in range(3)], datetime.now(UTC)
     times = [now, now, now + timedelta(seconds=1)]
     cursor.execute(
@@ -104,7 +103,7 @@ def test_what_is_written_out_is_read_back(cursor: psycopg.ClientCursor[Any]) -> 
 
 
 def test_together_every_kind_of_value_stands_in_the_text_as_psycopg_would_bind_it(
-    cursor: psycopg.ClientCursor[Any],
+    cursor: journeys.Cursor,
 ) -> None:
     now = datetime.now(UTC)
     values = [

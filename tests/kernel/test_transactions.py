@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from psycopg import errors
+from psycopg.pq import TransactionStatus
 
 from tests.races import Beside, rival_connection
 from ticketing.kernel import clock, sql, transactions
@@ -62,6 +63,43 @@ def test_a_write_on_a_connection_beside_django_s_has_the_same_limits_and_is_as_m
         beside.close()
         with pytest.raises(RuntimeError, match="gone"), transactions.write_on(beside):
             raise AssertionError("never reached")
+
+
+def test_a_write_begins_with_its_first_statement_and_may_end_with_its_last() -> None:
+    insert = sql.Statement(
+        "insert",
+        "INSERT INTO kernel_idempotentanswer (scope, key, fingerprint, status, answer, created_at)"
+        " VALUES (%(scope)s, '1', 'f', 201, '{}', clock_timestamp())",
+    )
+    update = sql.Statement(
+        "update", sql.exactly_touching("UPDATE kernel_idempotentanswer SET status = 202 WHERE scope = %(scope)s")
+    )
+    with rival_connection() as other:
+        other.ensure_connection()
+        beside = other.connection
+        assert beside is not None
+        status = beside.info
+        with transactions.write_on(beside) as cursor:
+            transactions.require(cursor)
+            assert status.transaction_status == TransactionStatus.IDLE
+        assert status.transaction_status == TransactionStatus.IDLE, "there was nothing to do"
+        with transactions.write_on(beside, lock_ms=10) as cursor:
+            assert sql.together(cursor, [sql.Statement("show", "SHOW lock_timeout").call()])[0].rows == [("10ms",)]
+            sql.finish(cursor, [insert.call(scope="a"), update.call(scope="a", rows=1)])
+            assert status.transaction_status == TransactionStatus.IDLE
+            assert IdempotentAnswer.objects.get().status == 202
+        with pytest.raises(errors.DataError) as wrong, transactions.write_on(beside) as cursor:
+            sql.finish(cursor, [insert.call(scope="b"), update.call(scope="b", rows=2)])
+        assert transactions.is_miscount(wrong.value)
+        assert not transactions.is_miscount(ValueError())
+        with (
+            sql.observe(lambda name, when: None),
+            pytest.raises(errors.DataError) as looked_on,
+            transactions.write_on(beside) as cursor,
+        ):
+            sql.finish(cursor, [insert.call(scope="b"), update.call(scope="b", rows=0)])
+        assert transactions.is_miscount(looked_on.value)
+        assert IdempotentAnswer.objects.count() == 1
 
 
 def test_a_cursor_of_either_kind_tells_whether_it_is_in_a_transaction() -> None:

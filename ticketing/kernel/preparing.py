@@ -7,10 +7,11 @@ any pooler. They are called by `EXECUTE`, in the same round trip as others, so n
 
 import logging
 import re
+import time
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from psycopg import Connection, Error
 
@@ -19,7 +20,12 @@ logger = logging.getLogger(__name__)
 PARAMETER = re.compile(r"%\((\w+)\)s")
 
 _texts: dict[str, str] = {}
-_kept_on: "WeakSet[Connection[Any]]" = WeakSet()
+_kept_on: "WeakKeyDictionary[Connection[Any], float]" = WeakKeyDictionary()
+"""With each connection when its plans were last thrown away."""
+
+PLANS_SECONDS = 2.0
+"""A plan that was made while a table was empty reads all of it. PostgreSQL makes another when somebody has counted the
+rows anew, which in the first minute of a sale may be a hundred thousand rows later: so it is told to."""
 
 
 class _Pooled:
@@ -45,7 +51,7 @@ def keep(connection: Connection[Any]) -> None:
             raise
         logger.warning("statements are sent as text, since they could not be prepared: %s", error)
     else:
-        _kept_on.add(connection)
+        _kept_on[connection] = time.monotonic()
 
 
 def give_up() -> None:
@@ -59,6 +65,15 @@ def give_up() -> None:
 
 def is_on(connection: Any) -> bool:
     return connection in _kept_on
+
+
+def renewing(connection: Connection[Any]) -> list[str]:
+    """What the connection has to be sent now for its plans to be of tables as they are."""
+    made_at = _kept_on.get(connection)
+    if made_at is None or time.monotonic() - made_at < PLANS_SECONDS:
+        return []
+    _kept_on[connection] = time.monotonic()
+    return ["DISCARD PLANS"]
 
 
 def execution(name: str, values: Sequence[str]) -> str:

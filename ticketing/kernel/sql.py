@@ -7,14 +7,14 @@ file runs, which is how a race is shown without a single sleep.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
-from psycopg import ClientCursor
-
-from ticketing.kernel import preparing
+from ticketing.kernel import journeys, preparing
 from ticketing.kernel.arrays import Array
+from ticketing.kernel.journeys import Done
 
 Observer = Callable[[str, str], None]
 _observers: list[Observer] = []
@@ -42,19 +42,24 @@ class Statement:
 
     def rows(self, cursor: Cursor, **params: Any) -> Sequence[tuple[Any, ...]]:
         """The statement has run; its rows."""
+        if _travels(cursor):
+            return together(cursor, [Call(self, params)])[0].rows
         self._run(cursor, params)
         return cursor.fetchall()
 
     def count(self, cursor: Cursor, **params: Any) -> int:
         """The statement has run; how many rows it touched."""
+        if _travels(cursor):
+            return together(cursor, [Call(self, params)])[0].touched
         self._run(cursor, params)
         return cursor.rowcount
 
     def _run(self, cursor: Cursor, params: dict[str, Any]) -> None:
+        if _observers and isinstance(cursor, journeys.Cursor):
+            cursor.open()
         for observer in _observers:
             observer(self.name, "before")
         if self.prepared and preparing.is_on(cursor.connection):
-            assert isinstance(cursor, ClientCursor)
             cursor.execute(_execution(self.call(**params), _Literals(cursor)))
         else:
             cursor.execute(self.text, params)
@@ -71,49 +76,56 @@ class Call(NamedTuple):
     params: dict[str, Any]
 
 
-class Done(NamedTuple):
-    """What a statement gave: its rows, or how many it touched."""
-
-    rows: Sequence[tuple[Any, ...]]
-    touched: int
-
-
 def together(cursor: Cursor, calls: Sequence[Call]) -> list[Done]:
     """All of these statements have run, one after the other, in one round trip: what each gave, in order.
 
     Each sees what was committed before it began, as if it had been sent by itself, and after one that fails none runs.
-    They go one by one where somebody looks on (a test lets a rival in between), and on cursors that send parameters
-    apart from their statement.
+    They go one by one where somebody looks on (a test lets a rival in between), and on cursors of other kinds.
     """
     if not calls:
         return []
-    if _observers or not isinstance(cursor, ClientCursor):
+    if not _travels(cursor):
         return [_alone(cursor, call) for call in calls]
+    return cursor.travel(texts_of(cursor, calls))
+
+
+def _travels(cursor: Cursor) -> TypeGuard[journeys.Cursor]:
+    return isinstance(cursor, journeys.Cursor) and not _observers
+
+
+def finish(cursor: Cursor, calls: Sequence[Call]) -> None:
+    """The same as the last thing in the transaction of `write` that the cursor is of: it is committed in the same round
+    trip if none fails, and else as its block ends. So nothing of theirs is looked at: each sees to it that it fails."""
+    if _travels(cursor) and calls:
+        cursor.travel(texts_of(cursor, calls), commits=True)
+    else:
+        together(cursor, calls)
+
+
+def texts_of(cursor: Cursor, calls: Sequence[Call]) -> list[str]:
+    """How these calls read on the cursor's connection, complete with their values."""
     literals = _Literals(cursor)
     keeps = preparing.is_on(cursor.connection)
-    texts = [(_execution if keeps and call.statement.prepared else _bound)(call, literals) for call in calls]
-    cursor.execute("\n;\n".join(texts))
-    done = []
-    for _ in calls:
-        done.append(Done(cursor.fetchall() if cursor.description else (), cursor.rowcount))
-        cursor.nextset()
-    return done
+    return [(_execution if keeps and call.statement.prepared else _bound)(call, literals) for call in calls]
 
 
 class _Literals(dict[int, str]):
-    """Values as they stand in a statement's text, each written once however many statements take it."""
+    """Values as they stand in a statement's text, as psycopg writes them; what is plain is written here, since its way
+    to one value is as long as that to a whole statement."""
 
-    def __init__(self, cursor: ClientCursor[Any]) -> None:
+    def __init__(self, cursor: Any) -> None:
         self._cursor = cursor
 
     def of(self, value: Any) -> str:
         kind = type(value)
-        if kind is Array and "'" not in value.text and "\\" not in value.text:
-            return f"'{value.text}'"
+        if kind is Array or kind is str:
+            text = value.text if kind is Array else value
+            # A backslash means what the server's settings say.
+            return self._cursor.mogrify("%s", [value]) if "\\" in text else f"""'{text.replace("'", "''")}'"""
         if kind is int and value >= 0:
             return str(value)
-        if kind is str or kind is Array:
-            return self._cursor.mogrify("%s", [value])
+        if kind is datetime and value.tzinfo is not None:
+            return f"'{value}'::timestamptz"
         key = id(value)
         return self.get(key) or self.setdefault(key, self._cursor.mogrify("%s", [value]))
 
@@ -141,13 +153,33 @@ def _alone(cursor: Cursor, call: Call) -> Done:
 
 
 @cache
-def load(package: str, name: str, *, prepared: bool = False) -> Statement:
+def load(package: str, name: str, *, prepared: bool = False, exactly: bool = False) -> Statement:
     """The statement in `<package>/sql/<name>.sql`, known to observers as `name`. `prepared`: it runs so often that
-    committers keep its plan; its text says the type of every parameter."""
+    committers keep its plan; its text says the type of every parameter. `exactly`: see there."""
     text = files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+    if exactly:
+        text = exactly_touching(text)
     if prepared:
         preparing.add(name, text)
     return Statement(name, text, prepared)
+
+
+def exactly_touching(text: str) -> str:
+    """The UPDATE that fails, and its transaction with it, unless it touches as many rows as its further parameter
+    `rows` says: it can be sent together with the COMMIT. See `transactions.is_miscount`."""
+    return _EXACTLY.replace("-- The UPDATE", text.rstrip())
+
+
+MISCOUNT = "rows touched: "
+_EXACTLY = """WITH touched AS (
+-- The UPDATE
+RETURNING 1
+)
+-- Words are no number: PostgreSQL fails, and quotes them.
+SELECT CASE WHEN count(*) = %(rows)s::bigint THEN count(*)
+            ELSE ('rows touched: ' || count(*) || ' instead of ' || %(rows)s::bigint)::bigint END
+FROM touched
+"""
 
 
 def is_text(value: str) -> bool:

@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection, transaction
 from psycopg import ClientCursor, Connection, Cursor, Error, errors
 from psycopg.pq import TransactionStatus
 
-from ticketing.kernel import sql
+from ticketing.kernel import journeys, preparing, sql
 
 logger = logging.getLogger(__name__)
 
@@ -20,10 +20,7 @@ FAILURES = (DatabaseError, Error)
 # What a fresh attempt may cure: a deadlock's victim, a lock that did not come in time, a statement out of time.
 _PASSING = (errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled, errors.SerializationFailure)
 
-_SET_LIMITS = (
-    "SELECT set_config('lock_timeout', %s, true), set_config('statement_timeout', %s, true),"
-    " set_config('idle_in_transaction_session_timeout', %s, true)"
-)
+_set_limits = sql.load("ticketing.kernel", "set_limits", prepared=True)
 
 
 class HasConnection(Protocol):
@@ -56,7 +53,7 @@ def write(*, lock_ms: int | None = None, statement_ms: int | None = None, idle_m
     """
     with transaction.atomic(durable=not _inside_test_transaction()):
         with connection.cursor() as cursor:
-            cursor.execute(_SET_LIMITS, _limits(lock_ms, statement_ms, idle_ms))
+            cursor.execute(_set_limits.text, _limits(lock_ms, statement_ms, idle_ms))
         yield
 
 
@@ -76,21 +73,18 @@ def writes_on(on: Connection[Any]) -> Write:
 def write_on(
     on: Connection[Any], *, lock_ms: int | None = None, statement_ms: int | None = None
 ) -> Iterator[Cursor[Any]]:
-    """The same on a psycopg connection that is not Django's: yields the cursor of one transaction with its limits.
+    """The same on a psycopg connection that is not Django's: yields the cursor of one transaction with its limits. It
+    begins with the first statement.
 
     Must be the outermost block here too. Errors are psycopg's own, unwrapped.
     """
     if on.info.transaction_status != TransactionStatus.IDLE:
         raise RuntimeError("a transaction is under way on this connection, or the connection is gone")
-    with on.cursor() as cursor:
+    travels = issubclass(on.cursor_factory, ClientCursor)
+    cursor: Cursor[Any] = journeys.Cursor(on) if travels else on.cursor()
+    with cursor:
         try:
-            if isinstance(cursor, ClientCursor):
-                # One round trip for both.
-                cursor.execute("BEGIN; " + _SET_LIMITS, _limits(lock_ms, statement_ms))
-            else:
-                # Parameters that travel apart from their statement allow only one.
-                cursor.execute("BEGIN")
-                cursor.execute(_SET_LIMITS, _limits(lock_ms, statement_ms))
+            _open(cursor, _limits(lock_ms, statement_ms))
             yield cursor
             if on.info.transaction_status == TransactionStatus.INERROR:
                 # PostgreSQL would take a COMMIT for a ROLLBACK, and say so only in passing.
@@ -98,7 +92,23 @@ def write_on(
         except BaseException as error:
             _roll_back(on, error)
             raise
-        cursor.execute("COMMIT")
+        if not _is_idle(on):
+            cursor.execute("COMMIT")
+
+
+def _is_idle(on: Connection[Any]) -> bool:
+    """Also if nothing was sent, or the COMMIT has travelled with what came last."""
+    return on.info.transaction_status == TransactionStatus.IDLE
+
+
+def _open(cursor: Cursor[Any], limits: dict[str, str]) -> None:
+    if isinstance(cursor, journeys.Cursor):
+        setting = sql.texts_of(cursor, [_set_limits.call(**limits)])
+        cursor.opens_with(["BEGIN", *setting, *preparing.renewing(cursor.connection)])
+    else:
+        # Parameters that travel apart from their statement allow only one in a journey.
+        cursor.execute("BEGIN")
+        cursor.execute(_set_limits.text, limits)
 
 
 def _roll_back(on: Connection[Any], error: BaseException) -> None:
@@ -111,12 +121,12 @@ def _roll_back(on: Connection[Any], error: BaseException) -> None:
         logger.warning("rolled back by its end after %s: %s", error, other)
 
 
-def _limits(lock_ms: int | None, statement_ms: int | None, idle_ms: int | None = None) -> list[str]:
-    return [
-        f"{settings.DATABASE_LOCK_TIMEOUT_MS if lock_ms is None else lock_ms}ms",
-        f"{settings.DATABASE_STATEMENT_TIMEOUT_MS if statement_ms is None else statement_ms}ms",
-        f"{settings.DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS if idle_ms is None else idle_ms}ms",
-    ]
+def _limits(lock_ms: int | None, statement_ms: int | None, idle_ms: int | None = None) -> dict[str, str]:
+    return {
+        "lock": f"{settings.DATABASE_LOCK_TIMEOUT_MS if lock_ms is None else lock_ms}ms",
+        "statement": f"{settings.DATABASE_STATEMENT_TIMEOUT_MS if statement_ms is None else statement_ms}ms",
+        "idle": f"{settings.DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS if idle_ms is None else idle_ms}ms",
+    }
 
 
 def _inside_test_transaction() -> bool:
@@ -131,9 +141,10 @@ def require(cursor: HasConnection | None = None) -> None:
         inside = connection.in_atomic_block
     else:
         # Django's cursors hand on what they wrap. Both kinds of connection are in autocommit but inside a block, where
-        # Django's leaves it and psycopg's has sent its BEGIN.
+        # Django's leaves it and psycopg's has sent its BEGIN, or is about to.
         on = cursor.connection
-        inside = not on.autocommit or on.info.transaction_status != TransactionStatus.IDLE
+        is_to_open = isinstance(cursor, journeys.Cursor) and cursor.is_to_open
+        inside = is_to_open or not on.autocommit or on.info.transaction_status != TransactionStatus.IDLE
     if not inside:
         raise OutsideTransaction("this joins the caller's transaction, and there is none")
 
@@ -142,6 +153,11 @@ def violated_constraint(error: BaseException) -> str | None:
     """The name of the constraint behind an IntegrityError, so that the database's last word gets a name."""
     cause = _of_psycopg(error)
     return cause.diag.constraint_name if isinstance(cause, errors.Error) else None
+
+
+def is_miscount(error: BaseException) -> bool:
+    """Whether an UPDATE that had to touch exactly so many rows did not: see `sql.exactly_touching`."""
+    return isinstance(_of_psycopg(error), errors.InvalidTextRepresentation) and sql.MISCOUNT in str(error)
 
 
 def is_passing(error: BaseException) -> bool:
