@@ -4,6 +4,7 @@ Django checks and replaces its connections when a request begins or ends. In a t
 after a restart of the database its connection would stay dead for ever.
 """
 
+import select
 from typing import Any
 
 from django.conf import settings
@@ -40,7 +41,7 @@ def beside_django(
 
     They are set up by Django's own hand, so a statement means the same on them as on Django's: parameters bound by
     the client, times in UTC, nothing prepared by psycopg (behind pgbouncer the next transaction is on another session).
-    Each connection is checked when it is lent, so a restarted database costs a reconnection and no error.
+    Each connection is looked at when it is lent, so a restarted database costs a reconnection and no error.
 
     `prepares`: they go past any pooler, to where DATABASE_DIRECT_URL points, and keep prepared statements.
 
@@ -64,7 +65,7 @@ def beside_django(
         kwargs={**_NOTICE_A_LOST_PEER, **told, "application_name": called, "autocommit": True},
         open=False,
         configure=configure,
-        check=ConnectionPool.check_connection,
+        check=_check,
         name=name,
         min_size=1,
         max_size=size_max,
@@ -72,6 +73,15 @@ def beside_django(
         reconnect_timeout=connect_ms / 1_000,
         num_workers=1,
     )
+
+
+def _check(connection: Connection[Any]) -> None:
+    """Raises what is wrong with it. A server or a session that has ended has closed the line, which then has something
+    to be read: only who finds that has to ask over it. Who vanished without a word would not answer either."""
+    line = select.poll()
+    line.register(connection.fileno(), select.POLLIN)
+    if line.poll(0):
+        ConnectionPool.check_connection(connection)
 
 
 def _past_the_pooler() -> dict[str, Any]:
