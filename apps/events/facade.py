@@ -12,7 +12,7 @@ from django.db.models import Max, Q
 
 from apps.events import changing
 from apps.events.models import Category, Event, OnSale, Seat, Section
-from ticketing.kernel import clock, problems, sql
+from ticketing.kernel import arrays, clock, problems, sql
 
 # What every call of the crowd asks for: by the ORM, compiling the query and filling models cost the site more than
 # PostgreSQL's answer.
@@ -292,7 +292,7 @@ def seat_guids(cursor: sql.Cursor, seat_ids: Iterable[int]) -> dict[int, str]:
 def reading_prices(event_ids: Iterable[int]) -> sql.Call:
     """Category id and price in minor units, as it is now, of every category of these events: for a transaction that
     freezes it into what it writes, and sends this together with its locks."""
-    return _prices.call(event_ids=list(event_ids))
+    return _prices.call(event_ids=arrays.numbers(event_ids))
 
 
 def seat_guids_of_section(section_id: int, rows: Collection[str] = ()) -> dict[int, str]:

@@ -80,7 +80,8 @@ __all__ = [
 _lock_entries = sql.load("apps.queue", "lock_entries", prepared=True)
 _lock_entries_skipping = sql.load("apps.queue", "lock_entries_skipping", prepared=True)
 _complete_entry = sql.load("apps.queue", "complete_entry")
-_set_busy_until = sql.load("apps.queue", "set_busy_until", prepared=True)
+_set_busy_until = sql.load("apps.queue", "set_busy_until")
+_setting_busy_until = sql.load("apps.queue", "set_busy_until", prepared=True, exactly=True)
 
 
 _in_order = attrgetter("int")
@@ -130,10 +131,10 @@ def entry_states(rows: Iterable[tuple[Any, ...]]) -> dict[UUID, EntryState]:
     return {row[0]: EntryState(*row) for row in rows}
 
 
-def setting_busy_until(entry_ids: arrays.Array, moments: arrays.Array) -> sql.Call:
-    """As `set_busy_until`, for a transaction that sends it together with its other writes, and then looks whether as
-    many entries were touched as it named."""
-    return _set_busy_until.call(entry_ids=entry_ids, moments=moments)
+def setting_busy_until(entry_ids: arrays.Array, moments: arrays.Array, count: int) -> sql.Call:
+    """As `set_busy_until` of so many, for a transaction that sends it together with its other writes; it fails if not
+    all of them are there."""
+    return _setting_busy_until.call(entry_ids=entry_ids, moments=moments, rows=count)
 
 
 def set_busy_until(cursor: sql.Cursor, moments: Mapping[UUID, datetime | None]) -> None:

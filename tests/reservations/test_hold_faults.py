@@ -13,11 +13,11 @@ import pytest
 from apps.reservations import facade as reservations
 from apps.reservations.holds import holding
 from apps.reservations.models import Reservation, SeatInventory
-from tests.batches import TIMEOUT_MS
+from tests.batches import TIMEOUT_MS, connect
 from tests.factories import assert_audit_clean, hold, join, make_event, wish
 from tests.reservations.batched import cut_connection, in_batcher, together
 from tests.reservations.race.buyers import is_held, places, refusal, seat
-from ticketing.kernel import problems, sql
+from ticketing.kernel import journeys, problems, sql, transactions
 from ticketing.kernel.batching import OutcomeUnknown
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -145,6 +145,53 @@ def test_wherever_the_line_is_cut_nothing_is_held_twice_or_by_nobody(
         again = sale.ask_again()
         assert told in (again, [OutcomeUnknown] * 2), step
         sale.require_held_once(again)
+    assert_audit_clean()
+
+
+def test_an_answer_lost_together_with_the_commit_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody looks on, the COMMIT travels with the writes; the line is cut behind it, all is decided again."""
+    event = make_event(general_admission=4)
+    leader = wish(event, seats=["hall-E-10"])
+    reservations.hold([leader])
+    travel, cut = journeys.Cursor.travel, []
+
+    def travel_and_cut(self: journeys.Cursor, texts: list[str], *, commits: bool = False) -> Any:
+        done = travel(self, texts, commits=commits)
+        if commits and not cut:
+            cut.append(self.connection.info.backend_pid)
+            self.connection.close()
+            raise psycopg.OperationalError("the line is cut")
+        return done
+
+    monkeypatch.setattr(journeys.Cursor, "travel", travel_and_cut)
+    requests = [wish(event, ga_section="floor", ga_quantity=1), wish(event, seats=["hall-A-1"])]
+    outcomes = [caller.result() for caller in together(leader, requests)]
+    assert len(cut) == 1
+    assert [outcome.reservation_id for outcome in outcomes] == [request.reservation_id for request in requests]
+    assert (seat("hall-A-1").status, places().taken, Reservation.objects.count()) == (1, 1, 3)
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize(
+    ("payload", "journeys_expected"), [({"ga_section": "floor", "ga_quantity": 1}, 2), ({"seats": ["hall-A-1"]}, 3)]
+)
+def test_a_batch_goes_to_the_ledger_and_back_as_seldom_as_can_be(
+    payload: dict[str, Any], journeys_expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What locks and reads, with named seats once more for those that are free, and what writes and commits."""
+    event = make_event(general_admission=4)
+    make, made = journeys.Cursor._make, []
+
+    def counted(self: journeys.Cursor, texts: list[str]) -> Any:
+        made.append(texts)
+        return make(self, texts)
+
+    monkeypatch.setattr(journeys.Cursor, "_make", counted)
+    with connect() as on:
+        (outcome,) = reservations.hold([wish(event, **payload)], transactions.writes_on(on))
+    assert is_held(outcome)
+    assert len(made) == journeys_expected
+    assert made[-1][-1] == "COMMIT"
     assert_audit_clean()
 
 

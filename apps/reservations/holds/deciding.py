@@ -30,7 +30,7 @@ from apps.reservations.holds.proposing import Proposer
 from apps.reservations.holds.replacing import Replaced, lock_replaced, not_found
 from apps.reservations.holds.requests import HoldRequest
 from apps.reservations.holds.winning import ANSWER_STATUS, Line, Win, write_wins
-from ticketing.kernel import arrays, clock, idempotency, problems, sql, transactions
+from ticketing.kernel import arrays, clock, idempotency, journeys, problems, sql, transactions
 
 
 class Patience(Enum):
@@ -126,6 +126,8 @@ class _Batch:
     """Public ids of the seats chosen for best available."""
     untils: dict[int, tuple[datetime, str]] = field(default_factory=dict)
     """By event, until when a hold of this moment lasts, and how the public API writes it."""
+    ahead: dict[str, journeys.Done] = field(default_factory=dict)
+    """What travelled with an earlier lock, by what it is for."""
     _open: list[tuple[int, HoldRequest]] = field(default_factory=list)
     _judged: int = 0
 
@@ -146,25 +148,22 @@ class _Batch:
         # bounded turn, in id order and holding nothing else yet: the second click then gets the first one's answer.
         waiting = self.patience.is_waiting
         ids = arrays.uuids(entry_ids)
-        if waiting:
-            _lock_admissions.rows(self.cursor, entry_ids=ids)
-        elif busy := {row[0] for row in _try_admissions.rows(self.cursor, entry_ids=ids)}:
-            entry_ids = [entry_id for entry_id in entry_ids if entry_id not in busy]
-            for index, request in self.open():
-                if request.entry_id in busy:
-                    self.verdicts[index] = Contended(problems.IdempotencyInProgress())
+        coming = (_lock_admissions if waiting else _try_admissions).call(entry_ids=ids)
+        # Of busy ones too: nobody waits for these locks while he has one of those that we may yet wait for.
         lock = queue.locking_entries(entry_ids, waiting=waiting)
-        asked = [request for _, request in self.open()]
-        reading = [clock.reading(), *known.asking(asked)]
-        replaced = [request.replaces for request in asked if request.replaces is not None]
-        if replaced:
-            (locked,) = sql.together(self.cursor, [lock])
-            self.replaced = lock_replaced(self.cursor, replaced, waiting=waiting)
+        reading = [clock.reading(), *known.asking(self.requests)]
+        if any(request.replaces is not None for request in self.requests):
+            came, locked = sql.together(self.cursor, [coming, lock])
+            self._pass_over_busy(came)
+            replaced = [request.replaces for _, request in self.open() if request.replaces is not None]
+            self.replaced = lock_replaced(self.cursor, replaced, waiting=waiting) if replaced else {}
             moment, recalled, found = sql.together(self.cursor, reading)
         else:
-            locked, moment, recalled, found = sql.together(self.cursor, [lock, *reading])
+            came, locked, moment, recalled, found = self._send(self._what_comes_next(), coming, lock, *reading)
+            self._pass_over_busy(came)
         self.entries = queue.entry_states(locked.rows)
         ((self.now,),) = moment.rows
+        asked = [request for _, request in self.open()]
         answers = known.answers_of(self.cursor, asked, recalled, found)
         standing = known.standing_of(asked, found)
         for index, request in self.open():
@@ -175,6 +174,28 @@ class _Batch:
             verdict = self._refuse_by_entry(request, standing.get(request.entry_id))
             if verdict is not None:
                 self.verdicts[index] = verdict
+
+    def _pass_over_busy(self, came: journeys.Done) -> None:
+        """Who asks for an entry that somebody else is deciding for has to come again. (Whoever waited has come.)"""
+        busy = set() if self.patience.is_waiting else {row[0] for row in came.rows}
+        for index, request in self.open() if busy else ():
+            if request.entry_id in busy:
+                self.verdicts[index] = Contended(problems.IdempotencyInProgress())
+
+    def _what_comes_next(self) -> dict[str, sql.Call]:
+        """What can travel with the entries' locks, since it follows whoever is found to be out: the look at the seats
+        that are named, or where nobody wants anything else the locks of general admission, with the prices under them.
+
+        They may lock a row for nobody. Those are waited for last, so whoever has one waits for nothing of ours.
+        """
+        if any(request.event.policy.per_buyer_max is not None for request in self.requests):
+            return {}
+        named = sorted({seat_id for request in self.requests for seat_id in request.seats})
+        if named:
+            return {"seats": _read_seats.call(seat_ids=arrays.numbers(named))}
+        if any(request.best is not None for request in self.requests):
+            return {}
+        return self._locking_places([request for _, request in self.open()])
 
     def _refuse_by_entry(self, request: HoldRequest, standing: known.Standing | None) -> Verdict | None:
         entry = self.entries.get(request.entry_id)
@@ -227,10 +248,11 @@ class _Batch:
         keys = sorted({(request.event.id, request.buyer) for _, request in capped})
         event_ids, buyers = [event_id for event_id, _ in keys], [buyer for _, buyer in keys]
         lock = _lock_caps if self.patience.is_waiting else _lock_caps_skipping
-        ours = {(event_id, buyer) for _, event_id, buyer in lock.rows(self.cursor, event_ids=event_ids, buyers=buyers)}
-        rows = _count_of_buyers.rows(self.cursor, event_ids=event_ids, buyers=buyers)
-        lapsed = {(row[0], row[1]): row[3] for row in rows}
-        self.buyer_counts = dict.fromkeys(keys, 0) | {(row[0], row[1]): int(row[2]) for row in rows}
+        asked = {"event_ids": event_ids, "buyers": buyers}
+        locked, counted = sql.together(self.cursor, [lock.call(**asked), _count_of_buyers.call(**asked)])
+        ours = {(event_id, buyer) for _, event_id, buyer in locked.rows}
+        lapsed = {(row[0], row[1]): row[3] for row in counted.rows}
+        self.buyer_counts = dict.fromkeys(keys, 0) | {(row[0], row[1]): int(row[2]) for row in counted.rows}
         for index, request in capped:
             key = (request.event.id, request.buyer)
             most = request.event.policy.per_buyer_max
@@ -250,7 +272,9 @@ class _Batch:
         if named:
             # Held by somebody in this very batch who may give them up, or oneself: decided under the locks.
             replaced = {seat_id for _, request in self.open() for seat_id in self._own_seats(request)}
-            seen = {row[0]: row for row in _read_seats.rows(self.cursor, seat_ids=named)}
+            read = self.ahead.get("seats")
+            rows = _read_seats.rows(self.cursor, seat_ids=named) if read is None else read.rows
+            seen = {row[0]: row for row in rows}
             taken = {
                 seat_id: seen[seat_id][2] if seat_id in seen else None
                 for seat_id in named
@@ -262,7 +286,8 @@ class _Batch:
                 if gone:
                     self.verdicts[index] = self.claims.judge(request.seats, gone)
         for try_number in range(CHOICES_MAX):
-            if self._choosing():
+            choosing = bool(self._choosing())
+            if choosing:
                 self._choose(try_number)
             wanted = {seat_id for _, request in self.open() for seat_id in request.seats}
             wanted |= {seat.seat_id for index, _ in self.open() for seat in self.choices.get(index, ())}
@@ -272,9 +297,11 @@ class _Batch:
                 # After the first statement only passing over: a second wait would be out of order.
                 waiting = self.patience.is_waiting and try_number == 0
                 lock = _lock_seats_waiting if waiting else _lock_seats_skipping
-                rows = lock.rows(self.cursor, seat_ids=sorted(wanted))
-                has_line = self._read_lines([row[0] for row in rows])
-                for seat_id, section_id, category_id, status, owner in rows:
+                # Who leaves the choice to us may come back for other seats: the locks that are last follow later.
+                ahead = {} if choosing or not self.open() else self._locking_places([one for _, one in self.open()])
+                (locked,) = self._send(ahead, lock.call(seat_ids=arrays.numbers(sorted(wanted))))
+                has_line = self._read_lines([row[0] for row in locked.rows])
+                for seat_id, section_id, category_id, status, owner in locked.rows:
                     self.locked.add(seat_id)
                     self.seat_section[seat_id], self.seat_category[seat_id] = section_id, category_id
                     if status == _FREE and seat_id in has_line:
@@ -377,28 +404,36 @@ class _Batch:
         """The rows that open requests take from, last of all locks; then the prices are known."""
         if not self.open():
             return
-        wanted = {section_id for _, request in self.open() for section_id in request.quantities}
-        for _, request in self.open():
-            given_up = self._gives_up(request)
-            wanted |= given_up.places.keys() if given_up is not None else set()
-        sections = sorted(wanted)
-        waits = self.patience is not Patience.NONE
-        lock = _lock_general_admission if waits else _lock_general_admission_skipping
-        calls = [lock.call(section_ids=sections)] if sections else []
-        # Under every lock: what is written freezes them.
-        pricing = events.reading_prices({request.event.id for _, request in self.open()})
-        *locked, prices = sql.together(self.cursor, [*calls, pricing])
-        self.prices = dict(prices.rows)
-        if not sections:
+        if "prices" not in self.ahead:
+            self._send(self._locking_places([request for _, request in self.open()]))
+        self.prices = dict(self.ahead["prices"].rows)
+        if "places" not in self.ahead:
             return
-        self.left = dict(locked[0].rows)
-        if waits:
+        self.left = dict(self.ahead["places"].rows)
+        if self.patience is not Patience.NONE:
             return
         for index, request in self.open():
             given_up = self._gives_up(request)
             needed = request.quantities.keys() | (given_up.places.keys() if given_up is not None else set())
             if not needed <= self.left.keys():
                 self.verdicts[index] = Contended(problems.Busy())
+
+    def _locking_places(self, requests: Sequence[HoldRequest]) -> dict[str, sql.Call]:
+        """The locks of what these requests take from general admission, and the prices, read under every lock: what is
+        written freezes them."""
+        wanted = {section_id for request in requests for section_id in request.quantities}
+        for request in requests:
+            given_up = self._gives_up(request)
+            wanted |= given_up.places.keys() if given_up is not None else set()
+        lock = _lock_general_admission if self.patience is not Patience.NONE else _lock_general_admission_skipping
+        locking = {"places": lock.call(section_ids=arrays.numbers(sorted(wanted)))} if wanted else {}
+        return {**locking, "prices": events.reading_prices({request.event.id for request in requests})}
+
+    def _send(self, named: Mapping[str, sql.Call], *first: sql.Call) -> list[journeys.Done]:
+        """The first ones' answers; those of the named ones, which travel with them, are in `ahead`."""
+        done = sql.together(self.cursor, [*first, *named.values()])
+        self.ahead.update(zip(named, done[len(first) :], strict=True))
+        return done[: len(first)]
 
     def decide(self) -> None:
         """Each open request wins or not, in arrival order, in memory."""

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from apps.reservations.holds.requests import HoldRequest
 from apps.reservations.models import Reservation
-from ticketing.kernel import arrays, idempotency, sql
+from ticketing.kernel import arrays, idempotency, journeys, sql
 
 _PACKAGE = "apps.reservations"
 _recall_answers = sql.load(_PACKAGE, "recall_answers", prepared=True)
@@ -49,7 +49,7 @@ def _recalling(scopes: list[str], requests: Sequence[HoldRequest]) -> sql.Call:
 
 
 def answers_of(
-    cursor: sql.Cursor, requests: Sequence[HoldRequest], recalled: sql.Done, found: sql.Done
+    cursor: sql.Cursor, requests: Sequence[HoldRequest], recalled: journeys.Done, found: journeys.Done
 ) -> Mapping[tuple[str, str], Remembered]:
     """The remembered answers by scope and key: under the buyer's name, and under those that the entry's earlier holds
     were made by, since who logs in is another buyer and asks again all the same."""
@@ -75,7 +75,7 @@ def answers_of(
     return known
 
 
-def standing_of(requests: Sequence[HoldRequest], found: sql.Done) -> Mapping[UUID, Standing]:
+def standing_of(requests: Sequence[HoldRequest], found: journeys.Done) -> Mapping[UUID, Standing]:
     """What stands in the way of each entry's holding anew: of several, one that is not paid."""
     by_entry: dict[UUID, Standing] = {}
     by_buyer: dict[tuple[int, str], Standing] = {}

@@ -11,13 +11,14 @@ from apps.reservations.ending import give_back
 from apps.reservations.holds.replacing import Replaced
 from apps.reservations.holds.requests import HoldRequest
 from apps.reservations.models import Reservation
-from ticketing.kernel import arrays, sql
+from ticketing.kernel import arrays, sql, transactions
 
 ANSWER_STATUS = 201
 
 _PACKAGE = "apps.reservations"
-_take_seats = sql.load(_PACKAGE, "take_seats", prepared=True)
-_take_general_admission = sql.load(_PACKAGE, "take_general_admission", prepared=True)
+# What was locked is touched, all of it and nothing else, or these fail. What adds rows adds as many as it is given.
+_take_seats = sql.load(_PACKAGE, "take_seats", prepared=True, exactly=True)
+_take_general_admission = sql.load(_PACKAGE, "take_general_admission", prepared=True, exactly=True)
 _insert_reservations = sql.load(_PACKAGE, "insert_reservations", prepared=True)
 _insert_lines = sql.load(_PACKAGE, "insert_lines", prepared=True)
 _insert_transitions = sql.load(_PACKAGE, "insert_transitions", prepared=True)
@@ -82,63 +83,46 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
     entry_ids = arrays.uuids([request.entry_id for request in won])
     buyers = arrays.words([request.buyer for request in won])
     deadlines = arrays.moments([win.reserved_until for win in wins])
-    writes = [
+    calls = [
         *_taking_seats(wins),
         *_taking_places(wins),
-        _Write(
-            "reservations written",
-            len(wins),
-            _insert_reservations.call(
-                ids=ids,
-                event_ids=arrays.numbers([request.event.id for request in won]),
-                entry_ids=entry_ids,
-                account_ids=arrays.numbers([win.account_id for win in wins]),
-                buyers=buyers,
-                deadlines=deadlines,
-                seat_counts=arrays.numbers([sum([line[3] for line in win.lines]) for win in wins]),
-                totals=arrays.numbers([win.total_minor for win in wins]),
-                currencies=arrays.words([request.event.currency for request in won]),
-                now=now,
-            ),
+        _insert_reservations.call(
+            ids=ids,
+            event_ids=arrays.numbers([request.event.id for request in won]),
+            entry_ids=entry_ids,
+            account_ids=arrays.numbers([win.account_id for win in wins]),
+            buyers=buyers,
+            deadlines=deadlines,
+            seat_counts=arrays.numbers([sum([line[3] for line in win.lines]) for win in wins]),
+            totals=arrays.numbers([win.total_minor for win in wins]),
+            currencies=arrays.words([request.event.currency for request in won]),
+            now=now,
         ),
         _inserting_lines(wins, ids),
-        _Write(
-            "steps put on record",
-            len(wins),
-            _insert_transitions.call(
-                reservation_ids=ids,
-                from_statuses=arrays.words([""] * len(won)),
-                whos=buyers,
-                to_status="pending_payment",
-                why="hold",
-                now=now,
-            ),
+        _insert_transitions.call(
+            reservation_ids=ids,
+            from_statuses=arrays.words([""] * len(won)),
+            whos=buyers,
+            to_status="pending_payment",
+            why="hold",
+            now=now,
         ),
-        _Write("entries kept busy", len(wins), queue.setting_busy_until(entry_ids, deadlines)),
-        _Write(
-            "answers remembered",
-            len(wins),
-            _remember_answers.call(
-                scopes=arrays.words([request.scope for request in won]),
-                keys=arrays.words([request.idempotency_key for request in won]),
-                fingerprints=arrays.words([request.fingerprint for request in won]),
-                # JSON writes a line feed as two other characters, so an answer is always one line.
-                lines="\n".join([win.answer for win in wins]),
-                now=now,
-            ),
+        queue.setting_busy_until(entry_ids, deadlines, len(wins)),
+        _remember_answers.call(
+            scopes=arrays.words([request.scope for request in won]),
+            keys=arrays.words([request.idempotency_key for request in won]),
+            fingerprints=arrays.words([request.fingerprint for request in won]),
+            # JSON writes a line feed as two other characters, so an answer is always one line.
+            lines="\n".join([win.answer for win in wins]),
+            now=now,
         ),
     ]
-    for write, done in zip(writes, sql.together(cursor, [write.call for write in writes]), strict=True):
-        if done.touched != write.rows:
-            raise LostRow(f"{done.touched} of {write.rows} {write.what}")
-
-
-class _Write(NamedTuple):
-    """A statement, and how many rows it has to touch: exactly those that were locked for it, or that it adds."""
-
-    what: str
-    rows: int
-    call: sql.Call
+    try:
+        sql.finish(cursor, calls)
+    except transactions.FAILURES as error:
+        if not transactions.is_miscount(error):
+            raise
+        raise LostRow(str(error)) from error
 
 
 def _end_replaced(cursor: sql.Cursor, wins: Sequence[Win]) -> None:
@@ -155,18 +139,20 @@ def _end_replaced(cursor: sql.Cursor, wins: Sequence[Win]) -> None:
             )
 
 
-def _taking_seats(wins: Sequence[Win]) -> list[_Write]:
+def _taking_seats(wins: Sequence[Win]) -> list[sql.Call]:
     taken = [(line[2], win.request.reservation_id) for win in wins for line in win.lines if line[2] is not None]
     if not taken:
         return []
-    call = _take_seats.call(
-        seat_ids=arrays.numbers([seat for seat, _ in taken]),
-        reservation_ids=arrays.uuids([owner for _, owner in taken]),
-    )
-    return [_Write("seats taken", len(taken), call)]
+    return [
+        _take_seats.call(
+            seat_ids=arrays.numbers([seat for seat, _ in taken]),
+            reservation_ids=arrays.uuids([owner for _, owner in taken]),
+            rows=len(taken),
+        )
+    ]
 
 
-def _taking_places(wins: Sequence[Win]) -> list[_Write]:
+def _taking_places(wins: Sequence[Win]) -> list[sql.Call]:
     """Added up before it goes to the database: of several changes to one row an UPDATE applies only one."""
     sums: dict[int, int] = {}
     for win in wins:
@@ -175,17 +161,20 @@ def _taking_places(wins: Sequence[Win]) -> list[_Write]:
     if not sums:
         return []
     sections = sorted(sums)
-    call = _take_general_admission.call(
-        section_ids=arrays.numbers(sections), quantities=arrays.numbers([sums[section] for section in sections])
-    )
-    return [_Write("general-admission rows taken from", len(sections), call)]
+    return [
+        _take_general_admission.call(
+            section_ids=arrays.numbers(sections),
+            quantities=arrays.numbers([sums[section] for section in sections]),
+            rows=len(sections),
+        )
+    ]
 
 
-def _inserting_lines(wins: Sequence[Win], ids: arrays.Array) -> _Write:
+def _inserting_lines(wins: Sequence[Win], ids: arrays.Array) -> sql.Call:
     lines = [line for win in wins for line in win.lines]
     if len(lines) != len(wins):
         ids = arrays.uuids([win.request.reservation_id for win in wins for _ in win.lines])
-    call = _insert_lines.call(
+    return _insert_lines.call(
         reservation_ids=ids,
         section_ids=arrays.numbers([line[0] for line in lines]),
         category_ids=arrays.numbers([line[1] for line in lines]),
@@ -193,4 +182,3 @@ def _inserting_lines(wins: Sequence[Win], ids: arrays.Array) -> _Write:
         quantities=arrays.numbers([line[3] for line in lines]),
         prices=arrays.numbers([line[4] for line in lines]),
     )
-    return _Write("lines written", len(lines), call)
