@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
+from ticketing.kernel import redis
+
 logger = logging.getLogger(__name__)
 
 News = TypeVar("News")
@@ -52,28 +54,31 @@ class Moved:
     free: dict[int, int]
 
 
-_on_held: list[Callable[[Sequence[Hold]], object]] = []
-_on_deadline: list[Callable[[Sequence[Deadline]], object]] = []
-_on_ended: list[Callable[[Sequence[Ended]], object]] = []
-_on_moved: list[Callable[[Sequence[Moved]], object]] = []
+Listener = Callable[[Sequence[News]], redis.Errand | None]
+"""Is told in the thread that committed; what it has to send to Redis travels with what others have."""
+
+_on_held: list[Listener[Hold]] = []
+_on_deadline: list[Listener[Deadline]] = []
+_on_ended: list[Listener[Ended]] = []
+_on_moved: list[Listener[Moved]] = []
 
 
-def on_held(listener: Callable[[Sequence[Hold]], object]) -> None:
-    """From now on `listener` is called after every commit of holds, in the thread that committed."""
+def on_held(listener: Listener[Hold]) -> None:
+    """From now on `listener` is called after every commit of holds."""
     _on_held.append(listener)
 
 
-def on_deadline(listener: Callable[[Sequence[Deadline]], object]) -> None:
+def on_deadline(listener: Listener[Deadline]) -> None:
     """The same for deadlines that have changed."""
     _on_deadline.append(listener)
 
 
-def on_ended(listener: Callable[[Sequence[Ended]], object]) -> None:
+def on_ended(listener: Listener[Ended]) -> None:
     """The same for reservations that have ended, also those that another one replaced."""
     _on_ended.append(listener)
 
 
-def on_moved(listener: Callable[[Sequence[Moved]], object]) -> None:
+def on_moved(listener: Listener[Moved]) -> None:
     """The same for what staff put on sale or took off it."""
     _on_moved.append(listener)
 
@@ -95,11 +100,16 @@ def moved(changes: Sequence[Moved]) -> None:
     _tell(_on_moved, changes)
 
 
-def _tell(listeners: Sequence[Callable[[Sequence[News]], object]], news: Sequence[News]) -> None:
+def _tell(listeners: Sequence[Listener[News]], news: Sequence[News]) -> None:
     if not news:
         return
+    errands = []
     for listener in listeners:
         try:
-            listener(news)
+            errands.append(listener(news))
         except Exception:  # The commit stands whatever a copy of it meets.
             logger.exception("%s was told of a commit and failed", getattr(listener, "__qualname__", listener))
+    try:
+        redis.run_errands([errand for errand in errands if errand is not None])
+    except Exception:
+        logger.exception("Redis was told of a commit and something failed")

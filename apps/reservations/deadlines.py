@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
 from uuid import UUID
 
 from django.db import close_old_connections, connection
@@ -59,26 +61,19 @@ def register() -> None:
     aftermath.on_ended(_ended)
 
 
-def _held(holds: Sequence[aftermath.Hold]) -> None:
-    _note(_by_event([(hold.event_id, hold.reservation_id, hold.deadline) for hold in holds]))
+def _held(holds: Sequence[aftermath.Hold]) -> redis.Errand:
+    return _noting(_by_event([(hold.event_id, hold.reservation_id, hold.deadline) for hold in holds]))
 
 
-def _moved(deadlines: Sequence[aftermath.Deadline]) -> None:
-    _note(_by_event([(one.event_id, one.reservation_id, one.deadline) for one in deadlines]))
+def _moved(deadlines: Sequence[aftermath.Deadline]) -> redis.Errand:
+    return _noting(_by_event([(one.event_id, one.reservation_id, one.deadline) for one in deadlines]))
 
 
-def _ended(endings: Sequence[aftermath.Ended]) -> None:
+def _ended(endings: Sequence[aftermath.Ended]) -> redis.Errand:
     members: dict[int, list[str]] = {}
     for ending in endings:
         members.setdefault(ending.event_id, []).append(str(ending.reservation_id))
-
-    def drop(client: Redis) -> None:
-        with client.pipeline(transaction=False) as pipe:
-            for event_id, ids in members.items():
-                pipe.zrem(key(event_id), *ids)
-            pipe.execute()
-
-    redis.attempt(drop)
+    return redis.Errand([("ZREM", key(event_id), *ids) for event_id, ids in members.items()])
 
 
 def _by_event(deadlines: Sequence[tuple[int, UUID, datetime]]) -> Deadlines:
@@ -88,19 +83,15 @@ def _by_event(deadlines: Sequence[tuple[int, UUID, datetime]]) -> Deadlines:
     return found
 
 
-def _note(deadlines: Deadlines, *, only_missing: bool = False) -> bool:
-    """The set has these; whether Redis took them. `only_missing`: what it has of them already stays as it is."""
-
-    def add(client: Redis) -> bool:
-        with client.pipeline(transaction=False) as pipe:
-            for event_id, of_event in deadlines.items():
-                scores = {str(one): deadline.timestamp() for one, deadline in of_event.items()}
-                pipe.zadd(key(event_id), scores, nx=only_missing)
-                pipe.zadd(EVENTS_KEY, {str(event_id): max(scores.values())}, gt=True)
-            pipe.execute()
-        return True
-
-    return not deadlines or redis.attempt(add) is True
+def _noting(deadlines: Deadlines, *, only_missing: bool = False) -> redis.Errand:
+    """Puts these into the set. `only_missing`: what it has of them already stays as it is."""
+    commands: list[Sequence[Any]] = []
+    for event_id, of_event in deadlines.items():
+        pairs = [(deadline.timestamp(), str(one)) for one, deadline in of_event.items()]
+        how = ["NX"] if only_missing else []
+        commands.append(["ZADD", key(event_id), *how, *chain.from_iterable(pairs)])
+        commands.append(["ZADD", EVENTS_KEY, "GT", max(pairs)[0], str(event_id)])
+    return redis.Errand(commands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +172,8 @@ class Watcher:
         after, after_id = self._after
         with connection.cursor() as cursor:
             rows = _standing_deadlines.rows(cursor, after=after, after_id=after_id, limit=FILL_PAGE)
-        if not _note(_by_event([(event_id, one, deadline) for one, event_id, deadline in rows]), only_missing=True):
+        page = _by_event([(event_id, one, deadline) for one, event_id, deadline in rows])
+        if not redis.run_errands([_noting(page, only_missing=True)] if page else []):
             self._begin_filling()
             return False
         if len(rows) == FILL_PAGE:

@@ -32,7 +32,10 @@ class Script:
     def run_many(self, client: Redis, runs: Sequence["Run"]) -> list[Any]:
         """The same for many, each a step of its own, in one journey: what each returned, or the error that Redis
         answered it with. Raises RedisAway."""
-        found = self._send(client, runs)
+        return self.heard(client, runs, self._send(client, runs))
+
+    def heard(self, client: Redis, runs: Sequence["Run"], found: list[Any]) -> list[Any]:
+        """The same, where they were sent as `commands` already: what Redis does not know yet has run now."""
         unknown = [index for index, answer in enumerate(found) if isinstance(answer, NoScriptError)]
         if unknown:
             client.script_load(self.text)
@@ -40,10 +43,14 @@ class Script:
                 found[index] = answer
         return found
 
+    def commands(self, runs: Sequence["Run"]) -> list[Sequence[Argument]]:
+        """How these are sent to a server that knows the text."""
+        return [("EVALSHA", self.sha, len(keys), *keys, *arguments) for keys, arguments in runs]
+
     def _send(self, client: Redis, runs: Sequence["Run"]) -> list[Any]:
         with client.pipeline(transaction=False) as pipe:
-            for keys, arguments in runs:
-                pipe.evalsha(self.sha, len(keys), *keys, *arguments)
+            for command in self.commands(runs):
+                pipe.execute_command(*command)
             return pipe.execute(raise_on_error=False)
 
 

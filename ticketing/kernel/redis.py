@@ -3,8 +3,8 @@
 
 import logging
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from django_redis import get_redis_connection
 from redis import Redis
@@ -59,6 +59,37 @@ def attempt(act: Callable[[Redis], Value]) -> Value | None:
         logger.warning("Redis answers again")
     _outage.is_on = False
     return value
+
+
+def complain(_: Redis, answers: Sequence[Any]) -> None:
+    """The log says what Redis refused."""
+    for answer in answers:
+        if isinstance(answer, ResponseError):
+            logger.warning("Redis refused: %s", telemetry.brief(answer))
+
+
+class Errand(NamedTuple):
+    """Commands, and who hears what Redis answered each of them with, its errors too."""
+
+    commands: Sequence[Sequence[Any]]
+    hear: Callable[[Redis, Sequence[Any]], object] = complain
+
+
+def run_errands(errands: Sequence[Errand]) -> bool:
+    """All of these commands have run, in one journey, and were heard of; whether Redis took them."""
+
+    def run(client: Redis) -> bool:
+        with client.pipeline(transaction=False) as pipe:
+            for errand in errands:
+                for command in errand.commands:
+                    pipe.execute_command(*command)
+            answers = pipe.execute(raise_on_error=False)
+        for errand in errands:
+            errand.hear(client, answers[: len(errand.commands)])
+            answers = answers[len(errand.commands) :]
+        return True
+
+    return not errands or attempt(run) is True
 
 
 def forget_outage() -> None:

@@ -150,7 +150,7 @@ def forget_request(event_id: int, entry_id: UUID, idempotency_key: str) -> None:
     redis.attempt(lambda client: client.zrem(keys(event_id)[1], _request_mark(str(entry_id), idempotency_key)))
 
 
-def tell_held(holds: Sequence[aftermath.Hold]) -> None:
+def tell_held(holds: Sequence[aftermath.Hold]) -> redis.Errand:
     """After their commit: these holds have what they took, and whoever made them is never refused. What Redis cannot
     be told it learns with the next reset."""
     told = []
@@ -160,10 +160,10 @@ def tell_held(holds: Sequence[aftermath.Hold]) -> None:
             for section_id, quantity in hold.taken.items():
                 moved[section_id] = moved.get(section_id, 0) - quantity
         told.append((event_id, _telling([str(hold.entry_id) for hold in of_event], moved)))
-    attempt_all(_note, told)
+    return _errand(told)
 
 
-def tell_ended(endings: Sequence[aftermath.Ended]) -> None:
+def tell_ended(endings: Sequence[aftermath.Ended]) -> redis.Errand:
     """After their commit: what these reservations had is free again."""
     told = []
     for event_id, of_event in _by_event(endings).items():
@@ -174,10 +174,10 @@ def tell_ended(endings: Sequence[aftermath.Ended]) -> None:
                     returned.update(ending.returned)
             if returned:
                 told.append((event_id, _telling([], returned, lapsed=lapsed)))
-    attempt_all(_note, told)
+    return _errand(told)
 
 
-def tell_moved(changes: Sequence[aftermath.Moved]) -> None:
+def tell_moved(changes: Sequence[aftermath.Moved]) -> redis.Errand:
     """After their commit: staff put so much on sale, or took it off."""
     told = []
     for event_id, of_event in _by_event(changes).items():
@@ -185,7 +185,7 @@ def tell_moved(changes: Sequence[aftermath.Moved]) -> None:
         for change in of_event:
             moved.update(change.free)
         told.append((event_id, _telling([], moved)))
-    attempt_all(_note, told)
+    return _errand(told)
 
 
 def _by_event(news: Sequence[News]) -> dict[int, list[News]]:
@@ -202,27 +202,44 @@ def _telling(marks: Sequence[str], moved: Mapping[int, int], *, lapsed: bool = F
     return arguments
 
 
-def attempt_all(script: lua.Script, asked_for: Sequence[tuple[int, Sequence[lua.Argument]]]) -> list[Any]:
+_AskedFor = Sequence[tuple[int, Sequence[lua.Argument]]]
+"""Of a command: event and arguments."""
+
+
+def attempt_all(script: lua.Script, asked_for: _AskedFor) -> list[Any]:
     """What the command returned for each of these events with its arguments, in order and in one journey; None where
     that failed. A server out of memory has lost what it was not told: that gate refuses nobody until it is reset from
     the ledger, and its answer is `out_of_memory`."""
-
-    def careful(client: Redis) -> list[Any]:
-        found = script.run_many(client, [(keys(event_id), arguments) for event_id, arguments in asked_for])
-        for index, answer in enumerate(found):
-            if isinstance(answer, OutOfMemoryError):
-                # Taking away is allowed even then; whoever asks next, in whatever process, finds it shut.
-                client.hdel(keys(asked_for[index][0])[0], "until")
-                found[index] = b"out_of_memory"
-            elif isinstance(answer, Exception):
-                logger.warning("the gate of event %s: Redis refused: %s", asked_for[index][0], answer)
-                found[index] = None
-        return found
-
     if not asked_for:
         return []
-    answers = redis.attempt(careful)
+    answers = redis.attempt(lambda client: _careful(client, asked_for, script.run_many(client, _runs(asked_for))))
     return [None] * len(asked_for) if answers is None else answers
+
+
+def _errand(told: _AskedFor) -> redis.Errand:
+    """The same for news, which travel with others'."""
+    runs = _runs(told)
+
+    def hear(client: Redis, answers: Sequence[Any]) -> None:
+        _careful(client, told, _note.heard(client, runs, list(answers)))
+
+    return redis.Errand(_note.commands(runs), hear)
+
+
+def _runs(asked_for: _AskedFor) -> list[lua.Run]:
+    return [(keys(event_id), arguments) for event_id, arguments in asked_for]
+
+
+def _careful(client: Redis, asked_for: _AskedFor, found: list[Any]) -> list[Any]:
+    for index, answer in enumerate(found):
+        if isinstance(answer, OutOfMemoryError):
+            # Taking away is allowed even then; whoever asks next, in whatever process, finds it shut.
+            client.hdel(keys(asked_for[index][0])[0], "until")
+            found[index] = b"out_of_memory"
+        elif isinstance(answer, Exception):
+            logger.warning("the gate of event %s: Redis refused: %s", asked_for[index][0], answer)
+            found[index] = None
+    return found
 
 
 _Asked = Sequence[tuple[tuple[str, str], Sequence[int]]]
