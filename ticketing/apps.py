@@ -12,9 +12,12 @@ class CompositionConfig(AppConfig):
         from apps.reservations import facade as reservations
         from ticketing import handlers, session_limits
         from ticketing.kernel import batching, limits, metrics, traffic
+        from ticketing.kernel.lane import turnstile
 
         handlers.register()
-        metrics.register(*batching.METRICS, *reservations.METRICS, *limits.METRICS, *traffic.METRICS)
+        metrics.register(
+            *batching.METRICS, *reservations.METRICS, *limits.METRICS, *traffic.METRICS, *turnstile.METRICS
+        )
         # Django tells only apps that have models.
         kernel = apps.get_app_config("kernel")
         pre_migrate.connect(session_limits.lift_while_migrating, sender=kernel)

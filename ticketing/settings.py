@@ -214,6 +214,11 @@ CELERY_BEAT_SCHEDULE = {
 # --- the lane: the crowd's calls, answered beside the framework -----------------------------------------------------
 # Threads of each process for what asks PostgreSQL or Redis outside of group commit, each with a connection.
 LANE_THREADS = env.int("LANE_THREADS", default=4)
+# How many holds of one event each process of web has under way: while no other event has any, and beside others.
+LANE_HOLDS_MAX = env.int("LANE_HOLDS_MAX", default=128)
+LANE_HOLDS_BESIDE_MAX = env.int("LANE_HOLDS_BESIDE_MAX", default=32)
+# How many more of one event wait for that; the next one is told 503.
+LANE_HOLDS_WAITING_MAX = env.int("LANE_HOLDS_WAITING_MAX", default=1_000)
 
 # --- people ------------------------------------------------------------------------------------------------------
 LOGIN_URL = "log_in"

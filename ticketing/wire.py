@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ticketing import in_one_piece
-from ticketing.kernel.lane.whole import AT_SIGHT, BY_NAME, LATER, WHOLE, Whole
+from ticketing.kernel.lane.whole import AT_SIGHT, BY_NAME, CLIENT, LATER, WHOLE, Client, Whole
 
 # From the connection, or the first byte of a later request, to the end of its headers.
 HEADER_SECONDS_MAX = 10.0
@@ -90,6 +90,7 @@ class Wire(HttpToolsProtocol):
         self._at_sight = getattr(self.app, AT_SIGHT, None)
         self._may_read_pieces = not config.root_path and config.limit_concurrency is None
         self._idle_since = 0.0
+        self._client = Client()
         # The request that has come with the bytes that are just being read; it is begun when all of them are.
         self._come: tuple[Any, Any] | None = None
         self._is_reading = False
@@ -129,6 +130,7 @@ class Wire(HttpToolsProtocol):
             self._note_what_is_missing(len(data))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._client.has_gone = True
         self._stop_clock()
         self._stop_unread_clock()
         self._unset_keepalive_if_required()  # uvicorn leaves it running after an error.
@@ -176,6 +178,7 @@ class Wire(HttpToolsProtocol):
         ):
             self._begin_task(cycle, app)
             return
+        cycle.scope[CLIENT] = self._client
         answer = self._at_sight(cycle.scope, cycle.body, self._hear)
         if answer is not LATER:
             self._told(cycle, answer)
@@ -294,6 +297,7 @@ class Wire(HttpToolsProtocol):
             "raw_path": path,
             "query_string": piece.query,
             BY_NAME: piece.by_name,
+            CLIENT: self._client,
         }
         answer: Whole | None = None
         # As in `_begin`.

@@ -26,6 +26,7 @@ from ticketing.kernel.lane.remembering import Remembered
 from ticketing.kernel.lane.reply import JSON, Reply, personal, written
 from ticketing.kernel.lane.request import Request
 from ticketing.kernel.lane.routes import Heard, Rest, Route
+from ticketing.kernel.lane.turnstile import Turnstile
 
 _CACHEABLE = (b"cache-control", b"public, max-age=%d" % settings.CACHE_COUNTS_SECONDS)
 _VARIES = (b"vary", b"Accept-Encoding")
@@ -227,8 +228,20 @@ async def reservation(request: Request, reservation_id: str) -> Reply:
     return personal(view.contract())
 
 
+def _is_known(slug: str) -> bool:
+    return queue.event_at_hand(slug) is not None
+
+
+turnstile = Turnstile(
+    "holds",
+    alone_max=settings.LANE_HOLDS_MAX,
+    beside_max=settings.LANE_HOLDS_BESIDE_MAX,
+    waiting_max=settings.LANE_HOLDS_WAITING_MAX,
+    concerns=_is_known,
+)
+
 ROUTES = (
     Route("GET", "events/<slug>/sections", sections, "sections", "read", sections_at_sight),
-    Route("POST", "events/<slug>/reservations", hold, "hold", "hold", hold_at_sight),
+    Route("POST", "events/<slug>/reservations", hold, "hold", "hold", hold_at_sight, turnstile),
     Route("GET", "reservations/<uuid>", reservation, "reservation", "page"),
 )

@@ -12,7 +12,7 @@ from django.http.cookie import parse_cookie
 from django.http.request import split_domain_port, validate_host
 
 from ticketing.kernel import client_address, json_body, problems
-from ticketing.kernel.lane.whole import BY_NAME
+from ticketing.kernel.lane.whole import BY_NAME, CLIENT, Client
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -120,6 +120,11 @@ class Request:
             return False
         accept = self.headers.plain(b"accept")
         return accept is None or accept == b"*/*" or _takes_json(accept)
+
+    def has_gone(self) -> bool:
+        """Whether its client is known to have gone, so that nobody is left to answer."""
+        client: Client | None = self.scope.get(CLIENT)
+        return client is not None and client.has_gone
 
     async def json_object(self) -> dict[str, Any]:
         """The body, which must be an object; empty when nothing was sent. Raises Invalid, MalformedBody,

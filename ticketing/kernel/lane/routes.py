@@ -19,6 +19,7 @@ from ticketing.kernel import access_log, client_address, limits, origin, problem
 from ticketing.kernel.lane import reply
 from ticketing.kernel.lane.reply import Reply
 from ticketing.kernel.lane.request import ClientGone, Forward, Message, Receive, Request, Scope, Send
+from ticketing.kernel.lane.turnstile import Turnstile
 from ticketing.kernel.lane.whole import LATER, WHOLE, Later, Whole
 from ticketing.kernel.limits import kinds
 
@@ -51,6 +52,8 @@ class Route:
     at_sight: "Callable[[Request, str, bytes | bytearray], Reply | Heard | None] | None" = None
     """The same as `handler`, as far as it goes without waiting, with the whole body: the reply, or what has been asked
     for it, or None where the handler is to be called. Raises as the handler does."""
+    turnstile: Turnstile | None = None
+    """Where it waits while too many of its event are under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Heard:
 class _Begun:
     """A request of the lane's that is being answered."""
 
-    __slots__ = ("address", "argument", "at", "is_let_in", "request", "rest", "route")
+    __slots__ = ("address", "argument", "at", "has_turn", "is_let_in", "request", "rest", "route")
 
     def __init__(self, route: Route, argument: str, request: Request) -> None:
         self.route = route
@@ -77,6 +80,14 @@ class _Begun:
         self.is_let_in = False
         """It was counted and is from where it should be."""
         self.rest: Rest | None = None
+        self.has_turn = False
+        """It has passed its route's turnstile, and has to leave by it."""
+
+    def leave(self) -> None:
+        """It is not under way any more."""
+        if self.has_turn and self.route.turnstile is not None:
+            self.has_turn = False
+            self.route.turnstile.leave(self.argument)
 
 
 class Lane:
@@ -107,15 +118,18 @@ class Lane:
         begun = self._begin(scope)
         if begun is None or begun.route.at_sight is None:
             return None
-        request = begun.request
-        answer: Reply | Heard | None
+        turnstile = begun.route.turnstile
         try:
             self._let_in(begun)
-            answer = begun.route.at_sight(request, begun.argument, body)
-        except Forward:
-            answer = None
+            if turnstile is not None and turnstile.concerns(begun.argument):
+                if not turnstile.pass_now(begun.argument):
+                    turnstile.wait(begun.argument, partial(self._go_on, begun, body, later))
+                    traffic.begun()
+                    return LATER
+                begun.has_turn = True
         except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
-            answer = _refused(request, error)
+            return _finished(begun, _refused(begun.request, error))
+        answer = self._look(begun, body)
         if answer is None:
             scope[_BEGUN] = begun
             return None
@@ -125,11 +139,44 @@ class Lane:
             return LATER
         return _finished(begun, answer)
 
+    def _look(self, begun: _Begun, body: bytes | bytearray) -> Reply | Heard | None:
+        """What its route tells at sight."""
+        assert begun.route.at_sight is not None
+        try:
+            return begun.route.at_sight(begun.request, begun.argument, body)
+        except Forward:
+            return None
+        except Exception as error:  # noqa: BLE001 - As above.
+            return _refused(begun.request, error)
+
+    def _go_on(self, begun: _Begun, body: bytes | bytearray, later: Later, refusal: problems.Problem | None) -> None:
+        """The request's turn has come, or it is refused."""
+        traffic.ended()
+        answer: Reply | Heard | None
+        if refusal is not None:
+            answer = _refused(begun.request, refusal)
+        elif begun.request.has_gone():
+            begun.has_turn = True
+            begun.leave()
+            return
+        else:
+            begun.has_turn = True
+            answer = self._look(begun, body)
+        if isinstance(answer, Heard):
+            traffic.begun()
+            answer.answer.add_done_callback(partial(self._hear, begun, answer.then, later))
+        elif answer is None:
+            begun.request.scope[_BEGUN] = begun
+            later(None)
+        else:
+            later(_finished(begun, answer))
+
     def _hear(
         self, begun: _Begun, then: Callable[[Any], Reply | Heard | Rest], later: Later, heard: "asyncio.Future[Any]"
     ) -> None:
         if heard.cancelled():
             traffic.ended()
+            begun.leave()
             return  # The process ends.
         answer: Reply | Heard | Rest
         try:
@@ -167,6 +214,7 @@ class Lane:
         except ClientGone:
             return
         finally:
+            begun.leave()
             traffic.ended()
         _note(begun, answer)
 
@@ -213,6 +261,10 @@ class Lane:
     async def _answer(self, begun: _Begun) -> Reply:
         try:
             self._let_in(begun)
+            turnstile = begun.route.turnstile
+            if turnstile is not None and not begun.has_turn and turnstile.concerns(begun.argument):
+                await turnstile.come(begun.argument)
+                begun.has_turn = True
             if begun.rest is not None:
                 return await begun.rest()
             return await begun.route.handler(begun.request, begun.argument)
@@ -241,6 +293,7 @@ def _refused(request: Request, error: BaseException) -> Reply:
 
 def _finished(begun: _Begun, answer: Reply) -> Whole:
     """The answer as it travels, counted and logged."""
+    begun.leave()
     _note(begun, answer)
     request = begun.request
     return answer.status, answer.lines(request.id, secure=request.is_secure()), answer.body

@@ -9,6 +9,9 @@ nothing there."""
 BY_NAME = "fairgate.headers"
 """Where it puts a request's headers by their names in lower case, if each was given once. Nobody changes them."""
 
+CLIENT = "fairgate.client"
+"""Where it puts what it knows of the client, a Client."""
+
 Whole = tuple[int, bytes, bytes]
 """Status, headers as they travel (each with its line's end, the body's length among them, nothing about the
 connection), and body."""
@@ -19,5 +22,15 @@ AT_SIGHT = "at_sight"
 """The name under which an application offers to answer without a task: `at_sight(scope, body, later)`, called with a
 request that is here whole. It returns the answer; or None: it is to be called as ASGI has it; or LATER: `later` will be
 called once, on the loop, with one of these two."""
+
+
+class Client:
+    """Who waits at the other end of a connection."""
+
+    __slots__ = ("has_gone",)
+
+    def __init__(self) -> None:
+        self.has_gone = False
+
 
 LATER: Whole = (0, b"", b"")

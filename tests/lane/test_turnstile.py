@@ -1,0 +1,174 @@
+"""How many of one event's requests are under way at once, and who goes on when one has left."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.lane.connections import connection, request
+from tests.loops import next_turn
+from ticketing.kernel import problems
+from ticketing.kernel.lane import turnstile as module
+from ticketing.kernel.lane.reply import Reply, personal
+from ticketing.kernel.lane.request import Request
+from ticketing.kernel.lane.routes import Heard, Lane, Route
+from ticketing.kernel.lane.turnstile import Turnstile
+
+
+def turnstile(**limits: Any) -> Turnstile:
+    return Turnstile(
+        "tests", **{"alone_max": 2, "beside_max": 1, "waiting_max": 2, "concerns": lambda event: True, **limits}
+    )
+
+
+async def test_so_many_pass_and_the_others_go_on_in_their_order_as_these_leave() -> None:
+    gate = turnstile()
+    went: list[object] = []
+    assert [gate.pass_now("a") for _ in range(3)] == [True, True, False]
+    gate.wait("a", lambda refusal: went.append((1, refusal)))
+    assert not gate.pass_now("a")
+    gate.wait("a", lambda refusal: went.append((2, refusal)))
+    with pytest.raises(problems.Busy):
+        gate.wait("a", went.append)
+    gate.leave("a")
+    assert not gate.pass_now("a"), "nobody overtakes those who wait"
+    await next_turn()
+    assert went == [(1, None)]
+    gate.leave("a")
+    gate.leave("a")
+    await next_turn()
+    assert went == [(1, None), (2, None)]
+    gate.leave("a")
+    assert [gate.pass_now("a") for _ in range(3)] == [True, True, False]
+
+
+async def test_beside_another_event_fewer_are_under_way_until_that_has_been_quiet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(module, "monotonic", lambda: now)
+    gate = turnstile()
+    assert gate.pass_now("a")
+    assert gate.pass_now("b")
+    assert not gate.pass_now("a")
+    gate.leave("b")
+    assert not gate.pass_now("a"), "b was active a moment ago"
+    now += 2 * module.ACTIVE_SECONDS
+    assert gate.pass_now("a")
+    assert not gate.pass_now("a")
+
+
+async def test_who_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(module, "monotonic", lambda: now)
+    gate = turnstile(alone_max=1)
+    went: list[Any] = []
+    assert gate.pass_now("a")
+    gate.wait("a", went.append)
+    now += module.WAIT_SECONDS_MAX + 1
+    assert not gate.pass_now("a")
+    gate.wait("a", went.append)
+    gate.leave("a")
+    await next_turn()
+    assert [type(what) for what in went] == [problems.Busy, type(None)]
+
+
+async def test_who_goes_while_it_waits_takes_nobodys_turn() -> None:
+    gate = turnstile(alone_max=1)
+    assert gate.pass_now("a")
+    gone, stays = asyncio.create_task(gate.come("a")), asyncio.create_task(gate.come("a"))
+    await next_turn()
+    gone.cancel()
+    await next_turn()
+    gate.leave("a")
+    await asyncio.wait_for(stays, 20)
+    gate.leave("a")
+    await asyncio.wait_for(gate.come("a"), 20)
+    late = asyncio.create_task(gate.come("a"))
+    await next_turn()
+    gate.leave("a")
+    asyncio.get_running_loop().call_soon(late.cancel)  # In the very step in which its turn has come.
+    await asyncio.wait([late])
+    assert late.cancelled()
+    await asyncio.wait_for(gate.come("a"), 20)
+
+
+class House:
+    """One route behind a turnstile, whose answers come when the test says so."""
+
+    def __init__(self, gate: Turnstile) -> None:
+        self.heard: list[asyncio.Future[None]] = []
+        self._lane = Lane([Route("POST", "events/<slug>/thing", self._handle, "thing", "hold", self._look, gate)], echo)
+        self.at_sight = self._lane.at_sight
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._lane(scope, receive, send)
+
+    def _look(self, request: Request, slug: str, body: bytes | bytearray) -> Heard:
+        if body == b"{}":
+            raise problems.NotOwner
+        self.heard.append(asyncio.get_running_loop().create_future())
+        return Heard(self.heard[-1], lambda said: personal({"by": slug}))
+
+    async def _handle(self, request: Request, slug: str) -> Reply:
+        return personal({"handled": await request.json_object()})
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    pytest.fail("nothing here is the site's")
+
+
+def thing(event: str, body: bytes = b'{"a":1}') -> bytes:
+    return request("POST", f"/api/events/{event}/thing", body)
+
+
+async def test_a_crowd_waits_before_the_door_and_another_event_does_not() -> None:
+    house = House(turnstile())
+    crowd = [connection(house) for _ in range(5)]
+    for wire, _ in crowd:
+        wire.data_received(thing("hot"))
+    assert len(house.heard) == 2
+    assert (await crowd[4][1].answers(1))[0][0] == 503
+    wire, line = connection(house)
+    wire.data_received(thing("quiet"))
+    assert len(house.heard) == 3
+    house.heard[2].set_result(None)
+    assert await line.answers(1) == [(200, {"by": "quiet"})]
+    crowd[2][0].connection_lost(None)
+    for _ in range(2):
+        house.heard[0].done() or house.heard[0].set_result(None)
+        house.heard[1].done() or house.heard[1].set_result(None)
+        await next_turn()
+        await next_turn()
+        await next_turn()
+    # Who has gone was passed over.
+    assert len(house.heard) == 4
+    house.heard[3].set_result(None)
+    for number in (0, 1, 3):
+        assert await crowd[number][1].answers(1) == [(200, {"by": "hot"})]
+
+
+async def test_every_way_out_leaves_the_turnstile() -> None:
+    house = House(turnstile(alone_max=1))
+    wire, line = connection(house)
+    for _ in range(2):
+        wire.data_received(thing("hot", b"{}"))  # Refused at sight.
+        assert (await line.answers(1))[0][0] == 403
+        wire.data_received(thing("hot")[:-1])
+        wire.data_received(thing("hot")[-1:])  # By the handler, since it came in two pieces.
+        assert await line.answers(1) == [(200, {"handled": {"a": 1}})]
+        wire.data_received(thing("hot"))
+        house.heard[-1].set_exception(problems.NotOwner())
+        assert (await line.answers(1))[0][0] == 403
+    gone, _ = connection(house)
+    gone.data_received(thing("hot"))
+    gone.connection_lost(None)
+    wire.data_received(thing("hot"))
+    assert line.written == b""
+    house.heard[-1].set_result(None)
+    await next_turn()
+    await next_turn()
+    house.heard[-1].set_result(None)
+    assert await line.answers(1) == [(200, {"by": "hot"})]
