@@ -172,14 +172,15 @@ def test_an_answer_lost_together_with_the_commit_is_found_again(monkeypatch: pyt
     assert_audit_clean()
 
 
+@pytest.mark.parametrize("most", [None, 6])
 @pytest.mark.parametrize(
     ("payload", "journeys_expected"), [({"ga_section": "floor", "ga_quantity": 1}, 2), ({"seats": ["hall-A-1"]}, 3)]
 )
 def test_a_batch_goes_to_the_ledger_and_back_as_seldom_as_can_be(
-    payload: dict[str, Any], journeys_expected: int, monkeypatch: pytest.MonkeyPatch
+    payload: dict[str, Any], journeys_expected: int, most: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What locks and reads, with named seats once more for those that are free, and what writes and commits."""
-    event = make_event(general_admission=4)
+    """What locks and reads, with named seats again for what is free, and what writes and commits; caps go ahead."""
+    event = make_event(general_admission=4, per_buyer_max=most)
     make, made = journeys.Cursor._make, []
 
     def counted(self: journeys.Cursor, texts: list[str]) -> Any:
@@ -190,7 +191,7 @@ def test_a_batch_goes_to_the_ledger_and_back_as_seldom_as_can_be(
     with connect() as on:
         (outcome,) = reservations.hold([wish(event, **payload)], transactions.writes_on(on))
     assert is_held(outcome)
-    assert len(made) == journeys_expected
+    assert len(made) == journeys_expected + (most is not None)
     assert made[-1][-1] == "COMMIT"
     assert_audit_clean()
 

@@ -183,19 +183,19 @@ class _Batch:
                 self.verdicts[index] = Contended(problems.IdempotencyInProgress())
 
     def _what_comes_next(self) -> dict[str, sql.Call]:
-        """What can travel with the entries' locks, since it follows whoever is found to be out: the look at the seats
-        that are named, or where nobody wants anything else the locks of general admission, with the prices under them.
+        """What can travel with the entries' locks, since it follows whoever is found to be out: the locks of cap rows;
+        then the look at the seats that are named, or where nobody wants anything else the locks of general admission.
 
-        They may lock a row for nobody. Those are waited for last, so whoever has one waits for nothing of ours.
+        They may lock a row for nobody, which is in nobody's way for longer than any lock: who has them waits for none
+        that comes before them.
         """
-        if any(request.event.policy.per_buyer_max is not None for request in self.requests):
-            return {}
+        calls = self._locking_caps(self.requests)
         named = sorted({seat_id for request in self.requests for seat_id in request.seats})
         if named:
-            return {"seats": _read_seats.call(seat_ids=arrays.numbers(named))}
-        if any(request.best is not None for request in self.requests):
-            return {}
-        return self._locking_places([request for _, request in self.open()])
+            calls["seats"] = _read_seats.call(seat_ids=arrays.numbers(named))
+        elif all(request.best is None for request in self.requests):
+            calls |= self._locking_places(self.requests)
+        return calls
 
     def _refuse_by_entry(self, request: HoldRequest, standing: known.Standing | None) -> Verdict | None:
         entry = self.entries.get(request.entry_id)
@@ -245,14 +245,13 @@ class _Batch:
         capped = [(i, request) for i, request in self.open() if request.event.policy.per_buyer_max is not None]
         if not capped:
             return
-        keys = sorted({(request.event.id, request.buyer) for _, request in capped})
-        event_ids, buyers = [event_id for event_id, _ in keys], [buyer for _, buyer in keys]
-        lock = _lock_caps if self.patience.is_waiting else _lock_caps_skipping
-        asked = {"event_ids": event_ids, "buyers": buyers}
-        locked, counted = sql.together(self.cursor, [lock.call(**asked), _count_of_buyers.call(**asked)])
-        ours = {(event_id, buyer) for _, event_id, buyer in locked.rows}
-        lapsed = {(row[0], row[1]): row[3] for row in counted.rows}
-        self.buyer_counts = dict.fromkeys(keys, 0) | {(row[0], row[1]): int(row[2]) for row in counted.rows}
+        if "caps" not in self.ahead:
+            self._send(self._locking_caps([request for _, request in capped]))
+        counted = self.ahead["counts"].rows
+        ours = {(event_id, buyer) for _, event_id, buyer in self.ahead["caps"].rows}
+        lapsed = {(row[0], row[1]): row[3] for row in counted}
+        self.buyer_counts = dict.fromkeys([(request.event.id, request.buyer) for _, request in capped], 0)
+        self.buyer_counts |= {(row[0], row[1]): int(row[2]) for row in counted}
         for index, request in capped:
             key = (request.event.id, request.buyer)
             most = request.event.policy.per_buyer_max
@@ -265,6 +264,19 @@ class _Batch:
             elif lapsed.get(key):
                 # Past their deadline but unswept they still hold seats: ended first, so that the cap stays exact.
                 self.verdicts[index] = Short(problems.Busy(), tuple(lapsed[key]))
+
+    def _locking_caps(self, requests: Sequence[HoldRequest]) -> dict[str, sql.Call]:
+        """The locks of these buyers' cap rows, where there is a cap, and under them the count of what they have."""
+        capped = [request for request in requests if request.event.policy.per_buyer_max is not None]
+        keys = sorted({(request.event.id, request.buyer) for request in capped})
+        if not keys:
+            return {}
+        event_ids, buyers = arrays.numbers([one for one, _ in keys]), arrays.words([buyer for _, buyer in keys])
+        lock = _lock_caps if self.patience.is_waiting else _lock_caps_skipping
+        return {
+            "caps": lock.call(event_ids=event_ids, buyers=buyers),
+            "counts": _count_of_buyers.call(event_ids=event_ids, buyers=buyers),
+        }
 
     def lock_seats(self) -> None:
         """Seats of requests that can still win are locked, named and chosen ones together, in id order."""

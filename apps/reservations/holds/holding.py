@@ -197,5 +197,6 @@ def _prepare_caps(requests: Sequence[HoldRequest], write: transactions.Write) ->
 
 
 def _make_caps(keys: Sequence[tuple[int, str]], write: transactions.Write, lock_ms: int) -> None:
+    event_ids, buyers = [event_id for event_id, _ in keys], [buyer for _, buyer in keys]
     with write(lock_ms=lock_ms, statement_ms=STATEMENT_MS) as cursor:
-        _create_caps.count(cursor, event_ids=[event_id for event_id, _ in keys], buyers=[buyer for _, buyer in keys])
+        sql.finish(cursor, [_create_caps.call(event_ids=event_ids, buyers=buyers)])
