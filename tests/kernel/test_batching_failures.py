@@ -422,8 +422,8 @@ def test_while_the_database_is_away_all_who_wait_are_told_together() -> None:
     decider, gate = Decider(), Gate()
 
     class Slow(Batcher[Note, int]):
-        def _take_up(self, keys: Any) -> list[Any]:
-            calls = super()._take_up(keys)
+        def _take_up(self, keys: Any, now: float) -> list[Any]:
+            calls = super()._take_up(keys, now)
             if calls:
                 gate.pass_through()
             return calls

@@ -123,6 +123,72 @@ def test_after_a_batch_that_took_far_too_long_its_keys_are_by_themselves(monkeyp
     assert decider.batches == [["first-1 0"], ["a 0", "b 0"], ["first-2 0"], ["a 0"], ["b 0"]]
 
 
+class Held:
+    """Every batch waits at a gate until it is let through, the first ones at one of their own; `quick` passes by."""
+
+    def __init__(self) -> None:
+        self.firsts, self.gate = Gate(), Gate()
+        self.decider = Decider()
+
+    def __call__(self, connection: object, requests: list[Note]) -> list[int]:
+        key = key_of(requests[0])
+        if key != "quick":
+            (self.firsts if key.startswith("first") else self.gate).pass_through()
+        return self.decider(connection, requests)  # type: ignore[arg-type]
+
+    @property
+    def find(self) -> object:
+        return self.decider.find
+
+
+def together_under_way(held: Held, target: batching.Batcher[Note, int]) -> list[Aside]:
+    """A batch of `a` and `b` is at the gate, and another committer, of two, has nothing to do."""
+    callers = []
+    for number in (1, 2):
+        callers.append(Aside(lambda n=number: target.submit_sync(Note(f"first-{n} 0"), TIMEOUT_MS)))  # type: ignore[misc]
+        held.firsts.until_reached()
+    callers += aside_in_order(target, [*of("a", 1), *of("b", 1)])
+    held.firsts.open()
+    held.gate.until_reached()
+    held.firsts.open()
+    until(lambda: target._idle == 1, "one of both is done")
+    return callers
+
+
+def test_while_several_are_decided_together_others_gather_and_go_together_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three small keys come while a batch of two is under way, with a committer to spare: nobody begins. A key that is
+    by itself is not kept waiting."""
+    monkeypatch.setattr(batching, "LATE_SECONDS", 1_000.0)
+    held = Held()
+    with batcher(held, key=key_of, committers_max=2, mixes=True, batch_max=6) as target:
+        callers = together_under_way(held, target)
+        callers += aside_in_order(target, [*of("c", 1), *of("d", 2), *of("e", 1)])
+        with target._changed:
+            target._alone_until["quick"] = float("inf")
+        assert target.submit_sync(Note("quick 0"), TIMEOUT_MS) == 3
+        held.gate.open()
+        held.gate.until_reached()
+        held.gate.open()
+        for caller in callers:
+            caller.result()
+    assert held.decider.batches[2:] == [["quick 0"], ["a 0", "b 0"], ["c 0", "d 0", "d 1", "e 0"]]
+
+
+def test_nobody_gathers_for_a_batch_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "LATE_SECONDS", 0.01)
+    monkeypatch.setattr(batching, "LATE_TIMES", 0.0)
+    held = Held()
+    with batcher(held, key=key_of, committers_max=2, mixes=True) as target:
+        callers = together_under_way(held, target)
+        assert target.submit_sync(Note("quick 0"), TIMEOUT_MS) == 3
+        held.gate.open()
+        for caller in callers:
+            caller.result()
+    assert held.decider.batches[2:] == [["quick 0"], ["a 0", "b 0"]]
+
+
 def test_a_full_queue_refuses_its_own_key_and_no_other() -> None:
     stuck = Stuck()
     with batcher(stuck, key=key_of, committers_max=2, waiting_max=2) as target:

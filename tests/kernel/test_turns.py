@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from psycopg import Connection
 
-from tests.batches import Aside, until
+from tests.batches import Aside, Gate, until
+from ticketing.kernel import batching
 from ticketing.kernel.batching import Batcher, finds_itself
 from ticketing.kernel.turns import Turns
 
@@ -21,19 +22,19 @@ import sys
 from pathlib import Path
 from ticketing.kernel.turns import Turns
 turns = Turns(Path(sys.argv[1]))
-print(turns.begin("event"), flush=True)
+print(turns.begin(sys.argv[2]), flush=True)
 sys.stdin.readline()
-turns.end("event")
+turns.end(sys.argv[2])
 print("ended", flush=True)
 sys.stdin.readline()
 """
 
 
 @contextmanager
-def rival(file: Path) -> Iterator[subprocess.Popen[str]]:
+def rival(file: Path, key: str = "event") -> Iterator[subprocess.Popen[str]]:
     """Another process whose turn it is; a line on its input ends it."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _RIVAL, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _RIVAL, str(file), key], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         assert said(process) == "True"
@@ -75,6 +76,11 @@ def test_where_no_file_can_be_there_are_no_turns(tmp_path: Path) -> None:
     assert not Turns(tmp_path / "a file" / "turns").begin("event")
 
 
+class Patient(Turns):
+    def begin(self, key: Any, *, wait_ms: float = 0) -> bool:
+        return super().begin(key, wait_ms=LONG_MS)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_what_comes_while_a_batch_waits_for_its_turn_is_in_it(tmp_path: Path) -> None:
     """R: has the turn
@@ -86,10 +92,6 @@ def test_what_comes_while_a_batch_waits_for_its_turn_is_in_it(tmp_path: Path) ->
     def decide(connection: Connection[Any], requests: list[int]) -> list[int]:
         batches.append(requests)
         return requests
-
-    class Patient(Turns):
-        def begin(self, key: Any, *, wait_ms: float = 0) -> bool:
-            return super().begin(key, wait_ms=LONG_MS)
 
     batcher: Batcher[int, int] = Batcher(
         "in turn",
@@ -108,6 +110,53 @@ def test_what_comes_while_a_batch_waits_for_its_turn_is_in_it(tmp_path: Path) ->
             assert [caller.result() for caller in callers] == [0, 1, 2]
         assert batches == [[0, 1, 2]]
         assert batcher.submit_sync(3, TIMEOUT_MS) == 3, "it has given the turn back"
+    finally:
+        batcher.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_several_keys_have_one_turn_and_who_comes_meanwhile_goes_with_them(tmp_path: Path) -> None:
+    """R: has the turn of all that is decided together
+    we: a and b wait while another batch is under way, then for the turn; c comes
+    R: ends; all three are one batch
+    """
+    batches: list[list[str]] = []
+    gate = Gate()
+
+    def decide(connection: Connection[Any], requests: list[str]) -> list[str]:
+        batches.append(requests)
+        if requests == ["first"]:
+            gate.pass_through()
+        return requests
+
+    batcher: Batcher[str, str] = Batcher(
+        "in turn",
+        decide,
+        find_committed=finds_itself,
+        key=lambda request: request,
+        meets_at=lambda request: request,
+        mixes=True,
+        turns=Patient(tmp_path / "turns"),
+    )
+    callers = []
+
+    def submit(request: str) -> None:
+        callers.append(Aside(lambda: batcher.submit_sync(request, LONG_MS)))
+
+    try:
+        with rival(tmp_path / "turns", batching._TOGETHER) as other:
+            submit("first")
+            gate.until_reached()
+            for number, request in enumerate("ab"):
+                submit(request)
+                until(lambda number=number: batcher.waiting_count > number, "it waits")  # type: ignore[misc]
+            gate.open()
+            until(lambda: bool(batcher._together), "both wait for the turn")
+            submit("c")
+            until(lambda: batcher.waiting_count == 3, "it waits")
+            tell(other)
+            assert [caller.result() for caller in callers] == ["first", "a", "b", "c"]
+        assert batches == [["first"], ["a", "b", "c"]]
     finally:
         batcher.close()
 

@@ -21,10 +21,12 @@ To put a service on it, give it a `decide(connection, requests)` that returns on
 
 Requests of different keys (events, say) keep out of one another's way: each key has a bounded queue of its own, taken
 in turn, and while one batch is under way the next ones of other keys go on beside it, up to `committers_max` at once.
-Where `mixes`, keys with little to do are decided together, or a hundred small events would cost a hundred transactions;
-one that has much to do, or after which a batch took far longer than batches do, is by itself.
+Where `mixes`, keys with little to do are decided together, or a hundred small events would cost a hundred transactions:
+while a batch of several is under way and not late the others gather, and go together next. A key that has much to do,
+or after which a batch took far longer than batches do, is by itself and waits for no such batch.
 
-Given `turns`, a batch of one key waits for a turn among the machine's processes before it takes up what waits.
+Given `turns`, a batch waits for its turn among the machine's processes before it takes up what waits: one key's where
+that key's batches meet, and one for all batches of several keys.
 """
 
 import asyncio
@@ -65,6 +67,12 @@ SLOW_TIMES = 5.0
 """A batch is slow that takes longer than this, and so many times as long as usual: somebody kept a lock. Its keys are
 by themselves for a while."""
 ALONE_SECONDS = 5.0
+LATE_SECONDS = 0.025
+LATE_TIMES = 3.0
+"""A batch of several keys is late that has taken longer than this, and so many times as long as usual: nobody gathers
+any longer until it ends."""
+_TOGETHER = "together"
+"""What batches of several keys take turns for."""
 
 _sizes = Histogram(
     "fairgate_batch_size",
@@ -174,7 +182,10 @@ class Batcher(Generic[Request, Outcome]):
         self._queues: OrderedDict[Hashable, _Queue[Request, Outcome]] = OrderedDict()
         self._alone_until: dict[Hashable, float] = {}
         self._usual_seconds = 0.0
+        # The threads that have a batch of several keys, and since when; None: it waits for its turn.
+        self._together: dict[threading.Thread, float | None] = {}
         self._idle = 0
+        self._watching = 0
         self._numbers = count()
         self._threads: list[threading.Thread] = []
         self._pool: ConnectionPool[Connection[Any]] | None = None
@@ -238,7 +249,12 @@ class Batcher(Generic[Request, Outcome]):
             self._waiting_gauge.set(self.waiting_count)
             # One wake-up for each batch, not for each request: until somebody takes it the others only gather, and
             # beside a batch under way whoever carries that out looks here next.
-            if self._idle and len(queue.calls) == 1 and queue.under_way < self._committers:
+            if (
+                self._idle
+                and len(queue.calls) == 1
+                and queue.under_way < self._committers
+                and self._is_wanted(call.key)
+            ):
                 self._changed.notify()
         return call
 
@@ -325,7 +341,7 @@ class Batcher(Generic[Request, Outcome]):
             with self._turns.had(self._turn_for(keys)) if self._turns is not None else nullcontext():
                 begun = time.monotonic()
                 try:
-                    if calls := self._take_up(keys):
+                    if calls := self._take_up(keys, begun):
                         self._commit(pool, calls, begun)
                 finally:
                     self._put_back(keys, time.monotonic() - begun)
@@ -350,31 +366,62 @@ class Batcher(Generic[Request, Outcome]):
         """The keys of the next batch, as soon as anything is to be had; none once the batcher is closed and nothing
         waits, or after a long time without work: then the thread ends."""
         with self._changed:
-            until = time.monotonic() + self._idle_ms / 1_000
-            while not (keys := self._next_keys()):
-                left = until - time.monotonic()
-                if (self._closing and not self.waiting_count) or left <= 0:
+            home_at = time.monotonic() + self._idle_ms / 1_000
+            while not (keys := self._next_keys(now := time.monotonic())):
+                late_at = self._late_at(now)
+                if (self._closing and not self.waiting_count) or (late_at is None and home_at <= now):
                     self._leave()
                     return []
                 self._idle += 1
-                self._changed.wait(left)
+                self._watching += late_at is not None
+                self._changed.wait((home_at if late_at is None else late_at) - now)
+                self._watching -= late_at is not None
                 self._idle -= 1
-            for key in keys:
-                self._queues[key].under_way += 1
-                self._queues.move_to_end(key)
+            self._begin(keys)
+            if len(keys) > 1:
+                self._together[threading.current_thread()] = None
             self._call_others()
         return keys
 
-    def _turn_for(self, keys: Sequence[Hashable]) -> Hashable:
-        """What the batch's turn is for, as whoever waits longest tells; None: it needs none."""
-        with self._changed:
-            calls = self._queues[keys[0]].calls if len(keys) == 1 else None
-            return self._meets_at(next(iter(calls.values())).request) if calls else None
+    def _begin(self, keys: Sequence[Hashable]) -> None:
+        for key in keys:
+            self._queues[key].under_way += 1
+            self._queues.move_to_end(key)
 
-    def _take_up(self, keys: Sequence[Hashable]) -> list[Call[Request, Outcome]]:
-        """What waits of these keys, as far as a batch holds it. Nothing, if all have gone away meanwhile."""
+    def _is_wanted(self, key: Hashable) -> bool:
+        """Whether an idle committer has to look at this key now: to decide it, or, unless somebody does already, to see
+        when the batch for whose end it waits is late."""
+        now = time.monotonic()
+        return not self._watching or self._late_at(now) is None or not self._mingles(key, self._queues[key], now)
+
+    def _late_at(self, now: float) -> float | None:
+        """From when on the batches of several keys under way are late; None: they are, or there is none, and what is
+        decided together need not gather any longer."""
+        if not self._together:
+            return None
+        patience = max(LATE_SECONDS, LATE_TIMES * self._usual_seconds)
+        late_at = max([now if since is None else since for since in self._together.values()]) + patience
+        return late_at if late_at > now else None
+
+    def _turn_for(self, keys: Sequence[Hashable]) -> Hashable:
+        """What the batch's turn is for, as whoever waits longest of each key tells; None: it needs none."""
+        with self._changed:
+            firsts = [next(iter(calls.values())) for key in keys if (calls := self._queues[key].calls)]
+            meeting = [place for call in firsts if (place := self._meets_at(call.request)) is not None]
+        if len(keys) > 1:
+            return _TOGETHER if meeting else None
+        return meeting[0] if meeting else None
+
+    def _take_up(self, keys: list[Hashable], now: float) -> list[Call[Request, Outcome]]:
+        """What waits of these keys, as far as a batch holds it. Nothing, if all have gone away meanwhile. To several,
+        those that have come since they were chosen are added."""
         calls: list[Call[Request, Outcome]] = []
         with self._changed:
+            if len(keys) > 1:
+                self._together[threading.current_thread()] = now
+                more = self._small_keys(now, sum([len(self._queues[key].calls) for key in keys]))
+                self._begin(more)
+                keys += more
             for key in keys:
                 queue = self._queues[key]
                 size = min(len(queue.calls), self._batch_max - len(calls))
@@ -389,32 +436,44 @@ class Batcher(Generic[Request, Outcome]):
         """Somebody else goes on with what waits and need not; who waits for the end sees that it has come."""
         if self._closing:
             self._changed.notify_all()
-        elif self._next_keys():
+        elif self._next_keys(time.monotonic()):
             if self._idle:
                 self._changed.notify()
             else:
                 self._start_a_thread()
 
-    def _next_keys(self) -> list[Hashable]:
-        """Whose turn it is: the key that has waited longest for one, together with all others that do not mind."""
-        keys: list[Hashable] = []
-        size = 0
-        now = time.monotonic()
+    def _next_keys(self, now: float) -> list[Hashable]:
+        """Whose turn it is: the key that has waited longest for one, together with all others that do not mind. Those
+        gather while a batch of several is under way and in time."""
+        gathering = self._late_at(now) is not None
         for key, queue in self._queues.items():
-            if not queue.calls or queue.under_way >= self._committers:
+            if queue.calls and queue.under_way < self._committers:
+                if not self._mingles(key, queue, now):
+                    return [key]
+                if not gathering:
+                    return self._small_keys(now)
+        return []
+
+    def _small_keys(self, now: float, size: int = 0) -> list[Hashable]:
+        """All keys whose turn may come and that do not mind others, as far as a batch of `size` still holds them."""
+        keys: list[Hashable] = []
+        for key, queue in self._queues.items():
+            if not queue.calls or queue.under_way >= self._committers or not self._mingles(key, queue, now):
                 continue
-            is_small = self._mixes and 2 * len(queue.calls) <= self._batch_max and self._alone_until.get(key, 0) <= now
-            if not keys and not is_small:
-                return [key]
-            if is_small and size + len(queue.calls) <= self._batch_max:
+            if size + len(queue.calls) <= self._batch_max:
                 keys.append(key)
                 size += len(queue.calls)
         return keys
 
+    def _mingles(self, key: Hashable, queue: _Queue[Request, Outcome], now: float) -> bool:
+        """Whether what waits of this key is decided together with others'."""
+        return self._mixes and 2 * len(queue.calls) <= self._batch_max and self._alone_until.get(key, 0) <= now
+
     def _put_back(self, keys: Collection[Hashable], seconds: float) -> None:
         """The batch with these keys has ended: their next ones may begin."""
         with self._changed:
-            if self._mixes and len(self._queues) > 1:
+            self._together.pop(threading.current_thread(), None)
+            if self._mixes:
                 self._judge(keys, seconds)
             for key in keys:
                 queue = self._queues.get(key)
@@ -430,7 +489,8 @@ class Batcher(Generic[Request, Outcome]):
         if self._alone_until:
             self._alone_until = {key: until for key, until in self._alone_until.items() if until > now}
         if seconds > SLOW_SECONDS and seconds > SLOW_TIMES * self._usual_seconds:
-            self._alone_until |= dict.fromkeys(keys, now + ALONE_SECONDS)
+            if len(self._queues) > 1:
+                self._alone_until |= dict.fromkeys(keys, now + ALONE_SECONDS)
         else:
             self._usual_seconds += (seconds - self._usual_seconds) / 8
 

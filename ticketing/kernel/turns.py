@@ -2,8 +2,9 @@
 
 Two processes that commit holds of general admission for one event at once only meet at its row, each with half a batch
 in its hands and locks on everything in it. Waiting first and taking up the batch then, each commits as much as has come
-until its turn: fewer and larger transactions, and a transaction costs far more than one more request in it. Where
-batches meet at no one row (named seats), side by side is as good, and they take no turns.
+until its turn: fewer and larger transactions, and a transaction costs far more than one more request in it. So do
+batches that mix many events, which meet at all of their rows. Where batches meet at no one row (named seats), side by
+side is as good, and they take no turns.
 
 Nothing hangs on it. What may be taken is decided by the ledger's locks, on one machine or several; a turn that does not
 come within moments is gone without, and one whose process dies is free with it.
