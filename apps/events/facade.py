@@ -142,9 +142,9 @@ class SeatView:
     companion: bool
 
 
-def _event_views(event_id: int | None = None, slug: str | None = None) -> list[EventView]:
+def _event_views(event_id: int | None = None, slugs: Sequence[str] | None = None) -> list[EventView]:
     with connection.cursor() as cursor:
-        rows = _event_rows.rows(cursor, event_id=event_id, slug=slug)
+        rows = _event_rows.rows(cursor, event_id=event_id, slugs=slugs)
     return [_event_view(*row) for row in rows]
 
 
@@ -173,12 +173,16 @@ def _event_view(
 
 def get_event(slug: str) -> EventView:
     """The public event with this slug. Raises EventNotFound; a draft is not found."""
-    if not sql.is_text(slug):
-        raise EventNotFound(slug)
-    found = _event_views(slug=slug)
+    found = get_events([slug])
     if not found:
         raise EventNotFound(slug)
-    return found[0]
+    return found[slug]
+
+
+def get_events(slugs: Iterable[str]) -> dict[str, EventView]:
+    """The public events among these, by slug; one query for all of them."""
+    asked = [slug for slug in slugs if sql.is_text(slug)]
+    return {event.slug: event for event in _event_views(slugs=asked)} if asked else {}
 
 
 def get_event_by_id(event_id: int) -> EventView:
@@ -217,20 +221,32 @@ class CategoryView:
 
 def list_categories(event_id: int) -> list[CategoryView]:
     """The event's price tiers, in their order."""
-    rows = Category.objects.filter(event_id=event_id)
-    return [CategoryView(row.pk, row.key, row.name, row.color, row.price_minor) for row in rows]
+    return list_categories_of([event_id])[event_id]
+
+
+def list_categories_of(event_ids: Iterable[int]) -> dict[int, list[CategoryView]]:
+    """The same for many events; one query for all of them."""
+    found: dict[int, list[CategoryView]] = {event_id: [] for event_id in event_ids}
+    for row in Category.objects.filter(event_id__in=list(found)):
+        found[row.event_id].append(CategoryView(row.pk, row.key, row.name, row.color, row.price_minor))
+    return found
 
 
 def list_sections(event_id: int) -> list[SectionView]:
     """The event's sections in the order of the house, each with the prices found in it, dearest first."""
+    return list_sections_of([event_id])[event_id]
+
+
+def list_sections_of(event_ids: Iterable[int]) -> dict[int, list[SectionView]]:
+    """The same for many events; one query for all of them."""
+    found: dict[int, list[SectionView]] = {event_id: [] for event_id in event_ids}
     with connection.cursor() as cursor:
-        rows = _section_rows.rows(cursor, event_id=event_id)
-    views = []
-    for section, lines in groupby(rows, lambda row: row[:6]):
-        prices = tuple(PriceView(*line[6:]) for line in lines if line[6] is not None)
-        id_, slug, name, kind, capacity, category_id = section
-        views.append(SectionView(id_, slug, name, kind, capacity, prices, category_id))
-    return views
+        rows = _section_rows.rows(cursor, event_ids=list(found))
+    for section, lines in groupby(rows, lambda row: row[:7]):
+        prices = tuple(PriceView(*line[7:]) for line in lines if line[7] is not None)
+        event_id, id_, slug, name, kind, capacity, category_id = section
+        found[event_id].append(SectionView(id_, slug, name, kind, capacity, prices, category_id))
+    return found
 
 
 def section_ids(event_ids: Iterable[int]) -> dict[int, list[int]]:

@@ -18,7 +18,7 @@ from apps.queue.polling import Place
 from ticketing.kernel import arrays, sql, tokens
 from ticketing.kernel.lane import threads
 from ticketing.kernel.lane.gathering import Gatherer
-from ticketing.kernel.lane.remembering import Flights, Remembered
+from ticketing.kernel.lane.remembering import Flights, RememberedTogether
 
 BOARD_STALE_SHARE = 0.8
 """A board is given out for so much longer than its time while the next one is read: in all still less than the shortest
@@ -27,8 +27,8 @@ FEED_STALE_SHARE = 0.5
 EVENTS_MAX = 1_000
 
 # What the organiser changes (sales closed, an event canceled) holds in the lane after two seconds at the latest.
-events_known: Remembered[str, events.EventView] = Remembered(
-    events.get_event, fresh_seconds=1.0, stale_seconds=1.0, most=EVENTS_MAX
+events_known: RememberedTogether[str, events.EventView] = RememberedTogether(
+    events.get_events, missing=events.EventNotFound, fresh_seconds=1.0, stale_seconds=1.0, most=EVENTS_MAX
 )
 _boards: Flights[int] = Flights()
 _feeds: Flights[int] = Flights()

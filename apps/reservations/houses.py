@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from apps.events import facade as events
 from apps.reservations.holds.requests import House, named_seats
 from ticketing.kernel.lane.gathering import Gatherer
-from ticketing.kernel.lane.remembering import Remembered
+from ticketing.kernel.lane.remembering import RememberedTogether
 
 HOUSES_MAX = 200
 SEATS_MAX = 500_000
@@ -14,9 +14,15 @@ SEATS_MAX = 500_000
 _Words = tuple[dict[str, events.SectionView], dict[str, int]]
 
 
-def _read_words(event_id: int) -> _Words:
-    sections = {section.slug: section for section in events.list_sections(event_id)}
-    return sections, {category.key: category.id for category in events.list_categories(event_id)}
+def _read_words(event_ids: Sequence[int]) -> dict[int, _Words]:
+    categories = events.list_categories_of(event_ids)
+    return {
+        event_id: (
+            {section.slug: section for section in sections},
+            {category.key: category.id for category in categories[event_id]},
+        )
+        for event_id, sections in events.list_sections_of(event_ids).items()
+    }
 
 
 def _read_seats(asked: list[tuple[int, tuple[str, ...]]]) -> list[dict[str, int] | Exception]:
@@ -31,7 +37,9 @@ def _read_seats(asked: list[tuple[int, tuple[str, ...]]]) -> list[dict[str, int]
 
 
 # A section that staff add, or a tier they rename, is known within two seconds. Prices are read by the hold itself.
-_words: Remembered[int, _Words] = Remembered(_read_words, fresh_seconds=1.0, stale_seconds=1.0, most=HOUSES_MAX)
+_words: RememberedTogether[int, _Words] = RememberedTogether(
+    _read_words, missing=KeyError, fresh_seconds=1.0, stale_seconds=1.0, most=HOUSES_MAX
+)
 _seat_reads: Gatherer[tuple[int, tuple[str, ...]], dict[str, int]] = Gatherer(_read_seats)
 # A published seat keeps its name and its id for ever.
 _seats: dict[tuple[int, str], int] = {}

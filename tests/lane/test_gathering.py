@@ -1,7 +1,8 @@
 """Questions asked in groups, and values remembered: what happens between one group and the next."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.loops import next_turn
 from ticketing.kernel import problems
 from ticketing.kernel.lane import gathering, remembering, threads
 from ticketing.kernel.lane.gathering import Gatherer
-from ticketing.kernel.lane.remembering import Remembered
+from ticketing.kernel.lane.remembering import Remembered, RememberedTogether
 
 SECONDS_MAX = 20
 
@@ -179,3 +180,25 @@ async def test_a_refusal_is_not_remembered_and_a_canceled_caller_ends_nothing_fo
     first.cancel()
     gate.set()
     assert await within(second) == "found"
+
+
+async def test_what_is_asked_for_of_many_is_read_anew_for_all_of_them_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    moment, readings = [100.0], []
+
+    def read(keys: Sequence[str]) -> dict[str, float]:
+        readings.append(sorted(keys))
+        return {key: moment[0] for key in keys if key != "gone"}
+
+    monkeypatch.setattr(remembering, "time", SimpleNamespace(monotonic=lambda: moment[0]))
+    values = RememberedTogether(read, missing=KeyError, fresh_seconds=1.0, stale_seconds=1.0, most=10)
+    for key in ("first", "second", "third"):
+        await within(values.get(key))
+    with pytest.raises(KeyError):
+        await within(values.get("gone"))
+    await within(values.get("second"))
+    readings.clear()
+    moment[0] = 101.1
+    assert await within(values.get("first")) == 100, "a little old"
+    await until(lambda: bool(readings))
+    assert readings == [["first", "second"]], "of the third nobody has asked since"
+    assert await within(values.get("second")) == 101.1

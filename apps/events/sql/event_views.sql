@@ -1,4 +1,4 @@
--- Events as the apps above see them: the public one of a name, the one of an id, or all public ones, soonest first.
+-- Events as the apps above see them: the public ones of these names, the one of an id, or all public ones, soonest first.
 -- Without the drawing and the text, which are long and which no view of these carries.
 SELECT event.id, event.slug, event.name, venue.name, venue.city, venue.timezone, event.starts_at, event.currency,
        event.status,
@@ -9,6 +9,6 @@ FROM events_event AS event
 JOIN events_venue AS venue ON venue.id = event.venue_id
 JOIN events_onsale AS on_sale ON on_sale.event_id = event.id
 WHERE (%(event_id)s::bigint IS NULL OR event.id = %(event_id)s)
-  AND (%(slug)s::text IS NULL OR event.slug = %(slug)s)
+  AND (%(slugs)s::text[] IS NULL OR event.slug = ANY(%(slugs)s::text[]))
   AND (event.status <> 'draft' OR %(event_id)s::bigint IS NOT NULL)
 ORDER BY event.starts_at, event.slug

@@ -1,8 +1,8 @@
--- The event's sections in the order of the house, a line for each price found in one, dearest first.
-SELECT section.id, section.slug, section.name, section.kind, section.capacity, section.category_id,
+-- These events' sections in the order of the house, a line for each price found in one, dearest first.
+SELECT section.event_id, section.id, section.slug, section.name, section.kind, section.capacity, section.category_id,
        category.key, category.name, category.color, category.price_minor
 FROM events_section AS section
 LEFT JOIN events_section_categories AS link ON link.section_id = section.id
 LEFT JOIN events_category AS category ON category.id = link.category_id
-WHERE section.event_id = %(event_id)s
-ORDER BY section.position, section.id, category.price_minor DESC, category.id
+WHERE section.event_id = ANY(%(event_ids)s::bigint[])
+ORDER BY section.event_id, section.position, section.id, category.price_minor DESC, category.id
