@@ -1,8 +1,10 @@
-"""What is free, counted from the inventory rows every time: a count that is recounted cannot drift."""
+"""What is free, counted from the inventory rows: a count that is recounted cannot drift. Pages show what the relay has
+counted a moment ago, where it has."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import msgspec
 from django.db import connection
 
 from apps.events import facade as events
@@ -13,6 +15,10 @@ _PACKAGE = "apps.reservations"
 _count_seats = sql.load(_PACKAGE, "count_seats")
 _count_places = sql.load(_PACKAGE, "count_places")
 _count_free = sql.load(_PACKAGE, "count_free")
+_last_frames = sql.load(_PACKAGE, "last_frames")
+
+FRAME_SECONDS_MAX = 15.0
+"""An older frame says that the relay is away: it writes each anew after ten seconds at the latest (`relay`)."""
 
 STATUS_NAMES = {status.value: status.label for status in SeatInventory.Status}
 
@@ -55,10 +61,44 @@ def free_counts(section_ids: Iterable[int]) -> dict[int, int]:
 
 
 def free_by_event(event_ids: Iterable[int]) -> dict[int, dict[int, int]]:
-    """What is free by event and section; events' own pages ask for it through the provider it registers."""
-    by_event = events.section_ids(event_ids)
-    counts = free_counts(section for ids in by_event.values() for section in ids)
-    return {event_id: {section: counts[section] for section in ids} for event_id, ids in by_event.items()}
+    """What is free by event and section; events' own pages ask for it through the provider it registers.
+
+    As the relay last told it; recounted where it has told nothing lately. Whether there is anything at all is of this
+    moment: caches are told to fetch the page anew when that turns, and must not be given what it said before.
+    """
+    by_event = events.section_slugs(event_ids)
+    told = _told_by_the_relay(by_event)
+    unknown = {event_id: sections for event_id, sections in by_event.items() if event_id not in told}
+    counts = free_counts(section for sections in unknown.values() for section in sections)
+    return told | {event_id: {section: counts[section] for section in ids} for event_id, ids in unknown.items()}
+
+
+class _Told(msgspec.Struct):
+    """A section in a frame."""
+
+    section_id: str
+    available_seats: int
+
+
+class _Frame(msgspec.Struct):
+    sections: list[_Told]
+
+
+_read_frame = msgspec.json.Decoder(_Frame).decode
+
+
+def _told_by_the_relay(by_event: Mapping[int, Mapping[int, str]]) -> dict[int, dict[int, int]]:
+    if not by_event:
+        return {}
+    with connection.cursor() as cursor:
+        rows = _last_frames.rows(cursor, event_ids=list(by_event), seconds=FRAME_SECONDS_MAX)
+    told = {}
+    for event_id, text, any_left in rows:
+        free = {section.section_id: section.available_seats for section in _read_frame(text).sections}
+        names = by_event[event_id]
+        if any(free.values()) == any_left and free.keys() == set(names.values()):
+            told[event_id] = {section_id: free[slug] for section_id, slug in names.items()}
+    return told
 
 
 def seat_statuses(event_id: int) -> dict[int, str]:

@@ -12,8 +12,8 @@ import pytest
 from django.db import OperationalError
 from redis import Redis
 
+from apps.reservations import availability, relay
 from apps.reservations import facade as reservations
-from apps.reservations import relay
 from apps.reservations.models import AvailabilityFrame
 from tests.factories import hold, make_event
 from ticketing.kernel import clock, redis
@@ -171,6 +171,45 @@ def test_only_events_on_sale_have_frames() -> None:
     make_event("closed", venue="C", closes_at=now - timedelta(seconds=1))
     assert relay.Relay().run_once() == 1
     assert AvailabilityFrame.objects.get().event.slug == "on-sale"
+
+
+def test_pages_tell_what_the_relay_has_counted_lately_and_recount_where_it_has_not() -> None:
+    event, other = make_event(general_admission=20), make_event("other", venue="B")
+    relay.Relay().run_once()
+    hold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=3)
+    AvailabilityFrame.objects.filter(event_id=other.id).delete()
+    hold(other, seats=["hall-A-1"])
+
+    def told() -> list[list[int]]:
+        free = reservations.free_by_event([event.id, other.id])
+        return [list(free[one.id].values()) for one in (event, other)]
+
+    assert told() == [[50, 20], [49]]
+    long_ago = clock.now() - timedelta(seconds=availability.FRAME_SECONDS_MAX)
+    AvailabilityFrame.objects.update(published_at=long_ago)
+    assert told() == [[48, 17], [49]]
+
+
+def test_sold_out_is_told_of_this_moment_whatever_the_relay_has_counted() -> None:
+    """A cache that was told that the page has turned fetches it at once, and keeps what it is given."""
+    event = make_event(rows=1, seats_per_row=2)
+    one = relay.Relay()
+    one.run_once()
+    view = hold(event, seats=["hall-A-1", "hall-A-2"])
+    assert list(reservations.free_by_event([event.id])[event.id].values()) == [0]
+    one.run_once()
+    reservations.release(view.id, who="test")
+    assert list(reservations.free_by_event([event.id])[event.id].values()) == [2]
+
+
+def test_a_section_that_the_relay_has_not_heard_of_has_its_event_counted() -> None:
+    event = make_event(general_admission=20)
+    relay.Relay().run_once()
+    frame = AvailabilityFrame.objects.get()
+    frame.frame = frame.frame.replace('"hall"', '"balcony"')
+    frame.save()
+    hold(event, ga_section="floor", ga_quantity=3)
+    assert list(reservations.free_by_event([event.id])[event.id].values()) == [50, 17]
 
 
 def test_the_loop_outlives_a_window_that_fails_and_stops_when_told(
