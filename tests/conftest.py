@@ -158,10 +158,9 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     from apps.queue import board, exceptional, health, polling, watching
     from apps.reservations import houses, lane
     from apps.reservations.gates import resetting, wishes
-    from ticketing.kernel import limits, redis
-    from ticketing.kernel.lane import remembering
+    from ticketing.kernel import limits, redis, resting
 
-    monkeypatch.setattr(remembering, "REST_TIMES", 0.0)
+    monkeypatch.setattr(resting, "REST_TIMES", 0.0)
     for remembered in (watching.events_known, houses._words, lane.frames):
         remembered.forget()
         monkeypatch.setattr(remembered, "fresh_seconds", 0.0)

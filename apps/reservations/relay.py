@@ -16,13 +16,11 @@ from redis import Redis
 
 from apps.events import facade as events
 from apps.reservations.availability import free_counts
-from ticketing.kernel import clock, idempotency, redis, sql, telemetry, transactions
+from ticketing.kernel import clock, idempotency, redis, resting, sql, telemetry, transactions
 
 logger = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 1.0
-REST_TIMES = 3.0
-"""In a huge house a recount takes its time: at most a quarter of the relay's goes into it."""
 AGAIN_SECONDS = 10.0
 """What has not changed is written again so often: a frame's time says that the relay lives."""
 FRAME_KEPT_SECONDS = 60
@@ -148,4 +146,4 @@ def loop(stopping: threading.Event) -> None:
                 has_database = False
         finally:
             close_old_connections()
-        stopping.wait(max(WINDOW_SECONDS, REST_TIMES * (time.monotonic() - begun)))
+        stopping.wait(max(WINDOW_SECONDS, resting.rest_seconds(begun)))

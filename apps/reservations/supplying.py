@@ -5,16 +5,13 @@ import time
 from django.db import connection
 
 from apps.queue import facade as queue
-from ticketing.kernel import clock, sql
-
-REST_TIMES = 3.0
-"""In a huge house the counting takes its time: at most a quarter of the loop's goes into it."""
+from ticketing.kernel import clock, resting, sql
 
 _supply_of_events = sql.load("apps.reservations", "supply_of_events")
 
 
 class Reporter:
-    """One loop's reports, with the rest between them."""
+    """One loop's reports, with the rest between them: a quarter of its time at most goes into the counting."""
 
     def __init__(self) -> None:
         self._rests_until = 0.0
@@ -24,8 +21,7 @@ class Reporter:
             return 0
         begun = time.monotonic()
         count = report_supply()
-        ended = time.monotonic()
-        self._rests_until = ended + REST_TIMES * (ended - begun)
+        self._rests_until = time.monotonic() + resting.rest_seconds(begun)
         return count
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.loops import next_turn
-from ticketing.kernel import problems
+from ticketing.kernel import problems, resting
 from ticketing.kernel.lane import gathering, remembering, threads
 from ticketing.kernel.lane.gathering import Gatherer
 from ticketing.kernel.lane.remembering import Remembered, RememberedTogether
@@ -140,7 +140,7 @@ async def test_a_value_is_read_once_for_all_and_anew_beside_those_who_ask(
 async def test_what_is_dear_to_read_is_read_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(remembering.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(remembering, "REST_TIMES", 3.0)
+    monkeypatch.setattr(resting, "REST_TIMES", 3.0)
     read: list[float] = []
 
     def slowly(key: str) -> int:

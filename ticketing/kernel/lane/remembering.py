@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ticketing.kernel import problems, telemetry
+from ticketing.kernel import problems, resting, telemetry
 from ticketing.kernel.lane import threads
 from ticketing.kernel.lane.gathering import Gatherer
 
@@ -15,9 +15,6 @@ logger = logging.getLogger(__name__)
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
-
-
-REST_TIMES = 3.0
 
 
 class Flights(Generic[Key]):
@@ -57,9 +54,9 @@ class _Kept(NamedTuple, Generic[Value]):
 
 class _Memory(Generic[Key, Value]):
     """Values by key. Up to `fresh_seconds` old one is given at once; up to `stale_seconds` more too, while it is read
-    anew; older ones, and none, wait for the reading. What is dear to read is read more seldom: both are at least
-    REST_TIMES as long as the reading took, so that it is under way for a quarter of the time at most and nobody waits
-    for one that goes on and on. At most `most` are kept; a refusal is not."""
+    anew; older ones, and none, wait for the reading. What is dear to read is read more seldom (`resting`): both last at
+    least as long as the rest after the reading, so that nobody waits for one that goes on and on. At most `most` are
+    kept; a refusal is not."""
 
     def __init__(self, *, fresh_seconds: float, stale_seconds: float, most: int) -> None:
         self.fresh_seconds = fresh_seconds
@@ -96,7 +93,7 @@ class _Memory(Generic[Key, Value]):
 
     def _keep(self, values: Mapping[Key, Value], begun: float) -> None:
         """What a reading brought is dated by its beginning: what was committed since may be missing in it."""
-        rest = REST_TIMES * (time.monotonic() - begun)
+        rest = resting.rest_seconds(begun)
         fresh, stale = max(self.fresh_seconds, rest), max(self.stale_seconds, rest)
         if len(self._kept) + len(values) > self._most and any(key not in self._kept for key in values):
             self._kept.clear()
