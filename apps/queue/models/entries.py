@@ -91,6 +91,11 @@ class QueueEntry(models.Model):
         ]
         indexes = [
             models.Index(fields=["admission_expires_at"], condition=Q(status="ready"), name="queue_entry_ready_expiry"),
+            models.Index(
+                fields=["claim_expires_at"],
+                name="queue_entry_unclaimed",
+                condition=Q(status="ready", admission_expires_at__isnull=True),
+            ),
             models.Index(fields=["claim_expires_at"], condition=Q(status="away"), name="queue_entry_away_expiry"),
             models.Index(fields=["event", "number"], condition=Q(status="waiting"), name="queue_entry_waiting_order"),
             models.Index(fields=["event"], condition=Q(status="ready"), name="queue_entry_ready_slots"),

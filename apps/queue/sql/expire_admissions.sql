@@ -13,7 +13,7 @@ WITH overdue AS MATERIALIZED (
 ), lapsed AS (
     SELECT id
     FROM queue_queueentry
-    WHERE id IN (SELECT id FROM overdue)
+    WHERE id = ANY (ARRAY(SELECT id FROM overdue))
       AND status = 'ready'
       AND admission_expires_at <= clock_timestamp()
       AND (busy_until IS NULL OR busy_until <= clock_timestamp() - make_interval(secs => %(grace_seconds)s))

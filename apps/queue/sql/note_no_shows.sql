@@ -1,6 +1,6 @@
 -- Takes the slot from up to %(limit)s entries, of one event or of all, that did not come in their claim time. They keep
--- their numbers. Who has not come yet is read from the index of deadlines, where they have none, however many are in;
--- then those are locked in id order, and judged once more under the lock.
+-- their numbers. Who has not come yet is read from an index of those alone, however many are in; then those are locked in
+-- id order, and judged once more under the lock.
 WITH overdue AS MATERIALIZED (
     SELECT id
     FROM queue_queueentry
@@ -13,7 +13,7 @@ WITH overdue AS MATERIALIZED (
 ), missing AS (
     SELECT id
     FROM queue_queueentry
-    WHERE id IN (SELECT id FROM overdue)
+    WHERE id = ANY (ARRAY(SELECT id FROM overdue))
       AND status = 'ready'
       AND admission_expires_at IS NULL
       AND claim_expires_at <= clock_timestamp()

@@ -34,7 +34,7 @@ def asking(requests: Sequence[HoldRequest]) -> list[sql.Call]:
         _recalling([request.scope for request in requests], requests),
         _reservations_of_entries.call(
             entry_ids=arrays.uuids([request.entry_id for request in requests]),
-            event_ids=arrays.numbers({request.event.id for request in requests}),
+            event_ids=arrays.numbers([request.event.id for request in requests]),
             buyers=arrays.words([request.buyer for request in requests]),
         ),
     ]
