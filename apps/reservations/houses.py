@@ -25,7 +25,7 @@ def _read_words(event_ids: Sequence[int]) -> dict[int, _Words]:
     }
 
 
-def _read_seats(asked: list[tuple[int, tuple[str, ...]]]) -> list[dict[str, int] | Exception]:
+def _read_seats(asked: list[tuple[int, tuple[str, ...]]]) -> list[dict[str, int]]:
     by_event: dict[int, set[str]] = {}
     for event_id, guids in asked:
         by_event.setdefault(event_id, set()).update(guids)
@@ -53,11 +53,27 @@ async def house_for(event: events.EventView, payload: object) -> House:
     missing = tuple(guid for guid in guids if guid not in seats)
     if missing:
         found = await _seat_reads.ask((event.id, missing))
-        if len(_seats) + len(found) > SEATS_MAX:
-            _seats.clear()
-        _seats.update({(event.id, guid): seat for guid, seat in found.items()})
+        _keep(event.id, found)
         seats |= found
     return House(sections, categories, seats)
+
+
+def learn(asked: Sequence[tuple[events.EventView, object]]) -> None:
+    """The seats that these payloads name are known, of those that there are: so many `at_hand` later. For threads."""
+    missing = []
+    for event, payload in asked:
+        guids = named_seats(event, payload)
+        unknown = tuple(guid for guid in guids if (event.id, guid) not in _seats)
+        if unknown:
+            missing.append((event.id, unknown))
+    for (event_id, _), found in zip(missing, _read_seats(missing), strict=True):
+        _keep(event_id, found)
+
+
+def _keep(event_id: int, found: dict[str, int]) -> None:
+    if len(_seats) + len(found) > SEATS_MAX:
+        _seats.clear()
+    _seats.update({(event_id, guid): seat for guid, seat in found.items()})
 
 
 def at_hand(event: events.EventView, payload: object) -> House | None:

@@ -194,6 +194,8 @@ def _at_the_door(questions: list[gate.Question]) -> list[problems.Problem | queu
         seen = queue.see([questions[index].entry_id for index in let_through])
         for index, entry in zip(let_through, seen, strict=True):
             answers[index] = entry
+        # While they are here: each of them would have to ask for it next.
+        houses.learn([(questions[index].event, questions[index].payload) for index in let_through])
     return answers
 
 
