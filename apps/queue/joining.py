@@ -158,7 +158,7 @@ def _find_committed(connection: psycopg.Connection[Any], requests: Sequence[Join
     """New places that an earlier attempt committed. Who was given a standing one is given it again."""
     with transactions.write_on(connection) as cursor:
         rows = _entries_by_id.rows(cursor, entry_ids=[request.entry_id for request in requests])
-    found = {row[0]: Entry(*row) for row in rows}
+    found = {entry[0]: Entry(*entry) for *entry, _ in rows}
     return {
         index: view_of(found[request.entry_id], request.event.slug)
         for index, request in enumerate(requests)

@@ -47,7 +47,7 @@ class Seen:
 def see(entry_ids: Sequence[UUID]) -> list[Seen | None]:
     """These entries as they stand, in this order; None for one that is not there. For threads."""
     with connection.cursor() as cursor:
-        rows = _see_entries.rows(cursor, entry_ids=arrays.uuids(list(set(entry_ids))))
+        rows = _entries_by_id.rows(cursor, entry_ids=arrays.uuids(list(set(entry_ids))))
     found: dict[UUID, Seen] = {}
     for *row, now in rows:
         entry = Entry(*row)
@@ -57,7 +57,7 @@ def see(entry_ids: Sequence[UUID]) -> list[Seen | None]:
     return [found.get(entry_id) for entry_id in entry_ids]
 
 
-_see_entries = sql.load("apps.queue", "see_entries")
+_entries_by_id = sql.load("apps.queue", "entries_by_id")
 _entries: Gatherer[UUID, Seen | None] = Gatherer(see)
 
 
