@@ -11,15 +11,15 @@ is missing.
 import asyncio
 import json
 import os
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ticketing import in_one_piece
+from ticketing.answering import WholeCycle, send_whole, travelling, write_whole
 from ticketing.kernel.lane.whole import AT_SIGHT, BY_NAME, CLIENT, LATER, WHOLE, Client, Whole
 
 # From the connection, or the first byte of a later request, to the end of its headers.
@@ -191,10 +191,10 @@ class Wire(HttpToolsProtocol):
         if answer is None:
             self._begin_task(cycle, self.app)
         elif not cycle.disconnected:
-            _write_whole(cycle, *answer)
+            write_whole(cycle, *answer)
 
     def _begin_task(self, cycle: Any, app: Any) -> None:
-        cycle.scope[WHOLE] = partial(_send_whole, cycle)
+        cycle.scope[WHOLE] = partial(send_whole, cycle)
         super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:
@@ -207,16 +207,13 @@ class Wire(HttpToolsProtocol):
             # It leads back to its own scope: kept, each request would be left to the collector.
             self._answering.scope.pop(WHOLE, None)
         self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            if self._has_unsent():
-                self._start_unread_clock()
-            return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._unset_keepalive_if_required()
-            self._start_asgi_task(*self.pipeline.pop())
-        else:
-            self._rest()
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._unset_keepalive_if_required()
+                self._start_asgi_task(*self.pipeline.pop())
+            else:
+                self._rest()
         if self._has_unsent():
             self._start_unread_clock()
 
@@ -306,11 +303,11 @@ class Wire(HttpToolsProtocol):
         if answer is None or answer is LATER:
             self.headers, self.expect_100_continue = piece.headers, False
             self.scope = scope  # type: ignore[assignment]
-            self.cycle = self._answering = cycle = _WholeCycle(self, scope, piece.body)
+            self.cycle = self._answering = cycle = WholeCycle(self, scope, piece.body)
             if answer is None:
                 self._begin_task(cycle, self.app)
             return
-        self.transport.write(_travelling(self.server_state.default_headers, *answer, b""))
+        self.transport.write(travelling(self.server_state.default_headers, *answer, b""))
         self.server_state.total_requests += 1
         self._rest()
         if self._has_unsent():
@@ -412,81 +409,6 @@ class Wire(HttpToolsProtocol):
             return bool(self.transport.get_write_buffer_size())
         except RuntimeError:
             return False  # uvloop's answer about a connection that is closed.
-
-
-async def _send_whole(cycle: Any, status: int, head: bytes, body: bytes) -> None:
-    """As the cycle's own `send`, for an answer that is whole."""
-    if cycle.flow.write_paused and not cycle.disconnected:
-        await cycle.flow.drain()
-    if not cycle.disconnected:
-        _write_whole(cycle, status, head, body)
-
-
-def _write_whole(cycle: Any, status: int, head: bytes, body: bytes) -> None:
-    """One write, and so one journey to the kernel, instead of one for the headers and one for the body."""
-    cycle.response_started = True
-    cycle.waiting_for_100_continue = False
-    if cycle.scope["method"] == "HEAD":
-        body = b""
-    farewell = b"" if cycle.keep_alive else b"connection: close\r\n"
-    cycle.transport.write(_travelling(cycle.default_headers, status, head, body, farewell))
-    cycle.response_complete = True
-    event = cycle.event if type(cycle) is _WholeCycle else cycle.message_event
-    if event is not None:
-        event.set()
-    if not cycle.keep_alive:
-        cycle.transport.close()
-    cycle.on_response()
-
-
-def _travelling(
-    default_headers: Sequence[tuple[bytes, bytes]], status: int, head: bytes, body: bytes, farewell: bytes
-) -> bytes:
-    return b"".join((STATUS_LINE[status], _defaults.lines(default_headers), head, farewell, b"\r\n", body))
-
-
-class _Defaults:
-    """What every answer of the server begins with, joined once for each list of them: uvicorn makes one a second."""
-
-    def __init__(self) -> None:
-        self._of: object = None
-        self._lines = b""
-
-    def lines(self, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-        if headers is not self._of:
-            self._of, self._lines = headers, b"".join([b"%b: %b\r\n" % header for header in headers])
-        return self._lines
-
-
-_defaults = _Defaults()
-
-
-class _WholeCycle(RequestResponseCycle):
-    """uvicorn's, of a request that is here whole: made for a third of the price."""
-
-    disconnected = waiting_for_100_continue = more_body = response_started = response_complete = False
-    keep_alive = True
-    chunked_encoding: bool | None = None
-    expected_content_length = 0
-    event: asyncio.Event | None = None
-
-    def __init__(self, wire: Wire, scope: dict[str, Any], body: bytes) -> None:
-        self.scope = scope  # type: ignore[assignment]
-        self.transport = wire.transport
-        self.flow = wire.flow
-        self.logger = wire.logger
-        self.access_logger, self.access_log = wire.access_logger, wire.access_log
-        self.default_headers = wire.server_state.default_headers
-        self.on_response = wire.on_response_complete
-        self.body = bytearray(body)
-
-    @property
-    def message_event(self) -> asyncio.Event:  # type: ignore[override]
-        # Nearly nobody waits for it: all of the body is here.
-        if self.event is None:
-            self.event = asyncio.Event()
-            self.event.set()
-        return self.event
 
 
 def _ends(server_state: ServerState) -> bool:

@@ -105,9 +105,8 @@ def _seen_at_the_door(
     event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.Seen | None
 ) -> Heard | Rest:
     """`_hold_on` as far as nothing has to be waited for but the batch."""
-    if seen is not None and seen.is_coming:
-        return partial(_hold_on, event, caller, body, key, seen)
-    house = houses.at_hand(event, body)
+    is_coming = seen is not None and seen.is_coming
+    house = None if is_coming else houses.at_hand(event, body)
     if house is None:
         return partial(_hold_on, event, caller, body, key, seen)
     entry = queue.entry_at_hand(event, seen)
@@ -239,7 +238,7 @@ turnstile = Turnstile(
     alone_max=settings.LANE_HOLDS_MAX,
     beside_max=settings.LANE_HOLDS_BESIDE_MAX,
     waiting_max=settings.LANE_HOLDS_WAITING_MAX,
-    concerns=_is_known,
+    knows=_is_known,
 )
 
 ROUTES = (

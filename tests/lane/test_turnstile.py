@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 
 from tests.lane.connections import connection, request
 from tests.loops import next_turn
@@ -17,7 +18,7 @@ from ticketing.kernel.lane.turnstile import Turnstile
 
 def turnstile(**limits: Any) -> Turnstile:
     return Turnstile(
-        "tests", **{"alone_max": 2, "beside_max": 1, "waiting_max": 2, "concerns": lambda event: True, **limits}
+        "tests", **{"alone_max": 2, "beside_max": 1, "waiting_max": 2, "knows": lambda event: True, **limits}
     )
 
 
@@ -93,6 +94,18 @@ async def test_who_goes_while_it_waits_takes_nobodys_turn() -> None:
     await asyncio.wait([late])
     assert late.cancelled()
     await asyncio.wait_for(gate.come("a"), 20)
+
+
+async def test_events_that_nobody_knows_do_not_pass_here() -> None:
+    gate = turnstile(knows=lambda event: event == "a")
+    assert gate.concerns("a")
+    assert not gate.concerns("made up")
+
+
+@pytest.mark.parametrize("limits", [{"alone_max": 0}, {"beside_max": 0}, {"waiting_max": -1}])
+def test_limits_by_which_nobody_could_pass_are_refused(limits: dict[str, int]) -> None:
+    with pytest.raises(ImproperlyConfigured):
+        turnstile(**limits)
 
 
 class House:

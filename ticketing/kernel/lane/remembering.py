@@ -4,6 +4,7 @@ while it is only a little old."""
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -52,7 +53,7 @@ class _Kept(NamedTuple, Generic[Value]):
     value: Value
 
 
-class _Memory(Generic[Key, Value]):
+class _Memory(ABC, Generic[Key, Value]):
     """Values by key. Up to `fresh_seconds` old one is given at once; up to `stale_seconds` more too, while it is read
     anew; older ones, and none, wait for the reading. What is dear to read is read more seldom (`resting`): both last at
     least as long as the rest after the reading, so that nobody waits for one that goes on and on. At most `most` are
@@ -85,11 +86,13 @@ class _Memory(Generic[Key, Value]):
     def forget(self) -> None:
         self._kept.clear()
 
+    @abstractmethod
     async def _read(self, key: Key) -> Value:
-        raise NotImplementedError
+        """The value, read now and kept, for whoever waits for it."""
 
+    @abstractmethod
     def _read_beside(self, key: Key) -> None:
-        raise NotImplementedError
+        """It is being read, and nobody waits for it."""
 
     def _keep(self, values: Mapping[Key, Value], begun: float) -> None:
         """What a reading brought is dated by its beginning: what was committed since may be missing in it."""

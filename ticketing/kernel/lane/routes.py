@@ -135,7 +135,7 @@ class Lane:
             return None
         if isinstance(answer, Heard):
             traffic.begun()
-            answer.answer.add_done_callback(partial(self._hear, begun, answer.then, later))
+            self._tell(begun, later, answer)
             return LATER
         return _finished(begun, answer)
 
@@ -151,39 +151,31 @@ class Lane:
 
     def _go_on(self, begun: _Begun, body: bytes | bytearray, later: Later, refusal: problems.Problem | None) -> None:
         """The request's turn has come, or it is refused."""
-        traffic.ended()
-        answer: Reply | Heard | None
+        begun.has_turn = refusal is None
         if refusal is not None:
-            answer = _refused(begun.request, refusal)
+            self._tell(begun, later, _refused(begun.request, refusal))
         elif begun.request.has_gone():
-            begun.has_turn = True
-            begun.leave()
-            return
+            self._drop(begun)
         else:
-            begun.has_turn = True
-            answer = self._look(begun, body)
-        if isinstance(answer, Heard):
-            traffic.begun()
-            answer.answer.add_done_callback(partial(self._hear, begun, answer.then, later))
-        elif answer is None:
-            begun.request.scope[_BEGUN] = begun
-            later(None)
-        else:
-            later(_finished(begun, answer))
+            self._tell(begun, later, self._look(begun, body))
 
     def _hear(
         self, begun: _Begun, then: Callable[[Any], Reply | Heard | Rest], later: Later, heard: "asyncio.Future[Any]"
     ) -> None:
         if heard.cancelled():
-            traffic.ended()
-            begun.leave()
-            return  # The process ends.
+            self._drop(begun)  # The process ends.
+            return
         answer: Reply | Heard | Rest
         try:
             error = heard.exception()
             answer = then(heard.result()) if error is None else _refused(begun.request, error)
         except Exception as error:  # noqa: BLE001 - As above.
             answer = _refused(begun.request, error)
+        self._tell(begun, later, answer)
+
+    def _tell(self, begun: _Begun, later: Later, answer: Reply | Heard | Rest | None) -> None:
+        """Of a request that is under way: its answer has gone, or will when more is heard, or the server is to call us
+        for the rest, and without one for all of it."""
         if isinstance(answer, Heard):
             answer.answer.add_done_callback(partial(self._hear, begun, answer.then, later))
             return
@@ -194,6 +186,11 @@ class Lane:
             begun.rest = answer
             begun.request.scope[_BEGUN] = begun
             later(None)
+
+    def _drop(self, begun: _Begun) -> None:
+        """Nobody is left to answer."""
+        traffic.ended()
+        begun.leave()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The client has its answer, or has gone."""

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
+from django.core.exceptions import ImproperlyConfigured
 from prometheus_client import Gauge
 
 from ticketing.kernel import problems
@@ -40,13 +41,16 @@ class _Line:
 
 class Turnstile:
     """`alone_max`: how many an event may have under way while no other is active; `beside_max`: while one is.
-    `waiting_max`: how many of one event may wait; one more is refused. `concerns`: whether there is such an event, as
-    far as is known at sight; nobody's crowd is held up by events that clients make up. Used on one loop's thread."""
+    `waiting_max`: how many of one event may wait; one more is refused. `knows`: whether there is such an event, as far
+    as is known at sight. Used on one loop's thread. Raises ImproperlyConfigured where nobody could ever pass."""
 
     def __init__(
-        self, name: str, *, alone_max: int, beside_max: int, waiting_max: int, concerns: Callable[[str], bool]
+        self, name: str, *, alone_max: int, beside_max: int, waiting_max: int, knows: Callable[[str], bool]
     ) -> None:
-        self.concerns = concerns
+        if alone_max < 1 or beside_max < 1 or waiting_max < 0:
+            of = f"LANE_{name.upper()}"
+            raise ImproperlyConfigured(f"{of}_MAX and {of}_BESIDE_MAX are at least 1, {of}_WAITING_MAX at least 0")
+        self._knows = knows
         self._alone_max = alone_max
         self._beside_max = beside_max
         self._waiting_max = waiting_max
@@ -54,6 +58,10 @@ class Turnstile:
         self._tidied_at = 0.0
         self._waiting = _waiting.labels(name)
         self._waiting.set(0)
+
+    def concerns(self, event: str) -> bool:
+        """Whether its requests pass here: nobody's crowd is held up by events that clients make up."""
+        return event in self._lines or self._knows(event)
 
     def pass_now(self, event: str) -> bool:
         """Whether the request may go on at once. If so, `leave` follows."""
