@@ -60,9 +60,9 @@ class EventDetail(_Public):
             raise problems.NotFound("There is no such event.") from error
         said = _said(page.card) | {
             "description": page.card.description,
-            "hold_minutes": page.policy.hold_minutes,
-            "seats_per_reservation": page.policy.seats_per_reservation_max,
-            "per_buyer_cap": page.policy.per_buyer_max,
+            "hold_minutes": page.hold_minutes,
+            "seats_per_reservation": page.seats_per_reservation,
+            "per_buyer_cap": page.per_buyer_cap,
         }
         return _answer(EventDetailSerializer(said).data)
 

@@ -1,7 +1,7 @@
 """The one door into the events app for the apps above it: ids and frozen values, never model instances."""
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -377,17 +377,20 @@ def publish_listeners() -> Sequence[Callable[[int], None]]:
 
 
 Availability = dict[int, dict[int, int]]
-_availability_providers: list[Callable[[Sequence[int]], Availability]] = []
+SectionSlugs = Mapping[int, Mapping[int, str]]
+"""By event and section id, as `section_slugs` has it."""
+_availability_providers: list[Callable[[SectionSlugs], Availability]] = []
 
 
-def provide_availability(provider: Callable[[Sequence[int]], Availability]) -> None:
-    """From now on pages and the catalogue ask `provider(event_ids)` what is free: event id to section id to count.
+def provide_availability(provider: Callable[[SectionSlugs], Availability]) -> None:
+    """From now on pages and the catalogue ask `provider(slugs)` what is free: event id to section id to count.
     An event it leaves out is shown without counts. The last one to register answers."""
     _availability_providers[:] = [provider]
 
 
-def availability(event_ids: Sequence[int]) -> Availability:
-    """What is free now, as the app above knows it; empty while none has registered."""
-    if not event_ids or not _availability_providers:
+def availability(slugs: SectionSlugs) -> Availability:
+    """What is free now, as the app above knows it; empty while none has registered. `slugs`: of all sections of the
+    events that are asked about."""
+    if not slugs or not _availability_providers:
         return {}
-    return _availability_providers[0](event_ids)
+    return _availability_providers[0](slugs)

@@ -1,7 +1,8 @@
 """Pages of what exists: the catalogue, one event, its poster and the plan of its house. The same for every visitor."""
 
 import hashlib
-from dataclasses import asdict
+from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
@@ -9,13 +10,17 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.safestring import SafeString
 from django.views.decorators.http import condition, require_safe
 
 from apps.events import caching, facade, posters, selectors
 
+_CARD = tuple(field.name for field in fields(selectors.EventCard))
+
 
 def _shown(card: selectors.EventCard) -> dict[str, Any]:
-    return {**asdict(card), "poster_url": reverse("events:poster", args=[card.slug])}
+    shown = {name: getattr(card, name) for name in _CARD}
+    return shown | {"poster_url": reverse("events:poster", args=[card.slug])}
 
 
 @require_safe
@@ -30,6 +35,13 @@ def catalogue(request: HttpRequest) -> HttpResponseBase:
     return caching.public_page(request, html, caching.lifetime(cards, seconds))
 
 
+@lru_cache(maxsize=4_096)
+def _section_row(section: selectors.SectionOffer, currency: str, is_selling: bool) -> SafeString:
+    # A house has hundreds of sections, and from one page to the next a few of them have another count.
+    context = {"section": section, "currency": currency, "is_selling": is_selling}
+    return render_to_string("includes/section_row.html", context)
+
+
 @require_safe
 def event(request: HttpRequest, slug: str) -> HttpResponseBase:
     try:
@@ -37,12 +49,14 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
     except facade.EventNotFound as error:
         raise Http404 from error
     prices = {price for section in page.sections for price in section.prices}
+    is_selling = page.card.state in ("on_sale", "sold_out")
     shown = _shown(page.card) | {
-        "hold_minutes": page.policy.hold_minutes,
-        "seats_per_reservation": page.policy.seats_per_reservation_max,
-        "per_buyer_cap": page.policy.per_buyer_max,
-        "prices": [asdict(price) for price in sorted(prices, key=lambda price: (-price.price_minor, price.name))],
-        "sections": [asdict(section) for section in page.sections],
+        "hold_minutes": page.hold_minutes,
+        "seats_per_reservation": page.seats_per_reservation,
+        "per_buyer_cap": page.per_buyer_cap,
+        "is_selling": is_selling,
+        "prices": sorted(prices, key=lambda price: (-price.price_minor, price.name)),
+        "section_rows": [_section_row(section, page.card.currency, is_selling) for section in page.sections],
     }
     is_sold_out = page.card.state == "sold_out"
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_sold_out else settings.CACHE_PAGE_SECONDS

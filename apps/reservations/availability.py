@@ -1,7 +1,7 @@
 """What is free, counted from the inventory rows: a count that is recounted cannot drift. Pages show what the relay has
 counted a moment ago, where it has."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -60,13 +60,13 @@ def free_counts(section_ids: Iterable[int]) -> dict[int, int]:
     return {section_id: counted.get(section_id, 0) for section_id in ids}
 
 
-def free_by_event(event_ids: Iterable[int]) -> dict[int, dict[int, int]]:
-    """What is free by event and section; events' own pages ask for it through the provider it registers.
+def free_by_event(by_event: events.SectionSlugs) -> dict[int, dict[int, int]]:
+    """What is free by event and section, of events whose sections are called so; events' own pages ask for it through
+    the provider it registers.
 
     As the relay last told it; recounted where it has told nothing lately. Whether there is anything at all is of this
     moment: caches are told to fetch the page anew when that turns, and must not be given what it said before.
     """
-    by_event = events.section_slugs(event_ids)
     told = _told_by_the_relay(by_event)
     unknown = {event_id: sections for event_id, sections in by_event.items() if event_id not in told}
     counts = free_counts(section for sections in unknown.values() for section in sections)
@@ -87,7 +87,7 @@ class _Frame(msgspec.Struct):
 _read_frame = msgspec.json.Decoder(_Frame).decode
 
 
-def _told_by_the_relay(by_event: Mapping[int, Mapping[int, str]]) -> dict[int, dict[int, int]]:
+def _told_by_the_relay(by_event: events.SectionSlugs) -> dict[int, dict[int, int]]:
     if not by_event:
         return {}
     with connection.cursor() as cursor:

@@ -1,15 +1,17 @@
 """The catalogue and an event's page are the same bytes for everybody; who is logged in is asked for beside them."""
 
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
 
+from apps.events import selectors
 from apps.events.facade import EventView
 from apps.events.models import Event, OnSale
-from ticketing.kernel import clock
+from ticketing.kernel import clock, sql
 
 pytestmark = pytest.mark.django_db
 PAGES = ["/", "/?q=a", "/events/concert/", "/events/concert/plan.json", "/events/concert/poster.svg"]
@@ -74,7 +76,13 @@ def _directives(response: HttpResponse) -> dict[str, int]:
 
 
 def _cached_at(moment: datetime, path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int]:
+    page = sql.load("apps.events", "event_page")
+
+    def at_that_moment(cursor: sql.Cursor, **asked: str) -> list[tuple[object, ...]]:
+        return [(*row[:-1], moment) for row in page.rows(cursor, **asked)]
+
     monkeypatch.setattr(clock, "now", lambda: moment)
+    monkeypatch.setattr(selectors, "_event_page", SimpleNamespace(rows=at_that_moment))
     said = _directives(Client().get(path))
     return said["s-maxage"], said["stale-while-revalidate"], said["max-age"]
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from apps.events import facade as events
 from apps.reservations import facade as reservations
 from apps.reservations.holds.answers import answer_text, contract_answer
 from apps.reservations.models import Reservation, ReservationTransition, SeatInventory
@@ -68,7 +69,7 @@ def test_a_mixed_request_holds_all_or_nothing() -> None:
     (outcome,) = decide(wish(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=4))
     assert refusal(outcome).type == "not-enough-left"
     assert refusal(outcome).extra == {"available": 3}
-    counts = reservations.free_by_event([event.id])[event.id]
+    counts = reservations.free_by_event(events.section_slugs([event.id]))[event.id]
     assert sorted(counts.values()) == [3, 50]
     (outcome,) = decide(wish(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3))
     assert isinstance(outcome, reservations.Held)
@@ -234,7 +235,7 @@ def test_released_inventory_is_free_again_and_the_ledger_tells_the_story() -> No
     view = hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=5)
     assert reservations.release(view.id, who="visitor:x").status == "canceled"
     assert reservations.release(view.id, who="visitor:x").status == "canceled"
-    assert sorted(reservations.free_by_event([event.id])[event.id].values()) == [5, 50]
+    assert sorted(reservations.free_by_event(events.section_slugs([event.id]))[event.id].values()) == [5, 50]
     story = ReservationTransition.objects.filter(reservation_id=view.id).values_list("from_status", "to_status", "why")
     assert list(story) == [("", "pending_payment", "hold"), ("pending_payment", "canceled", "released")]
     assert_audit_clean()

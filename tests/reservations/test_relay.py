@@ -12,6 +12,7 @@ import pytest
 from django.db import OperationalError
 from redis import Redis
 
+from apps.events import facade as events
 from apps.reservations import availability, relay
 from apps.reservations import facade as reservations
 from apps.reservations.models import AvailabilityFrame
@@ -181,7 +182,7 @@ def test_pages_tell_what_the_relay_has_counted_lately_and_recount_where_it_has_n
     hold(other, seats=["hall-A-1"])
 
     def told() -> list[list[int]]:
-        free = reservations.free_by_event([event.id, other.id])
+        free = reservations.free_by_event(events.section_slugs([event.id, other.id]))
         return [list(free[one.id].values()) for one in (event, other)]
 
     assert told() == [[50, 20], [49]]
@@ -196,10 +197,10 @@ def test_sold_out_is_told_of_this_moment_whatever_the_relay_has_counted() -> Non
     one = relay.Relay()
     one.run_once()
     view = hold(event, seats=["hall-A-1", "hall-A-2"])
-    assert list(reservations.free_by_event([event.id])[event.id].values()) == [0]
+    assert list(reservations.free_by_event(events.section_slugs([event.id]))[event.id].values()) == [0]
     one.run_once()
     reservations.release(view.id, who="test")
-    assert list(reservations.free_by_event([event.id])[event.id].values()) == [2]
+    assert list(reservations.free_by_event(events.section_slugs([event.id]))[event.id].values()) == [2]
 
 
 def test_a_section_that_the_relay_has_not_heard_of_has_its_event_counted() -> None:
@@ -209,7 +210,7 @@ def test_a_section_that_the_relay_has_not_heard_of_has_its_event_counted() -> No
     frame.frame = frame.frame.replace('"hall"', '"balcony"')
     frame.save()
     hold(event, ga_section="floor", ga_quantity=3)
-    assert list(reservations.free_by_event([event.id])[event.id].values()) == [50, 17]
+    assert list(reservations.free_by_event(events.section_slugs([event.id]))[event.id].values()) == [50, 17]
 
 
 def test_the_loop_outlives_a_window_that_fails_and_stops_when_told(

@@ -3,6 +3,7 @@
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from apps.events import facade as events
 from apps.reservations import ending
 from apps.reservations import facade as reservations
 from apps.reservations.holds import winning
@@ -32,7 +33,7 @@ def test_control_an_update_from_a_list_applies_one_of_several_changes_to_a_row()
     assert touched == 1
     assert places().taken in (3, 4, 5)
     assert any(breach.startswith("I3") for breach in audit_breaches())
-    assert reservations.free_by_event([event.id])[event.id][section] > 100 - 12
+    assert reservations.free_by_event(events.section_slugs([event.id]))[event.id][section] > 100 - 12
 
 
 def test_three_requests_for_one_row_change_it_by_their_sum_in_one_statement() -> None:

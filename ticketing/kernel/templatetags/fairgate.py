@@ -2,10 +2,13 @@
 
 from datetime import datetime, timedelta, tzinfo
 from decimal import Decimal
+from functools import cache, lru_cache
 from typing import SupportsInt
 from zoneinfo import ZoneInfo
 
 from django import template
+from django.template.base import NodeList, Parser, Token
+from django.template.context import Context
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
@@ -40,11 +43,21 @@ def money(amount_minor: SupportsInt | None, currency: str) -> str:
     """
     if _is_missing(amount_minor):
         return ""
-    minor = int(amount_minor)  # type: ignore[arg-type]
+    return _money(int(amount_minor), currency)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=1_024)
+def _money(minor: int, currency: str) -> str:
     digits = _MINOR_DIGITS.get(currency, 2)
     number = f"{Decimal(abs(minor)).scaleb(-digits):,.{digits}f}"
     sign = _SIGNS.get(currency, f"{currency}\N{NO-BREAK SPACE}")
     return f"{'−' if minor < 0 else ''}{sign}{number}"
+
+
+@register.filter
+def thousands(count: int) -> str:
+    """A count as one reads it, "12,500"."""
+    return f"{count:,}"
 
 
 @register.filter
@@ -83,6 +96,26 @@ class _Local(datetime):
         return cls.combine(moment.date(), moment.timetz())
 
 
+class _Once(template.Node):
+    def __init__(self, nodes: NodeList) -> None:
+        self.nodes = nodes
+        self.text: SafeString | None = None
+
+    def render(self, context: Context) -> SafeString:
+        if self.text is None:
+            self.text = self.nodes.render(context)
+        return self.text
+
+
+@register.tag
+def once(parser: Parser, token: Token) -> _Once:
+    """What stands between is written once in the life of a process: it is for what hangs on nothing but the house, such
+    as the addresses in the head of every page."""
+    nodes = parser.parse(("endonce",))
+    parser.delete_first_token()
+    return _Once(nodes)
+
+
 @register.filter
 def grouped(code: str) -> str:
     """A long code in fours, "ABCD EFGH", as one reads it out at a door."""
@@ -90,10 +123,22 @@ def grouped(code: str) -> str:
 
 
 @register.simple_tag
+@cache
 def icon(name: str) -> SafeString:
     """One drawing of the icon sheet, hidden from screen readers: the words beside it carry the meaning."""
     return format_html(
         '<svg class="icon" width="20" height="20" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
         static("img/icons.svg"),
         name,
+    )
+
+
+@register.simple_tag
+@lru_cache(maxsize=1_024)
+def swatch(color: str) -> SafeString:
+    """A price category's color (#rrggbb) as a dot; no style attribute, so that the content policy can stay strict."""
+    return format_html(
+        '<svg class="swatch" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" focusable="false">'
+        '<circle cx="6" cy="6" r="5.5" fill="{}"/></svg>',
+        color,
     )

@@ -1,0 +1,10 @@
+-- What the page of one public event says, less its sections and what is free, and when that was so.
+SELECT event.id, on_sale.hold_minutes, on_sale.seats_per_reservation_max, on_sale.per_buyer_max,
+       event.slug, event.name, event.description, venue.name, venue.city, venue.timezone, event.starts_at, event.status,
+       on_sale.opens_at, on_sale.closes_at, on_sale.room_lobby_opens_at, event.currency,
+       (SELECT min(category.price_minor) FROM events_category AS category WHERE category.event_id = event.id),
+       clock_timestamp()
+FROM events_event AS event
+JOIN events_venue AS venue ON venue.id = event.venue_id
+JOIN events_onsale AS on_sale ON on_sale.event_id = event.id
+WHERE event.slug = %(slug)s::text AND event.status <> 'draft'
