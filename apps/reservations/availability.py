@@ -69,6 +69,8 @@ def free_by_event(by_event: events.SectionSlugs) -> dict[int, dict[int, int]]:
     """
     told = _told_by_the_relay(by_event)
     unknown = {event_id: sections for event_id, sections in by_event.items() if event_id not in told}
+    if not unknown:
+        return told
     counts = free_counts(section for sections in unknown.values() for section in sections)
     return told | {event_id: {section: counts[section] for section in ids} for event_id, ids in unknown.items()}
 
