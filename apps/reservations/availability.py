@@ -1,7 +1,7 @@
 """What is free, counted from the inventory rows: a count that is recounted cannot drift. Pages show what the relay has
 counted a moment ago, where it has."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -9,7 +9,7 @@ from django.db import connection
 
 from apps.events import facade as events
 from apps.reservations.models import SeatInventory
-from ticketing.kernel import sql
+from ticketing.kernel import redis, sql
 
 _PACKAGE = "apps.reservations"
 _count_seats = sql.load(_PACKAGE, "count_seats")
@@ -55,6 +55,8 @@ def availability(event_id: int) -> dict[int, Availability]:
 def free_counts(section_ids: Iterable[int]) -> dict[int, int]:
     """What is free in each of these sections: the cheap count for display."""
     ids = list(section_ids)
+    if not ids:
+        return {}
     with connection.cursor() as cursor:
         counted = dict(_count_free.rows(cursor, section_ids=ids))
     return {section_id: counted.get(section_id, 0) for section_id in ids}
@@ -89,6 +91,10 @@ class _Frame(msgspec.Struct):
 _read_frame = msgspec.json.Decoder(_Frame).decode
 
 
+def _free_in(frame: str | bytes) -> dict[str, int]:
+    return {section.section_id: section.available_seats for section in _read_frame(frame).sections}
+
+
 def _told_by_the_relay(by_event: events.SectionSlugs) -> dict[int, dict[int, int]]:
     if not by_event:
         return {}
@@ -96,11 +102,29 @@ def _told_by_the_relay(by_event: events.SectionSlugs) -> dict[int, dict[int, int
         rows = _last_frames.rows(cursor, event_ids=list(by_event), seconds=FRAME_SECONDS_MAX)
     told = {}
     for event_id, text, any_left in rows:
-        free = {section.section_id: section.available_seats for section in _read_frame(text).sections}
+        free = _free_in(text)
         names = by_event[event_id]
         if any(free.values()) == any_left and free.keys() == set(names.values()):
             told[event_id] = {section_id: free[slug] for section_id, slug in names.items()}
     return told
+
+
+def frame_key(event_id: int) -> str:
+    """Where Redis has what the relay counted a moment ago, and not for longer."""
+    return f"frame:{{{event_id}}}"
+
+
+def free_just_now(event_id: int, sections: Mapping[int, str]) -> dict[int, int]:
+    """What is free in each of the event's sections, which are called so, as the relay has just counted it; counted here
+    where no relay has, or Redis is away."""
+    text = redis.attempt(lambda client: client.hget(frame_key(event_id), "frame"))
+    try:
+        free = _free_in(text) if text is not None else {}
+    except msgspec.MsgspecError:
+        free = {}  # Somebody else's words.
+    if free.keys() == set(sections.values()):
+        return {section_id: free[slug] for section_id, slug in sections.items()}
+    return free_counts(sections)
 
 
 def seat_statuses(event_id: int) -> dict[int, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from apps.events import facade as events
-from apps.reservations.availability import free_counts
+from apps.reservations.availability import free_just_now
 
 COMPRESSED_FROM_BYTES = 500
 _COMPRESSION = 6
@@ -23,10 +23,10 @@ class CountFrame:
 
 
 def count_frame(slug: str) -> CountFrame:
-    """The event's sections with what is free now, recounted from the ledger. Raises EventNotFound."""
+    """The event's sections with what is free now. Raises EventNotFound."""
     event = events.get_event(slug)
     sections = events.list_sections(event.id)
-    free = free_counts(section.id for section in sections)
+    free = free_just_now(event.id, {section.id: section.slug for section in sections})
     body = msgspec.json.encode(
         {
             "sections": [

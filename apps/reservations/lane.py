@@ -36,9 +36,10 @@ EVENTS_MAX = 1_000
 Params = ParamSpec("Params")
 Value = TypeVar("Value")
 
-# How many seats are free is counted no more often than five times a second, however many ask, and in a huge house for
-# no more than a quarter of the time; who asks meanwhile is told what was counted last.
-frames: Remembered[str, CountFrame] = Remembered(count_frame, fresh_seconds=0.2, stale_seconds=0.3, most=EVENTS_MAX)
+# However many ask, what the relay has counted is fetched no more often than ten times a second. Where no relay counts
+# this process does, in a huge house for no more than a quarter of the time; who asks meanwhile is told what was counted
+# last. With the relay's own time that is half a second from a commit to whoever asks.
+frames: Remembered[str, CountFrame] = Remembered(count_frame, fresh_seconds=0.1, stale_seconds=0.2, most=EVENTS_MAX)
 
 
 async def sections(request: Request, slug: str) -> Reply:

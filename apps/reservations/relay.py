@@ -1,7 +1,9 @@
-"""The relay: what is free, recounted every second, kept as one ready-encoded frame per event.
+"""The relay: what is free, as one ready-encoded frame per event: in Redis within a fifth of a second of a commit, where
+every process shows it instead of counting for itself, and every second in PostgreSQL, for when Redis is away.
 
-All events are counted in one statement, and what has changed is written in another: an event in which nothing happens
-costs next to nothing. PostgreSQL has the last frame too, for when Redis is away; Redis is only the faster copy.
+Counted is what has moved (`recounting`), all of it in one statement, and what has changed is written in another: an
+event in which nothing happens costs next to nothing. In Redis a frame does not outlive the relay: what is there was
+true a moment ago.
 """
 
 import logging
@@ -15,15 +17,23 @@ from django.db import DatabaseError, close_old_connections, connection
 from redis import Redis
 
 from apps.events import facade as events
-from apps.reservations.availability import free_counts
+from apps.reservations.availability import frame_key
+from apps.reservations.gates import gate
+from apps.reservations.recounting import Recount
 from ticketing.kernel import clock, idempotency, redis, resting, sql, telemetry, transactions
 
 logger = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 1.0
+"""So often it looks which events are on sale, and writes to PostgreSQL."""
+FOLLOW_SECONDS = 0.15
+"""So often it looks what has moved in them, and writes to Redis."""
 AGAIN_SECONDS = 10.0
 """What has not changed is written again so often: a frame's time says that the relay lives."""
-FRAME_KEPT_SECONDS = 60
+FRESH_SECONDS_MIN, FRESH_SECONDS_MAX = 1.0, 5.0
+"""So long a frame stays in Redis without a relay that says it again."""
+FRESH_ROUNDS = 4
+"""A relay that is slow, since the machine is busy, may come this many times later than it came last."""
 
 _publish_frames = sql.load("apps.reservations", "publish_frames")
 
@@ -46,53 +56,78 @@ class Relay:
         self.epoch = secrets.token_hex(4)
         self.sequence = 0
         self.has_redis = True
+        self._recount = Recount()
+        self._sections: dict[int, dict[int, str]] = {}
+        """Of each event on sale, by id, what they are called."""
         self._last: dict[int, _Frame] = {}
+        self._stored: dict[int, str] = {}
+        """The ids of the frames that PostgreSQL has."""
+        self._came_at = float("-inf")
 
     def run_once(self) -> int:
         """Every event on sale has a frame with the counts of this moment in PostgreSQL and, where it answers, in Redis;
         how many. Written is what has changed, and now and then the rest."""
-        slugs = events.section_slugs(events.selling_event_ids())
-        counts = free_counts(section_id for sections in slugs.values() for section_id in sections)
-        changed: dict[int, _Frame] = {}
-        now, moment = clock.now(), time.monotonic()
-        for event_id, sections in slugs.items():
+        self._sections = events.section_slugs(events.selling_event_ids())
+        self._count(time.monotonic() - AGAIN_SECONDS)
+        self._store()
+        self._copy()
+        return len(self._sections)
+
+    def follow(self) -> None:
+        """Redis, where it answered last, has the counts of this moment, of the events that were on sale then."""
+        if self.has_redis:
+            self._count(float("-inf"))
+            self._copy()
+
+    def _count(self, again_from: float) -> None:
+        """Every event has a frame of this moment: a new one if its counts have changed, or it was written before that
+        moment."""
+        counts = self._recount.free(one for sections in self._sections.values() for one in sections)
+        frames: dict[int, _Frame] = {}
+        for event_id, sections in self._sections.items():
             free = {slug: counts[section_id] for section_id, slug in sections.items()}
             last = self._last.get(event_id)
-            if last is None or last.counts != free or moment - last.written_at >= AGAIN_SECONDS:
-                self.sequence += 1
-                text = idempotency.canonical(
-                    {
-                        "sections": [{"section_id": slug, "available_seats": count} for slug, count in free.items()],
-                        "timestamp": clock.iso(now),
-                    }
-                )
-                changed[event_id] = _Frame(free, f"{self.epoch}-{self.sequence}", text, moment)
-        if changed:
+            if last is None or last.counts != free or last.written_at <= again_from:
+                last = self._frame(free)
+            frames[event_id] = last
+        self._last = frames
+
+    def _frame(self, free: Mapping[str, int]) -> _Frame:
+        self.sequence += 1
+        sections = [{"section_id": slug, "available_seats": count} for slug, count in free.items()]
+        text = idempotency.canonical({"sections": sections, "timestamp": clock.iso(clock.process_now())})
+        return _Frame(free, f"{self.epoch}-{self.sequence}", text, time.monotonic())
+
+    def _store(self) -> None:
+        """PostgreSQL has every event's frame."""
+        ids = {event_id: frame.id for event_id, frame in self._last.items()}
+        new = [event_id for event_id, frame_id in ids.items() if self._stored.get(event_id) != frame_id]
+        if new:
             with transactions.write(), connection.cursor() as cursor:
                 _publish_frames.count(
                     cursor,
-                    event_ids=list(changed),
+                    event_ids=new,
                     epoch=self.epoch,
-                    sequences=[int(frame.id.rpartition("-")[2]) for frame in changed.values()],
-                    frames=[frame.text for frame in changed.values()],
-                    now=now,
+                    sequences=[int(ids[event_id].rpartition("-")[2]) for event_id in new],
+                    frames=[self._last[event_id].text for event_id in new],
+                    now=clock.now(),
                 )
-        self._last = {event_id: changed.get(event_id) or self._last[event_id] for event_id in slugs}
-        if self._last:
-            self._copy(changed)
-        return len(slugs)
+        self._stored = ids
 
-    def _copy(self, changed: Mapping[int, _Frame]) -> None:
-        """Redis has every frame, for a while."""
+    def _copy(self) -> None:
+        """Redis has every event's frame, for a moment."""
+        if not self._last:
+            return
+        now = time.monotonic()
+        fresh_seconds = min(FRESH_SECONDS_MAX, max(FRESH_SECONDS_MIN, FRESH_ROUNDS * (now - self._came_at)))
+        self._came_at = now
         try:
             client = redis.client()
-            _write(client, changed)
-            unchanged = [event_id for event_id in self._last if event_id not in changed]
-            # One that is not there any more cannot be kept: Redis was flushed, or was away.
-            lost = [
-                event_id for event_id, is_there in zip(unchanged, _keep(client, unchanged), strict=True) if not is_there
-            ]
-            _write(client, {event_id: self._last[event_id] for event_id in lost})
+            ids = _keep(client, list(self._last), fresh_seconds)
+            # Also one that was there and is not: Redis was flushed, or was away, or another relay wrote its own.
+            new = {event_id: frame for event_id, frame in self._last.items() if ids[event_id] != frame.id}
+            if new:
+                _write(client, new, fresh_seconds)
         except redis.RedisAway as error:
             if self.has_redis:
                 logger.warning(
@@ -105,38 +140,42 @@ class Relay:
             self.has_redis = True
 
 
-def _key(event_id: int) -> str:
-    return f"frame:{{{event_id}}}"
-
-
-def _write(client: Redis, frames: Mapping[int, _Frame]) -> None:
-    with client.pipeline(transaction=False) as pipe:
-        for event_id, frame in frames.items():
-            pipe.hset(_key(event_id), mapping={"id": frame.id, "frame": frame.text})
-            pipe.expire(_key(event_id), FRAME_KEPT_SECONDS)
-        pipe.execute()
-
-
-def _keep(client: Redis, event_ids: Sequence[int]) -> list[bool]:
-    """These frames stay for another while; which of them are there."""
+def _keep(client: Redis, event_ids: Sequence[int], fresh_seconds: float) -> dict[int, str]:
+    """The ids of the frames that are there; they stay for another while."""
     with client.pipeline(transaction=False) as pipe:
         for event_id in event_ids:
-            pipe.expire(_key(event_id), FRAME_KEPT_SECONDS)
-        return [bool(found) for found in pipe.execute()]
+            pipe.hget(frame_key(event_id), "id")
+            pipe.pexpire(frame_key(event_id), int(fresh_seconds * 1_000))
+        found = pipe.execute()[::2]
+    return {event_id: gate.text(one) for event_id, one in zip(event_ids, found, strict=True)}
+
+
+def _write(client: Redis, frames: Mapping[int, _Frame], fresh_seconds: float) -> None:
+    with client.pipeline(transaction=False) as pipe:
+        for event_id, frame in frames.items():
+            pipe.hset(frame_key(event_id), mapping={"id": frame.id, "frame": frame.text})
+            pipe.pexpire(frame_key(event_id), int(fresh_seconds * 1_000))
+        pipe.execute()
 
 
 def loop(stopping: threading.Event) -> None:
     """Runs until `stopping` is set; a restarted database or a lost Redis costs windows, not the relay."""
     relay = Relay()
     has_database = True
+    window_at = time.monotonic()
     while not stopping.is_set():
-        begun = time.monotonic()
+        begun, pause = time.monotonic(), FOLLOW_SECONDS
         try:
-            relay.run_once()
+            if begun >= window_at:
+                window_at = begun + WINDOW_SECONDS
+                relay.run_once()
+            else:
+                relay.follow()
             if not has_database:
                 logger.warning("relay: the database answers again")
             has_database = True
         except DatabaseError as error:
+            pause = WINDOW_SECONDS
             if telemetry.lost_connection(error) is None:
                 logger.exception("relay: this window failed; the next one recounts everything")
             elif has_database:
@@ -146,4 +185,4 @@ def loop(stopping: threading.Event) -> None:
                 has_database = False
         finally:
             close_old_connections()
-        stopping.wait(max(WINDOW_SECONDS, resting.rest_seconds(begun)))
+        stopping.wait(max(pause, resting.rest_seconds(begun)))

@@ -1,4 +1,4 @@
-"""manage.py relay: recounts the events on sale, publishes what is free, and releases what is due in Redis."""
+"""manage.py relay: counts the events on sale, publishes what is free, and releases what is due in Redis."""
 
 import signal
 import threading
@@ -13,8 +13,8 @@ from ticketing.kernel import metrics, signing
 
 class Command(BaseCommand):
     help = (
-        "Recounts the events on sale every second and stores the last frame in Redis and PostgreSQL; releases "
-        "reservations as their deadlines, kept in Redis, pass."
+        "Counts what has moved in the events on sale, several times a second; frames of what is free go to Redis, and "
+        "each second to PostgreSQL. Releases reservations as their deadlines, kept in Redis, pass."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -24,7 +24,7 @@ class Command(BaseCommand):
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
-        self.stdout.write("relay: recounting every second")
+        self.stdout.write("relay: counting what moves")
         # A recount that takes long must not keep what has lapsed from being sold.
         watcher = threading.Thread(target=deadlines.loop, args=(stopping,), name="deadlines", daemon=True)
         watcher.start()
