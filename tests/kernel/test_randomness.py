@@ -1,6 +1,10 @@
 """Random bytes are nobody else's, in a forked child either."""
 
 import os
+import uuid
+from types import SimpleNamespace
+
+import pytest
 
 from ticketing.kernel import randomness
 
@@ -12,6 +16,22 @@ def test_no_piece_is_given_out_twice() -> None:
     assert len(pieces) == 2 * PIECES
     assert {len(one) for one in pieces} == {randomness.SIZE}
     assert randomness.new_uuid().version == 4
+
+
+def test_ids_in_time_follow_one_another_and_are_as_random_as_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([1_000_000_000, 1_001_000_000] * 2 + [1_002_000_000] * PIECES)
+    monkeypatch.setattr(randomness, "time", SimpleNamespace(time_ns=lambda: next(moments)))
+    first, second = randomness.new_uuid_in_time(), randomness.new_uuid_in_time()
+    again, _ = randomness.new_uuid_in_time(), randomness.new_uuid_in_time()
+    assert max(first, again) < second
+    assert first != again
+    assert (first.version, first.variant) == (7, uuid.RFC_4122)
+    assert first.int >> 80 == 1_000
+    many = [randomness.new_uuid_in_time().int for _ in range(PIECES)]
+    ever, never = 0, (1 << 128) - 1
+    for one in many:
+        ever, never = ever | one, never & one
+    assert (ever ^ never).bit_count() == 74
 
 
 def test_a_forked_child_gives_out_others() -> None:

@@ -97,7 +97,7 @@ def resolve(
         raise problems.Invalid(wrong)
     section, quantity = places if places else (None, 0)
     request = HoldRequest(
-        reservation_id=randomness.new_uuid(),
+        reservation_id=randomness.new_uuid_in_time(),
         event=event,
         entry_id=entry.id,
         buyer=entry.buyer,
