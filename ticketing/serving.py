@@ -1,7 +1,10 @@
 """What a process has before it serves anybody."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -38,6 +41,20 @@ def _read_the_rest(body: Any) -> None:
             left -= len(chunk)
     except OSError:
         return  # Its sender has gone, and the connection with it.
+
+
+def step_back(niceness: int) -> None:
+    """This process and its threads to come take the processor after those that were not told to step back.
+
+    Linux shares it out among sessions first unless cgroups say otherwise (sched_autogroup), and niceness counts within
+    one only: so the session steps back too where it is the server's own, and not a shell's with others in it.
+    """
+    if niceness <= os.getpriority(os.PRIO_PROCESS, 0):
+        return
+    os.setpriority(os.PRIO_PROCESS, 0, min(niceness, 19))
+    if os.getsid(0) in (os.getpid(), os.getppid()):
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(min(niceness, 19)))
 
 
 def begin(role: str | None = None) -> None:

@@ -220,6 +220,9 @@ LANE_HOLDS_BESIDE_MAX = env.int("LANE_HOLDS_BESIDE_MAX", default=32)
 # How many more of one event wait for that; the next one is told 503.
 LANE_HOLDS_WAITING_MAX = env.int("LANE_HOLDS_WAITING_MAX", default=1_000)
 
+# --- the site: how far it steps back for the lane where the processor is short (`nice`) -------------------------------
+SITE_NICENESS = env.int("SITE_NICENESS", default=5)
+
 # --- people ------------------------------------------------------------------------------------------------------
 LOGIN_URL = "log_in"
 LOGIN_REDIRECT_URL = "events:catalogue"
