@@ -13,7 +13,8 @@ from django.urls import URLPattern, re_path
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 django.setup()
 
-from ticketing import serving  # noqa: E402 - needs Django set up
+from apps.reservations.lane import courier  # noqa: E402 - needs Django set up
+from ticketing import serving  # noqa: E402
 from ticketing.forward import Forwarder, site_address  # noqa: E402
 from ticketing.kernel import batching  # noqa: E402
 from ticketing.kernel.lane import threads  # noqa: E402
@@ -66,6 +67,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
             await forwarder.close()
+            courier.close()
             await asyncio.to_thread(threads.close)
             await asyncio.to_thread(batching.close_all)
             await send({"type": "lifespan.shutdown.complete"})

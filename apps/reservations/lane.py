@@ -13,6 +13,7 @@ from django.utils.http import parse_etags
 from apps.events import facade as events
 from apps.queue import facade as queue
 from apps.reservations import houses
+from apps.reservations.door import Door
 from apps.reservations.frames import CountFrame, count_frame
 from apps.reservations.gates import gate
 from apps.reservations.holds.holding import holds
@@ -21,7 +22,7 @@ from apps.reservations.holds.requests import resolve
 from apps.reservations.owner import owned_by
 from ticketing.kernel import idempotency, problems
 from ticketing.kernel.lane import threads
-from ticketing.kernel.lane.gathering import Gatherer
+from ticketing.kernel.lane.courier import Courier
 from ticketing.kernel.lane.remembering import Remembered
 from ticketing.kernel.lane.reply import JSON, Reply, personal, written
 from ticketing.kernel.lane.request import Request
@@ -152,10 +153,12 @@ async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, A
     """As `facade.hold_one`, for whoever the caller is."""
     if caller.entry_id is not None and not caller.in_line:
         # An admission token lets in: what is gone is refused before PostgreSQL is asked for anything.
-        return await _hold_on(event, caller, body, key, await _ask_at_the_door(event, caller.entry_id, body, key))
+        return await _hold_on(
+            event, caller, body, key, await _door.ask(gate.Question(event, caller.entry_id, body, key))
+        )
     entry = await queue.status_soon(event, caller)
     if entry is not None and entry.is_ready:
-        await _ask_at_the_door(event, entry.id, body, key)
+        await _door.ask(gate.Question(event, entry.id, body, key))
     return await _hold_as(event, entry, body, key)
 
 
@@ -186,28 +189,9 @@ def _told_of_hold(event_id: int, entry_id: uuid.UUID, key: str, outcome: HoldOut
     return written(outcome.answer.body.encode(), outcome.answer.status)
 
 
-def _at_the_door(questions: list[gate.Question]) -> list[problems.Problem | queue.Seen | None]:
-    """What the gate refuses, and of those whom it lets through the entry, as it stands."""
-    answers: list[problems.Problem | queue.Seen | None] = [*gate.refusals(questions)]
-    let_through = [index for index, refusal in enumerate(answers) if refusal is None]
-    if let_through:
-        seen = queue.see([questions[index].entry_id for index in let_through])
-        for index, entry in zip(let_through, seen, strict=True):
-            answers[index] = entry
-        # While they are here: each of them would have to ask for it next.
-        houses.learn([(questions[index].event, questions[index].payload) for index in let_through])
-    return answers
-
-
-_door: Gatherer[gate.Question, queue.Seen | None] = Gatherer(_at_the_door)
+courier = Courier()
+_door = Door(courier)
 _forgetting: set[asyncio.Task[None]] = set()
-
-
-async def _ask_at_the_door(
-    event: events.EventView, entry_id: uuid.UUID, body: dict[str, Any], key: str
-) -> queue.Seen | None:
-    """The entry as it stands, unless the gate refuses; raises its refusal."""
-    return await _door.ask(gate.Question(event, entry_id, body, key))
 
 
 def _forget(event_id: int, entry_id: uuid.UUID, key: str) -> None:

@@ -42,7 +42,7 @@ def attempt(act: Callable[[Redis], Value]) -> Value | None:
     The log has one line when Redis goes and one when it returns. An error that Redis itself answers (a key of another
     kind, say) is no outage: None, and the next attempt asks again.
     """
-    if time.monotonic() < _outage.rests_until:
+    if rests():
         return None
     try:
         value = act(client())
@@ -50,15 +50,25 @@ def attempt(act: Callable[[Redis], Value]) -> Value | None:
         logger.warning("Redis refused: %s", telemetry.brief(error))
         return None
     except RedisAway as error:
-        _outage.rests_until = time.monotonic() + REST_SECONDS
-        if not _outage.is_on:
-            logger.warning("Redis is away (%s); PostgreSQL answers until it returns", telemetry.brief(error))
-        _outage.is_on = True
+        note_outage(error)
         return None
     if _outage.is_on:
         logger.warning("Redis answers again")
     _outage.is_on = False
     return value
+
+
+def rests() -> bool:
+    """Whether it failed less than a second ago, so that nothing is asked of it."""
+    return time.monotonic() < _outage.rests_until
+
+
+def note_outage(error: RedisError) -> None:
+    """It has just failed: it rests, and the log has a line if it had answered before."""
+    _outage.rests_until = time.monotonic() + REST_SECONDS
+    if not _outage.is_on:
+        logger.warning("Redis is away (%s); PostgreSQL answers until it returns", telemetry.brief(error))
+    _outage.is_on = True
 
 
 def complain(_: Redis, answers: Sequence[Any]) -> None:

@@ -83,24 +83,66 @@ def refusals(questions: Sequence[Question]) -> list[problems.Problem | None]:
     answers: list[problems.Problem | None] = [None] * len(questions)
     said: Counts[str] = Counts()
     wanted = _wanted(questions)
-    put = _put_many(
-        {
-            event_id: [(_marks(questions[index]), wish.sections) for index, wish in of_event]
-            for event_id, of_event in wanted.items()
-        }
-    )
+    put = _put_many(questions, wanted)
     for event_id, of_event in wanted.items():
-        for (index, wish), found in zip(of_event, put[event_id], strict=True):
-            answers[index] = _judge(questions[index], wish, *found, said)
-    for answer, count in said.items():
-        asked.labels(answer).inc(count)
+        for (index, wish), (answer, empty) in zip(of_event, put[event_id], strict=True):
+            answers[index] = _judge(questions[index], wish, answer, empty, said)
+    _count(said)
     return answers
 
 
-def _wanted(questions: Sequence[Question]) -> dict[int, list[tuple[int, wishes.Wish]]]:
-    """By event those that the gate can say something about, and what each of them wants."""
+class Unclear:
+    """Whether this one is refused cannot be told without reading more: `refusals` can."""
+
+
+UNCLEAR = Unclear()
+
+
+class Asking(NamedTuple):
+    """Questions on their way to Redis by somebody else's journey."""
+
+    commands: list[Sequence[lua.Argument]]
+    """Everything that there is to ask."""
+    wanted: "_Wanted"
+    questions: Sequence[Question]
+
+    def heard(self, found: Sequence[Any]) -> list[problems.Problem | Unclear | None]:
+        """As `refusals`, by what Redis answered these commands with. It changes nothing."""
+        answers: list[problems.Problem | Unclear | None] = [None] * len(self.questions)
+        said: Counts[str] = Counts()
+        for of_event, verdicts in zip(self.wanted.values(), found, strict=True):
+            if not isinstance(verdicts, list):
+                # A server that does not know the script, or is out of memory: that is for `refusals` to see to.
+                for index, _ in of_event:
+                    answers[index] = UNCLEAR
+                continue
+            for (index, wish), (answer, *empty) in zip(of_event, verdicts, strict=True):
+                if answer == b"refused" and wish.unknown_seats:
+                    answers[index] = UNCLEAR
+                else:
+                    answers[index] = _told(wish, text(answer), empty, said)
+        _count(said)
+        return answers
+
+
+def asking(questions: Sequence[Question]) -> Asking | None:
+    """What there is to ask Redis for these, for whoever must not wait here. None: something must be read first, so ask
+    by `refusals`."""
+    try:
+        wanted = _wanted(questions, reads=False)
+    except wishes.NotAtHand:
+        return None
+    return Asking(_ask.commands(_runs(_put_each(questions, wanted))), wanted, questions)
+
+
+_Wanted = dict[int, list[tuple[int, wishes.Wish]]]
+"""By event those questions, by their places in the list, that the gate can say something about, and what each wants."""
+
+
+def _wanted(questions: Sequence[Question], *, reads: bool = True) -> _Wanted:
+    """Raises as `wishes.of`."""
     now = clock.process_now()
-    wanted: dict[int, list[tuple[int, wishes.Wish]]] = defaultdict(list)
+    wanted: _Wanted = defaultdict(list)
     # Of many at once most are the same event's, and want the same.
     on_sale: dict[int, bool] = {}
     same: dict[tuple[int, str, int], wishes.Wish | None] = {}
@@ -112,18 +154,29 @@ def _wanted(questions: Sequence[Question]) -> dict[int, list[tuple[int, wishes.W
             continue
         places = wishes.only_places(payload)
         if places is None:
-            wish = wishes.of(event, payload)
+            wish = wishes.of(event, payload, reads=reads)
         elif (key := (id(event), *places)) in same:
             wish = same[key]
         else:
-            wish = same[key] = wishes.of(event, payload)
+            wish = same[key] = wishes.of(event, payload, reads=reads)
         if wish is not None and wish.sections:
             wanted[event.id].append((index, wish))
     return wanted
 
 
+def _put_each(questions: Sequence[Question], wanted: _Wanted) -> list[tuple[int, list[lua.Argument]]]:
+    """By event the arguments of the command that asks for all of its requests."""
+    asking = []
+    for event_id, of_event in wanted.items():
+        arguments: list[lua.Argument] = [REQUEST_MARK_MS]
+        for index, wish in of_event:
+            arguments += [*_marks(questions[index]), len(wish.sections), *wish.sections]
+        asking.append((event_id, arguments))
+    return asking
+
+
 def _judge(
-    question: Question, wish: wishes.Wish, answer: str, empty: set[int], said: Counts[str]
+    question: Question, wish: wishes.Wish, answer: str, empty: Sequence[bytes], said: Counts[str]
 ) -> problems.Problem | None:
     if answer == "refused" and wish.unknown_seats:
         # Only now does it matter where these seats are; from now on this process knows.
@@ -131,13 +184,26 @@ def _judge(
         if located is None:
             return None
         wish = located
-        if not empty & set(wish.sections):
-            ((answer, empty),) = _put_many({question.event.id: [(_marks(question), wish.sections)]})[question.event.id]
+        if not {int(section) for section in empty} & set(wish.sections):
+            ((answer, empty),) = _put_many([question], {question.event.id: [(0, wish)]})[question.event.id]
+    return _told(wish, answer, empty, said)
+
+
+def _told(wish: wishes.Wish, answer: str, empty: Sequence[bytes], said: Counts[str]) -> problems.Problem | None:
     said[answer] += 1
     if answer != "refused":
         return None
-    gone = [guid for guid in wish.named_seats if wish.section_of.get(guid) in empty]
-    return SeatsUnavailable(unavailable=gone) if gone else SoldOut()
+    if wish.named_seats:
+        sections = {int(section) for section in empty}
+        gone = [guid for guid in wish.named_seats if wish.section_of.get(guid) in sections]
+        if gone:
+            return SeatsUnavailable(unavailable=gone)
+    return SoldOut()
+
+
+def _count(said: Counts[str]) -> None:
+    for answer, count in said.items():
+        asked.labels(answer).inc(count)
 
 
 def _marks(question: Question) -> tuple[str, str]:
@@ -242,27 +308,15 @@ def _careful(client: Redis, asked_for: _AskedFor, found: list[Any]) -> list[Any]
     return found
 
 
-_Asked = Sequence[tuple[tuple[str, str], Sequence[int]]]
-"""The marks of each request, and the sections it wants."""
-
-
-def _put_many(asked_for: Mapping[int, _Asked]) -> dict[int, list[tuple[str, set[int]]]]:
+def _put_many(questions: Sequence[Question], wanted: _Wanted) -> dict[int, list[tuple[str, Sequence[bytes]]]]:
     """By event the gate's answer to each of its requests, and those of its sections that have nothing left."""
-    put: dict[int, list[tuple[str, set[int]]]] = {}
-    asking: list[tuple[int, list[lua.Argument]]] = []
-    for event_id, requests in asked_for.items():
-        if not any(sections for _, sections in requests):
-            put[event_id] = [("left", set())] * len(requests)
-            continue
-        arguments: list[lua.Argument] = [REQUEST_MARK_MS]
-        for marks, sections in requests:
-            arguments += [*marks, len(sections), *sections]
-        asking.append((event_id, arguments))
+    put: dict[int, list[tuple[str, Sequence[bytes]]]] = {}
+    asking = _put_each(questions, wanted)
     for (event_id, _), found in zip(asking, attempt_all(_ask, asking), strict=True):
         if found is None or found == b"out_of_memory":
-            put[event_id] = [("away" if found is None else "out_of_memory", set())] * len(asked_for[event_id])
+            put[event_id] = [("away" if found is None else "out_of_memory", ())] * len(wanted[event_id])
         else:
-            put[event_id] = [(text(answer), {int(section) for section in empty}) for answer, *empty in found]
+            put[event_id] = [(text(answer), empty) for answer, *empty in found]
     return put
 
 

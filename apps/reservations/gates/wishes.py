@@ -67,11 +67,15 @@ def known(event_slug: str) -> events.EventView | None:
     return None if house is None or time.monotonic() >= house.until else house.event
 
 
-def of(event: events.EventView, payload: Any) -> Wish | None:
-    """What the payload wants; None where it is for the ledger to say what it is."""
+class NotAtHand(Exception):
+    """This process has to read of the event's house first, which waits for PostgreSQL."""
+
+
+def of(event: events.EventView, payload: Any, *, reads: bool = True) -> Wish | None:
+    """What the payload wants; None where it is for the ledger to say what it is. Without `reads`: raises NotAtHand."""
     if not isinstance(payload, dict) or not _FIELDS.issuperset(payload):
         return None
-    house = _house(event)
+    house = _house(event, reads=reads)
     others: list[int] = []
     total = 0
     slug, quantity = payload.get("ga_section"), payload.get("ga_quantity")
@@ -132,11 +136,13 @@ def _all(*sections: Iterable[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(section for some in sections for section in some))
 
 
-def _house(event: events.EventView) -> _House:
+def _house(event: events.EventView, *, reads: bool = True) -> _House:
     house = _houses.get(event.slug)
     if house is not None and house.event.id != event.id:
         house = None
     if house is None or time.monotonic() >= house.until:
+        if not reads:
+            raise NotAtHand
         sections = events.list_sections(event.id)
         house = _House(
             until=time.monotonic() + KEPT_SECONDS,

@@ -33,15 +33,17 @@ class Gatherer(Generic[Question, Answer]):
         """The answer to this question. Raises problems.Busy when too many wait, and what `act` raised."""
         return await self.put(question)
 
-    def put(self, question: Question) -> "asyncio.Future[Answer]":
-        """The question is asked; where its answer will be. Raises problems.Busy when too many wait."""
+    def put(self, question: Question, future: "asyncio.Future[Answer] | None" = None) -> "asyncio.Future[Answer]":
+        """The question is asked; where its answer will be, in that future if one is given. Raises problems.Busy when
+        too many wait."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             # Of a loop that has ended nobody waits any more.
             self._loop, self._waiting, self._busy = loop, [], False
         if len(self._waiting) >= WAITING_MAX:
             raise problems.Busy
-        future: asyncio.Future[Answer] = loop.create_future()
+        if future is None:
+            future = loop.create_future()
         self._waiting.append((question, future))
         if not self._busy:
             self._busy = True
