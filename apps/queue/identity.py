@@ -8,9 +8,9 @@ import hashlib
 import re
 import secrets
 import uuid
-from dataclasses import dataclass
 from datetime import timedelta
 from hmac import compare_digest
+from typing import NamedTuple
 
 from django.conf import settings
 from django.contrib.auth.middleware import get_user
@@ -36,8 +36,7 @@ OF_THE_QUEUE = frozenset({"queue", "admission"})
 _signer = TimestampSigner(salt="visitor")
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """Everything a request proves about its sender; all empty: nothing."""
 
     account_id: int | None = None

@@ -109,19 +109,25 @@ class Asking(NamedTuple):
     def heard(self, found: Sequence[Any]) -> list[problems.Problem | Unclear | None]:
         """As `refusals`, by what Redis answered these commands with. It changes nothing."""
         answers: list[problems.Problem | Unclear | None] = [None] * len(self.questions)
-        said: Counts[str] = Counts()
+        said: dict[bytes, int] = {}
         for of_event, verdicts in zip(self.wanted.values(), found, strict=True):
             if not isinstance(verdicts, list):
                 # A server that does not know the script, or is out of memory: that is for `refusals` to see to.
                 for index, _ in of_event:
                     answers[index] = UNCLEAR
                 continue
-            for (index, wish), (answer, *empty) in zip(of_event, verdicts, strict=True):
-                if answer == b"refused" and wish.unknown_seats:
+            # Nearly all say the same, and are about no named seats.
+            for (index, wish), verdict in zip(of_event, verdicts, strict=True):
+                answer = verdict[0]
+                if answer != b"refused" or not wish.named_seats:
+                    said[answer] = said.get(answer, 0) + 1
+                    answers[index] = SoldOut() if answer == b"refused" else None
+                elif wish.unknown_seats:
                     answers[index] = UNCLEAR
                 else:
-                    answers[index] = _told(wish, text(answer), empty, said)
-        _count(said)
+                    said[answer] = said.get(answer, 0) + 1
+                    answers[index] = _refused(wish, verdict[1:])
+        _count({text(answer): count for answer, count in said.items()})
         return answers
 
 
@@ -170,7 +176,9 @@ def _put_each(questions: Sequence[Question], wanted: _Wanted) -> list[tuple[int,
     for event_id, of_event in wanted.items():
         arguments: list[lua.Argument] = [REQUEST_MARK_MS]
         for index, wish in of_event:
-            arguments += [*_marks(questions[index]), len(wish.sections), *wish.sections]
+            entry = str(questions[index].entry_id)
+            arguments += (entry, _request_mark(entry, questions[index].idempotency_key))
+            arguments += (len(wish.sections), *wish.sections)
         asking.append((event_id, arguments))
     return asking
 
@@ -186,13 +194,11 @@ def _judge(
         wish = located
         if not {int(section) for section in empty} & set(wish.sections):
             ((answer, empty),) = _put_many([question], {question.event.id: [(0, wish)]})[question.event.id]
-    return _told(wish, answer, empty, said)
-
-
-def _told(wish: wishes.Wish, answer: str, empty: Sequence[bytes], said: Counts[str]) -> problems.Problem | None:
     said[answer] += 1
-    if answer != "refused":
-        return None
+    return _refused(wish, empty) if answer == "refused" else None
+
+
+def _refused(wish: wishes.Wish, empty: Sequence[bytes]) -> problems.Problem:
     if wish.named_seats:
         sections = {int(section) for section in empty}
         gone = [guid for guid in wish.named_seats if wish.section_of.get(guid) in sections]
@@ -201,14 +207,9 @@ def _told(wish: wishes.Wish, answer: str, empty: Sequence[bytes], said: Counts[s
     return SoldOut()
 
 
-def _count(said: Counts[str]) -> None:
+def _count(said: Mapping[str, int]) -> None:
     for answer, count in said.items():
         asked.labels(answer).inc(count)
-
-
-def _marks(question: Question) -> tuple[str, str]:
-    entry = str(question.entry_id)
-    return entry, _request_mark(entry, question.idempotency_key)
 
 
 def forget_request(event_id: int, entry_id: UUID, idempotency_key: str) -> None:
@@ -322,7 +323,7 @@ def _put_many(questions: Sequence[Question], wanted: _Wanted) -> dict[int, list[
 
 def _request_mark(entry: str, idempotency_key: str) -> str:
     # Of one length, whatever the client calls its key.
-    return f"{entry}/{blake2b(idempotency_key.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
+    return entry + "/" + blake2b(idempotency_key.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def text(raw: bytes | str | None) -> str:

@@ -135,13 +135,15 @@ class Request:
     def object_at_hand(self, body: bytes | bytearray) -> dict[str, Any]:
         """As `json_object`, of the whole body."""
         bytes_max = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
-        self._check_declared(bytes_max)
+        if self.headers.plain(b"content-length") != b"%d" % len(body):
+            self._check_declared(bytes_max)
         return self._object_in(_within(bytes(body), bytes_max))
 
     def _object_in(self, raw: bytes) -> dict[str, Any]:
         if not raw:
             return {}
-        if self.content_type != "application/json":
+        # As nearly everybody writes it, or in any other spelling.
+        if self.headers.plain(b"content-type") != b"application/json" and self.content_type != "application/json":
             raise problems.WrongContentType
         value = json_body.read_json(raw)
         if not isinstance(value, dict):

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from ticketing.kernel import access_log, client_address, limits, origin, problems, telemetry, traffic
 from ticketing.kernel.lane import reply
@@ -56,8 +56,7 @@ class Route:
     """Where it waits while too many of its event are under way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(NamedTuple):
     """What came of a question that was asked at sight, once its answer is there."""
 
     answer: "asyncio.Future[Any]"
