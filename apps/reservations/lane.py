@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings
@@ -22,6 +23,7 @@ from apps.reservations.holds.requests import resolve
 from apps.reservations.owner import owned_by
 from ticketing.kernel import idempotency, problems
 from ticketing.kernel.lane import threads
+from ticketing.kernel.lane.activity import Activity
 from ticketing.kernel.lane.courier import Courier
 from ticketing.kernel.lane.remembering import Remembered
 from ticketing.kernel.lane.reply import JSON, Reply, personal, written
@@ -224,6 +226,7 @@ turnstile = Turnstile(
     beside_max=settings.LANE_HOLDS_BESIDE_MAX,
     waiting_max=settings.LANE_HOLDS_WAITING_MAX,
     knows=_is_known,
+    activity=Activity(Path(settings.METRICS_FOLDER) / "active-events"),
 )
 
 ROUTES = (

@@ -1,6 +1,9 @@
 """How many of one event's requests are under way at once, and who goes on when one has left."""
 
 import asyncio
+import tempfile
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -10,16 +13,25 @@ from tests.lane.connections import connection, request
 from tests.loops import next_turn
 from ticketing.kernel import problems
 from ticketing.kernel.lane import turnstile as module
+from ticketing.kernel.lane.activity import ACTIVE_SECONDS, Activity
 from ticketing.kernel.lane.reply import Reply, personal
 from ticketing.kernel.lane.request import Request
 from ticketing.kernel.lane.routes import Heard, Lane, Route
 from ticketing.kernel.lane.turnstile import Turnstile
+from ticketing.kernel.resting import REST_TIMES
 
 
-def turnstile(**limits: Any) -> Turnstile:
+def turnstile(**given: Any) -> Turnstile:
+    if "activity" not in given:
+        given["activity"] = Activity(Path(mkdtemp(prefix="fairgate-turnstile-")) / "active")
     return Turnstile(
-        "tests", **{"alone_max": 2, "beside_max": 1, "waiting_max": 2, "knows": lambda event: True, **limits}
+        "tests", **{"alone_max": 2, "beside_max": 1, "waiting_max": 2, "knows": lambda event: True, **given}
     )
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 async def test_so_many_pass_and_the_others_go_on_in_their_order_as_these_leave() -> None:
@@ -54,9 +66,56 @@ async def test_beside_another_event_fewer_are_under_way_until_that_has_been_quie
     assert not gate.pass_now("a")
     gate.leave("b")
     assert not gate.pass_now("a"), "b was active a moment ago"
-    now += 2 * module.ACTIVE_SECONDS
+    now += 2 * ACTIVE_SECONDS
     assert gate.pass_now("a")
     assert not gate.pass_now("a")
+
+
+async def test_beside_another_event_a_crowd_comes_in_groups_and_rests_after_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(module, "monotonic", lambda: now)
+    rests: list[tuple[float, Any]] = []
+    gate = turnstile(beside_max=2, waiting_max=9)
+    went: list[int] = []
+    assert gate.pass_now("quiet")
+    assert [gate.pass_now("hot") for _ in range(3)] == [True, True, False]
+    for number in range(5):
+        gate.wait("hot", lambda refusal, number=number: went.append(number))
+    monkeypatch.setattr(
+        asyncio.get_running_loop(), "call_later", lambda seconds, *what: rests.append((seconds, what)), raising=False
+    )
+    gate.leave("hot")
+    await next_turn()
+    assert (went, rests) == ([], []), "the next group comes when all of this one have left"
+    now += 0.05
+    gate.leave("hot")
+    await next_turn()
+    assert went == []
+    ((seconds, (end_rest, *args)),) = rests
+    assert seconds == pytest.approx(0.05 * REST_TIMES)
+    assert not gate.pass_now("hot")
+    now += seconds
+    end_rest(*args)
+    await next_turn()
+    assert went == [0, 1]
+    now += 0.5
+    gate.leave("hot")
+    gate.leave("hot")
+    (end_rest, *args) = rests[1][1]
+    assert rests[1][0] == module.REST_SECONDS_MAX
+    end_rest(*args)
+    await next_turn()
+    assert went == [0, 1, 2, 3]
+    # One is left: no crowd any more, which goes on at once.
+    gate.leave("hot")
+    await next_turn()
+    assert went == [0, 1, 2, 3, 4]
+    assert len(rests) == 2
+    gate.leave("hot")
+    gate.leave("hot")
+    assert gate.pass_now("hot")
 
 
 async def test_who_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_goes(
@@ -150,12 +209,11 @@ async def test_a_crowd_waits_before_the_door_and_another_event_does_not() -> Non
     house.heard[2].set_result(None)
     assert await line.answers(1) == [(200, {"by": "quiet"})]
     crowd[2][0].connection_lost(None)
-    for _ in range(2):
-        house.heard[0].done() or house.heard[0].set_result(None)
-        house.heard[1].done() or house.heard[1].set_result(None)
-        await next_turn()
-        await next_turn()
-        await next_turn()
+    house.heard[0].set_result(None)
+    house.heard[1].set_result(None)
+    async with asyncio.timeout(20):
+        while len(house.heard) < 4:
+            await next_turn()
     # Who has gone was passed over.
     assert len(house.heard) == 4
     house.heard[3].set_result(None)

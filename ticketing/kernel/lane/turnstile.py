@@ -4,6 +4,11 @@ Whoever waits here has cost nothing but its own reading: no token is verified, n
 So the crowd of one event, however large, is never in front of another event's buyers by more than a few requests in the
 loop, in Redis and in PostgreSQL. While nobody else has anything to do an event may have more under way, since larger
 batches are cheaper.
+
+Few are not enough where they never stop: whoever is asked for more than it can do keeps every processor busy with them.
+So beside another event a crowd comes in groups, all of one together, which is cheapest, and after each it rests in all
+processes: it has a quarter of the time at most. That costs it little, since processes that rest in turn are in one
+another's way less often.
 """
 
 import asyncio
@@ -15,11 +20,14 @@ from django.core.exceptions import ImproperlyConfigured
 from prometheus_client import Gauge
 
 from ticketing.kernel import problems
+from ticketing.kernel.lane.activity import ACTIVE_SECONDS, Activity, place_of
+from ticketing.kernel.resting import REST_TIMES
 
-ACTIVE_SECONDS = 1.0
-"""So long after its last request an event still counts as one beside which others are to be small."""
 WAIT_SECONDS_MAX = 5.0
 """Who has waited for longer is refused at its turn: its client may have given up."""
+
+REST_SECONDS_MAX = 0.25
+"""The longest rest of a crowd after a group."""
 
 _waiting = Gauge("fairgate_turnstile_waiting_count", "Requests before the door, beyond what may be under way.",
                  ["turnstile"], registry=None)  # fmt: skip
@@ -30,27 +38,41 @@ METRICS = (_waiting,)
 class _Line:
     """Of one event."""
 
-    __slots__ = ("at", "under_way", "waiting")
+    __slots__ = ("at", "begun", "is_resting", "place", "under_way", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, place: int) -> None:
+        self.place = place
+        """Of `Activity`."""
         self.under_way = 0
         self.at = 0.0
         """The last time that somebody asked for it."""
+        self.begun = 0.0
+        """When those under way, or the first of them, were let in."""
+        self.is_resting = False
         self.waiting: deque[tuple[float, Callable[[problems.Problem | None], None]]] = deque()
 
 
 class Turnstile:
     """`alone_max`: how many an event may have under way while no other is active; `beside_max`: while one is.
     `waiting_max`: how many of one event may wait; one more is refused. `knows`: whether there is such an event, as far
-    as is known at sight. Used on one loop's thread. Raises ImproperlyConfigured where nobody could ever pass."""
+    as is known at sight. `activity`: which events are active, on all of the machine. Used on one loop's thread. Raises
+    ImproperlyConfigured where nobody could ever pass."""
 
     def __init__(
-        self, name: str, *, alone_max: int, beside_max: int, waiting_max: int, knows: Callable[[str], bool]
+        self,
+        name: str,
+        *,
+        alone_max: int,
+        beside_max: int,
+        waiting_max: int,
+        knows: Callable[[str], bool],
+        activity: Activity,
     ) -> None:
         if alone_max < 1 or beside_max < 1 or waiting_max < 0:
             of = f"LANE_{name.upper()}"
             raise ImproperlyConfigured(f"{of}_MAX and {of}_BESIDE_MAX are at least 1, {of}_WAITING_MAX at least 0")
         self._knows = knows
+        self._activity = activity
         self._alone_max = alone_max
         self._beside_max = beside_max
         self._waiting_max = waiting_max
@@ -67,12 +89,15 @@ class Turnstile:
         """Whether the request may go on at once. If so, `leave` follows."""
         line = self._lines.get(event)
         if line is None:
-            line = self._lines[event] = _Line()
+            line = self._lines[event] = _Line(place_of(event))
         now = line.at = monotonic()
+        self._activity.note(line.place, now)
         if now - self._tidied_at > ACTIVE_SECONDS:
             self._tidy(now)
-        if line.waiting or line.under_way >= self._most():
+        if line.waiting or line.under_way >= self._most(line, now):
             return False
+        if not line.under_way:
+            line.begun = now
         line.under_way += 1
         return True
 
@@ -109,22 +134,44 @@ class Turnstile:
             raise
 
     def leave(self, event: str) -> None:
-        """A request of this event is not under way any more; the next one that waits is."""
+        """A request of this event is not under way any more; the next one that waits is, or will be."""
         line = self._lines[event]
         line.under_way -= 1
-        most = self._most()
+        if not line.waiting or line.is_resting:
+            return
+        now = monotonic()
+        if not self._is_crowd(line, now):
+            self._let_in(line)
+        elif not line.under_way:
+            line.is_resting = True
+            rest = min(REST_TIMES * (now - line.begun), REST_SECONDS_MAX)
+            asyncio.get_running_loop().call_later(rest, self._end_rest, line)
+
+    def _is_crowd(self, line: _Line, now: float) -> bool:
+        """Whether it comes in groups: beside another event, and there is a whole one to come."""
+        return len(line.waiting) >= self._beside_max and self._activity.is_any_beside(line.place, now)
+
+    def _end_rest(self, line: _Line) -> None:
+        line.is_resting = False
+        self._let_in(line)
+
+    def _let_in(self, line: _Line) -> None:
+        now = monotonic()
+        most = self._most(line, now)
         while line.waiting and line.under_way < most:
             since, go_on = line.waiting.popleft()
             self._waiting.dec()
-            if monotonic() - since > WAIT_SECONDS_MAX:
+            if now - since > WAIT_SECONDS_MAX:
                 go_on(problems.Busy())
                 continue
+            if not line.under_way:
+                line.begun = now
             line.under_way += 1
             # In the loop's next step, so that a row of them that are refused at once does not go ever deeper.
             asyncio.get_running_loop().call_soon(go_on, None)
 
-    def _most(self) -> int:
-        return self._alone_max if len(self._lines) < 2 else self._beside_max
+    def _most(self, line: _Line, now: float) -> int:
+        return self._beside_max if self._activity.is_any_beside(line.place, now) else self._alone_max
 
     def _tidy(self, now: float) -> None:
         self._tidied_at = now
