@@ -73,7 +73,9 @@ class Ground:
 def ground(folder: Path) -> Iterator[Ground]:
     place, end = temporary_place()
     try:
-        cluster = postgres.start(place, password=new_password(), superuser_password=new_password())
+        # Three houses share it, and Django's own ASGI handler has a new connection for each request.
+        settings = postgres.DURABLE | {"max_connections": "500"}
+        cluster = postgres.start(place, password=new_password(), superuser_password=new_password(), settings=settings)
         made = Ground(Servers(cluster, valkey.start(place, password=new_password())), folder)
         with psycopg.connect(cluster.superuser_url(), autocommit=True) as on:
             # Filling a house may leave its foreign keys unchecked.
