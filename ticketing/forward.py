@@ -103,6 +103,8 @@ class Forwarder:
         if not _target(scope).startswith("/"):
             # `*`, or the address of somebody else's host: behind ours it would name another place than the site.
             raise Malformed
+        if scope.get("http_version") == "1.1" and not any(name == b"host" for name, _ in scope["headers"]):
+            raise Malformed  # The site would be told our own name for it.
         content = await body.content()
         task = asyncio.current_task()
         assert task is not None

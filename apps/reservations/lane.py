@@ -1,10 +1,11 @@
 """The reservations' calls as the lane answers them; the site's twins are in api_views.py."""
 
 import asyncio
+import re
 import time
 import uuid
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -34,6 +35,7 @@ from ticketing.kernel.lane.turnstile import Turnstile
 _CACHEABLE = (b"cache-control", b"public, max-age=%d" % settings.CACHE_COUNTS_SECONDS)
 _VARIES = (b"vary", b"Accept-Encoding")
 _PACKED = (b"content-encoding", b"gzip")
+_NOT_AT_ALL = re.compile(r"q=0(\.0*)?")
 EVENTS_MAX = 1_000
 
 Params = ParamSpec("Params")
@@ -62,9 +64,19 @@ def _counted(request: Request, frame: CountFrame) -> Reply:
     if known is not None and _has(known, frame.etag):
         return Reply(304, b"", headers)
     accepted = request.headers.plain(b"accept-encoding")
-    if frame.compressed is not None and accepted is not None and b"gzip" in accepted:
+    if frame.compressed is not None and accepted is not None and _takes_gzip(accepted):
         return Reply(200, frame.compressed, [JSON, _PACKED, *headers])
     return Reply(200, frame.body, [JSON, *headers])
+
+
+@lru_cache(maxsize=256)
+def _takes_gzip(accepted: bytes) -> bool:
+    weights: dict[str, str] = {}
+    for part in accepted.decode("latin-1").lower().split(","):
+        coding, _, parameters = part.partition(";")
+        weights[coding.strip()] = parameters.replace(" ", "")
+    # As "q=0", "q=0." or "q=0.000": not at all.
+    return "gzip" in weights and _NOT_AT_ALL.fullmatch(weights["gzip"]) is None
 
 
 def _has(known: str, etag: str) -> bool:

@@ -111,3 +111,18 @@ def test_what_is_gone_is_refused_at_sight_and_never_to_whoever_has_it() -> None:
     by_site = Api().post(path, PLACE, token=tokens[late.id], key="late")
     assert (by_site.status_code, by_site.json()["type"]) == (409, "sold-out")
     assert_audit_clean()
+
+
+@pytest.mark.parametrize(
+    ("accepted", "takes"),
+    [
+        (b"gzip, deflate, br", True),
+        (b"br;q=1.0, GZIP;q=0.5, *;q=0.1", True),
+        (b"gzip;q=0, identity", False),
+        (b"gzip; q=0.000", False),
+        (b"x-gzippo", False),
+        (b"identity", False),
+    ],
+)
+def test_counts_are_packed_for_whoever_takes_that(accepted: bytes, takes: bool) -> None:
+    assert reservations._takes_gzip(accepted) is takes

@@ -184,6 +184,11 @@ def test_path_query_host_and_method_reach_the_site_byte_by_byte(lane: int, site:
     assert headers["host"] == headers["x-forwarded-host"] == ["tickets.example:81"]
 
 
+def test_who_names_no_host_is_not_told_ours(lane: int, site: Site) -> None:
+    assert speak(lane, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert site.asked == []
+
+
 def test_what_the_client_claims_about_proxies_is_replaced_by_what_we_know(lane: int, site: Site) -> None:
     speak(
         lane,
