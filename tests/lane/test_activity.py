@@ -1,6 +1,8 @@
 """Which events are active, as the processes of one machine tell each other."""
 
+import errno
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,17 @@ def test_without_the_file_a_process_sees_itself(tmp_path: Path, caplog: pytest.L
         ours.note(B, 1_000.0)
         assert ours.is_any_beside(A, 1_000.0)
     assert len(caplog.records) == 1
+
+
+def test_where_the_disk_is_full_a_process_sees_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    ours = Activity(tmp_path / "active")
+    ours.note(B, 1_000.0)
+    assert ours.is_any_beside(A, 1_000.0)
+    assert not Activity(tmp_path / "active").is_any_beside(A, 1_000.0)
 
 
 def test_a_file_of_another_size_is_made_fit(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -15,10 +16,9 @@ from ticketing.kernel import problems
 from ticketing.kernel.lane import turnstile as module
 from ticketing.kernel.lane.activity import ACTIVE_SECONDS, Activity
 from ticketing.kernel.lane.reply import Reply, personal
-from ticketing.kernel.lane.request import Request
+from ticketing.kernel.lane.request import Forward, Request
 from ticketing.kernel.lane.routes import Heard, Lane, Route
 from ticketing.kernel.lane.turnstile import Turnstile
-from ticketing.kernel.resting import REST_TIMES
 
 
 def turnstile(**given: Any) -> Turnstile:
@@ -27,6 +27,37 @@ def turnstile(**given: Any) -> Turnstile:
     return Turnstile(
         "tests", **{"alone_max": 2, "beside_max": 1, "waiting_max": 2, "knows": lambda event: True, **given}
     )
+
+
+class Clocks:
+    """The turnstile's time, which stands still unless it is told to pass."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self._numbers = count()
+        self._due: list[tuple[float, int, Any, tuple[Any, ...]]] = []
+
+    def call_later(self, seconds: float, act: Any, *args: Any) -> None:
+        self._due.append((self.now + seconds, next(self._numbers), act, args))
+
+    async def run(self, seconds: float) -> None:
+        until = self.now + seconds
+        while due := [one for one in self._due if one[0] <= until]:
+            first = min(due)
+            self._due.remove(first)
+            self.now = first[0]
+            first[2](*first[3])
+            await next_turn()
+        self.now = until
+        await next_turn()
+
+
+@pytest.fixture
+async def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    clocks = Clocks()
+    monkeypatch.setattr(module, "monotonic", lambda: clocks.now)
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", clocks.call_later, raising=False)
+    return clocks
 
 
 @pytest.fixture(autouse=True)
@@ -71,51 +102,67 @@ async def test_beside_another_event_fewer_are_under_way_until_that_has_been_quie
     assert not gate.pass_now("a")
 
 
-async def test_beside_another_event_a_crowd_comes_in_groups_and_rests_after_each(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 1_000.0
-    monkeypatch.setattr(module, "monotonic", lambda: now)
-    rests: list[tuple[float, Any]] = []
+async def test_beside_another_event_a_crowd_comes_in_groups_and_rests_after_each(clocks: Clocks) -> None:
     gate = turnstile(beside_max=2, waiting_max=9)
     went: list[int] = []
     assert gate.pass_now("quiet")
     assert [gate.pass_now("hot") for _ in range(3)] == [True, True, False]
     for number in range(5):
         gate.wait("hot", lambda refusal, number=number: went.append(number))
-    monkeypatch.setattr(
-        asyncio.get_running_loop(), "call_later", lambda seconds, *what: rests.append((seconds, what)), raising=False
-    )
     gate.leave("hot")
-    await next_turn()
-    assert (went, rests) == ([], []), "the next group comes when all of this one have left"
-    now += 0.05
+    await clocks.run(0.05)
+    assert went == [], "the next group comes when all of this one have left"
     gate.leave("hot")
-    await next_turn()
+    await clocks.run(0.05 * module.REST_TIMES - 0.01)
     assert went == []
-    ((seconds, (end_rest, *args)),) = rests
-    assert seconds == pytest.approx(0.05 * REST_TIMES)
     assert not gate.pass_now("hot")
-    now += seconds
-    end_rest(*args)
-    await next_turn()
+    await clocks.run(0.02)
     assert went == [0, 1]
-    now += 0.5
+    assert gate.pass_now("quiet")
     gate.leave("hot")
+    await clocks.run(0.2)
     gate.leave("hot")
-    (end_rest, *args) = rests[1][1]
-    assert rests[1][0] == module.REST_SECONDS_MAX
-    end_rest(*args)
-    await next_turn()
-    assert went == [0, 1, 2, 3]
+    await clocks.run(module.REST_SECONDS_MAX)
+    assert went == [0, 1, 2, 3], "no rest is longer"
     # One is left: no crowd any more, which goes on at once.
     gate.leave("hot")
     await next_turn()
     assert went == [0, 1, 2, 3, 4]
-    assert len(rests) == 2
     gate.leave("hot")
     gate.leave("hot")
     assert gate.pass_now("hot")
+
+
+async def test_one_who_is_slow_keeps_no_place_but_its_own(clocks: Clocks) -> None:
+    gate = turnstile(beside_max=2, waiting_max=9)
+    went: list[int] = []
+    assert gate.pass_now("quiet")
+    assert [gate.pass_now("hot") for _ in range(3)] == [True, True, False]
+    for number in range(5):
+        gate.wait("hot", lambda refusal, number=number: went.append(number))
+    gate.leave("hot")
+    await clocks.run(module.LOOK_SECONDS)
+    assert went == [0], "the other one is slow"
+    gate.leave("hot")
+    await clocks.run(module.REST_SECONDS_MAX)
+    assert went == [0, 1]
+    gate.leave("hot")
+    gate.leave("hot")
+    await clocks.run(module.REST_SECONDS_MAX)
+    assert went == [0, 1, 2, 3]
+
+
+async def test_who_has_waited_too_long_hears_so_though_nobody_leaves(clocks: Clocks) -> None:
+    gate = turnstile(alone_max=1)
+    went: list[Any] = []
+    assert gate.pass_now("a")
+    gate.wait("a", went.append)
+    await clocks.run(module.WAIT_SECONDS_MAX)
+    assert went == []
+    await clocks.run(2 * module.LOOK_SECONDS)
+    assert [type(what) for what in went] == [problems.Busy]
+    gate.leave("a")
+    assert gate.pass_now("a")
 
 
 async def test_who_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_goes(
@@ -219,6 +266,60 @@ async def test_a_crowd_waits_before_the_door_and_another_event_does_not() -> Non
     house.heard[3].set_result(None)
     for number in (0, 1, 3):
         assert await crowd[number][1].answers(1) == [(200, {"by": "hot"})]
+
+
+async def test_who_has_not_sent_all_of_it_keeps_nobodys_place() -> None:
+    house = House(turnstile(alone_max=1))
+    slow, slow_line = connection(house)
+    slow.data_received(thing("hot")[:-1])
+    for _ in range(5):
+        await next_turn()
+    wire, line = connection(house)
+    wire.data_received(thing("hot"))
+    house.heard[0].set_result(None)
+    assert await line.answers(1) == [(200, {"by": "hot"})]
+    slow.data_received(thing("hot")[-1:])
+    assert await slow_line.answers(1) == [(200, {"handled": {"a": 1}})]
+
+
+async def test_who_does_not_read_the_answer_keeps_nobodys_place() -> None:
+    house = House(turnstile(alone_max=1))
+    deaf, deaf_line = connection(house)
+    deaf.pause_writing()
+    deaf.data_received(thing("hot"))
+    for _ in range(5):
+        await next_turn()
+    assert deaf_line.written == b""
+    wire, line = connection(house)
+    wire.data_received(thing("hot"))
+    house.heard[0].set_result(None)
+    assert await line.answers(1) == [(200, {"by": "hot"})]
+    deaf.resume_writing()
+    assert await deaf_line.answers(1) == [(200, {"handled": {"a": 1}})]
+
+
+async def test_what_was_read_before_its_turn_is_there_for_the_site() -> None:
+    async def handler(request: Request, slug: str) -> Reply:
+        raise Forward
+
+    async def site(scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while (message := await receive()).get("more_body"):
+            body += message["body"]
+        body += message["body"]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body})
+
+    gate = turnstile(alone_max=1)
+    wire, line = connection(Lane([Route("POST", "events/<slug>/thing", handler, "thing", "hold", None, gate)], site))
+    for _ in range(2):
+        asked = thing("hot")
+        for piece in (asked[:-3], asked[-3:-1], asked[-1:]):
+            wire.data_received(piece)
+            await next_turn()
+        assert await line.answers(1) == [(200, {"a": 1})]
+        assert gate.pass_now("hot")
+        gate.leave("hot")
 
 
 async def test_every_way_out_leaves_the_turnstile() -> None:

@@ -26,7 +26,7 @@ _ONE = struct.Struct("=d")
 
 class Activity:
     """`file`: shared by the processes of one machine, whose monotonic clock they share too. Without it (a folder that
-    cannot be written, say) a process sees only itself. For one thread."""
+    cannot be written, a disk that is full) a process sees only itself. For one thread."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -74,6 +74,8 @@ def _map(file: Path) -> mmap.mmap:
     try:
         if os.fstat(descriptor).st_size != _ALL.size:
             os.ftruncate(descriptor, _ALL.size)
+        # A note that found no room on the disk would not fail: it would end the process.
+        os.posix_fallocate(descriptor, 0, _ALL.size)
         return mmap.mmap(descriptor, _ALL.size)
     finally:
         os.close(descriptor)

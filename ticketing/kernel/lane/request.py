@@ -3,6 +3,7 @@ it has under the same names, so that lane and site judge by the same code."""
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import lru_cache
 from typing import Any
@@ -70,7 +71,7 @@ class Headers:
 
 
 class Request:
-    __slots__ = ("_cookies", "headers", "id", "method", "path", "receive", "scope")
+    __slots__ = ("_bad_body", "_cookies", "headers", "id", "method", "path", "receive", "scope")
 
     def __init__(self, scope: Scope, receive: Receive | None = None) -> None:
         self.scope = scope
@@ -81,6 +82,8 @@ class Request:
         """What logs and the answer call it."""
         self.receive = receive
         """Brings the body; None where it is at hand."""
+        self._bad_body: problems.Problem | None = None
+        """What was wrong with it when it was gathered."""
         self._cookies: Mapping[str, str] | None = None
 
     @property
@@ -126,9 +129,31 @@ class Request:
         client: Client | None = self.scope.get(CLIENT)
         return client is not None and client.has_gone
 
+    async def gather(self) -> None:
+        """The body is here, for whoever reads it after this, or what is wrong with it is known. Raises ClientGone."""
+        assert self.receive is not None
+        receive, heard = self.receive, deque[Message]()
+
+        async def hear() -> Message:
+            heard.append(await receive())
+            return heard[-1]
+
+        async def say_again() -> Message:
+            return heard.popleft() if heard else await receive()
+
+        self.receive = hear
+        try:
+            await self._body(settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0)
+        except (problems.TooLarge, problems.TimedOut) as problem:
+            self._bad_body = problem
+        finally:
+            self.receive = say_again
+
     async def json_object(self) -> dict[str, Any]:
         """The body, which must be an object; empty when nothing was sent. Raises Invalid, MalformedBody,
         WrongContentType, TooLarge, TimedOut, ClientGone."""
+        if self._bad_body is not None:
+            raise self._bad_body
         bytes_max = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
         return self._object_in(await self._body(bytes_max))
 

@@ -203,9 +203,12 @@ class Lane:
         traffic.begun()
         try:
             answer = await self._answer(begun)
+            # Before it is sent: a client that reads slowly, or not at all, keeps nobody else's place.
+            begun.leave()
             await _send(answer, request, send)
         except Forward:
-            await self._hand_on(scope, receive, send)
+            begun.leave()
+            await self._hand_on(scope, request.receive, send)
             return
         except ClientGone:
             return
@@ -259,6 +262,8 @@ class Lane:
             self._let_in(begun)
             turnstile = begun.route.turnstile
             if turnstile is not None and not begun.has_turn and turnstile.concerns(begun.argument):
+                # Before its turn: a client that sends slowly keeps nobody else's place either.
+                await begun.request.gather()
                 await turnstile.come(begun.argument)
                 begun.has_turn = True
             if begun.rest is not None:

@@ -7,7 +7,7 @@ batches are cheaper.
 
 Few are not enough where they never stop: whoever is asked for more than it can do keeps every processor busy with them.
 So beside another event a crowd comes in groups, all of one together, which is cheapest, and after each it rests in all
-processes: it has a quarter of the time at most. That costs it little, since processes that rest in turn are in one
+processes: it has a fifth of the time at most. That costs it little, since processes that rest in turn are in one
 another's way less often.
 """
 
@@ -21,13 +21,17 @@ from prometheus_client import Gauge
 
 from ticketing.kernel import problems
 from ticketing.kernel.lane.activity import ACTIVE_SECONDS, Activity, place_of
-from ticketing.kernel.resting import REST_TIMES
 
 WAIT_SECONDS_MAX = 5.0
-"""Who has waited for longer is refused at its turn: its client may have given up."""
+"""Who has waited for longer is refused: its client may have given up."""
 
+LOOK_SECONDS = 0.25
+"""So often those who wait are looked after: who has waited too long is told, and a group that goes on for longer than
+this is not waited for, so that one who is slow has no place but its own."""
+REST_TIMES = 4.0
+"""A crowd rests for so many times as long as its last group took."""
 REST_SECONDS_MAX = 0.25
-"""The longest rest of a crowd after a group."""
+"""No rest is longer."""
 
 _waiting = Gauge("fairgate_turnstile_waiting_count", "Requests before the door, beyond what may be under way.",
                  ["turnstile"], registry=None)  # fmt: skip
@@ -38,7 +42,7 @@ METRICS = (_waiting,)
 class _Line:
     """Of one event."""
 
-    __slots__ = ("at", "begun", "is_resting", "place", "under_way", "waiting")
+    __slots__ = ("at", "begun", "is_looked_after", "is_resting", "left_over", "place", "under_way", "waiting")
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -47,8 +51,11 @@ class _Line:
         self.at = 0.0
         """The last time that somebody asked for it."""
         self.begun = 0.0
-        """When those under way, or the first of them, were let in."""
+        """When the group under way, or its first, was let in."""
+        self.left_over = 0
+        """Those under way, at most, that are of earlier groups."""
         self.is_resting = False
+        self.is_looked_after = False
         self.waiting: deque[tuple[float, Callable[[problems.Problem | None], None]]] = deque()
 
 
@@ -96,7 +103,7 @@ class Turnstile:
             self._tidy(now)
         if line.waiting or line.under_way >= self._most(line, now):
             return False
-        if not line.under_way:
+        if line.under_way <= line.left_over:
             line.begun = now
         line.under_way += 1
         return True
@@ -109,6 +116,7 @@ class Turnstile:
             raise problems.Busy
         line.waiting.append((line.at, go_on))
         self._waiting.inc()
+        self._look_after(line)
 
     async def come(self, event: str) -> None:
         """The request may go on, and `leave` follows. Raises problems.Busy."""
@@ -137,12 +145,13 @@ class Turnstile:
         """A request of this event is not under way any more; the next one that waits is, or will be."""
         line = self._lines[event]
         line.under_way -= 1
+        line.left_over = min(line.left_over, line.under_way)
         if not line.waiting or line.is_resting:
             return
         now = monotonic()
         if not self._is_crowd(line, now):
             self._let_in(line)
-        elif not line.under_way:
+        elif line.under_way <= line.left_over:
             line.is_resting = True
             rest = min(REST_TIMES * (now - line.begun), REST_SECONDS_MAX)
             asyncio.get_running_loop().call_later(rest, self._end_rest, line)
@@ -151,20 +160,41 @@ class Turnstile:
         """Whether it comes in groups: beside another event, and there is a whole one to come."""
         return len(line.waiting) >= self._beside_max and self._activity.is_any_beside(line.place, now)
 
+    def _look_after(self, line: _Line) -> None:
+        """Somebody looks at this line in a moment, and for as long as anybody waits."""
+        if not line.is_looked_after:
+            line.is_looked_after = True
+            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look, line)
+
+    def _look(self, line: _Line) -> None:
+        line.is_looked_after = False
+        now = monotonic()
+        self._refuse_late(line, now)
+        if line.waiting:
+            self._look_after(line)
+            if self._is_crowd(line, now) and not line.is_resting and now - line.begun >= LOOK_SECONDS:
+                line.left_over = line.under_way
+                self._let_in(line)
+
+    def _refuse_late(self, line: _Line, now: float) -> None:
+        """Whoever has waited too long hears so."""
+        while line.waiting and now - line.waiting[0][0] > WAIT_SECONDS_MAX:
+            _, go_on = line.waiting.popleft()
+            self._waiting.dec()
+            go_on(problems.Busy())
+
     def _end_rest(self, line: _Line) -> None:
         line.is_resting = False
         self._let_in(line)
 
     def _let_in(self, line: _Line) -> None:
         now = monotonic()
+        self._refuse_late(line, now)
         most = self._most(line, now)
         while line.waiting and line.under_way < most:
-            since, go_on = line.waiting.popleft()
+            _, go_on = line.waiting.popleft()
             self._waiting.dec()
-            if now - since > WAIT_SECONDS_MAX:
-                go_on(problems.Busy())
-                continue
-            if not line.under_way:
+            if line.under_way <= line.left_over:
                 line.begun = now
             line.under_way += 1
             # In the loop's next step, so that a row of them that are refused at once does not go ever deeper.
