@@ -65,6 +65,17 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
+def a_crowd_beside_another_event() -> tuple[Turnstile, list[int]]:
+    """Two of it are under way and five wait; who of those has gone on."""
+    gate = turnstile(beside_max=2, waiting_max=9)
+    went: list[int] = []
+    assert gate.pass_now("quiet")
+    assert [gate.pass_now("hot") for _ in range(3)] == [True, True, False]
+    for number in range(5):
+        gate.wait("hot", lambda refusal, number=number: went.append(number))
+    return gate, went
+
+
 async def test_so_many_pass_and_the_others_go_on_in_their_order_as_these_leave() -> None:
     gate = turnstile()
     went: list[object] = []
@@ -103,12 +114,7 @@ async def test_beside_another_event_fewer_are_under_way_until_that_has_been_quie
 
 
 async def test_beside_another_event_a_crowd_comes_in_groups_and_rests_after_each(clocks: Clocks) -> None:
-    gate = turnstile(beside_max=2, waiting_max=9)
-    went: list[int] = []
-    assert gate.pass_now("quiet")
-    assert [gate.pass_now("hot") for _ in range(3)] == [True, True, False]
-    for number in range(5):
-        gate.wait("hot", lambda refusal, number=number: went.append(number))
+    gate, went = a_crowd_beside_another_event()
     gate.leave("hot")
     await clocks.run(0.05)
     assert went == [], "the next group comes when all of this one have left"
@@ -134,12 +140,7 @@ async def test_beside_another_event_a_crowd_comes_in_groups_and_rests_after_each
 
 
 async def test_one_who_is_slow_keeps_no_place_but_its_own(clocks: Clocks) -> None:
-    gate = turnstile(beside_max=2, waiting_max=9)
-    went: list[int] = []
-    assert gate.pass_now("quiet")
-    assert [gate.pass_now("hot") for _ in range(3)] == [True, True, False]
-    for number in range(5):
-        gate.wait("hot", lambda refusal, number=number: went.append(number))
+    gate, went = a_crowd_beside_another_event()
     gate.leave("hot")
     await clocks.run(module.LOOK_SECONDS)
     assert went == [0], "the other one is slow"

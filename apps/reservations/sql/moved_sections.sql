@@ -1,6 +1,7 @@
 -- The sections in which anything was held, given back or changed since these ends of the ledger and of the record of the
--- inventory (none, where these are NULL), from at most so many reservations; how many those were; where both end now, and which transactions this
--- statement could not see: its own number, which is younger than theirs, and the least of those under way.
+-- inventory (none, where these are NULL), from at most so many reservations; how many those were; where both end now, and
+-- which transactions this statement could not see: its own number, which is younger than theirs, and the least of those
+-- under way.
 WITH news AS MATERIALIZED (
     SELECT reservation_id
     FROM reservations_reservationtransition
