@@ -1,0 +1,22 @@
+"""The sale: orders, the money for them, and the tickets they issue.
+
+The constraints here are the last word on money: a reservation has one order, a payment never gives back more than it
+took, a place has one ticket that opens a door.
+"""
+
+from apps.orders.models.messages import ProviderMessage
+from apps.orders.models.orders import Order
+from apps.orders.models.payments import ATTEMPTS_MAX, Payment, Refund
+from apps.orders.models.sandbox import SandboxCharge, SandboxRefund
+from apps.orders.models.tickets import Ticket
+
+__all__ = [
+    "ATTEMPTS_MAX",
+    "Order",
+    "Payment",
+    "ProviderMessage",
+    "Refund",
+    "SandboxCharge",
+    "SandboxRefund",
+    "Ticket",
+]

@@ -1,0 +1,43 @@
+"""The inbox: what payment providers say."""
+
+from django.db import models
+from django.db.models import Q
+
+from apps.orders.models.payments import Payment
+
+
+class ProviderMessage(models.Model):
+    """The inbox: what a provider said, once per its own message id, whichever way it reached us."""
+
+    id = models.BigAutoField(primary_key=True)
+    provider = models.CharField(max_length=20)
+    message_id = models.CharField(max_length=120, help_text="The provider's.")
+    kind = models.CharField(max_length=60)
+    payment = models.ForeignKey(
+        Payment, on_delete=models.PROTECT, null=True, blank=True, related_name="messages", help_text="Empty: not ours."
+    )
+    reference = models.CharField(max_length=120, help_text="The charge it speaks of, in the provider's words.")
+    amount_minor = models.PositiveBigIntegerField()
+    currency = models.CharField(max_length=120)
+    occurred_at = models.DateTimeField(help_text="The provider's word for when; it decides.")
+    raw = models.BinaryField(help_text="The bytes as they came.")
+    received_at = models.DateTimeField()
+    processed_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.CharField(max_length=200, blank=True, help_text="What it changed.")
+
+    class Meta:
+        ordering = ["-received_at"]
+        constraints = [
+            models.UniqueConstraint(fields=["provider", "message_id"], name="provider_message_once"),
+            models.CheckConstraint(
+                condition=Q(processed_at__isnull=False) | Q(outcome=""), name="provider_message_outcome_has_time"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["received_at"], condition=Q(processed_at__isnull=True), name="provider_message_unprocessed"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.provider} {self.message_id}"

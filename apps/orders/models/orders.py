@@ -1,0 +1,90 @@
+"""The order: what one buyer owes for one reservation. A reservation has one order."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+
+class Order(models.Model):
+    """What one buyer owes for one reservation. Its row is locked before the reservation's (rule 3)."""
+
+    class Status(models.TextChoices):
+        PLACED = "placed", "placed"  # no charge is with the provider → paying, confirmed (free), failed, canceled
+        PAYING = "paying", "paying"  # one is → confirmed, placed (declined), refunded, failed, canceled
+        CONFIRMED = "confirmed", "confirmed"  # → partly_refunded, refunded
+        PARTLY_REFUNDED = "partly_refunded", "partly refunded"  # → refunded
+        REFUNDED = "refunded", "refunded"
+        FAILED = "failed", "failed"  # → confirmed, refunded: money that arrived after we had given up
+        CANCELED = "canceled", "canceled"  # → refunded, likewise
+
+    OPEN = (Status.PLACED, Status.PAYING)
+    STANDING = (Status.CONFIRMED, Status.PARTLY_REFUNDED)
+
+    class Reason(models.TextChoices):
+        """Why an order did not come, or did not stay, to be."""
+
+        DECLINED = "declined", "the payment was declined"
+        OUT_OF_TIME = "out_of_time", "no payment was confirmed in time"
+        LATE = "late", "the payment arrived too late"
+        WRONG_AMOUNT = "wrong_amount", "the amount paid was not the amount owed"
+        CANCELED_BY_BUYER = "canceled_by_buyer", "canceled by the buyer"
+        CANCELED_BY_STAFF = "canceled_by_staff", "canceled by the organizer"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    number = models.CharField(max_length=16, help_text="To read out; says nothing about how many there are.")
+    reservation = models.ForeignKey(
+        "reservations.Reservation", on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
+    entry = models.ForeignKey("queue.QueueEntry", on_delete=models.PROTECT, related_name="+")
+    account = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    buyer = models.CharField(max_length=80, help_text="account:ID or visitor:ID, as the reservation says.")
+    email = models.CharField(max_length=254, help_text="Normalised: lower case, no blanks around it.")
+    name = models.CharField(max_length=120)
+    status = models.CharField(max_length=16, choices=Status.choices)
+    reason = models.CharField(max_length=20, choices=Reason.choices, blank=True)
+    total_minor = models.PositiveBigIntegerField(help_text="Frozen when the order is placed.")
+    currency = models.CharField(max_length=3)
+    pay_deadline = models.DateTimeField(help_text="The reservation's, set once when paying began.")
+    placed_at = models.DateTimeField()
+    confirmed_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True, help_text="When it failed, was canceled or fully refunded.")
+    tickets_sent_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-placed_at"]
+        constraints = [
+            models.UniqueConstraint(fields=["reservation"], name="order_one_per_reservation"),
+            models.UniqueConstraint(fields=["number"], name="order_number_once"),
+            models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="order_currency_is_iso"),
+            models.CheckConstraint(condition=Q(total_minor__gte=0), name="order_total_not_negative"),
+            models.CheckConstraint(condition=~Q(email="") & ~Q(name=""), name="order_has_buyer"),
+            models.CheckConstraint(
+                condition=~Q(status__in=["confirmed", "partly_refunded"])
+                | Q(confirmed_at__isnull=False, ended_at__isnull=True),
+                name="order_standing_has_time",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status__in=["refunded", "failed", "canceled"])
+                | (Q(ended_at__isnull=False) & ~Q(reason="")),
+                name="order_ended_has_time_and_reason",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status__in=["placed", "paying"]) | Q(confirmed_at__isnull=True, ended_at__isnull=True),
+                name="order_open_has_no_end",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["buyer", "-placed_at"], name="order_by_buyer"),
+            models.Index(
+                fields=["pay_deadline"], condition=Q(status__in=["placed", "paying"]), name="order_open_by_deadline"
+            ),
+            models.Index(fields=["event", "status"], name="order_by_event"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.status}"

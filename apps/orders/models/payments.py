@@ -1,0 +1,103 @@
+"""The money of an order: attempts to take it, and what goes back. A payment never gives back more than it took."""
+
+import uuid
+
+from django.db import models
+from django.db.models import F, Q
+
+from apps.orders.models.orders import Order
+
+ATTEMPTS_MAX = 3
+
+
+class Payment(models.Model):
+    """One attempt to take the order's money: one charge at the provider, whose idempotency key is this row's id."""
+
+    class Status(models.TextChoices):
+        PENDING = "pending", "pending"  # → succeeded, declined, abandoned
+        SUCCEEDED = "succeeded", "succeeded"
+        DECLINED = "declined", "declined"  # → succeeded: providers do change their mind
+        ABANDONED = "abandoned", "abandoned"  # never sent, or unanswered when the time was over → succeeded
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="payments", db_index=False)
+    attempt = models.PositiveSmallIntegerField(help_text=f"1 to {ATTEMPTS_MAX}.")
+    provider = models.CharField(max_length=20)
+    method = models.CharField(max_length=40)
+    reference = models.CharField(max_length=120, blank=True, help_text="The provider's own id of the charge.")
+    status = models.CharField(max_length=12, choices=Status.choices, default=Status.PENDING)
+    amount_minor = models.PositiveBigIntegerField()
+    captured_minor = models.PositiveBigIntegerField(default=0)
+    refunded_minor = models.PositiveBigIntegerField(default=0, help_text="Given back, or on its way back.")
+    currency = models.CharField(max_length=3)
+    counts_until = models.DateTimeField(help_text="Deadline and grace: money that occurred later goes back.")
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True, help_text="From here on the provider may know of it.")
+    occurred_at = models.DateTimeField(null=True, blank=True, help_text="When it happened, in the provider's words.")
+    settled_at = models.DateTimeField(null=True, blank=True, help_text="When we took note.")
+
+    class Meta:
+        ordering = ["order", "attempt"]
+        constraints = [
+            models.UniqueConstraint(fields=["order", "attempt"], name="payment_attempt_once_per_order"),
+            models.UniqueConstraint(
+                fields=["order"], condition=Q(status="pending"), name="payment_one_pending_per_order"
+            ),
+            models.UniqueConstraint(
+                fields=["provider", "reference"], condition=~Q(reference=""), name="payment_reference_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(attempt__gte=1, attempt__lte=ATTEMPTS_MAX), name="payment_attempts_limited"
+            ),
+            models.CheckConstraint(condition=Q(amount_minor__gt=0), name="payment_amount_positive"),
+            models.CheckConstraint(
+                condition=Q(refunded_minor__lte=F("captured_minor")), name="payment_refunded_at_most_captured"
+            ),
+            models.CheckConstraint(
+                condition=Q(status="succeeded", captured_minor__gt=0, occurred_at__isnull=False)
+                | (~Q(status="succeeded") & Q(captured_minor=0)),
+                name="payment_captured_when_succeeded",
+            ),
+            models.CheckConstraint(
+                condition=Q(status="pending", settled_at__isnull=True)
+                | (~Q(status="pending") & Q(settled_at__isnull=False)),
+                name="payment_settled_has_time",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.attempt} {self.status}"
+
+
+class Refund(models.Model):
+    """Money on its way back; its id is the provider's idempotency key."""
+
+    class Status(models.TextChoices):
+        REQUESTED = "requested", "requested"  # → succeeded
+        SUCCEEDED = "succeeded", "succeeded"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="refunds")
+    payment = models.ForeignKey(Payment, on_delete=models.PROTECT, related_name="refunds")
+    amount_minor = models.PositiveBigIntegerField()
+    currency = models.CharField(max_length=3)
+    status = models.CharField(max_length=12, choices=Status.choices, default=Status.REQUESTED)
+    reason = models.CharField(max_length=200)
+    requested_by = models.CharField(max_length=120)
+    reference = models.CharField(max_length=120, blank=True)
+    requested_at = models.DateTimeField()
+    settled_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-requested_at"]
+        constraints = [
+            models.CheckConstraint(condition=Q(amount_minor__gt=0), name="refund_amount_positive"),
+            models.CheckConstraint(
+                condition=Q(status="requested", settled_at__isnull=True)
+                | Q(status="succeeded", settled_at__isnull=False),
+                name="refund_settled_has_time",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.amount_minor} {self.currency} {self.status}"

@@ -1,0 +1,52 @@
+"""The tickets an order issues. A place has one ticket that opens a door."""
+
+from django.db import models
+from django.db.models import F, Q
+
+from apps.orders.models.orders import Order
+
+
+class Ticket(models.Model):
+    """What opens the door for one person. Whoever knows the code has the ticket."""
+
+    id = models.BigAutoField(primary_key=True)
+    code = models.CharField(max_length=40, help_text="140 random bits in base 32.")
+    order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="tickets")
+    line = models.ForeignKey("reservations.ReservationLine", on_delete=models.PROTECT, related_name="+", db_index=False)
+    place = models.PositiveIntegerField(default=1, help_text="Within the line, from 1; a seat's line has one.")
+    # A real foreign key: its check at commit takes KEY SHARE on the inventory row, which is why nobody may lock that
+    # row with plain FOR UPDATE (rule 1).
+    seat = models.ForeignKey(
+        "reservations.SeatInventory", on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_index=False,
+        help_text="Empty: general admission.",
+    )  # fmt: skip
+    label = models.CharField(max_length=300)
+    section = models.CharField(max_length=200)
+    row = models.CharField(max_length=40, blank=True)
+    number = models.CharField(max_length=40, blank=True)
+    category = models.CharField(max_length=120)
+    price_minor = models.PositiveBigIntegerField()
+    holder = models.CharField(max_length=120)
+    issued_at = models.DateTimeField()
+    checked_in_at = models.DateTimeField(null=True, blank=True)
+    voided_at = models.DateTimeField(null=True, blank=True, help_text="From then on it opens no door.")
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(fields=["code"], name="ticket_code_once"),
+            models.UniqueConstraint(
+                fields=["seat"], condition=Q(voided_at__isnull=True), name="ticket_one_live_per_seat"
+            ),
+            models.UniqueConstraint(
+                fields=["line", "place"], condition=Q(voided_at__isnull=True), name="ticket_one_live_per_place"
+            ),
+            models.CheckConstraint(condition=Q(place__gte=1), name="ticket_place_from_one"),
+            models.CheckConstraint(
+                condition=Q(checked_in_at__isnull=True) | Q(checked_in_at__gte=F("issued_at")),
+                name="ticket_checked_in_after_issue",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.label
