@@ -23,10 +23,10 @@ def charge(message: Message) -> None:
     started = _start(payment_id)
     if started is None:
         return
-    request, provider_name, may_be_known, may_charge = started
+    request, reference, provider_name, may_be_known, may_charge = started
     provider = get_provider(provider_name)
     try:
-        event = provider.find_charge(request.key) if may_be_known else None
+        event = provider.find_charge(request.key, reference) if may_be_known else None
         if event is None and may_charge:
             event = provider.charge(request)
     except Exception:
@@ -41,8 +41,9 @@ def charge(message: Message) -> None:
         record_answer(provider.name, event)
 
 
-def _start(payment_id: UUID) -> tuple[ChargeRequest, str, bool, bool] | None:
-    """The order is paying and the payment marked as started, committed; the request, whose it is, whether the provider
+def _start(payment_id: UUID) -> tuple[ChargeRequest, str, str, bool, bool] | None:
+    """The order is paying and the payment marked as started, committed; the request, its provider's
+    reference if known, whose it is, whether the provider
     may know it already, and whether it may still be charged. None when there is nothing left to do."""
     with transactions.write():
         locked = lock_payment(payment_id)
@@ -67,4 +68,4 @@ def _start(payment_id: UUID) -> tuple[ChargeRequest, str, bool, bool] | None:
         description=f"Order {order.number}",
         counts_until=payment.counts_until,
     )
-    return request, payment.provider, may_be_known, may_charge
+    return request, payment.reference, payment.provider, may_be_known, may_charge

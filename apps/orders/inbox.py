@@ -16,11 +16,14 @@ NOT_OURS = "speaks of no payment of ours"
 
 
 def receive(provider_name: str, raw: bytes, headers: Mapping[str, str]) -> bool:
-    """The delivery is stored and will be processed, committed; whether it was news.
+    """The delivery is stored and will be processed, committed; whether it was news. What its provider says of no
+    interest to us is not stored.
 
     Raises ProviderNotFound, SignatureInvalid, MalformedBody: then nothing was stored.
     """
     event = get_provider(provider_name).read_webhook(raw, headers)
+    if event is None:
+        return False
     with transactions.write():
         message, is_new = _store(provider_name, event)
         # What is known but not processed is on its way already: whoever stored it wrote to the outbox with it, or
@@ -61,6 +64,10 @@ def _store(provider_name: str, event: ProviderEvent) -> tuple[ProviderMessage, b
             "amount_minor": event.amount_minor,
             "currency": event.currency,
             "occurred_at": event.occurred_at,
+            "refund_key": event.refund_key,
+            "refund_reference": event.refund_reference,
+            "failure": event.failure,
+            "next_action": None if event.next_action is None else dict(event.next_action),
             "raw": event.raw,
             "received_at": clock.now(),
         },

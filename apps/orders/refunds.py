@@ -4,9 +4,9 @@ from uuid import UUID
 
 from apps.orders import topics
 from apps.orders.locks import lock_order
-from apps.orders.models import Payment, Refund
+from apps.orders.models import Payment, ProviderMessage, Refund
 from apps.orders.providers import get_provider
-from apps.orders.providers.protocol import RefundRequest
+from apps.orders.providers.protocol import Kind, RefundAnswer, RefundRequest, RefundState
 from ticketing.kernel import clock, transactions
 from ticketing.kernel.outbox import facade as outbox
 
@@ -38,11 +38,55 @@ def send(message: outbox.Message) -> None:
     refund = Refund.objects.select_related("payment").get(pk=UUID(message.body["refund"]))
     if refund.status != Refund.Status.REQUESTED:
         return
-    reference = get_provider(refund.payment.provider).refund(
-        RefundRequest(key=refund.pk, charge_reference=refund.payment.reference, amount_minor=refund.amount_minor)
-    )
-    with transactions.write():
-        lock_order(refund.order_id)
-        Refund.objects.filter(pk=refund.pk, status=Refund.Status.REQUESTED).update(
-            status=Refund.Status.SUCCEEDED, reference=reference, settled_at=clock.now()
+    answer = get_provider(refund.payment.provider).refund(
+        RefundRequest(
+            key=refund.pk,
+            charge_reference=refund.payment.reference,
+            amount_minor=refund.amount_minor,
+            currency=refund.currency,
         )
+    )
+    record_answer(refund.pk, refund.order_id, answer)
+
+
+def record_answer(refund_id: UUID, order_id: UUID, answer: RefundAnswer) -> None:
+    """The refund says what the provider answered, committed. Own transaction."""
+    with transactions.write():
+        lock_order(order_id)
+        _take_note(Refund.objects.get(pk=refund_id), answer)
+
+
+def settle(payment: Payment, message: ProviderMessage) -> str:
+    """The refund that this message speaks of says so; in words, what changed. Joins the caller's transaction, which
+    holds the order's lock."""
+    transactions.require()
+    state = {
+        Kind.REFUND_PENDING: RefundState.PENDING,
+        Kind.REFUNDED: RefundState.SUCCEEDED,
+        Kind.REFUND_FAILED: RefundState.FAILED,
+    }[Kind(message.kind)]
+    refund = _refund_of(payment, message)
+    if refund is None:
+        return "a refund that we did not ask for"
+    return _take_note(refund, RefundAnswer(message.refund_reference, state, message.failure))
+
+
+def _refund_of(payment: Payment, message: ProviderMessage) -> Refund | None:
+    try:
+        return payment.refunds.filter(pk=UUID(message.refund_key)).first()
+    except ValueError:
+        return payment.refunds.filter(reference=message.refund_reference).first()
+
+
+def _take_note(refund: Refund, answer: RefundAnswer) -> str:
+    """Joins a transaction that holds the order's lock. What the provider says first may arrive last: pending never
+    takes a decision back, and a failure is the last word, because a refund that succeeded may still come back."""
+    came_back = refund.status == Refund.Status.SUCCEEDED and answer.state == RefundState.FAILED
+    if refund.status == answer.state or not (refund.status in Refund.OPEN or came_back):
+        return "known already"
+    refund.status = Refund.Status(answer.state)
+    refund.reference = answer.reference or refund.reference
+    refund.failure = answer.failure
+    refund.settled_at = None if refund.status in Refund.OPEN else clock.now()
+    refund.save(update_fields=["status", "reference", "failure", "settled_at"])
+    return f"refund {refund.status}"

@@ -68,6 +68,8 @@ class PaymentView:
     state: str
     attempt: int
     refunded_minor: int
+    next_action: dict[str, str] | None = None
+    """What the buyer must do now, while the payment is pending."""
 
     def contract(self) -> dict[str, Any]:
         return {
@@ -77,6 +79,7 @@ class PaymentView:
             "attempt": self.attempt,
             "attempts_left": max(ATTEMPTS_MAX - self.attempt, 0),
             "refunded_minor": self.refunded_minor,
+            "next_action": self.next_action,
         }
 
 
@@ -283,6 +286,7 @@ def _views(orders: list[Order]) -> list[OrderView]:
                     state=last.status,
                     attempt=last.attempt,
                     refunded_minor=refunded[order.pk],
+                    next_action=last.next_action,
                 ),
                 tickets=tuple(_ticket_view(ticket, order) for ticket in tickets.get(order.pk, [])),
                 can_try_again=order.status == Order.Status.PLACED

@@ -11,6 +11,13 @@ class CheckoutSerializer(serializers.Serializer):
     payment_method = serializers.CharField(required=False, help_text="sandbox, sandbox_decline or sandbox_late.")
 
 
+class NextActionSerializer(serializers.Serializer):
+    type = serializers.ChoiceField(choices=["redirect", "stripe"])
+    url = serializers.CharField(required=False, help_text="redirect: send the buyer there.")
+    client_secret = serializers.CharField(required=False, help_text="stripe: for its script.")
+    publishable_key = serializers.CharField(required=False, help_text="stripe: for its script.")
+
+
 class PaymentSerializer(serializers.Serializer):
     provider = serializers.CharField()
     method = serializers.CharField()
@@ -18,6 +25,7 @@ class PaymentSerializer(serializers.Serializer):
     attempt = serializers.IntegerField()
     attempts_left = serializers.IntegerField()
     refunded_minor = serializers.IntegerField(help_text="Given back, or on its way back.")
+    next_action = NextActionSerializer(allow_null=True, help_text="What the buyer must do now; null: nothing.")
 
 
 class CheckoutAnswerSerializer(serializers.Serializer):

@@ -30,17 +30,31 @@ def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
             return _succeeded(order, payment, message)
         case Kind.DECLINED:
             return _declined(order, payment, message)
+        case Kind.CANCELED:
+            return _canceled(order, payment)
+        case Kind.PENDING:
+            return _pending(payment, message)
         case _:
-            return "waits for the provider"
+            return refunds.settle(payment, message)
+
+
+def _pending(payment: Payment, message: ProviderMessage) -> str:
+    if payment.status != Payment.Status.PENDING:
+        return "no longer matters"
+    if message.next_action is not None:
+        payment.next_action = message.next_action
+        payment.save(update_fields=["next_action"])
+        return "waits for the buyer"
+    return "waits for the provider"
 
 
 def _succeeded(order: Order, payment: Payment, message: ProviderMessage) -> str:
     if payment.status == Payment.Status.SUCCEEDED:
         return "known already"
-    payment.status, payment.settled_at = Payment.Status.SUCCEEDED, clock.now()
+    payment.status, payment.settled_at, payment.next_action = Payment.Status.SUCCEEDED, clock.now(), None
     payment.captured_minor, payment.currency = message.amount_minor, message.currency
     payment.occurred_at = message.occurred_at
-    payment.save(update_fields=["status", "settled_at", "captured_minor", "currency", "occurred_at"])
+    payment.save(update_fields=["status", "settled_at", "next_action", "captured_minor", "currency", "occurred_at"])
     if order.status in (*Order.STANDING, Order.Status.REFUNDED):
         refunds.request(payment, "this order had been settled by another payment", f"provider:{payment.provider}")
         return "refunded: the order had been settled already"
@@ -66,9 +80,9 @@ def _succeeded(order: Order, payment: Payment, message: ProviderMessage) -> str:
 def _declined(order: Order, payment: Payment, message: ProviderMessage) -> str:
     if payment.status != Payment.Status.PENDING:
         return "no longer matters"
-    payment.status, payment.settled_at = Payment.Status.DECLINED, clock.now()
+    payment.status, payment.settled_at, payment.next_action = Payment.Status.DECLINED, clock.now(), None
     payment.occurred_at = message.occurred_at
-    payment.save(update_fields=["status", "settled_at", "occurred_at"])
+    payment.save(update_fields=["status", "settled_at", "next_action", "occurred_at"])
     if order.status not in Order.OPEN:
         return "declined; the order had ended"
     if payment.attempt >= ATTEMPTS_MAX or not has_time_for_attempt(order):
@@ -77,6 +91,16 @@ def _declined(order: Order, payment: Payment, message: ProviderMessage) -> str:
     order.status = Order.Status.PLACED
     order.save(update_fields=["status"])
     return "declined; the buyer may try again"
+
+
+def _canceled(order: Order, payment: Payment) -> str:
+    if payment.status != Payment.Status.PENDING:
+        return "no longer matters"
+    _abandon(payment)
+    if order.status not in Order.OPEN:
+        return "never charged; the order had ended"
+    fail(order, Order.Reason.OUT_OF_TIME)
+    return "never charged; the order failed"
 
 
 def confirm_free(order: Order) -> None:
@@ -124,8 +148,8 @@ def has_time_for_attempt(order: Order) -> bool:
 
 
 def _abandon(payment: Payment) -> None:
-    payment.status, payment.settled_at = Payment.Status.ABANDONED, clock.now()
-    payment.save(update_fields=["status", "settled_at"])
+    payment.status, payment.settled_at, payment.next_action = Payment.Status.ABANDONED, clock.now(), None
+    payment.save(update_fields=["status", "settled_at", "next_action"])
 
 
 def _stand(order: Order, view: reservations.ReservationView) -> None:

@@ -65,6 +65,7 @@ def test_checkout_answers_at_once_and_leaves_the_charge_to_the_outbox() -> None:
             "attempt": 1,
             "attempts_left": 2,
             "refunded_minor": 0,
+            "next_action": None,
         },
     }
     assert reservations.get_reservation(reservation.id).status == "paying"

@@ -30,6 +30,7 @@ class Payment(models.Model):
     captured_minor = models.PositiveBigIntegerField(default=0)
     refunded_minor = models.PositiveBigIntegerField(default=0, help_text="Given back, or on its way back.")
     currency = models.CharField(max_length=3)
+    next_action = models.JSONField(null=True, blank=True, help_text="What the buyer must do now; only while pending.")
     counts_until = models.DateTimeField(help_text="Deadline and grace: money that occurred later goes back.")
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True, help_text="From here on the provider may know of it.")
@@ -63,6 +64,9 @@ class Payment(models.Model):
                 | (~Q(status="pending") & Q(settled_at__isnull=False)),
                 name="payment_settled_has_time",
             ),
+            models.CheckConstraint(
+                condition=Q(status="pending") | Q(next_action__isnull=True), name="payment_next_action_while_pending"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -73,8 +77,12 @@ class Refund(models.Model):
     """Money on its way back; its id is the provider's idempotency key."""
 
     class Status(models.TextChoices):
-        REQUESTED = "requested", "requested"  # → succeeded
-        SUCCEEDED = "succeeded", "succeeded"
+        REQUESTED = "requested", "requested"  # the provider may not know of it → pending, succeeded, failed
+        PENDING = "pending", "pending"  # the provider has it, and settles it later → succeeded, failed
+        SUCCEEDED = "succeeded", "succeeded"  # → failed: a bank may send it back days later
+        FAILED = "failed", "failed"  # the buyer is still owed it: a person decides
+
+    OPEN = (Status.REQUESTED, Status.PENDING)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="refunds")
@@ -84,7 +92,8 @@ class Refund(models.Model):
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.REQUESTED)
     reason = models.CharField(max_length=200)
     requested_by = models.CharField(max_length=120)
-    reference = models.CharField(max_length=120, blank=True)
+    reference = models.CharField(max_length=120, blank=True, help_text="The provider's own id of the refund.")
+    failure = models.CharField(max_length=200, blank=True, help_text="Why it failed, in the provider's words.")
     requested_at = models.DateTimeField()
     settled_at = models.DateTimeField(null=True, blank=True)
 
@@ -93,9 +102,12 @@ class Refund(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(amount_minor__gt=0), name="refund_amount_positive"),
             models.CheckConstraint(
-                condition=Q(status="requested", settled_at__isnull=True)
-                | Q(status="succeeded", settled_at__isnull=False),
+                condition=Q(status__in=["requested", "pending"], settled_at__isnull=True)
+                | Q(status__in=["succeeded", "failed"], settled_at__isnull=False),
                 name="refund_settled_has_time",
+            ),
+            models.UniqueConstraint(
+                fields=["payment", "reference"], condition=~Q(reference=""), name="refund_reference_once"
             ),
         ]
 

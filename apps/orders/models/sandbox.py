@@ -12,7 +12,7 @@ class SandboxCharge(models.Model):
     method = models.CharField(max_length=40)
     amount_minor = models.PositiveBigIntegerField()
     currency = models.CharField(max_length=3)
-    status = models.CharField(max_length=12, help_text="pending, succeeded or declined.")
+    status = models.CharField(max_length=12, help_text="pending, succeeded, declined or canceled.")
     occurred_at = models.DateTimeField()
 
     def __str__(self) -> str:
@@ -26,6 +26,8 @@ class SandboxRefund(models.Model):
     idempotency_key = models.CharField(max_length=120, unique=True)
     charge = models.ForeignKey(SandboxCharge, on_delete=models.CASCADE, related_name="refunds")
     amount_minor = models.PositiveBigIntegerField()
+    status = models.CharField(max_length=12, default="succeeded", help_text="pending, succeeded or failed.")
+    failure = models.CharField(max_length=200, blank=True)
     occurred_at = models.DateTimeField()
 
     def __str__(self) -> str:

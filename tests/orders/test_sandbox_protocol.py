@@ -1,0 +1,123 @@
+"""The protocol of providers, as the sandbox keeps it: cancel, ask about refunds, list a day."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from apps.orders import canceling, inbox
+from apps.orders.models import Order, Payment, Refund, SandboxCharge, SandboxRefund
+from apps.orders.providers import sandbox
+from apps.orders.providers.protocol import ChargeRequest, Kind, MovementKind, RefundState
+from tests.factories import assert_audit_clean, hold, make_event
+from tests.orders.sale import arrive, buy, deliver_all, payment_of, place
+from ticketing.kernel import clock
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def request_of(payment: Payment) -> ChargeRequest:
+    return ChargeRequest(
+        key=payment.pk,
+        method=payment.method,
+        amount_minor=payment.amount_minor,
+        currency=payment.currency,
+        description="",
+        counts_until=payment.counts_until,
+    )
+
+
+def given_back() -> Order:
+    """An order whose money the sandbox has given back."""
+    order = buy(hold(make_event(), seats=["hall-A-1"]))
+    canceling.refund_order(order.pk, "staff:1")
+    deliver_all()
+    return order
+
+
+def test_a_charge_canceled_before_it_was_heard_of_never_happens_and_its_order_fails() -> None:
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    canceled = sandbox.Sandbox().cancel(request_of(payment_of(order)))
+    assert canceled.kind == Kind.CANCELED
+    deliver_all()
+    order.refresh_from_db()
+    assert (order.status, payment_of(order).status) == (Order.Status.FAILED, Payment.Status.ABANDONED)
+    assert SandboxCharge.objects.get().status == "canceled"
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [(sandbox.APPROVES, Kind.SUCCEEDED), (sandbox.DECLINES, Kind.CANCELED), (sandbox.LATE, Kind.PENDING)],
+)
+def test_cancel_tells_what_became_of_a_charge_that_was_made(method, kind) -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1"]), method)
+    request = request_of(payment_of(order))
+    assert [sandbox.Sandbox().cancel(request).kind for _ in range(2)] == [kind, kind]
+
+
+def test_a_refund_is_found_by_its_key() -> None:
+    order = given_back()
+    reference = payment_of(order).reference
+    found = sandbox.Sandbox().find_refund(Refund.objects.get().pk, reference)
+    assert found is not None
+    assert (found.state, found.reference) == (RefundState.SUCCEEDED, Refund.objects.get().reference)
+    assert sandbox.Sandbox().find_refund(order.pk, reference) is None
+
+
+def test_a_day_lists_what_came_and_went_in_utc() -> None:
+    order = given_back()
+    buy(hold(make_event("other"), seats=["hall-A-1"]), sandbox.DECLINES)
+    today = clock.now().date()
+    captured, refunded = sandbox.Sandbox().movements(today)
+    payment = payment_of(order)
+    assert (captured.kind, captured.key, captured.reference) == (
+        MovementKind.CAPTURE,
+        str(payment.pk),
+        payment.reference,
+    )
+    assert (refunded.kind, refunded.key) == (MovementKind.REFUND, str(Refund.objects.get().pk))
+    assert captured.charge_reference == refunded.charge_reference == payment.reference
+    assert captured.amount_minor == refunded.amount_minor == order.total_minor
+    assert list(sandbox.Sandbox().movements(today - timedelta(days=1))) == []
+
+
+def test_a_refund_that_the_provider_settles_later_is_settled_by_its_webhook(monkeypatch) -> None:
+    monkeypatch.setattr(SandboxRefund._meta.get_field("status"), "default", "pending")
+    given_back()
+    assert Refund.objects.get().status == Refund.Status.PENDING
+    SandboxRefund.objects.update(status="succeeded")
+    raw = sandbox.event_of_refund(SandboxRefund.objects.get()).raw
+    assert [arrive(raw), arrive(raw)] == [True, False]
+    assert Refund.objects.get().status == Refund.Status.SUCCEEDED
+    assert_audit_clean()
+
+
+def test_a_refund_that_comes_back_days_later_has_failed_and_says_why() -> None:
+    given_back()
+    SandboxRefund.objects.update(status="failed", failure="account closed")
+    arrive(sandbox.event_of_refund(SandboxRefund.objects.get()).raw)
+    refund = Refund.objects.get()
+    assert (refund.status, refund.failure) == (Refund.Status.FAILED, "account closed")
+    SandboxRefund.objects.update(status="succeeded")
+    arrive(sandbox.event_of_refund(SandboxRefund.objects.get()).raw)
+    assert Refund.objects.get().status == Refund.Status.FAILED, "the failure is the later word, whichever comes first"
+
+
+def test_what_a_pending_charge_asks_of_its_buyer_is_shown_until_it_is_settled(monkeypatch) -> None:
+    action = {"type": "redirect", "url": "https://bank.example/challenge"}
+    monkeypatch.setattr(sandbox, "_read", _asking(sandbox._read, action))
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
+    assert payment_of(order).next_action == action
+    arrive(sandbox.settle_late_charge(str(payment_of(order).pk), clock.now()))
+    assert payment_of(order).next_action is None
+    assert payment_of(order).status == Payment.Status.SUCCEEDED
+
+
+def _asking(read, action):
+    return lambda raw: replace(event, next_action=action) if (event := read(raw)).kind == Kind.PENDING else event
+
+
+def test_a_message_that_is_of_no_interest_is_taken_and_not_stored(monkeypatch) -> None:
+    monkeypatch.setattr(sandbox.Sandbox, "read_webhook", lambda *_: None)
+    assert inbox.receive(sandbox.NAME, b"{}", {}) is False
