@@ -36,7 +36,7 @@ NOT_RELEASED = (Reservation.Status.PAYING, SOLD)
 
 class LineInline(ReadOnlyInline):
     model = ReservationLine
-    fields = ["section", "seat", "quantity", "category", "price_minor", "live"]
+    fields = ["section", "seat", "quantity", "category", "price_minor", "live", "returned_at"]
 
     def get_queryset(self, request):
         return super().get_queryset(request).select_related("section", "seat", "category")

@@ -283,7 +283,7 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
         swept_by=by[:40],
         now=now,
     )
-    _give_back_places(cursor, sections)
+    give_back_places(cursor, sections)
     swept = SweepResult(
         len(statuses),
         sum(returned.seats for returned in sections.values()),
@@ -351,7 +351,7 @@ def give_back(
     """These locked reservations end with `to_status`; their seats and places are free. The moment, and what each
     section got back."""
     now, sections = _end_all_but_places(cursor, statuses, to_status, who=who, why=why)
-    _give_back_places(cursor, sections)
+    give_back_places(cursor, sections)
     return now, sections
 
 
@@ -392,8 +392,9 @@ def _end_all_but_places(
     return now, sections
 
 
-def _give_back_places(cursor: sql.Cursor, sections: Mapping[int, Returned]) -> None:
-    """The very last thing a transaction does: a buyer waits behind these hot rows only for the commit."""
+def give_back_places(cursor: sql.Cursor, sections: Mapping[int, Returned]) -> None:
+    """What these sections got back of general admission is free. The very last thing a transaction does: a buyer waits
+    behind these hot rows only for the commit."""
     places = {section: sections[section].places for section in sorted(sections) if sections[section].places}
     if not places:
         return

@@ -22,6 +22,7 @@ from apps.reservations.ending import SweepResult, sweep, sweep_all
 from apps.reservations.errors import (
     NotEnoughLeft,
     PaymentInProgress,
+    PlacesNotStanding,
     PurchaseCapReached,
     ReservationExists,
     ReservationExpired,
@@ -40,6 +41,7 @@ from apps.reservations.reading import (
     get_reservation,
     live_reservation_of,
 )
+from apps.reservations.returning import return_places
 from apps.reservations.turned_pages import OF_STOCK as PAGE_TURNED_BY_STOCK
 from apps.reservations.turned_pages import TOPIC as PAGE_TURNED
 from apps.reservations.turned_pages import tell_turned as tell_turned_pages
@@ -63,6 +65,7 @@ __all__ = [
     "HoldRequest",
     "NotEnoughLeft",
     "PaymentInProgress",
+    "PlacesNotStanding",
     "PurchaseCapReached",
     "Refused",
     "ReservationExists",
@@ -89,6 +92,7 @@ __all__ = [
     "refuse_by_gate",
     "release",
     "resolve",
+    "return_places",
     "seat_statuses",
     "section_statuses",
     "sweep",

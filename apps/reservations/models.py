@@ -102,7 +102,7 @@ class Reservation(models.Model):
     class Status(models.TextChoices):
         PENDING_PAYMENT = "pending_payment", "pending payment"  # → paying, canceled, expired
         PAYING = "paying", "paying"  # → confirmed, canceled, expired
-        CONFIRMED = "confirmed", "confirmed"  # → canceled (given back after a sale)
+        CONFIRMED = "confirmed", "confirmed"  # → confirmed (some places given back), canceled (all of them)
         CANCELED = "canceled", "canceled"
         EXPIRED = "expired", "expired"  # → confirmed, if a payment occurred in time and its seats are its own again
 
@@ -124,7 +124,9 @@ class Reservation(models.Model):
     status = models.CharField(max_length=16, choices=Status.choices)
     expires_at = models.DateTimeField(help_text="Free again then, unless paying has begun.")
     pay_deadline = models.DateTimeField(null=True, blank=True, help_text="Set once when paying begins, never extended.")
-    seat_count = models.PositiveIntegerField(help_text="Seats and general-admission places together.")
+    seat_count = models.PositiveIntegerField(
+        help_text="Seats and general-admission places together, those given back after the sale left out."
+    )
     total_minor = models.PositiveBigIntegerField()
     currency = models.CharField(max_length=3)
     created_at = models.DateTimeField()
@@ -188,7 +190,7 @@ class Reservation(models.Model):
 
 class ReservationLine(models.Model):
     """A hold: one seat, or a quantity of one general-admission section. `live` while its reservation is live or
-    confirmed."""
+    confirmed, and it was not given back."""
 
     id = models.BigAutoField(primary_key=True)
     # No foreign key here either: the same transaction writes both, and nothing deletes reservations.
@@ -208,10 +210,19 @@ class ReservationLine(models.Model):
     quantity = models.PositiveIntegerField()
     price_minor = models.PositiveBigIntegerField(help_text="Of one, frozen at the hold.")
     live = models.BooleanField(default=True)
+    returned_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="Given back, while its reservation stood on. Places given back of a line that keeps others are a "
+        "line of their own.",
+    )
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["seat"], condition=Q(live=True), name="reservation_line_seat_held_once"),
+            models.CheckConstraint(
+                condition=Q(returned_at__isnull=True) | Q(live=False), name="reservation_line_returned_holds_nothing"
+            ),
             models.CheckConstraint(
                 condition=Q(seat__isnull=True, quantity__gte=1) | Q(seat__isnull=False, quantity=1),
                 name="reservation_line_quantity",

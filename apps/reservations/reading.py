@@ -143,7 +143,7 @@ def view_reservations(rows: Iterable[Reservation]) -> list[ReservationView]:
     """Views of these rows, in their order."""
     found = list(rows)
     now = clock.now()
-    lines = [line for row in found for line in row.lines.order_by("id")]
+    lines = [line for row in found for line in row.lines.filter(returned_at=None).order_by("id")]
     seats = events.seats_by_id(line.seat_id for line in lines if line.seat_id is not None)
     by_event = {row.event_id: events.get_event_by_id(row.event_id) for row in found}
     sections = {section.id: section for event_id in by_event for section in events.list_sections(event_id)}

@@ -1,7 +1,8 @@
 """Who had a seat, and when: read from the ledger alone, which nobody can change.
 
-A reservation has its seats from the step that made it live to the step that ended it, and again from the step that
-revived it, if a payment made in time arrived after it had expired. A line that was moved, which only a compensation
+A reservation has its seats from the step that made it live to the step that ended it, or to the moment when it gave
+that seat back and stood on; and again from the step that revived it, if a payment made in time arrived after it had
+expired. A line that was moved, which only a compensation
 does, was on the seat it left until then, and on the other from then on. A block lasts from its change to the next one
 that lifts it. A moment on the border belongs to what begins there.
 """
@@ -110,7 +111,9 @@ def timeline(event: events.EventView, seat: events.SeatView) -> Timeline:
         moves = [*_moves(changes)]
         # Today's lines say nothing of a seat that was left.
         moved = sorted({move.reservation_id for move in moves})
-        buyers = dict(_lines_of_seat.rows(cursor, section_id=seat.section_id, seat_id=seat.id, moved=moved))
+        had = _lines_of_seat.rows(cursor, section_id=seat.section_id, seat_id=seat.id, moved=moved)
+        buyers = {reservation_id: buyer for reservation_id, buyer, _ in had}
+        returned = {reservation_id: at for reservation_id, _, at in had if at is not None}
         ids = sorted(buyers)
         steps = _steps_of_reservations.rows(cursor, reservation_ids=ids) if ids else []
     orders = _name_orders[0](ids) if _name_orders and ids else {}
@@ -118,12 +121,15 @@ def timeline(event: events.EventView, seat: events.SeatView) -> Timeline:
     for reservation_id in ids:
         own = [step[1:] for step in steps if step[0] == reservation_id]
         held = _holds(own, reservation_id, buyers[reservation_id], orders.get(reservation_id, ""))
+        held = _until_returned(held, returned.get(reservation_id))
         spans += _while_on_the_seat(held, [move for move in moves if move.reservation_id == reservation_id])
     spans.sort(key=lambda span: span.since)
     return Timeline(seat.id, seat.guid, event.slug, event.timezone, tuple(spans))
 
 
 def _holds(steps: Sequence[Sequence[Any]], reservation_id: UUID, buyer: str, order: str) -> Iterable[Span]:
+    # A reservation that gave some of its places back stands as before; which they were, their lines say.
+    steps = [step for number, step in enumerate(steps) if number == 0 or step[0] != steps[number - 1][0]]
     for number, (status, who, why, at) in enumerate(steps):
         if status not in _STATES:
             continue
@@ -139,6 +145,15 @@ def _holds(steps: Sequence[Sequence[Any]], reservation_id: UUID, buyer: str, ord
             order=order,
             ended_as=_STATES.get(following[0], following[0]) if following else "",
         )
+
+
+def _until_returned(spans: Iterable[Span], returned_at: datetime | None) -> Iterable[Span]:
+    """What of a reservation's spans was before it gave this seat back."""
+    for span in spans:
+        if returned_at is None or (span.until is not None and span.until <= returned_at):
+            yield span
+        elif span.since < returned_at:
+            yield replace(span, until=returned_at, ended_as="returned")
 
 
 def _moves(changes: Iterable[Sequence[Any]]) -> Iterable[_Move]:

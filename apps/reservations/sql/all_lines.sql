@@ -1,5 +1,5 @@
--- All lines of a reservation, live or not.
+-- All lines of a reservation, live or not, but for those that were given back.
 SELECT id, section_id, seat_id, quantity
 FROM reservations_reservationline
-WHERE reservation_id = %(reservation_id)s
+WHERE reservation_id = %(reservation_id)s AND returned_at IS NULL
 ORDER BY id

@@ -1,5 +1,6 @@
 -- I8: reservations of this piece whose ledger does not end in the state they are in, has a gap, or a step that no
--- reservation may take: what was confirmed was pending, paying or expired before, and what was canceled stays so.
+-- reservation may take: what was confirmed was pending, paying or expired before (or was confirmed and gave some places
+-- back), and what was canceled stays so.
 WITH step AS (
     SELECT reservation_id,
            from_status,
@@ -26,6 +27,6 @@ WHERE step.reservation_id IS NULL
        ('pending_payment', 'paying'), ('pending_payment', 'confirmed'),
        ('pending_payment', 'canceled'), ('pending_payment', 'expired'),
        ('paying', 'confirmed'), ('paying', 'canceled'), ('paying', 'expired'),
-       ('confirmed', 'canceled'),
+       ('confirmed', 'confirmed'), ('confirmed', 'canceled'),
        ('expired', 'confirmed')
    )

@@ -1,7 +1,7 @@
 -- I1 and I10: reservations of this piece whose lines still hold though it has ended, hold nothing though it stands, are
 -- not as many places, or do not cost as much, as it says; or one of which is no line at all: a seat twice, less than
--- one place, a price below zero, places where its event has none. Lines are looked up one reservation after the other: a join would read all there are
--- for each piece.
+-- one place, a price below zero, places where its event has none. Lines that were given back are left out: they count
+-- for nothing. Lines are looked up one reservation after the other: a join would read all there are for each piece.
 SELECT reservation.event_id, reservation.id, reservation.status, lines.live, lines.count, reservation.seat_count,
        lines.quantity, reservation.total_minor, lines.cost, lines.wrong
 FROM reservations_reservation AS reservation
@@ -20,7 +20,7 @@ CROSS JOIN LATERAL (
                   ))
            ) AS wrong
     FROM reservations_reservationline AS line
-    WHERE reservation_id = reservation.id
+    WHERE reservation_id = reservation.id AND line.returned_at IS NULL
 ) AS lines
 WHERE reservation.id > %(after)s
   AND reservation.id <= %(until)s

@@ -2,8 +2,10 @@
 -- places its lines have, whether a line of its own is for this seat, and how many its header says), and the standing
 -- reservations with a live line on it.
 SELECT seat.event_id, seat.section_id, seat.status, seat.reservation_id, owner.status, owner.seat_count,
-       (SELECT coalesce(sum(quantity), 0) FROM reservations_reservationline WHERE reservation_id = owner.id),
-       EXISTS (SELECT FROM reservations_reservationline WHERE reservation_id = owner.id AND seat_id = seat.seat_id),
+       (SELECT coalesce(sum(quantity), 0) FROM reservations_reservationline WHERE reservation_id = owner.id
+          AND returned_at IS NULL),
+       EXISTS (SELECT FROM reservations_reservationline WHERE reservation_id = owner.id
+          AND seat_id = seat.seat_id AND returned_at IS NULL),
        ARRAY(
            SELECT standing.id
            FROM reservations_reservationline AS line
