@@ -141,13 +141,22 @@ JOIN reservations_reservation AS reservation ON reservation.id = person.reservat
 WHERE person.status IN ('paying', 'confirmed')
 """,
     """
-INSERT INTO orders_ticket (code, order_id, line_id, place, seat_id, label, section, row, number, category, price_minor,
-                           holder, issued_at)
-SELECT replace(gen_random_uuid()::text, '-', ''), person.order_id, line.id, place, line.seat_id, 'A place', 'A section',
-       '', '', 'Standard', 5000, 'A Buyer', clock_timestamp()
+INSERT INTO orders_orderline (order_id, kind, reservation_line_id, place, description, category, price_minor,
+                              discount_minor, fee_minor, tax_rate, tax_included, tax_minor, total_minor)
+SELECT person.order_id, 'place', line.id, place, 'A place', 'Standard', 5000, 0, 0, 0, true, 0, 5000
 FROM person
 JOIN reservations_reservationline AS line ON line.reservation_id = person.reservation_id
 CROSS JOIN generate_series(1, line.quantity) AS place
+WHERE person.status IN ('paying', 'confirmed')
+""",
+    """
+INSERT INTO orders_ticket (code, order_id, order_line_id, line_id, place, seat_id, label, section, row, number,
+                           category, price_minor, holder, issued_at)
+SELECT replace(gen_random_uuid()::text, '-', ''), person.order_id, sold.id, line.id, sold.place, line.seat_id,
+       'A place', 'A section', '', '', 'Standard', 5000, 'A Buyer', clock_timestamp()
+FROM person
+JOIN reservations_reservationline AS line ON line.reservation_id = person.reservation_id
+JOIN orders_orderline AS sold ON sold.reservation_line_id = line.id
 WHERE person.status = 'confirmed'
 """,
     "UPDATE queue_waitingroom SET head = %(count)s, next_number = %(count)s + 1 WHERE event_id = %(event_id)s",

@@ -10,8 +10,9 @@ from typing import Any
 from django.db import connection
 from django.db.models import Max, Q
 
-from apps.events import changing
+from apps.events import changing, pricing
 from apps.events.models import Category, Event, OnSale, Seat, Section
+from apps.events.pricing import PLAIN_PRICES
 from ticketing.kernel import arrays, clock, problems, sql
 
 # What every call of the crowd asks for: by the ORM, compiling the query and filling models cost the site more than
@@ -85,6 +86,7 @@ class EventView:
     currency: str
     status: str
     policy: Policy
+    price_policy: pricing.PricePolicy = PLAIN_PRICES
 
     def selling_state(self, at: datetime) -> str:
         """One of upcoming, on_sale, closed, canceled: derived from the policy at a moment. "Sold out" needs the
@@ -350,6 +352,13 @@ def plan_version(event_id: int) -> str:
     said = f"{_PLAN_FORMAT} {event_id} {currency} {list(prices)} {list(capacities)} {links['last']}"
     return hashlib.sha256(said.encode()).hexdigest()[:24]
 
+
+# What it all costs; see apps/events/pricing.py.
+Bill = pricing.Bill
+BillLine = pricing.BillLine
+Place = pricing.Place
+PricePolicy = pricing.PricePolicy
+price = pricing.price
 
 # What may still change of a published event; each joins the caller's transaction. See apps/events/changing.py.
 CAPACITY_MAX = changing.CAPACITY_MAX

@@ -16,13 +16,14 @@ _PACKAGE = "apps.orders"
 _piece_end = sql.load(_PACKAGE, "piece_end")
 _reservations_piece_end = sql.load(_PACKAGE, "reservations_piece_end")
 _money = sql.load(_PACKAGE, "audit_money")
+_lines = sql.load(_PACKAGE, "audit_lines")
 _refunds = sql.load(_PACKAGE, "audit_refunds")
 _tickets = sql.load(_PACKAGE, "audit_tickets")
 _reservations = sql.load(_PACKAGE, "audit_reservations")
 _orphans = sql.load(_PACKAGE, "audit_orphans")
 _times = sql.load(_PACKAGE, "audit_times")
 
-_OF_ORDERS = (_money, _refunds, _tickets, _reservations, _times)
+_OF_ORDERS = (_money, _lines, _refunds, _tickets, _reservations, _times)
 Rows = list[Sequence[Any]]
 
 
@@ -31,7 +32,12 @@ def register() -> None:
     audit.register(
         "I4",
         "captured less refunded is what each order is owed",
-        _judging(_money, "order {} is {}: owed of {}, kept {}"),
+        _judging(_money, "order {} is {}: owed {}, kept {}"),
+    )
+    audit.register(
+        "I4",
+        "an order's total is the sum of its lines, a line for each place",
+        _judging(_lines, "order {}: total {}, its lines {}; {} places held, {} sold"),
     )
     audit.register(
         "I4",
@@ -41,7 +47,7 @@ def register() -> None:
     audit.register(
         "I4",
         "no ticket without a standing order, none missing",
-        _judging(_tickets, "order {} is {}: {} places, {} valid tickets"),
+        _judging(_tickets, "order {} is {}: {} standing places, {} valid tickets"),
     )
     audit.register(
         "I4",

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from apps.orders import refunds, settlement, tickets, topics
+from apps.orders import lines, refunds, settlement, tickets, topics
 from apps.orders.errors import OrderNotCancelable
 from apps.orders.locks import lock_order
 from apps.orders.models import Order, Payment
@@ -53,7 +53,9 @@ def give_back(order: Order, who: str) -> None:
     if order.status in Order.OPEN:
         settlement.end(order, Order.Status.CANCELED, Order.Reason.CANCELED_BY_STAFF)
     elif order.status in Order.STANDING:
-        tickets.void(order, clock.now())
+        now = clock.now()
+        tickets.void(order, now)
+        lines.cancel_all(order, now)
         for payment in Payment.objects.filter(order=order, status=Payment.Status.SUCCEEDED):
             refunds.request(payment, Order.Reason.CANCELED_BY_STAFF.label, who)
         settlement.end(order, Order.Status.REFUNDED, Order.Reason.CANCELED_BY_STAFF)

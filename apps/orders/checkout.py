@@ -13,6 +13,7 @@ from apps.events import facade as events
 from apps.orders import settlement, topics
 from apps.orders.buyer import CheckoutDetails, read_details
 from apps.orders.errors import PaymentTimeOver
+from apps.orders.lines import freeze, places_of
 from apps.orders.locks import lock_order_of_reservation
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment
 from apps.orders.providers import chosen_provider
@@ -53,11 +54,13 @@ def check_out(
         return known
     provider = chosen_provider()
     details = read_details(payload, methods=provider.methods, email=email, name=name)
-    grace = timedelta(seconds=events.get_event_by_id(reservation.event_id).policy.grace_seconds)
+    event = events.get_event_by_id(reservation.event_id)
+    grace = timedelta(seconds=event.policy.grace_seconds)
+    bill = events.price(places_of(reservation), event.price_policy)
     # The cap's row must exist before the transaction that locks it: creating it there would wait on rivals' commits.
     reservations.prepare_payment(reservation.event_id, details.email)
     with transactions.write():
-        order, is_new = _place(reservation, details, account_id)
+        order, is_new = _place(reservation, details, account_id, bill)
         known = idempotency.recall(scope, idempotency_key, fingerprint, clock.now())
         if known is not None:
             return known
@@ -82,7 +85,7 @@ def check_out(
 
 
 def _place(
-    reservation: reservations.ReservationView, details: CheckoutDetails, account_id: int | None
+    reservation: reservations.ReservationView, details: CheckoutDetails, account_id: int | None, bill: events.Bill
 ) -> tuple[Order, bool]:
     with connection.cursor() as cursor:
         placed = _place_order.count(
@@ -96,11 +99,13 @@ def _place(
             buyer=reservation.buyer,
             email=details.email,
             name=details.name,
-            total_minor=reservation.total_minor,
+            total_minor=bill.total_minor,
             currency=reservation.currency,
         )
     order = lock_order_of_reservation(reservation.id)
     assert order is not None
+    if placed:
+        freeze(order, bill)
     return order, placed == 1
 
 

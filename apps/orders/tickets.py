@@ -3,7 +3,8 @@
 import secrets
 from datetime import datetime
 
-from apps.orders.models import Order, Ticket
+from apps.orders.lines import place_label, seat_label
+from apps.orders.models import Order, OrderLine, Ticket
 from apps.reservations import facade as reservations
 from ticketing.kernel.transactions import require
 
@@ -16,13 +17,17 @@ def new_code() -> str:
 
 
 def issue(order: Order, reservation: reservations.ReservationView, now: datetime) -> None:
-    """The order has one ticket per seat and per general-admission place. Joins the caller's transaction."""
+    """The order has one ticket for each place that stands of what it is made of. Joins the caller's transaction."""
     require()
+    standing = {
+        (line.reservation_line_id, line.place): line.pk
+        for line in OrderLine.objects.filter(order=order, kind=OrderLine.Kind.PLACE, canceled_at=None)
+    }
     tickets = [
         Ticket(
             line_id=seat.line_id,
             seat_id=seat.seat_pk,
-            label=f"{seat.section_name}, row {seat.row}, seat {seat.number}",
+            label=seat_label(seat),
             section=seat.section_name,
             row=seat.row,
             number=seat.number,
@@ -36,18 +41,18 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
             Ticket(
                 line_id=places.line_id,
                 place=place,
-                label=f"{places.section_name}, {place} of {places.quantity}"
-                if places.quantity > 1
-                else places.section_name,
+                label=place_label(places, place),
                 section=places.section_name,
                 category=places.category,
                 price_minor=places.price_minor,
             )
             for place in range(1, places.quantity + 1)
         ]
-    for ticket in tickets:
+    issued = [ticket for ticket in tickets if (ticket.line_id, ticket.place) in standing]
+    for ticket in issued:
         ticket.order, ticket.code, ticket.holder, ticket.issued_at = order, new_code(), order.name, now
-    Ticket.objects.bulk_create(tickets)
+        ticket.order_line_id = standing[ticket.line_id, ticket.place]
+    Ticket.objects.bulk_create(issued)
 
 
 def void(order: Order, now: datetime) -> None:

@@ -8,7 +8,7 @@ from django.core.management import call_command
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
-from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
+from apps.orders.models import Order, OrderLine, Payment, ProviderMessage, Refund, Ticket
 from apps.orders.providers import sandbox
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
@@ -32,6 +32,11 @@ def copy_of(row, **changes):
     return type(row)(**values | changes)
 
 
+def a_fee(order: Order) -> OrderLine:
+    """Of a hundred, not saved."""
+    return OrderLine(order=order, kind="fee", description="A fee", price_minor=100, total_minor=100)
+
+
 WRONG = {
     "payment_refunded_at_most_captured": lambda o: o.payments.update(refunded_minor=F("captured_minor") + 1),
     "payment_attempts_limited": lambda o: o.payments.update(attempt=4),
@@ -50,6 +55,12 @@ WRONG = {
     "ticket_one_live_per_place": lambda o: copy_of(o.tickets.filter(seat=None).first(), code="c").save(),
     "ticket_code_once": lambda o: copy_of(o.tickets.filter(seat=None).first(), place=9).save(),
     "ticket_checked_in_after_issue": lambda o: o.tickets.update(checked_in_at=clock.now() - timedelta(days=1)),
+    "order_line_place_once": lambda o: copy_of(o.lines.first()).save(),
+    "order_line_place_or_fee": lambda o: copy_of(o.lines.first(), kind="fee").save(),
+    "order_line_discount_at_most_price": lambda o: copy_of(a_fee(o), discount_minor=101).save(),
+    "order_line_total_is_sum": lambda o: copy_of(a_fee(o), total_minor=99).save(),
+    "order_line_tax_sane": lambda o: copy_of(a_fee(o), tax_minor=101).save(),
+    "order_line_frozen": lambda o: o.lines.update(total_minor=1),
     "provider_message_once": lambda o: copy_of(ProviderMessage.objects.get()).save(),
 }
 
@@ -89,6 +100,7 @@ def confirm_without_order(order: Order) -> None:
     Ticket.objects.all().delete()
     ProviderMessage.objects.all().delete()
     Payment.objects.all().delete()
+    OrderLine.objects.all().delete()
     Order.objects.all().delete()
 
 
@@ -102,9 +114,20 @@ def count_late_money(order: Order) -> None:
     Payment.objects.update(occurred_at=F("counts_until") + timedelta(seconds=1))
 
 
+def owe_another_total(order: Order) -> None:
+    Order.objects.update(total_minor=F("total_minor") + 1)
+
+
+def cancel_a_line_and_keep_its_money(order: Order) -> None:
+    order.lines.filter(pk=order.lines.first().pk).update(canceled_at=clock.now())
+
+
 @pytest.mark.parametrize(
     ("harm", "promise"),
     [
+        (owe_another_total, "an order's total is the sum of its lines, a line for each place"),
+        (cancel_a_line_and_keep_its_money, "captured less refunded is what each order is owed"),
+        (cancel_a_line_and_keep_its_money, "no ticket without a standing order, none missing"),
         (refund_without_row, "what a payment gave back is the sum of its refunds"),
         (refund_without_row, "captured less refunded is what each order is owed"),
         (give_a_ticket_too_few, "no ticket without a standing order, none missing"),

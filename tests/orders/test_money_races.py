@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from apps.orders import canceling, charging, inbox, selectors
 from apps.orders.checkout import check_out
 from apps.orders.locks import lock_order
-from apps.orders.models import Order, Payment, ProviderMessage, Refund, SandboxCharge, Ticket
+from apps.orders.models import Order, OrderLine, Payment, ProviderMessage, Refund, SandboxCharge, Ticket
 from apps.orders.providers import sandbox
 from apps.reservations import facade as reservations
 from tests.factories import assert_audit_clean, hold, make_event
@@ -68,6 +68,7 @@ def test_control_without_the_unique_reservation_each_tab_has_an_order_of_its_own
     order = place(reservation)
     values_of = {field.attname: getattr(order, field.attname) for field in Order._meta.concrete_fields}
     Payment.objects.all().delete()
+    OrderLine.objects.all().delete()
     order.delete()
 
     def naive(number: int) -> None:

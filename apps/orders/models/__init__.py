@@ -4,6 +4,7 @@ The constraints here are the last word on money: a reservation has one order, a 
 took, a place has one ticket that opens a door.
 """
 
+from apps.orders.models.lines import OrderLine
 from apps.orders.models.messages import ProviderMessage
 from apps.orders.models.orders import Order
 from apps.orders.models.payments import ATTEMPTS_MAX, Payment, Refund
@@ -13,6 +14,7 @@ from apps.orders.models.tickets import Ticket
 __all__ = [
     "ATTEMPTS_MAX",
     "Order",
+    "OrderLine",
     "Payment",
     "ProviderMessage",
     "Refund",

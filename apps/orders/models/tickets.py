@@ -3,6 +3,7 @@
 from django.db import models
 from django.db.models import F, Q
 
+from apps.orders.models.lines import OrderLine
 from apps.orders.models.orders import Order
 
 
@@ -12,6 +13,9 @@ class Ticket(models.Model):
     id = models.BigAutoField(primary_key=True)
     code = models.CharField(max_length=40, help_text="140 random bits in base 32.")
     order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="tickets")
+    order_line = models.ForeignKey(
+        OrderLine, on_delete=models.PROTECT, related_name="tickets", help_text="What was paid for it."
+    )
     line = models.ForeignKey("reservations.ReservationLine", on_delete=models.PROTECT, related_name="+", db_index=False)
     place = models.PositiveIntegerField(default=1, help_text="Within the line, from 1; a seat's line has one.")
     # A real foreign key: its check at commit takes KEY SHARE on the inventory row, which is why nobody may lock that

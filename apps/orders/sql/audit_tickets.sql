@@ -1,20 +1,28 @@
--- I4: orders of this piece without exactly the valid tickets they should have: one per place while the order stands
--- whole, none once it does not stand.
-SELECT audited.number, audited.status, audited.seat_count, audited.valid_count
+-- I4: orders of this piece without exactly the valid tickets they should have: while the order stands one for each
+-- standing place, all of them standing in a confirmed order and at least one in a partly refunded one; else none.
+SELECT audited.number, audited.status, audited.standing_count, audited.valid_count
 FROM (
     SELECT
         sale.number,
         sale.status,
-        reservation.seat_count,
-        (SELECT count(*) FROM orders_ticket WHERE order_id = sale.id AND voided_at IS NULL) AS valid_count
+        (SELECT count(*) FROM orders_orderline WHERE order_id = sale.id AND kind = 'place') AS place_count,
+        (SELECT count(*) FROM orders_orderline WHERE order_id = sale.id AND kind = 'place' AND canceled_at IS NULL)
+            AS standing_count,
+        (SELECT count(*) FROM orders_ticket WHERE order_id = sale.id AND voided_at IS NULL) AS valid_count,
+        (SELECT count(DISTINCT line.id)
+         FROM orders_ticket AS ticket
+         JOIN orders_orderline AS line ON line.id = ticket.order_line_id
+         WHERE ticket.order_id = sale.id AND ticket.voided_at IS NULL
+           AND line.order_id = sale.id AND line.kind = 'place' AND line.canceled_at IS NULL) AS matched_count
     FROM orders_order AS sale
-    JOIN reservations_reservation AS reservation ON reservation.id = sale.reservation_id
     WHERE sale.id > %(after)s
       AND sale.id <= %(until)s
       AND (%(event_id)s::bigint IS NULL OR sale.event_id = %(event_id)s)
 ) AS audited
 WHERE CASE audited.status
-    WHEN 'confirmed' THEN audited.valid_count <> audited.seat_count
-    WHEN 'partly_refunded' THEN audited.valid_count NOT BETWEEN 1 AND audited.seat_count
+    WHEN 'confirmed' THEN audited.valid_count <> audited.place_count
+    WHEN 'partly_refunded' THEN audited.valid_count NOT BETWEEN 1 AND audited.place_count
     ELSE audited.valid_count <> 0
 END
+OR (audited.status IN ('confirmed', 'partly_refunded')
+    AND (audited.valid_count <> audited.standing_count OR audited.matched_count <> audited.standing_count))

@@ -4,7 +4,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from psycopg import errors
 
-from apps.orders.models import Order, Ticket
+from apps.orders.models import Order, OrderLine, Ticket
 from apps.reservations import facade as reservations
 from tests.factories import assert_audit_clean, hold, make_event, wish
 from tests.races import Beside, in_another_connection, rival_connection, statements
@@ -26,9 +26,13 @@ def insert_ticket(view: reservations.ReservationView) -> None:
         email="a@example.org", name="A", status="placed", total_minor=1, currency="USD", pay_deadline=now,
         placed_at=now,
     )  # fmt: skip
+    line = OrderLine.objects.create(
+        order=order, kind="place", reservation_line_id=place.line_id, place=1, description="x", price_minor=1,
+        total_minor=1,
+    )  # fmt: skip
     Ticket.objects.create(
-        code="RACE", order=order, line_id=place.line_id, seat_id=place.seat_pk, label="x", section="x", category="x",
-        price_minor=1, holder="A", issued_at=now, voided_at=now,
+        code="RACE", order=order, order_line=line, line_id=place.line_id, seat_id=place.seat_pk, label="x",
+        section="x", category="x", price_minor=1, holder="A", issued_at=now, voided_at=now,
     )  # fmt: skip
 
 

@@ -1,0 +1,19 @@
+-- I4: orders of this piece whose total is not the sum of the lines they were placed with, or whose places are not those
+-- of their reservation.
+SELECT audited.number, audited.total_minor, audited.lines_minor, audited.seat_count, audited.place_count
+FROM (
+    SELECT
+        sale.number,
+        sale.total_minor,
+        reservation.seat_count,
+        coalesce(sum(line.total_minor), 0) AS lines_minor,
+        count(*) FILTER (WHERE line.kind = 'place') AS place_count
+    FROM orders_order AS sale
+    JOIN reservations_reservation AS reservation ON reservation.id = sale.reservation_id
+    LEFT JOIN orders_orderline AS line ON line.order_id = sale.id
+    WHERE sale.id > %(after)s
+      AND sale.id <= %(until)s
+      AND (%(event_id)s::bigint IS NULL OR sale.event_id = %(event_id)s)
+    GROUP BY sale.id, reservation.id
+) AS audited
+WHERE audited.lines_minor <> audited.total_minor OR audited.place_count <> audited.seat_count
