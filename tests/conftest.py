@@ -101,7 +101,9 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
     yield
     from ticketing.kernel import batching, token_keys
     from ticketing.kernel.lane import threads
+    from ticketing.kernel.outbox import crew
 
+    crew.close(20)
     if (reader := token_keys._copy.reader) is not None:
         reader.join()
     threads.close()
@@ -159,7 +161,9 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     from apps.reservations import houses, lane
     from apps.reservations.gates import resetting, wishes
     from ticketing.kernel import limits, redis, resting
+    from ticketing.kernel.outbox import crew
 
+    monkeypatch.setattr(crew, "IDLE_SECONDS", 0.05)
     monkeypatch.setattr(resting, "REST_TIMES", 0.0)
     for remembered in (watching.events_known, houses._words, lane.frames):
         remembered.forget()

@@ -9,6 +9,8 @@ from ticketing import serving
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 
+END_SECONDS_MAX = 3.0
+
 app = Celery("fairgate")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
@@ -27,3 +29,12 @@ def show_figures(**about: Any) -> None:
     from ticketing.kernel import metrics  # Needs Django set up, which the worker has done by now.
 
     metrics.begin("worker")
+
+
+@signals.worker_process_shutdown.connect
+def end_deliveries(**about: Any) -> None:
+    """What a worker's process has begun to deliver has a moment to end. What does not is another's when its claim has
+    run out."""
+    from ticketing.kernel.outbox import crew
+
+    crew.close(END_SECONDS_MAX)

@@ -5,12 +5,10 @@ PostgreSQL only, finds what waits: first it wakes again, then it delivers by its
 """
 
 import logging
-import threading
 import time
 from functools import cache
 
 from django.conf import settings
-from django.db import connections
 from kombu import Connection
 from kombu.exceptions import OperationalError
 from kombu.pools import producers
@@ -20,6 +18,7 @@ from apps.reservations import facade as reservations
 from ticketing import purging
 from ticketing.celery import app
 from ticketing.kernel import maintenance
+from ticketing.kernel.outbox import crew
 from ticketing.kernel.outbox import facade as outbox
 from ticketing.kernel.outbox.tasks import deliver
 
@@ -27,21 +26,19 @@ logger = logging.getLogger(__name__)
 
 WAKE_AGAIN_AFTER_SECONDS = 1.0
 DELIVER_HERE_AFTER_SECONDS = 3.0
-DELIVERED_HERE_MAX = 20
 BROKER_SECONDS_MAX = 0.5
 """A buyer waits no longer than this for the broker, and then nobody does for BROKER_REST_SECONDS."""
 BROKER_REST_SECONDS = 10.0
 
 _broker = {"rests_until": 0.0}
 """On the process's monotonic clock."""
-_delivering_here = threading.Lock()
 
 
 def register() -> None:
     """Every topic has its handler, and whoever writes a message wakes a worker after the commit."""
     app.set_default()
     for each in orders.handlers():
-        outbox.handle(each.topic, each.handle, each.visibility)
+        outbox.handle(each.topic, each.handle, each.visibility, attempts_max=each.attempts_max, backoff=each.backoff)
     outbox.handle(reservations.PAGE_TURNED, purging.purge, purging.VISIBILITY)
     outbox.on_written(wake_worker)
     maintenance.register("deliver outbox", 1, deliver_waiting)
@@ -78,24 +75,12 @@ def _broker_connection() -> Connection:
 def deliver_waiting() -> None:
     """What has waited too long is moved along: by another wake-up, and if that fails or did not help, here.
 
-    Here means beside the loop, one delivery at a time: a provider that takes its whole time-out must not keep the
-    loop's other jobs waiting.
+    Here means beside the loop, many at once: a provider that takes its whole time-out must keep neither the loop's
+    other jobs waiting nor anybody else's message.
     """
     waited_seconds = outbox.oldest_due_seconds()
     if waited_seconds is None or waited_seconds < WAKE_AGAIN_AFTER_SECONDS:
         return
     if waited_seconds < DELIVER_HERE_AFTER_SECONDS and _try_to_wake():
         return
-    if _delivering_here.acquire(blocking=False):
-        threading.Thread(target=_deliver_here, name="deliver-outbox", daemon=True).start()
-
-
-def _deliver_here() -> None:
-    try:
-        outbox.deliver(DELIVERED_HERE_MAX)
-    except Exception:
-        # The thread's end is nobody's news; the loop comes by again within a second.
-        logger.exception("delivering here failed")
-    finally:
-        connections.close_all()
-        _delivering_here.release()
+    crew.of_process().wake()

@@ -192,6 +192,10 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_timeout": 5,
     "visibility_timeout": 600,
 }
+# How many messages each process that delivers the outbox has under way at once, each in a thread with a connection.
+OUTBOX_DELIVERERS = env.int("OUTBOX_DELIVERERS", default=16)
+if not 1 <= OUTBOX_DELIVERERS <= 500:
+    raise ImproperlyConfigured(f"OUTBOX_DELIVERERS is a number from 1 to 500, not {OUTBOX_DELIVERERS}")
 CELERY_TASK_PUBLISH_RETRY = False  # A wake-up that fails is dropped: the scanner finds the outbox row.
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_TIMEZONE = "UTC"

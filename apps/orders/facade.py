@@ -8,6 +8,7 @@ from django.conf import settings
 
 from apps.orders import attaching, charging, inbox, mail, refunds, topics
 from apps.orders.providers import sandbox
+from ticketing.kernel.outbox import facade as outbox
 from ticketing.kernel.outbox.facade import Message
 
 attach_orders = attaching.attach_orders
@@ -15,11 +16,13 @@ attach_orders = attaching.attach_orders
 
 @dataclass(frozen=True, slots=True)
 class TopicHandler:
-    """What a topic's delivery does; safe to run twice. Another may take the message when `visibility` is over."""
+    """What a topic's delivery does; safe to run twice. The rest is as `outbox.handle` says."""
 
     topic: str
     handle: Callable[[Message], None]
     visibility: timedelta
+    attempts_max: int = outbox.ATTEMPTS_MAX
+    backoff: outbox.Backoff | None = None
 
 
 def handlers() -> list[TopicHandler]:

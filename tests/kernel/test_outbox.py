@@ -21,8 +21,7 @@ Handled = Callable[[Callable[[Message], None] | None], list[Message]]
 @pytest.fixture
 def handled(monkeypatch: pytest.MonkeyPatch) -> Handled:
     """Handles the topic `test` from now on, by noting each message and calling `act`, if one is given, with it."""
-    monkeypatch.setattr(outbox, "_handlers", {})
-    monkeypatch.setattr(outbox, "_visibilities", {})
+    monkeypatch.setattr(outbox, "_topics", {})
     monkeypatch.setattr(outbox, "_wake", [])
 
     def handle(act: Callable[[Message], None] | None = None, **options: Any) -> list[Message]:
@@ -112,6 +111,67 @@ def test_a_message_that_fails_is_tried_again_later_and_later_and_then_put_aside(
     dead = OutboxMessage.objects.get()
     assert dead.dead_at is not None
     assert dead.last_error == "LookupError: the printer is on fire"
+
+
+def test_a_topic_says_how_often_and_after_what_waits_its_messages_are_tried(handled: Handled) -> None:
+    handled(fail, attempts_max=2, backoff=lambda attempts: timedelta(hours=attempts))  # type: ignore[call-arg]
+    publish()
+    before = clock.now()
+    outbox.deliver()
+    waiting = OutboxMessage.objects.get()
+    assert before + timedelta(hours=1) <= waiting.available_at <= clock.now() + timedelta(hours=1)
+    assert waiting.dead_at is None
+    make_due()
+    outbox.deliver()
+    assert OutboxMessage.objects.get().dead_at is not None
+
+
+def test_a_wait_doubles_from_its_first_seconds_to_its_longest() -> None:
+    waits = [outbox.doubling(5, 60)(attempts).total_seconds() for attempts in (1, 2, 3, 4, 5, 1_000)]
+    assert waits == [5, 10, 20, 40, 60, 60]
+
+
+def test_a_handler_that_says_later_has_not_failed_however_often_it_says_so(handled: Handled) -> None:
+    def not_now(message: Message) -> None:
+        raise outbox.Later(90, "the provider rests")
+
+    seen = handled(not_now, attempts_max=2)  # type: ignore[call-arg]
+    publish()
+    for _ in range(5):
+        before = clock.now()
+        assert outbox.deliver() == 1
+        message = OutboxMessage.objects.get()
+        assert before + timedelta(seconds=90) <= message.available_at <= clock.now() + timedelta(seconds=90)
+        assert (message.attempts, message.dead_at, message.last_error) == (0, None, "the provider rests")
+        make_due()
+    assert [message.attempts for message in seen] == [1] * 5
+
+
+def test_a_message_whose_workers_never_come_back_is_put_aside(handled: Handled) -> None:
+    """Each attempt's worker is killed with it; the message does not go round for ever."""
+    seen = handled(None, attempts_max=2)  # type: ignore[call-arg]
+    publish()
+    for _ in range(2):
+        assert len(outbox.claim(1)) == 1
+        make_due()
+    assert outbox.deliver() == 1
+    dead = OutboxMessage.objects.get()
+    assert (dead.dead_at is not None, seen) == (True, [])
+    assert dead.last_error.startswith("WorkerLost")
+
+
+def test_a_claim_can_be_prolonged_by_its_holder_and_by_nobody_else(handled: Handled) -> None:
+    handled(None, visibility=timedelta(minutes=1))  # type: ignore[call-arg]
+    publish()
+    (first,) = outbox.claim(1)
+    OutboxMessage.objects.update(claimed_until=clock.now() + timedelta(seconds=5))
+    assert outbox.prolong(first)
+    assert OutboxMessage.objects.get().claimed_until > clock.now() + timedelta(seconds=40)  # type: ignore[operator]
+    OutboxMessage.objects.update(claimed_until=clock.now())
+    assert not outbox.prolong(first), "it has run out"
+    (second,) = outbox.claim(1)
+    assert not outbox.prolong(first), "it is another's"
+    assert outbox.prolong(second)
 
 
 def test_a_message_put_aside_can_be_revived_with_all_its_attempts(handled: Handled) -> None:

@@ -1,6 +1,5 @@
 """How an outbox message finds its worker: by a wake-up, by another, and without a broker by the maintenance loop."""
 
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -14,6 +13,7 @@ from tests.factories import assert_audit_clean, hold, make_event
 from tests.orders.sale import place
 from ticketing import handlers
 from ticketing.kernel import clock, maintenance, transactions
+from ticketing.kernel.outbox import crew
 from ticketing.kernel.outbox import facade as outbox
 from ticketing.kernel.outbox.models import OutboxMessage
 from ticketing.kernel.outbox.tasks import deliver
@@ -47,10 +47,7 @@ def aged(seconds: float) -> None:
 
 
 def wait_for_delivery_here() -> None:
-    for thread in threading.enumerate():
-        if thread.name == "deliver-outbox":
-            thread.join(timeout=20)
-            assert not thread.is_alive()
+    assert crew.of_process().wait(20)
 
 
 def test_a_commit_wakes_a_worker_and_a_rollback_does_not(redis_client) -> None:
@@ -65,6 +62,7 @@ def test_a_commit_wakes_a_worker_and_a_rollback_does_not(redis_client) -> None:
 def test_the_wake_up_carries_nothing_and_the_task_delivers_what_is_due() -> None:
     order = place(hold(make_event(), seats=["hall-A-1"]))
     deliver.apply()
+    wait_for_delivery_here()
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
     assert_audit_clean()
@@ -111,4 +109,4 @@ def test_the_maintenance_loop_knows_the_jobs_of_a_sale() -> None:
 
 def test_every_topic_of_a_sale_has_its_handler() -> None:
     named = {value for name, value in vars(topics).items() if name.isupper()}
-    assert named <= set(outbox._handlers)
+    assert all(map(outbox.has_handler, named))

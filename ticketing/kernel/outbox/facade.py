@@ -27,6 +27,8 @@ VISIBILITY = timedelta(minutes=10)
 _claim = sql.load("ticketing.kernel.outbox", "claim_messages")
 _settle = sql.load("ticketing.kernel.outbox", "settle_message")
 _retry = sql.load("ticketing.kernel.outbox", "retry_message")
+_postpone = sql.load("ticketing.kernel.outbox", "postpone_message")
+_prolong = sql.load("ticketing.kernel.outbox", "prolong_claim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,26 @@ class Message:
 
 
 Handler = Callable[[Message], None]
-_handlers: dict[str, Handler] = {}
-_visibilities: dict[str, timedelta] = {}
+Backoff = Callable[[int], timedelta]
+"""How long a message waits after its so-many-th attempt has failed, from 1."""
+
+
+def doubling(first_seconds: float = 2, seconds_max: float = BACKOFF_SECONDS_MAX) -> Backoff:
+    """A wait that doubles with each failure, up to `seconds_max`."""
+    return lambda attempts: timedelta(seconds=min(first_seconds * 2 ** min(attempts - 1, 30), seconds_max))
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What becomes of the messages of one topic."""
+
+    handler: Handler
+    visibility: timedelta
+    attempts_max: int
+    backoff: Backoff
+
+
+_topics: dict[str, Topic] = {}
 _wake: list[Callable[[], None]] = []
 
 
@@ -51,11 +71,38 @@ class NoHandler(LookupError):
     """A topic nobody handles: the message stays and is tried again, and its last error says so."""
 
 
-def handle(topic: str, handler: Handler, visibility: timedelta = VISIBILITY) -> None:
-    """From now on messages of this topic go to `handler`, which must be safe to run twice for one message. A claim
-    that is not settled within `visibility` (a worker was killed) is another's to take."""
-    _handlers[topic] = handler
-    _visibilities[topic] = visibility
+class WorkerLost(RuntimeError):
+    """At every attempt the worker ended before its handler did, so this message may be why: it is put aside."""
+
+
+class Later(Exception):
+    """Raised by a handler: not now, again in `seconds`. It counts as no failure, however often it is raised."""
+
+    def __init__(self, seconds: float, why: str = "") -> None:
+        super().__init__(why or f"again in {seconds:g} s")
+        self.seconds = seconds
+
+
+def handle(
+    topic: str,
+    handler: Handler,
+    visibility: timedelta = VISIBILITY,
+    *,
+    attempts_max: int = ATTEMPTS_MAX,
+    backoff: Backoff | None = None,
+) -> None:
+    """From now on messages of this topic go to `handler`, which must be safe to run twice for one message.
+
+    A claim that is not settled within `visibility` (a worker was killed) is another's to take. After a failure the
+    message waits as `backoff` says, two seconds and then twice as long each time unless given; after `attempts_max`
+    of them it is put aside for a person to look at. A handler that raises Later has not failed.
+    """
+    assert attempts_max >= 1
+    _topics[topic] = Topic(handler, visibility, attempts_max, backoff or doubling())
+
+
+def has_handler(topic: str) -> bool:
+    return topic in _topics
 
 
 def on_written(wake: Callable[[], None]) -> None:
@@ -80,14 +127,14 @@ def wake() -> None:
 
 def claim(limit: int) -> list[Message]:
     """Up to `limit` due messages are ours for their topic's visibility, oldest first, one per key."""
-    topics = sorted(_visibilities)
+    topics = sorted(_topics)
     with transactions.write(), connection.cursor() as cursor:
         rows = _claim.rows(
             cursor,
             limit=limit,
             visibility=VISIBILITY,
             topics=topics,
-            visibilities=[_visibilities[topic] for topic in topics],
+            visibilities=[_topics[topic].visibility for topic in topics],
         )
     # Django hands jsonb of a plain cursor over as text.
     found = (Message(pk, topic, key, json.loads(body), *rest) for pk, topic, key, body, *rest in rows)
@@ -95,37 +142,59 @@ def claim(limit: int) -> list[Message]:
 
 
 def deliver(limit: int = 50) -> int:
-    """Up to `limit` due messages have been handed to their handlers, with no transaction and no lock open; how many
-    were claimed. A handler's failure puts its message back with a growing delay, and after ATTEMPTS_MAX aside.
+    """Up to `limit` due messages have been handed over one after the other, in this thread; how many were claimed.
 
     Claimed one at a time: a message behind a slow one is another worker's to take, and its claim does not run out
-    while it waits for its turn here."""
+    while it waits for its turn here. Servers deliver many at once (`crew`).
+    """
     delivered = 0
     while delivered < limit and (messages := claim(1)):
-        (message,) = messages
         delivered += 1
-        try:
-            handler = _handlers.get(message.topic)
-            if handler is None:
-                raise NoHandler(message.topic)
-            handler(message)
-        except Exception as error:
-            # Whatever a handler meets must not lose the message nor stop its neighbours.
-            logger.exception("message %s (%s) failed, attempt %s", message.id, message.topic, message.attempts)
-            backoff = timedelta(seconds=min(2**message.attempts, BACKOFF_SECONDS_MAX))
-            with transactions.write(), connection.cursor() as cursor:
-                _retry.count(
-                    cursor,
-                    id=message.id,
-                    receipt=message.receipt,
-                    backoff=backoff,
-                    attempts_max=ATTEMPTS_MAX,
-                    error=f"{type(error).__name__}: {error}"[:2000],
-                )
-        else:
-            with transactions.write(), connection.cursor() as cursor:
-                _settle.count(cursor, id=message.id, receipt=message.receipt)
+        hand_over(messages[0])
     return delivered
+
+
+def hand_over(message: Message) -> None:
+    """The claimed message has been through its handler, with no transaction and no lock open, and is done, put back,
+    or put aside. Raises only what the ledger raises: then the claim runs out and another takes the message."""
+    topic = _topics.get(message.topic)
+    try:
+        if topic is None:
+            raise NoHandler(message.topic)
+        if message.attempts > topic.attempts_max:
+            raise WorkerLost(f"attempt {topic.attempts_max} has not come back, nor any before it")
+        topic.handler(message)
+    except Later as later:
+        _end_claim(_postpone, message, wait=timedelta(seconds=later.seconds), why=str(later)[:2000])
+    except Exception as error:
+        # Whatever a handler meets must not lose the message nor stop its neighbours.
+        logger.exception("message %s (%s) failed, attempt %s", message.id, message.topic, message.attempts)
+        attempts_max, backoff = (topic.attempts_max, topic.backoff) if topic else (ATTEMPTS_MAX, doubling())
+        _end_claim(
+            _retry,
+            message,
+            backoff=backoff(message.attempts),
+            attempts_max=attempts_max,
+            error=f"{type(error).__name__}: {error}"[:2000],
+        )
+    else:
+        _end_claim(_settle, message)
+
+
+def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> None:
+    with transactions.write(), connection.cursor() as cursor:
+        is_ours = statement.count(cursor, id=message.id, receipt=message.receipt, **params)
+    if not is_ours:
+        logger.warning("message %s (%s) outlived its visibility and is another's", message.id, message.topic)
+
+
+def prolong(message: Message) -> bool:
+    """The claim lasts its topic's visibility from now on: for a handler that works in pieces. False once it is
+    another's: then the handler should stop. Own transaction."""
+    topic = _topics.get(message.topic)
+    visibility = topic.visibility if topic else VISIBILITY
+    with transactions.write(), connection.cursor() as cursor:
+        return _prolong.count(cursor, id=message.id, receipt=message.receipt, visibility=visibility) == 1
 
 
 def is_waiting(topic: str, key: str) -> bool:
