@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.orders import access, inbox, selectors
-from apps.orders.canceling import cancel_order
+from apps.orders.canceling import answer_cancel
 from apps.orders.checkout import check_out
 from apps.orders.serializers import (
     CheckoutAnswerSerializer,
@@ -26,6 +26,11 @@ _KEY = OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER, require
 _LINK = OpenApiParameter("key", str, description="From the signed link in the e-mail, for guests.")
 _NO_IDENTITY = OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`")
 _NOT_YOURS = OpenApiResponse(description="`not-owner`, `token-wrong-event`")
+
+
+def _repeatable(answer: idempotency.Answer) -> HttpResponse:
+    """An answer that the same key gets again, byte for byte."""
+    return HttpResponse(answer.body, status=answer.status, content_type="application/json", headers=PERSONAL)
 
 
 class Checkout(APIView):
@@ -50,8 +55,9 @@ class Checkout(APIView):
         key = idempotency.key_of(request._request)
         account_id = access.known_caller(request).account_id or reservation.account_id
         email, name = access.account_details(account_id)
-        answer = check_out(reservation, object_of(request), key, email=email, name=name, account_id=account_id)
-        return HttpResponse(answer.body, status=answer.status, content_type="application/json", headers=PERSONAL)
+        return _repeatable(
+            check_out(reservation, object_of(request), key, email=email, name=name, account_id=account_id)
+        )
 
 
 class OrderList(APIView):
@@ -83,18 +89,21 @@ class CancelOrder(APIView):
         operation_id="cancel_order",
         tags=["orders"],
         summary="Give an unpaid order up; once more changes nothing",
-        parameters=[_LINK],
+        parameters=[_KEY, _LINK],
         request=None,
         responses={
             200: OrderSerializer,
+            400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
             401: _NO_IDENTITY,
             403: _NOT_YOURS,
-            409: OpenApiResponse(description="`order-not-cancelable`: it is paid"),
+            409: OpenApiResponse(description="`order-not-cancelable`: it is paid; `idempotency-in-progress`"),
+            422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`"),
         },
     )
-    def post(self, request: Request, order_id: UUID) -> Response:
+    def post(self, request: Request, order_id: UUID) -> HttpResponse:
         order = access.open_order(request, order_id)
-        return Response(cancel_order(order.id).contract(), headers=PERSONAL)
+        key = idempotency.key_of(request._request)
+        return _repeatable(answer_cancel(order.id, object_of(request), key))
 
 
 class PaymentWebhook(APIView):

@@ -1,5 +1,8 @@
 """Giving an order up: by its buyer while it is unpaid, by staff at any time, and by the clock."""
 
+import json
+from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -10,7 +13,8 @@ from apps.orders.locks import lock_order
 from apps.orders.models import Order, Payment
 from apps.orders.selectors import OrderView, order_view
 from apps.reservations import facade as reservations
-from ticketing.kernel import clock, sql, transactions
+from ticketing.kernel import clock, idempotency, problems, sql, transactions
+from ticketing.kernel.idempotency import Answer
 from ticketing.kernel.outbox import facade as outbox
 
 LAPSED_MAX = 100
@@ -25,13 +29,29 @@ def cancel_order(order_id: UUID) -> OrderView:
     return tickets is the organizer's policy, and the organizer's doing.
     """
     with transactions.write():
+        return _cancel(lock_order(order_id))
+
+
+def answer_cancel(order_id: UUID, payload: Mapping[str, Any], idempotency_key: str) -> Answer:
+    """The same, and the answer as it will be repeated for this key of the order's buyer. Raises Invalid,
+    IdempotencyMismatch and IdempotencyInProgress too."""
+    if payload:
+        raise problems.Invalid({str(field)[:80]: "unknown field" for field in payload})
+    asked = idempotency.fingerprint({"order": str(order_id)})
+    with transactions.write():
         order = lock_order(order_id)
-        if order.status in (*Order.STANDING, Order.Status.REFUNDED):
-            raise OrderNotCancelable(order_status=order.status)
-        if order.status in Order.OPEN:
-            reservations.cancel(order.reservation_id, who=order.buyer, why=f"order {order.number} canceled")
-            settlement.end(order, Order.Status.CANCELED, Order.Reason.CANCELED_BY_BUYER)
-        return order_view(order)
+        return idempotency.once(
+            f"cancel:{order.buyer}", idempotency_key, asked, lambda: Answer(200, json.dumps(_cancel(order).contract()))
+        )
+
+
+def _cancel(order: Order) -> OrderView:
+    if order.status in (*Order.STANDING, Order.Status.REFUNDED):
+        raise OrderNotCancelable(order_status=order.status)
+    if order.status in Order.OPEN:
+        reservations.cancel(order.reservation_id, who=order.buyer, why=f"order {order.number} canceled")
+        settlement.end(order, Order.Status.CANCELED, Order.Reason.CANCELED_BY_BUYER)
+    return order_view(order)
 
 
 def refund_order(order_id: UUID, who: str) -> bool:

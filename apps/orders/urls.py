@@ -7,6 +7,7 @@ from apps.orders import api_views, views
 page_urls = [
     path("reservations/<uuid:reservation_id>/checkout", views.checkout, name="checkout"),
     path("orders/<uuid:order_id>/", views.order, name="order"),
+    path("orders/<uuid:order_id>/cancel", views.cancel, name="cancel"),
     path("orders/<uuid:order_id>/tickets.pdf", views.tickets_pdf, name="tickets_pdf"),
     path("tickets/", views.my_tickets, name="my_tickets"),
     path("tickets/<slug:code>/", views.ticket, name="ticket"),

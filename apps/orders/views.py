@@ -4,6 +4,7 @@ The POST here is exempt from the token check because kernel.origin.SameOriginWri
 """
 
 import secrets
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -13,12 +14,14 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from apps.orders import access, documents, selectors
+from apps.orders.canceling import answer_cancel
 from apps.orders.checkout import check_out
-from apps.orders.errors import PaymentTimeOver
+from apps.orders.errors import OrderNotCancelable, PaymentTimeOver
 from apps.orders.forms import CheckoutForm
+from apps.orders.models import Order
 from apps.orders.providers import chosen_provider
 from apps.orders.selectors import OrderView
 from apps.queue import facade as queue
@@ -44,16 +47,14 @@ def checkout(request: HttpRequest, reservation_id: UUID) -> HttpResponse:
 
 
 def _pay(request: HttpRequest, reservation: reservations.ReservationView, order: OrderView | None) -> HttpResponse:
-    key = request.POST.get("idempotency_key", "")
-    if not key:
-        raise problems.IdempotencyKeyRequired("Open the checkout page again.")
+    key = _form_key(request)
     payload = {field: request.POST.get(field, "") for field in ("email", "name", "payment_method")}
     initial = _initial(request, order)
     try:
         check_out(
             reservation,
             payload,
-            idempotency.check_key(key),
+            key,
             email=initial["email"],
             name=initial["name"],
             account_id=access.known_caller(request).account_id,
@@ -111,6 +112,24 @@ def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
     return render(request, "orders/order.html", {"order": _shown(access.open_order(request, order_id))})
 
 
+@csrf_exempt
+@never_cache
+@require_POST
+def cancel(request: HttpRequest, order_id: UUID) -> HttpResponse:
+    """The unpaid order is given up; one that was paid meanwhile is shown as it is."""
+    found = access.open_order(request, order_id)
+    with suppress(OrderNotCancelable):
+        answer_cancel(found.id, {}, _form_key(request))
+    return HttpResponseRedirect(found.url, status=303)
+
+
+def _form_key(request: HttpRequest) -> str:
+    key = request.POST.get("idempotency_key", "")
+    if not key:
+        raise problems.IdempotencyKeyRequired("Open the page again.")
+    return idempotency.check_key(key)
+
+
 def _shown(order: OrderView) -> dict[str, Any]:
     """The order as its page draws it. A declined payment that may be tried again is shown as such, not as under way."""
     retry_url = reverse("orders:checkout", args=[order.reservation_id]) if order.can_try_again else ""
@@ -129,6 +148,8 @@ def _shown(order: OrderView) -> dict[str, Any]:
         "refunded_minor": order.payment.refunded_minor,
         "reservation_id": order.reservation_id,
         "retry_url": retry_url,
+        "is_open": order.status in Order.OPEN,
+        "idempotency_key": secrets.token_urlsafe(18),
         "pdf_url": reverse("orders:tickets_pdf", args=[order.id]),
     }
 

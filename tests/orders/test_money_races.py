@@ -1,5 +1,6 @@
 """Races for an order and its money. Every one ends with a clean audit."""
 
+import json
 import re
 import threading
 import uuid
@@ -19,7 +20,7 @@ from apps.reservations import facade as reservations
 from tests.factories import assert_audit_clean, hold, make_event
 from tests.orders.sale import body, buy, deliver_all, late_word, let_lapse, payment_of, place
 from tests.races import in_another_connection, storm, values
-from ticketing.kernel import clock, idempotency, transactions
+from ticketing.kernel import clock, idempotency, problems, transactions
 from ticketing.kernel.outbox import facade as outbox
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -49,6 +50,28 @@ def test_eight_tabs_with_eight_keys_place_one_order_and_are_charged_once() -> No
     values(storm(4, lambda _: deliver_all()))
     assert Order.objects.count() == Payment.objects.count() == SandboxCharge.objects.count() == 1
     assert Order.objects.get().status == Order.Status.CONFIRMED
+
+
+def test_eight_cancellations_with_one_key_cancel_once_and_get_one_answer() -> None:
+    """All wait for the order's lock. The first cancels and remembers its answer in the same transaction; the others
+    find it there."""
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    answers = values(storm(8, lambda _: canceling.answer_cancel(order.pk, {}, "key")))
+    assert len(set(answers)) == 1
+    assert json.loads(answers[0].body)["status"] == "canceled"
+
+
+def test_one_key_for_two_orders_at_once_cancels_one_of_them() -> None:
+    """No lock is common to both: the answer's unique key makes the second wait for the first one's commit, and then
+    its whole transaction is undone."""
+    event = make_event()
+    orders = [place(hold(event, seats=[seat])) for seat in ("hall-A-1", "hall-A-2")]
+    Order.objects.update(buyer=orders[0].buyer)
+    outcomes = storm(2, lambda number: canceling.answer_cancel(orders[number].pk, {}, "key"))
+    refused = [outcome.error for outcome in outcomes if outcome.error is not None]
+    assert len(refused) == 1
+    assert isinstance(refused[0], problems.IdempotencyInProgress | problems.IdempotencyMismatch)
+    assert sorted(Order.objects.values_list("status", flat=True)) == ["canceled", "placed"]
 
 
 def test_two_tabs_that_try_again_at_once_start_one_more_attempt() -> None:

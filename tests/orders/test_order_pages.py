@@ -123,6 +123,17 @@ def test_a_decline_leads_back_to_checkout_and_then_through(browser) -> None:
     assert "Hall, row A, seat 2" in browser.get(order).content.decode()
 
 
+def test_a_declined_order_is_given_up_once_however_often_it_is_pressed(browser) -> None:
+    order = pay(browser, chosen(browser, seats=["hall-A-1"]), payment_method="sandbox_decline").url
+    deliver_all()
+    form = {"idempotency_key": key_in(browser.get(order).content.decode())}
+    for _ in range(2):
+        assert browser.post(f"{order}cancel", form, headers=OWN).url == order
+    page = browser.get(order).content.decode()
+    assert "This order was canceled" in page
+    assert "Cancel this order" not in page
+
+
 def test_a_lapsed_hold_leads_to_its_page_and_not_to_a_payment(browser) -> None:
     path = chosen(browser)
     sent = FORM | {"idempotency_key": key_in(browser.get(path).content.decode())}

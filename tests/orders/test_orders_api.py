@@ -192,9 +192,10 @@ def test_a_decline_is_told_and_may_be_canceled_or_tried_again(api, concert) -> N
     said = api.get(f"/orders/{order}", token=token).json()
     assert said["can_try_again"] is True
     assert said["payment"] | {"state": "declined", "attempts_left": 2} == said["payment"]
-    canceled = api.post(f"/orders/{order}/cancel", token=token)
+    canceled = api.post(f"/orders/{order}/cancel", token=token, key="c")
     assert (canceled.status_code, canceled.json()["status"]) == (200, "canceled")
-    assert api.post(f"/orders/{order}/cancel", token=token).json()["status"] == "canceled"
+    assert api.post(f"/orders/{order}/cancel", token=token, key="c").content == canceled.content
+    assert api.post(f"/orders/{order}/cancel", token=token, key="d").json()["status"] == "canceled"
     assert_problem(api.post(path, BODY, key="2", token=token), 410, "reservation-expired")
     assert_audit_clean()
 
@@ -203,8 +204,28 @@ def test_a_paid_order_cannot_be_canceled_by_its_buyer(api, concert) -> None:
     reservation, token = held(api)
     order = api.post(f"/reservations/{reservation}/checkout", BODY, key="1", token=token).json()["order_id"]
     deliver_all()
-    document = assert_problem(api.post(f"/orders/{order}/cancel", token=token), 409, "order-not-cancelable")
-    assert document["order_status"] == "confirmed"
+    for _ in range(2):  # A refusal is not remembered, and may be tried again with its key.
+        answer = api.post(f"/orders/{order}/cancel", token=token, key="c")
+        assert assert_problem(answer, 409, "order-not-cancelable")["order_status"] == "confirmed"
+
+
+def test_a_cancellation_wants_a_key_and_keeps_it_to_one_order(api, concert) -> None:
+    orders: list[str] = []
+    token = api.admission("concert")
+    for seat in ("hall-B-1", "hall-B-2"):
+        hold = api.post("/events/concert/reservations", {"seats": [seat]}, token=token, key=seat).json()
+        path = f"/reservations/{hold['reservation_id']}/checkout"
+        body = BODY | {"payment_method": "sandbox_decline"}
+        orders.append(api.post(path, body, key=f"pay {seat}", token=token).json()["order_id"])
+        deliver_all()
+        path = f"/orders/{orders[-1]}/cancel"
+        assert_problem(api.post(path, token=token), 400, "idempotency-key-required")
+        assert_problem(api.post(path, {"why": "ill"}, token=token, key="c"), 422, "invalid")
+        if len(orders) == 1:
+            assert api.post(path, token=token, key="c").json()["status"] == "canceled"
+        else:
+            assert_problem(api.post(path, token=token, key="c"), 422, "idempotency-mismatch")
+            assert api.get(f"/orders/{orders[-1]}", token=token).json()["status"] == "placed"
 
 
 def test_webhooks_are_stored_before_they_are_answered_and_only_if_signed(api, concert) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -80,6 +81,22 @@ def remember(scope: str, key: str, request_fingerprint: str, answer: Answer, now
         if violated_constraint(error) != "idempotent_answer_once":
             raise
         raise problems.IdempotencyInProgress from error
+
+
+def once(scope: str, key: str, request_fingerprint: str, act: Callable[[], Answer]) -> Answer:
+    """What this key was answered before, or else what `act` answers now, remembered with its change.
+
+    Joins the caller's transaction, which has the row locked that `act` changes: of two with one key the second waits
+    for the first one's commit and then finds its answer here. What `act` raises is not remembered. Raises
+    IdempotencyMismatch, and IdempotencyInProgress where the key's other request is about another row.
+    """
+    require()
+    known = recall(scope, key, request_fingerprint, clock.now())
+    if known is not None:
+        return known
+    answer = act()
+    remember(scope, key, request_fingerprint, answer, clock.now())
+    return answer
 
 
 def forget_old(now: datetime, limit: int = 10_000) -> int:
