@@ -15,7 +15,7 @@ from apps.queue.identity import OF_THE_QUEUE, Caller, number_of
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.outlook import of_number, outlook
 from apps.queue.polling import Place
-from ticketing.kernel import arrays, sql, tokens
+from ticketing.kernel import arrays, problems, sql, tokens
 from ticketing.kernel.lane import threads
 from ticketing.kernel.lane.gathering import Gatherer
 from ticketing.kernel.lane.remembering import Flights, RememberedTogether
@@ -74,9 +74,12 @@ def event_at_hand(slug: str) -> events.EventView | None:
 def told_at_sight(event: events.EventView, token: str) -> bytes | None:
     """The answer to a poll with this token, if it is plain that its place waits, as it is of nearly everybody in a
     crowd. None: ask in full. Raises as `caller_of` does."""
-    if not tokens.names_a_key(token):
-        return None
-    claims = tokens.read(token, OF_THE_QUEUE, audience=event.slug)
+    try:
+        claims = tokens.read(token, OF_THE_QUEUE, audience=event.slug)
+    except problems.TokenInvalid:
+        if tokens.names_a_key(token):
+            raise
+        return None  # Another kind of token, for somebody else to read.
     number = number_of(claims)
     if claims.typ != "queue" or number is None:
         return None

@@ -32,7 +32,7 @@ def of_scope(scope: Mapping[str, Any]) -> str:
     """The address of the client of an ASGI request."""
     client = scope.get("client")
     peer = client[0] if client else UNKNOWN
-    if not settings.TRUSTED_PROXIES:
+    if not _has_proxies():
         return peer
     return _behind(peer, _joined(scope, b"x-forwarded-for")[-FORWARDED_LENGTH_MAX:])
 
@@ -41,7 +41,7 @@ def scheme_of_scope(scope: Mapping[str, Any]) -> str:
     """https or http, as the client asked: of a trusted proxy what it says, else what the connection is."""
     scheme = scope.get("scheme", "http")
     client = scope.get("client")
-    if client and settings.TRUSTED_PROXIES and _is_trusted(client[0]):
+    if client and _has_proxies() and _is_trusted(client[0]):
         said = _joined(scope, b"x-forwarded-proto").rpartition(",")[2].strip().lower()
         return said if said in ("http", "https") else scheme
     return scheme
@@ -53,7 +53,7 @@ def of_environ(environ: Mapping[str, Any]) -> str:
     forwarded = environ.get("HTTP_X_FORWARDED_FOR", "")
     if came_through_lane(environ):
         return forwarded
-    return _behind(peer, forwarded[-FORWARDED_LENGTH_MAX:]) if settings.TRUSTED_PROXIES else peer
+    return _behind(peer, forwarded[-FORWARDED_LENGTH_MAX:]) if _has_proxies() else peer
 
 
 def came_through_lane(environ: Mapping[str, Any]) -> bool:
@@ -71,6 +71,7 @@ def forget_claims(environ: MutableMapping[str, Any]) -> None:
 
 def forget_settings() -> None:
     """What was found by settings that have changed since is forgotten (tests)."""
+    _has_proxies.cache_clear()
     _behind.cache_clear()
     _is_trusted.cache_clear()
 
@@ -84,6 +85,12 @@ def mark() -> str:
 
 def _joined(scope: Mapping[str, Any], name: bytes) -> str:
     return ",".join(value.decode("latin-1") for key, value in scope["headers"] if key == name)
+
+
+@cache
+def _has_proxies() -> bool:
+    # Remembered: each look into Django's settings costs a poll more than all else that is done here.
+    return bool(settings.TRUSTED_PROXIES)
 
 
 @lru_cache(maxsize=4_096)

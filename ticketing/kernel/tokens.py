@@ -91,8 +91,7 @@ def read(token: str, types: frozenset[str], audience: str | None = None) -> Clai
     # `type` and not isinstance: true is no moment. `nbf` is nothing we issue, so nothing we weigh.
     if type(exp) is not int or not isinstance(subject, str) or not isinstance(aud, str) or "nbf" in claims:
         raise problems.TokenInvalid
-    now = clock.process_now()
-    if exp <= now.timestamp() or key.is_over(now):
+    if exp <= clock.process_seconds() or (key.verifies_until is not None and key.is_over(clock.process_now())):
         raise problems.TokenExpired
     if not isinstance(typ, str) or typ not in types:
         raise problems.TokenInvalid

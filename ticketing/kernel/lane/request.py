@@ -5,7 +5,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from django.conf import settings
@@ -116,7 +116,7 @@ class Request:
     def is_plain(self) -> bool:
         """Whether nothing about the request needs the site's eye: a host of ours, over TLS where the house wants it,
         from somebody who reads JSON. What is wrong with it otherwise the site says."""
-        if settings.SECURE_SSL_REDIRECT and not self.is_secure():
+        if _wants_tls() and not self.is_secure():
             return False
         query = self.scope["query_string"]
         if (query and b"format=" in query) or not _is_ours(self.headers.plain(b"host")):
@@ -143,7 +143,7 @@ class Request:
 
         self.receive = hear
         try:
-            await self._body(settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0)
+            await self._body(_body_bytes_max())
         except (problems.TooLarge, problems.TimedOut) as problem:
             self._bad_body = problem
         finally:
@@ -154,12 +154,12 @@ class Request:
         WrongContentType, TooLarge, TimedOut, ClientGone."""
         if self._bad_body is not None:
             raise self._bad_body
-        bytes_max = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+        bytes_max = _body_bytes_max()
         return self._object_in(await self._body(bytes_max))
 
     def object_at_hand(self, body: bytes | bytearray) -> dict[str, Any]:
         """As `json_object`, of the whole body."""
-        bytes_max = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+        bytes_max = _body_bytes_max()
         if self.headers.plain(b"content-length") != b"%d" % len(body):
             self._check_declared(bytes_max)
         return self._object_in(_within(bytes(body), bytes_max))
@@ -216,6 +216,17 @@ def _within(body: bytes, bytes_max: int) -> bytes:
     if len(body) > bytes_max:
         raise problems.TooLarge
     return body
+
+
+# Remembered, as what follows: each look into Django's settings is dear beside the rest of a poll.
+@cache
+def _body_bytes_max() -> int:
+    return settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+
+
+@cache
+def _wants_tls() -> bool:
+    return bool(settings.SECURE_SSL_REDIRECT)
 
 
 @lru_cache(maxsize=256)
