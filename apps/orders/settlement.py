@@ -126,9 +126,12 @@ def abandon(payment_id: UUID) -> None:
 
 
 def fail(order: Order, reason: Order.Reason) -> None:
-    """The order has failed and what it held is free again."""
+    """The order has failed and what it held is free again; once the deadline has passed, by the reservation's sweep."""
     transactions.require()
-    reservations.cancel(order.reservation_id, who="system", why=f"order {order.number} failed: {reason.label}")
+    if order.pay_deadline > clock.now():
+        reservations.cancel(order.reservation_id, who="system", why=f"order {order.number} failed: {reason.label}")
+    # Else it reads expired and not canceled, as by `canceling.fail_lapsed`. Had the word of a success in time come
+    # before that of a decline, it would have confirmed; so it still may when it comes after (I8).
     end(order, Order.Status.FAILED, reason)
 
 
