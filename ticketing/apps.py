@@ -13,10 +13,16 @@ class CompositionConfig(AppConfig):
         from ticketing import handlers, session_limits
         from ticketing.kernel import batching, limits, metrics, traffic
         from ticketing.kernel.lane import turnstile
+        from ticketing.kernel.outbox import figures
 
         handlers.register()
         metrics.register(
-            *batching.METRICS, *reservations.METRICS, *limits.METRICS, *traffic.METRICS, *turnstile.METRICS
+            *batching.METRICS,
+            *reservations.METRICS,
+            *limits.METRICS,
+            *traffic.METRICS,
+            *turnstile.METRICS,
+            *figures.METRICS,
         )
         # Django tells only apps that have models.
         kernel = apps.get_app_config("kernel")

@@ -24,6 +24,7 @@ from redis import Redis, RedisError
 from apps.reservations import facade as reservations
 from ticketing.kernel import metrics as metrics_of_processes
 from ticketing.kernel import reconciling, sql
+from ticketing.kernel.outbox import figures
 
 REDIS_TIMEOUT_SECONDS = 1
 logger = logging.getLogger(__name__)
@@ -116,14 +117,22 @@ class House(Collector):
         with connection.cursor() as cursor:
             for name, label, value in _measure.rows(cursor):
                 yield name, label, float(value)
+        outbox = figures.standing()
+        yield "outbox_pending_count", "", float(outbox.pending)
+        yield "outbox_stuck_count", "", float(outbox.stuck)
+        yield "outbox_dead_count", "", float(outbox.given_up)
+        yield "outbox_oldest_due_seconds", "", outbox.lag_seconds
+        yield "outbox_deletion_mean_seconds", "", outbox.mean_seconds_to_deletion or 0.0
         for state, count in reservations.gate_states().items():
             yield "gates_count", state, float(count)
 
 
 _FIGURES: list[tuple[str, str, list[str]]] = [
     ("outbox_pending_count", "Messages not yet delivered nor given up.", []),
+    ("outbox_stuck_count", "Messages claimed more than five minutes ago and still not deleted.", []),
     ("outbox_dead_count", "Messages given up; a person must look.", []),
     ("outbox_oldest_due_seconds", "How long the longest-waiting unclaimed due message has waited.", []),
+    ("outbox_deletion_mean_seconds", "From claim to deletion, of the last hour's latest 10,000.", []),
     ("audit_breaches_count", "What the latest audit found.", []),
     ("audit_unchecked_count", "Checks of the latest audit that came to no answer; nothing is known of them.", []),
     ("audit_finished_seconds", "Unix time of the latest audit.", []),

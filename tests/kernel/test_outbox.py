@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
+from django.db.models import F
 
-from tests.races import in_another_connection, rival_at, storm, values
+from tests.races import in_another_connection, rival_at, rival_waiting_at, storm, values
 from ticketing.kernel import clock, transactions
 from ticketing.kernel.outbox import facade as outbox
+from ticketing.kernel.outbox import figures
 from ticketing.kernel.outbox.facade import Message
 from ticketing.kernel.outbox.models import OutboxMessage
 
@@ -320,6 +322,156 @@ def test_a_delayed_message_is_not_due_before_its_time(handled: Handled) -> None:
     assert len(seen) == 1
 
 
+def begin(key: str = "a") -> Message:
+    """The key's first message is under way."""
+    (message,) = outbox.claim(1)
+    assert message.key == key
+    return message
+
+
+def behind() -> list[int]:
+    return list(OutboxMessage.objects.filter(is_behind=True).order_by("id").values_list("body__number", flat=True))
+
+
+def test_what_stands_behind_another_of_its_key_is_put_out_of_the_claims_way_once(handled: Handled) -> None:
+    """A key's first message is under way, four wait behind it; another key's is found past them."""
+    seen = handled(None)
+    for number in range(5):
+        publish("a", number=number)
+    first = begin()
+    publish("b", number=9)
+    assert [message.key for message in outbox.claim(5)] == ["b"]
+    assert behind() == [1, 2, 3, 4]
+    assert outbox.claim(5) == []
+    outbox.hand_over(first)
+    assert behind() == [2, 3, 4]
+    assert outbox.deliver() == 4
+    assert [message.body["number"] for message in seen] == [0, 1, 2, 3, 4]
+    assert behind() == []
+
+
+def test_a_backlog_longer_than_a_claim_looks_hides_nothing_that_is_due(
+    handled: Handled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "WINDOW_MAX", 3)
+    seen = handled(None)
+    for number in range(10):
+        publish("a", number=number)
+    first = begin()
+    publish("b", number=10)
+    with transaction.atomic():
+        outbox.publish("other", "c", {})
+    assert sorted(message.key for message in outbox.claim(9)) == ["b", "c"]
+    outbox.hand_over(first)
+    assert outbox.deliver() == 9
+    assert [message.body["number"] for message in seen] == list(range(10))
+
+
+def test_what_was_put_aside_comes_when_the_one_before_it_is_given_up(handled: Handled) -> None:
+    seen = handled(lambda message: fail(message) if message.body["number"] == 1 else None, attempts_max=1)  # type: ignore[call-arg]
+    publish("a", number=1)
+    publish("a", number=2)
+    first = begin()
+    assert (outbox.claim(5), behind()) == ([], [2])
+    outbox.hand_over(first)
+    assert outbox.deliver() == 1
+    assert [message.body["number"] for message in seen] == [1, 2]
+
+
+def test_what_was_put_aside_waits_on_while_the_one_before_it_is_to_be_tried_again(handled: Handled) -> None:
+    handled(fail)
+    publish("a", number=1)
+    publish("a", number=2)
+    outbox.hand_over(begin())
+    assert (outbox.claim(5), behind()) == ([], [2])
+
+
+def test_who_settles_while_the_next_is_put_aside_waits_and_lets_it_go(handled: Handled) -> None:
+    """A: has put 2 aside behind 1, not committed: it holds 1's row
+    B: settles 1: waits for that row
+    A: COMMIT
+    B: 1 is done; looks for the next only now, sees it aside and lets it go; COMMIT
+    """
+    seen = handled(None)
+    publish("a", number=1)
+    publish("a", number=2)
+    first = begin()
+    with rival_waiting_at("set_behind", "after", lambda: outbox.hand_over(first)) as rival:
+        assert outbox._put_aside() == 1
+    rival.result()
+    assert behind() == []
+    assert outbox.deliver() == 1
+    assert [message.body["number"] for message in seen] == [1, 2]
+
+
+def test_nobody_is_put_aside_behind_one_that_is_being_settled(handled: Handled) -> None:
+    """B: settles 1, and has looked for the next already, not committed
+    A: sees 1 under way still, but cannot have its row: 2 stays where it is
+    B: COMMIT; 2 is found by the next claim
+    """
+    handled(None)
+    publish("a", number=1)
+    publish("a", number=2)
+    with rival_at("let_next_go", "after", lambda: outbox.claim(5)) as rival:
+        outbox.hand_over(begin())
+    assert (rival.result, behind()) == ([], [])
+    assert outbox.deliver() == 1
+
+
+def test_control_settled_without_letting_the_next_go_nobody_would_ever_find_it(
+    handled: Handled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled(None)
+    publish("a", number=1)
+    publish("a", number=2)
+    first = begin()
+    outbox._put_aside()
+    monkeypatch.setattr(outbox, "_let_next_go", outbox._oldest_due)
+    outbox.hand_over(first)
+    assert outbox.deliver() == 0
+    assert behind() == [2]
+
+
+def test_a_storm_on_few_keys_strands_nothing_behind_another(handled: Handled) -> None:
+    seen = handled(None)
+    for number in range(60):
+        publish(f"key-{number % 3}", number=number)
+
+    def work(_: int) -> int:
+        count = 0
+        for _ in range(40):
+            count += outbox.deliver(limit=3)
+            outbox._put_aside()
+        return count
+
+    delivered = values(storm(6, work))
+    delivered.append(outbox.deliver(limit=100))
+    assert (sum(delivered), behind()) == (60, [])
+    for key in range(3):
+        own = [message.body["number"] for message in seen if message.key == f"key-{key}"]
+        assert own == list(range(key, 60, 3))
+
+
+def test_a_revived_message_is_found_and_who_stands_behind_it_waits(handled: Handled) -> None:
+    seen = handled(fail, attempts_max=1)  # type: ignore[call-arg]
+    publish("a", number=1)
+    assert outbox.deliver() == 1
+    handled(seen.append)
+    publish("a", number=2)
+    outbox.revive([seen[0].id], clock.now())
+    assert outbox.deliver() == 2
+    assert [message.body["number"] for message in seen] == [1, 1, 2]
+
+
+def test_a_topic_at_its_most_is_passed_over(handled: Handled) -> None:
+    handled(None, together_max=2)  # type: ignore[call-arg]
+    for key in "abcd":
+        publish(key)
+    assert [message.key for message in outbox.claim(9, {"test": 1})] == ["a"]
+    assert outbox.claim(9, {"test": 2}) == []
+    assert [message.key for message in outbox.claim(9)] == ["b", "c"]
+
+
 def test_old_settled_messages_go_and_the_others_stay(handled: Handled) -> None:
     for key in "abc":
         publish(key)
@@ -328,6 +480,24 @@ def test_old_settled_messages_go_and_the_others_stay(handled: Handled) -> None:
     OutboxMessage.objects.filter(key="b").update(dead_at=old)
     assert outbox.collect_garbage() == 1
     assert sorted(OutboxMessage.objects.values_list("key", flat=True)) == ["b", "c"]
+
+
+def test_the_outbox_tells_how_it_stands(handled: Handled) -> None:
+    handled(lambda message: fail(message) if message.key == "dead" else None, attempts_max=1)  # type: ignore[call-arg]
+    publish("done")
+    publish("dead")
+    outbox.deliver()
+    publish("stuck")
+    outbox.claim(1)
+    publish("due")
+    now = clock.now()
+    OutboxMessage.objects.filter(key="stuck").update(claimed_at=now - timedelta(minutes=6))
+    OutboxMessage.objects.filter(key="due").update(available_at=now - timedelta(minutes=1))
+    OutboxMessage.objects.filter(key="done").update(claimed_at=F("done_at") - timedelta(seconds=4))
+    standing = figures.standing()
+    assert (standing.published_per_minute, standing.pending, standing.stuck, standing.given_up) == (4, 2, 1, 1)
+    assert standing.mean_seconds_to_deletion == pytest.approx(4)
+    assert 60 <= standing.lag_seconds < 120
 
 
 def test_a_message_is_never_both_done_and_given_up() -> None:

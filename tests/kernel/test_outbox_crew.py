@@ -137,11 +137,11 @@ def test_a_ledger_that_fails_once_ends_nothing_and_the_next_wake_up_delivers(
 ) -> None:
     claim, failing = outbox.claim, [True]
 
-    def fail_once(limit: int) -> list[Message]:
+    def fail_once(*asked: Any) -> list[Message]:
         if failing:
             failing.clear()
             raise DatabaseError("the ledger is away")
-        return claim(limit)
+        return claim(*asked)
 
     monkeypatch.setattr(outbox, "claim", fail_once)
     publish(("a", 1))
@@ -152,6 +152,31 @@ def test_a_ledger_that_fails_once_ends_nothing_and_the_next_wake_up_delivers(
     crew.wake()
     assert crew.wait(SECONDS_MAX)
     assert left() == []
+
+
+def test_a_topic_that_may_be_slow_leaves_the_other_deliverers_to_the_rest(deliveries: Deliveries, crews: Any) -> None:
+    """Two of three deliverers would wait for the slow topic's messages; it may have one."""
+    stuck, is_let_go, held = threading.Semaphore(0), threading.Event(), []
+
+    def hold(message: Message) -> None:
+        held.append(message.key)
+        stuck.release()
+        assert is_let_go.wait(SECONDS_MAX)
+
+    outbox.handle("slow", hold, together_max=1)
+    with transaction.atomic():
+        for number in range(5):
+            outbox.publish("slow", f"slow-{number}", {})
+    crew = crews(3)
+    crew.wake()
+    assert stuck.acquire(timeout=SECONDS_MAX)
+    publish(*((f"key-{number}", number) for number in range(6)))
+    crew.wake()
+    deliveries.wait_for(6)
+    assert held == ["slow-0"]
+    is_let_go.set()
+    assert crew.wait(SECONDS_MAX)
+    assert held == [f"slow-{number}" for number in range(5)]
 
 
 def test_who_ends_claims_nothing_more_and_lets_what_is_under_way_end(deliveries: Deliveries, crews: Any) -> None:

@@ -1,19 +1,4 @@
 -- The figures of one scrape, each read by an index: metric name, label value or empty, value.
-SELECT 'outbox_pending_count', '', count(*)::float8
-FROM outbox_outboxmessage
-WHERE done_at IS NULL AND dead_at IS NULL
-UNION ALL
-SELECT 'outbox_dead_count', '', count(*)::float8
-FROM outbox_outboxmessage
-WHERE dead_at IS NOT NULL
-UNION ALL
-SELECT 'outbox_oldest_due_seconds', '', coalesce(extract(epoch FROM clock_timestamp() - min(available_at)), 0)::float8
-FROM outbox_outboxmessage
-WHERE done_at IS NULL
-  AND dead_at IS NULL
-  AND available_at <= clock_timestamp()
-  AND (claimed_until IS NULL OR claimed_until <= clock_timestamp())
-UNION ALL
 (
     SELECT 'audit_breaches_count', '', breach_count::float8
     FROM kernel_auditrun

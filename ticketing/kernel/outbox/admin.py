@@ -3,7 +3,7 @@
 from django.contrib import admin, messages
 
 from ticketing.kernel import clock
-from ticketing.kernel.outbox import facade
+from ticketing.kernel.outbox import facade, figures
 from ticketing.kernel.outbox.models import OutboxMessage
 from ticketing.kernel.staff_lists import ReadOnlyAdmin, counted
 
@@ -28,12 +28,18 @@ class State(admin.SimpleListFilter):
 
 @admin.register(OutboxMessage)
 class OutboxMessageAdmin(ReadOnlyAdmin):
-    list_display = ["id", "topic", "key", "state", "attempts", "created_at", "available_at", "claimed_until"]
+    list_display = [
+        "id", "topic", "key", "state", "attempts", "created_at", "available_at", "claimed_until", "is_behind",
+    ]  # fmt: skip
+    change_list_template = "admin/outbox/messages.html"
     list_filter = [State, "topic"]
     search_fields = ["=key"]
     search_help_text = "The whole key."
     ordering = ["-id"]
     actions = ["deliver_again"]
+
+    def changelist_view(self, request, extra_context=None):
+        return super().changelist_view(request, {"standing": figures.standing(), **(extra_context or {})})
 
     @admin.display(description="state")
     def state(self, message: OutboxMessage) -> str:

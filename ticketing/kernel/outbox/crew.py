@@ -6,7 +6,7 @@ many as the crew has. Threads begin when there is work and end when there has be
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 from django.conf import settings
@@ -34,8 +34,8 @@ class Crew:
         """Somebody claims, or waits for a reason to."""
         self._is_claiming = False
         self._claimed: deque[Message] = deque()
-        self._busy = 0
-        """Claimed and not settled yet."""
+        self._under_way: Counter[str] = Counter()
+        """Claimed and not settled yet, of each topic."""
         self._threads = 0
         self._idle = 0
         self._troubles = Troubles(logger)
@@ -55,9 +55,11 @@ class Crew:
         """Returns as soon as nothing is due that could be claimed and nothing is under way, or after `seconds`; whether
         it was so."""
         with self._changed:
-            return self._changed.wait_for(
-                lambda: not (self._is_asked and self._looks) and not self._is_claiming and self._busy == 0, seconds
-            )
+            return self._changed.wait_for(self._is_at_rest, seconds)
+
+    def _is_at_rest(self) -> bool:
+        is_to_look = self._is_asked and self._looks
+        return not (is_to_look or self._is_claiming or self._busy_count())
 
     def close(self, seconds: float) -> bool:
         """Nothing more is claimed, and what is under way has had `seconds` to end; whether it did. The claims of what
@@ -85,21 +87,23 @@ class Crew:
         """How many may be claimed, once there is a reason to look; 0 when this thread may end."""
         with self._changed:
             while not self._is_closed:
-                if self._is_asked and self._busy < self._size:
+                if self._is_asked and self._busy_count() < self._size:
                     self._is_asked, self._is_claiming = False, True
-                    return self._size - self._busy
+                    return self._size - self._busy_count()
                 came = self._changed.wait_for(
-                    lambda: self._is_closed or (self._is_asked and self._busy < self._size), IDLE_SECONDS
+                    lambda: self._is_closed or (self._is_asked and self._busy_count() < self._size), IDLE_SECONDS
                 )
-                if not came and self._busy == 0:
+                if not came and self._busy_count() == 0:
                     return 0
             return 0
 
     def _claim(self, free: int) -> None:
         messages: list[Message] = []
+        with self._changed:
+            under_way = Counter(self._under_way)
         try:
             close_old_connections()
-            messages = facade.claim(free)
+            messages = facade.claim(free, under_way)
             self._troubles.over("messages were not claimed")
         except Exception as error:  # noqa: BLE001 - The scanner wakes us again; until then the others go on.
             self._troubles.met("messages were not claimed", error)
@@ -108,7 +112,7 @@ class Crew:
             # Whoever claimed as many as it could looks for more.
             self._is_asked |= len(messages) == free
             for message in messages:
-                self._busy += 1
+                self._under_way[message.topic] += 1
                 self._claimed.append(message)
                 if len(self._claimed) > self._idle:
                     self._threads += 1
@@ -125,7 +129,7 @@ class Crew:
                     logger.exception("message %s (%s) could not be settled", message.id, message.topic)
                 finally:
                     with self._changed:
-                        self._busy -= 1
+                        self._under_way[message.topic] -= 1
                         # A settled message lets the next of its key go, and this thread is free.
                         self._is_asked = not self._is_closed
                         self._changed.notify_all()
@@ -143,6 +147,9 @@ class Crew:
                 return self._claimed.popleft() if self._claimed else None
             finally:
                 self._idle -= 1
+
+    def _busy_count(self) -> int:
+        return self._under_way.total()
 
     def _start(self, name: str, act: Callable[[], None]) -> None:
         threading.Thread(target=act, name=name, daemon=True).start()

@@ -5,16 +5,18 @@ The row with its visibility time-out is the claim; whatever wakes a worker is on
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import Min
 
 from ticketing.kernel import clock, sql, transactions
+from ticketing.kernel.outbox import figures
 from ticketing.kernel.outbox.models import OutboxMessage
 
 logger = logging.getLogger(__name__)
@@ -23,8 +25,17 @@ ATTEMPTS_MAX = 10
 BACKOFF_SECONDS_MAX = 300
 KEPT_DAYS = 7
 VISIBILITY = timedelta(minutes=10)
+WINDOW_MAX = 500
+"""Due messages of a topic that a claim looks through: those behind an earlier one of their key are put aside when a
+claim comes up short, so that hardly any stand in its way."""
+SPARE_COUNT = 16
+"""Of a topic so many more than wanted are looked at: rivals have some locked at this moment."""
+PUT_ASIDE_ROUNDS_MAX = 1_000
 
 _claim = sql.load("ticketing.kernel.outbox", "claim_messages")
+_set_behind = sql.load("ticketing.kernel.outbox", "set_behind")
+_let_next_go = sql.load("ticketing.kernel.outbox", "let_next_go")
+_oldest_due = sql.load("ticketing.kernel.outbox", "oldest_due")
 _settle = sql.load("ticketing.kernel.outbox", "settle_message")
 _retry = sql.load("ticketing.kernel.outbox", "retry_message")
 _postpone = sql.load("ticketing.kernel.outbox", "postpone_message")
@@ -41,6 +52,8 @@ class Message:
     attempts: int
     """This delivery's number, from 1."""
     created_at: datetime
+    available_at: datetime
+    """When it was due."""
 
 
 Handler = Callable[[Message], None]
@@ -61,6 +74,7 @@ class Topic:
     visibility: timedelta
     attempts_max: int
     backoff: Backoff
+    together_max: int | None
 
 
 _topics: dict[str, Topic] = {}
@@ -73,6 +87,10 @@ class NoHandler(LookupError):
 
 class WorkerLost(RuntimeError):
     """At every attempt the worker ended before its handler did, so this message may be why: it is put aside."""
+
+
+class NotDelivered(Exception):
+    """Raised by a handler where the other side is to blame: tried again like any failure, told without a trace."""
 
 
 class Later(Exception):
@@ -90,15 +108,18 @@ def handle(
     *,
     attempts_max: int = ATTEMPTS_MAX,
     backoff: Backoff | None = None,
+    together_max: int | None = None,
 ) -> None:
     """From now on messages of this topic go to `handler`, which must be safe to run twice for one message.
 
     A claim that is not settled within `visibility` (a worker was killed) is another's to take. After a failure the
     message waits as `backoff` says, two seconds and then twice as long each time unless given; after `attempts_max`
-    of them it is put aside for a person to look at. A handler that raises Later has not failed.
+    of them it is put aside for a person to look at, and the next of its key is delivered. A handler that raises Later
+    has not failed. A process has at most `together_max` of the topic under way: what may be slow, and matters less than
+    money, leaves the other deliverers to the rest.
     """
     assert attempts_max >= 1
-    _topics[topic] = Topic(handler, visibility, attempts_max, backoff or doubling())
+    _topics[topic] = Topic(handler, visibility, attempts_max, backoff or doubling(), together_max)
 
 
 def has_handler(topic: str) -> bool:
@@ -115,6 +136,7 @@ def publish(topic: str, key: str, body: dict[str, Any], *, delay: timedelta = ti
     transactions.require()
     now = clock.now()
     OutboxMessage.objects.create(topic=topic, key=key, body=body, created_at=now, available_at=now + delay)
+    figures.published(topic)
     if not delay:
         transaction.on_commit(wake, robust=True)
 
@@ -125,20 +147,46 @@ def wake() -> None:
         call()
 
 
-def claim(limit: int) -> list[Message]:
-    """Up to `limit` due messages are ours for their topic's visibility, oldest first, one per key."""
+def claim(limit: int, under_way: Mapping[str, int] = MappingProxyType({})) -> list[Message]:
+    """Up to `limit` due messages are ours for their topic's visibility, in the order they were due, one per key.
+    `under_way` says how many of each topic the caller has already."""
+    claimed = _claim_once(limit, under_way)
+    for _ in range(PUT_ASIDE_ROUNDS_MAX):
+        # Nothing is put aside but what stands behind another, so as a rule there is no second round.
+        if len(claimed) == limit or _put_aside() == 0:
+            break
+        more = Counter(message.topic for message in claimed)
+        claimed += _claim_once(limit - len(claimed), Counter(under_way) + more)
+    return sorted(claimed, key=lambda message: (message.available_at, message.id))
+
+
+def _claim_once(limit: int, under_way: Mapping[str, int]) -> list[Message]:
     topics = sorted(_topics)
+    allowances = (_allowance(_topics[topic].together_max, under_way.get(topic, 0)) for topic in topics)
     with transactions.write(), connection.cursor() as cursor:
         rows = _claim.rows(
             cursor,
             limit=limit,
+            window=WINDOW_MAX,
+            spare=limit + SPARE_COUNT,
             visibility=VISIBILITY,
             topics=topics,
             visibilities=[_topics[topic].visibility for topic in topics],
+            allowances=list(allowances),
         )
     # Django hands jsonb of a plain cursor over as text.
-    found = (Message(pk, topic, key, json.loads(body), *rest) for pk, topic, key, body, *rest in rows)
-    return sorted(found, key=lambda message: message.id)
+    return [Message(pk, topic, key, json.loads(body), *rest) for pk, topic, key, body, *rest in rows]
+
+
+def _allowance(together_max: int | None, under_way_count: int) -> int | None:
+    return None if together_max is None else max(0, together_max - under_way_count)
+
+
+def _put_aside() -> int:
+    """Due messages behind one that is under way, or waits for its next attempt, are out of every claim's way; how
+    many."""
+    with transactions.write(), connection.cursor() as cursor:
+        return _set_behind.count(cursor, window=WINDOW_MAX)
 
 
 def deliver(limit: int = 50) -> int:
@@ -165,27 +213,46 @@ def hand_over(message: Message) -> None:
             raise WorkerLost(f"attempt {topic.attempts_max} has not come back, nor any before it")
         topic.handler(message)
     except Later as later:
-        _end_claim(_postpone, message, wait=timedelta(seconds=later.seconds), why=str(later)[:2000])
+        if _end_claim(_postpone, message, wait=timedelta(seconds=later.seconds), why=str(later)[:2000]):
+            figures.ended(message.topic, "later")
     except Exception as error:
         # Whatever a handler meets must not lose the message nor stop its neighbours.
-        logger.exception("message %s (%s) failed, attempt %s", message.id, message.topic, message.attempts)
+        trace = not isinstance(error, NotDelivered)
+        logger.log(
+            logging.ERROR if trace else logging.WARNING,
+            "message %s (%s) failed, attempt %s: %s",
+            message.id,
+            message.topic,
+            message.attempts,
+            error,
+            exc_info=trace,
+        )
         attempts_max, backoff = (topic.attempts_max, topic.backoff) if topic else (ATTEMPTS_MAX, doubling())
-        _end_claim(
+        ended = _end_claim(
             _retry,
             message,
             backoff=backoff(message.attempts),
             attempts_max=attempts_max,
             error=f"{type(error).__name__}: {error}"[:2000],
         )
+        for (is_dead,) in ended:
+            figures.ended(message.topic, "given up" if is_dead else "failed")
     else:
-        _end_claim(_settle, message)
+        for handled_seconds, delivered_seconds in _end_claim(_settle, message):
+            figures.deleted(message.topic, handled_seconds, delivered_seconds)
 
 
-def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> None:
+def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> Sequence[tuple[Any, ...]]:
+    """What the statement says of the row it touched; nothing where the claim is not ours any more."""
     with transactions.write(), connection.cursor() as cursor:
-        is_ours = statement.count(cursor, id=message.id, receipt=message.receipt, **params)
-    if not is_ours:
+        rows = statement.rows(cursor, id=message.id, receipt=message.receipt, **params)
+        if rows:
+            # A statement of its own: it has to see what `set_behind` did while we waited for the row.
+            _let_next_go.count(cursor, topic=message.topic, key=message.key)
+    if not rows:
+        figures.ended(message.topic, "overtaken")
         logger.warning("message %s (%s) outlived its visibility and is another's", message.id, message.topic)
+    return rows
 
 
 def prolong(message: Message) -> bool:
@@ -204,11 +271,11 @@ def is_waiting(topic: str, key: str) -> bool:
 
 
 def oldest_due_seconds() -> float | None:
-    """How long the longest-waiting unclaimed due message has waited, or None when none waits."""
-    now = clock.now()
-    waiting = OutboxMessage.objects.filter(done_at__isnull=True, dead_at__isnull=True, available_at__lte=now)
-    oldest = waiting.exclude(claimed_until__gt=now).aggregate(oldest=Min("available_at"))["oldest"]
-    return None if oldest is None else (now - oldest).total_seconds()
+    """How long the longest-waiting unclaimed due message has waited, or None when none waits. What stands behind
+    another of its key is not counted: that other one is what waits."""
+    with connection.cursor() as cursor:
+        ((waited,),) = _oldest_due.rows(cursor)
+    return None if waited is None else float(waited)
 
 
 def revive(message_ids: Sequence[int], now: datetime) -> int:
@@ -217,7 +284,7 @@ def revive(message_ids: Sequence[int], now: datetime) -> int:
         dead = OutboxMessage.objects.select_for_update(no_key=True).filter(pk__in=message_ids, dead_at__isnull=False)
         ids = list(dead.order_by("pk").values_list("pk", flat=True))
         OutboxMessage.objects.filter(pk__in=ids).update(
-            dead_at=None, attempts=0, available_at=now, claimed_until=None, receipt=None
+            dead_at=None, attempts=0, available_at=now, claimed_until=None, receipt=None, is_behind=False
         )
         if ids:
             transaction.on_commit(wake, robust=True)

@@ -7,7 +7,9 @@ from django.db.models import Q
 class OutboxMessage(models.Model):
     """pending (claimed_until empty or passed) → claimed → done | pending again | dead.
 
-    Messages of one key are delivered in the order they were written; different keys run in parallel.
+    Messages of one topic and key are delivered in the order they were written; different keys run in parallel. Who
+    writes messages of one key at once decides their order by a lock of its own (an order's): without one, ids do not
+    follow commits.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -16,6 +18,10 @@ class OutboxMessage(models.Model):
     body = models.JSONField()
     created_at = models.DateTimeField()
     available_at = models.DateTimeField(help_text="Not before.")
+    is_behind = models.BooleanField(
+        default=False, help_text="Put aside: an earlier one of its key is under way, and has it looked at again."
+    )
+    claimed_at = models.DateTimeField(null=True, blank=True, help_text="By the latest claim.")
     claimed_until = models.DateTimeField(null=True, blank=True, help_text="Somebody's until then.")
     receipt = models.UUIDField(null=True, blank=True, help_text="The claim's handle; only its holder may settle.")
     attempts = models.PositiveSmallIntegerField(default=0)
@@ -32,10 +38,11 @@ class OutboxMessage(models.Model):
         ]
         indexes = [
             models.Index(
-                fields=["available_at", "id"],
-                condition=Q(done_at__isnull=True, dead_at__isnull=True),
-                name="outbox_message_pending",
+                fields=["topic", "available_at", "id"],
+                condition=Q(done_at__isnull=True, dead_at__isnull=True, is_behind=False),
+                name="outbox_message_due",
             ),
+            models.Index(fields=["dead_at"], condition=Q(dead_at__isnull=False), name="outbox_message_dead"),
             models.Index(
                 fields=["topic", "key", "id"],
                 condition=Q(done_at__isnull=True, dead_at__isnull=True),

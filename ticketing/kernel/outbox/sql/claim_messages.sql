@@ -1,37 +1,85 @@
--- Claims up to %(limit)s messages that are due, oldest first, and only the oldest unsettled one of each key.
+-- Claims up to %(limit)s messages that are due, in the order they became so; of each key only the earliest unsettled.
 -- SKIP LOCKED: two claimers never wait for one another. The claim is the row itself: a visibility time-out, no lock
--- held while the work is done.
-WITH due AS (
+-- held while the work is done. Each topic is looked at by itself, so that one with a long backlog hides no other: of
+-- its first %(window)s due messages at most %(spare)s that may be claimed, more than wanted since rivals lock some.
+WITH RECURSIVE topic AS (
+    (
+        SELECT message.topic AS name
+        FROM outbox_outboxmessage AS message
+        WHERE message.done_at IS NULL AND message.dead_at IS NULL AND NOT message.is_behind
+        ORDER BY message.topic
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT message.topic
+        FROM outbox_outboxmessage AS message
+        WHERE message.done_at IS NULL AND message.dead_at IS NULL AND NOT message.is_behind
+          AND message.topic > topic.name
+        ORDER BY message.topic
+        LIMIT 1
+    )
+    FROM topic
+    WHERE topic.name IS NOT NULL
+),
+given AS MATERIALIZED (
+    SELECT *
+    FROM unnest(%(topics)s::text[], %(visibilities)s::interval[], %(allowances)s::int[])
+        AS given (name, visibility, allowance)
+),
+first AS MATERIALIZED (
+    SELECT head.id, head.available_at
+    FROM topic
+    LEFT JOIN given ON given.name = topic.name
+    CROSS JOIN LATERAL (
+        SELECT due.id, due.available_at
+        FROM (
+            SELECT message.id, message.key, message.available_at
+            FROM outbox_outboxmessage AS message
+            WHERE message.topic = topic.name
+              AND message.done_at IS NULL
+              AND message.dead_at IS NULL
+              AND NOT message.is_behind
+              AND message.available_at <= (SELECT clock_timestamp())
+              AND (message.claimed_until IS NULL OR message.claimed_until <= clock_timestamp())
+            ORDER BY message.available_at, message.id
+            LIMIT %(window)s
+        ) AS due
+        WHERE due.id = (
+            SELECT earliest.id
+            FROM outbox_outboxmessage AS earliest
+            WHERE earliest.topic = topic.name
+              AND earliest.key = due.key
+              AND earliest.done_at IS NULL
+              AND earliest.dead_at IS NULL
+            ORDER BY earliest.id
+            LIMIT 1
+        )
+        LIMIT least(%(spare)s, given.allowance)
+    ) AS head
+    WHERE topic.name IS NOT NULL
+),
+mine AS (
     SELECT message.id
-    FROM outbox_outboxmessage AS message
+    FROM first
+    JOIN outbox_outboxmessage AS message ON message.id = first.id
     WHERE message.done_at IS NULL
       AND message.dead_at IS NULL
+      AND NOT message.is_behind
       AND message.available_at <= clock_timestamp()
       AND (message.claimed_until IS NULL OR message.claimed_until <= clock_timestamp())
-      AND NOT EXISTS (
-          SELECT 1
-          FROM outbox_outboxmessage AS earlier
-          WHERE earlier.topic = message.topic
-            AND earlier.key = message.key
-            AND earlier.id < message.id
-            AND earlier.done_at IS NULL
-            AND earlier.dead_at IS NULL
-      )
-    ORDER BY message.id
+    ORDER BY first.available_at, first.id
     LIMIT %(limit)s
-    FOR NO KEY UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE OF message SKIP LOCKED
 )
 UPDATE outbox_outboxmessage AS message
-SET claimed_until = clock_timestamp() + coalesce(
-        (
-            SELECT given.visibility
-            FROM unnest(%(topics)s::text[], %(visibilities)s::interval[]) AS given (topic, visibility)
-            WHERE given.topic = message.topic
-        ),
-        %(visibility)s
-    ),
+SET claimed_at = clock_timestamp(),
+    claimed_until = clock_timestamp()
+        + coalesce((SELECT given.visibility FROM given WHERE given.name = message.topic), %(visibility)s),
     receipt = gen_random_uuid(),
     attempts = message.attempts + 1
-FROM due
-WHERE message.id = due.id
-RETURNING message.id, message.topic, message.key, message.body, message.receipt, message.attempts, message.created_at
+FROM mine
+WHERE message.id = mine.id
+RETURNING
+    message.id, message.topic, message.key, message.body, message.receipt, message.attempts, message.created_at,
+    message.available_at

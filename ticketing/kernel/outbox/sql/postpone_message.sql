@@ -5,3 +5,4 @@ SET claimed_until = NULL,
     attempts = greatest(attempts - 1, 0),
     last_error = %(why)s
 WHERE id = %(id)s AND receipt = %(receipt)s AND done_at IS NULL AND dead_at IS NULL
+RETURNING id

@@ -1,7 +1,9 @@
--- The message waits for its next attempt, or is given up after the last one; only the latest claim may say so.
+-- The message waits for its next attempt, or is given up after the last one; only the latest claim may say so. Says
+-- whether it was given up.
 UPDATE outbox_outboxmessage
 SET claimed_until = NULL,
     available_at = clock_timestamp() + %(backoff)s,
     dead_at = CASE WHEN attempts >= %(attempts_max)s THEN clock_timestamp() END,
     last_error = %(error)s
 WHERE id = %(id)s AND receipt = %(receipt)s AND done_at IS NULL AND dead_at IS NULL
+RETURNING dead_at IS NOT NULL

@@ -1,4 +1,6 @@
--- The message is done, if the receipt is still the latest claim's: a claim that ran out settles nothing.
+-- The message is done, if the receipt is still the latest claim's: a claim that ran out settles nothing. Says how many
+-- seconds passed since it was claimed, and since it was written.
 UPDATE outbox_outboxmessage
 SET done_at = clock_timestamp(), claimed_until = NULL
 WHERE id = %(id)s AND receipt = %(receipt)s AND done_at IS NULL AND dead_at IS NULL
+RETURNING extract(epoch FROM done_at - claimed_at)::float8, extract(epoch FROM done_at - created_at)::float8

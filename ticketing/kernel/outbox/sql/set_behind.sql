@@ -1,0 +1,82 @@
+-- Puts aside due messages whose key's earliest one is under way or waits for its next attempt: claims would pass over
+-- them again and again. Who settles that earliest one has the next looked at again (let_next_go).
+-- The earliest one is locked first and judged under its lock: who settles it waits for us and then sees what we did, or
+-- has it locked, and we pass it by. SKIP LOCKED throughout: we wait for nobody.
+WITH RECURSIVE topic AS (
+    (
+        SELECT message.topic AS name
+        FROM outbox_outboxmessage AS message
+        WHERE message.done_at IS NULL AND message.dead_at IS NULL AND NOT message.is_behind
+        ORDER BY message.topic
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT message.topic
+        FROM outbox_outboxmessage AS message
+        WHERE message.done_at IS NULL AND message.dead_at IS NULL AND NOT message.is_behind
+          AND message.topic > topic.name
+        ORDER BY message.topic
+        LIMIT 1
+    )
+    FROM topic
+    WHERE topic.name IS NOT NULL
+),
+due AS MATERIALIZED (
+    SELECT
+        one.id,
+        (
+            SELECT earliest.id
+            FROM outbox_outboxmessage AS earliest
+            WHERE earliest.topic = topic.name
+              AND earliest.key = one.key
+              AND earliest.done_at IS NULL
+              AND earliest.dead_at IS NULL
+            ORDER BY earliest.id
+            LIMIT 1
+        ) AS earliest_id
+    FROM topic
+    CROSS JOIN LATERAL (
+        SELECT message.id, message.key
+        FROM outbox_outboxmessage AS message
+        WHERE message.topic = topic.name
+          AND message.done_at IS NULL
+          AND message.dead_at IS NULL
+          AND NOT message.is_behind
+          AND message.available_at <= (SELECT clock_timestamp())
+          AND (message.claimed_until IS NULL OR message.claimed_until <= clock_timestamp())
+        ORDER BY message.available_at, message.id
+        LIMIT %(window)s
+    ) AS one
+    WHERE topic.name IS NOT NULL
+),
+earliest AS MATERIALIZED (
+    SELECT message.id
+    FROM outbox_outboxmessage AS message
+    WHERE message.id = ANY(ARRAY(SELECT due.earliest_id FROM due WHERE due.earliest_id < due.id))
+      AND message.done_at IS NULL
+      AND message.dead_at IS NULL
+      AND (message.claimed_until > clock_timestamp() OR message.available_at > clock_timestamp())
+    ORDER BY message.id
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+blocked AS MATERIALIZED (
+    SELECT message.id
+    FROM outbox_outboxmessage AS message
+    WHERE message.id = ANY(
+              ARRAY(
+                  SELECT due.id
+                  FROM due
+                  WHERE due.earliest_id < due.id AND due.earliest_id IN (SELECT earliest.id FROM earliest)
+              )
+          )
+      AND message.done_at IS NULL
+      AND message.dead_at IS NULL
+      AND (message.claimed_until IS NULL OR message.claimed_until <= clock_timestamp())
+    ORDER BY message.id
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE outbox_outboxmessage AS message
+SET is_behind = TRUE
+FROM blocked
+WHERE message.id = blocked.id
