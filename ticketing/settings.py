@@ -376,6 +376,11 @@ DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="Fairgate <tickets@lo
 # --- money -------------------------------------------------------------------------------------------------------
 PAYMENT_PROVIDER = env.str("PAYMENT_PROVIDER", default="sandbox")
 PAYMENT_TIMEOUT_SECONDS = env.int("PAYMENT_TIMEOUT_SECONDS", default=30)
+STRIPE_SECRET_KEY = env.str("STRIPE_SECRET_KEY", default="")
+STRIPE_PUBLISHABLE_KEY = env.str("STRIPE_PUBLISHABLE_KEY", default="")
+# Several while one is being replaced by the next.
+STRIPE_WEBHOOK_SECRETS = env.list("STRIPE_WEBHOOK_SECRETS", default=[])
+STRIPE_API_BASE = env.str("STRIPE_API_BASE", default="https://api.stripe.com")
 
 # --- the lobby's draw ---------------------------------------------------------------------------------------------
 # Randomness from outside, as drand publishes it; none unless named. Genesis and period are those of its network
@@ -425,6 +430,8 @@ LOGGING = {
         # A refusal (4xx) is an answer, not an event; at an on-sale there are thousands a second. Faults (5xx) stay.
         "django.request": {"level": "ERROR"},
         "django.security.csrf": {"level": "ERROR"},
+        # Its INFO is two lines for each call.
+        "stripe": {"level": "WARNING"},
         # These meet a server that is away again every second.
         "celery.beat": {"filters": ["outages"]},
         "celery.worker.consumer.consumer": {"filters": ["outages"]},

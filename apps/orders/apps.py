@@ -1,3 +1,5 @@
+from importlib import import_module
+
 from django.apps import AppConfig
 
 
@@ -10,6 +12,8 @@ class OrdersConfig(AppConfig):
         from apps.orders import auditing, canceling, compensating, selectors
         from apps.reservations import facade as reservations
         from ticketing.kernel import maintenance
+
+        import_module("apps.orders.providers.checks")
 
         auditing.register()
         reservations.provide_sale(compensating.Orders())

@@ -75,11 +75,16 @@ def _store(provider_name: str, event: ProviderEvent) -> tuple[ProviderMessage, b
 
 
 def _payment_id(provider_name: str, event: ProviderEvent) -> UUID | None:
+    """By our key, or where that is not said by the provider's own id of the charge: what somebody does by hand at the
+    provider, a refund say, carries no key of ours."""
+    ours = Payment.objects.filter(provider=provider_name)
     try:
-        payment_id = UUID(event.key)
+        payments = ours.filter(pk=UUID(event.key))
     except ValueError:
-        return None
-    return Payment.objects.filter(pk=payment_id, provider=provider_name).values_list("pk", flat=True).first()
+        if event.key or not event.reference:
+            return None
+        payments = ours.filter(reference=event.reference)
+    return payments.values_list("pk", flat=True).first()
 
 
 def _process(locked: tuple[Order, Payment] | None, message: ProviderMessage) -> None:

@@ -1,21 +1,42 @@
 """Payment providers by name. Which one takes new payments is configuration; old payments keep theirs."""
 
+from collections.abc import Callable
+from functools import cache
+
 from django.conf import settings
 
 from apps.orders.errors import ProviderNotFound
 from apps.orders.providers import sandbox
 from apps.orders.providers.protocol import Provider
 
-_providers: dict[str, Provider] = {sandbox.NAME: sandbox.Sandbox()}
+STRIPE = "stripe"
 
 
 def get_provider(name: str) -> Provider:
-    """The provider of this name. Raises ProviderNotFound."""
-    if name not in _providers:
+    """The provider of this name, if it has what it needs to work. Raises ProviderNotFound."""
+    make = _makers.get(name)
+    if make is None or (name == STRIPE and not settings.STRIPE_SECRET_KEY):
         raise ProviderNotFound
-    return _providers[name]
+    return make()
 
 
 def chosen_provider() -> Provider:
     """The provider that takes new payments. Raises ProviderNotFound when the configuration names none of ours."""
     return get_provider(settings.PAYMENT_PROVIDER)
+
+
+@cache
+def _sandbox() -> Provider:
+    return sandbox.Sandbox()
+
+
+@cache
+def _stripe() -> Provider:
+    # Its SDK takes seconds to import and many megabytes: only where somebody pays by it.
+    from apps.orders.providers.stripe import Stripe
+
+    return Stripe()
+
+
+_makers: dict[str, Callable[[], Provider]] = {sandbox.NAME: _sandbox, STRIPE: _stripe}
+NAMES = tuple(_makers)
