@@ -211,6 +211,16 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(seconds=1),
         "options": {"expire_seconds": 5},
     },
+    "ask about unsettled money": {
+        "task": "orders.ask_about_money",
+        "schedule": timedelta(seconds=10),
+        "options": {"expire_seconds": 10},
+    },
+    "compare with providers": {
+        "task": "orders.compare_days",
+        "schedule": timedelta(minutes=1),
+        "options": {"expire_seconds": 60},
+    },
     "audit": {"task": "kernel.audit", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
     "reconcile": {"task": "kernel.reconcile", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
 }

@@ -10,10 +10,20 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 
-from apps.orders import canceling, mail
-from apps.orders.models import Order, Payment, ProviderMessage, Refund, SandboxCharge, SandboxRefund, Ticket
+from apps.orders import canceling, differences, mail
+from apps.orders.models import (
+    ComparedDay,
+    Order,
+    Payment,
+    PaymentDifference,
+    ProviderMessage,
+    Refund,
+    SandboxCharge,
+    SandboxRefund,
+    Ticket,
+)
 from ticketing.kernel import problems
-from ticketing.kernel.staff_lists import ask_first, counted
+from ticketing.kernel.staff_lists import WhyForm, ask_first, counted
 from ticketing.kernel.templatetags.fairgate import money
 
 
@@ -206,3 +216,43 @@ class SandboxChargeAdmin(_ReadOnly):
 class SandboxRefundAdmin(_ReadOnly):
     list_display = ["idempotency_key", "charge", "amount_minor", "occurred_at"]
     search_fields = ["idempotency_key"]
+
+
+@admin.register(PaymentDifference)
+class PaymentDifferenceAdmin(_ReadOnly):
+    list_display = ["kind", "provider", "reference", "order", "ours", "theirs", "first_seen_at", "settled_at", "note"]
+    list_filter = [("settled_at", admin.EmptyFieldListFilter), "kind", "provider", "first_seen_at"]
+    search_fields = ["reference", "order__number", "note"]
+    list_select_related = ["order"]
+    action_form = WhyForm
+    actions = ["settle"]
+
+    @admin.display(ordering="ours_minor")
+    def ours(self, difference: PaymentDifference) -> str:
+        return money(difference.ours_minor, difference.currency)
+
+    @admin.display(ordering="theirs_minor")
+    def theirs(self, difference: PaymentDifference) -> str:
+        return money(difference.theirs_minor, difference.currency)
+
+    def has_act_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("orders.change_paymentdifference")
+
+    @admin.action(description="Settled: say under “why” what it was and what was done", permissions=["act"])
+    def settle(self, request: HttpRequest, queryset: QuerySet[PaymentDifference]) -> None:
+        who, words = f"staff:{request.user.pk}", request.POST.get("why", "")
+        count = 0
+        for difference in queryset.filter(settled_at=None):
+            try:
+                differences.settle(difference.pk, who, words)
+                count += 1
+            except problems.Problem as problem:
+                messages.error(request, problem.title)
+                return
+        messages.success(request, f"{counted(count, 'difference')} settled.")
+
+
+@admin.register(ComparedDay)
+class ComparedDayAdmin(_ReadOnly):
+    list_display = ["day", "provider", "captures_count", "refunds_count", "asked_at", "compared_at"]
+    list_filter = ["provider"]

@@ -5,7 +5,7 @@ One walk over the orders serves all checks that judge them.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -64,14 +64,25 @@ def _event_id(survey: audit.Survey) -> int | None:
 
 def _walk_orders(survey: audit.Survey) -> dict[str, Rows]:
     """What each statement found, by its name."""
-    event_id, seen = survey.once(_event_id), defaultdict[str, Rows](list)
+    return _walk(_OF_ORDERS, survey.once(_event_id))
+
+
+def _walk(statements: Iterable[sql.Statement], event_id: int | None) -> dict[str, Rows]:
+    seen = defaultdict[str, Rows](list)
 
     def look(cursor: Any, after: UUID, until: UUID) -> None:
-        for statement in _OF_ORDERS:
+        for statement in statements:
             seen[statement.name] += statement.rows(cursor, after=after, until=until, event_id=event_id)
 
     audit.walk(_piece_end, UUID(int=0), look)
     return seen
+
+
+def read_orders(event_id: int | None) -> tuple[Rows, Rows]:
+    """Orders that keep other money than they are owed: number, status, owed, kept; and those that stand without a
+    confirmed reservation, or do not stand with one: number, status, reservation, its status."""
+    seen = _walk((_money, _reservations), event_id)
+    return seen[_money.name], seen[_reservations.name]
 
 
 def _judging(statement: sql.Statement, text: str) -> audit.Find:
@@ -91,14 +102,18 @@ def _check_times(survey: audit.Survey) -> Iterator[str]:
 
 
 def _check_orphans(survey: audit.Survey) -> Iterator[str]:
-    event_id = survey.once(_event_id)
     slugs = {view.id: view.slug for view in events.list_events()}
+    for event, reservation_id, number, status in read_orphans(survey.once(_event_id)):
+        name = slugs.get(event, f"event {event}")
+        yield f"{name}: reservation {reservation_id} is confirmed; its order: {number} {status}".rstrip()
+
+
+def read_orphans(event_id: int | None) -> Rows:
+    """Confirmed reservations that no order stands for: event, reservation, number or "no order", status or nothing."""
     found: Rows = []
 
     def look(cursor: Any, after: UUID, until: UUID) -> None:
         found.extend(_orphans.rows(cursor, after=after, until=until, event_id=event_id))
 
     audit.walk(_reservations_piece_end, UUID(int=0), look)
-    for event, reservation_id, number, status in found:
-        name = slugs.get(event, f"event {event}")
-        yield f"{name}: reservation {reservation_id} is confirmed; its order: {number} {status}".rstrip()
+    return found

@@ -60,7 +60,13 @@ def _start(payment_id: UUID) -> tuple[ChargeRequest, str, str, bool, bool] | Non
             if not may_be_known:
                 payment.started_at = clock.now()
                 payment.save(update_fields=["started_at"])
-    request = ChargeRequest(
+    request = request_of(order, payment)
+    return request, payment.reference, payment.provider, may_be_known, may_charge
+
+
+def request_of(order: Order, payment: Payment) -> ChargeRequest:
+    """What the provider is asked for with this payment: the same each time, because its key is."""
+    return ChargeRequest(
         key=payment.pk,
         method=payment.method,
         amount_minor=payment.amount_minor,
@@ -68,4 +74,3 @@ def _start(payment_id: UUID) -> tuple[ChargeRequest, str, str, bool, bool] | Non
         description=f"Order {order.number}",
         counts_until=payment.counts_until,
     )
-    return request, payment.reference, payment.provider, may_be_known, may_charge

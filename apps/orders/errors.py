@@ -31,3 +31,9 @@ class SignatureInvalid(Problem):
     """Bytes that this provider did not sign, or signed too long ago. Nothing was stored."""
 
     type, status, title = "signature-invalid", 400, "The signature does not fit this message."
+
+
+class DifferenceNotSettled(Problem):
+    """A difference is settled with a word for what was done about it."""
+
+    type, status, title = "invalid", 422, "Say what it was and what was done about it."

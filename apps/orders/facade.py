@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from django.conf import settings
 
-from apps.orders import attaching, charging, inbox, mail, refunds, topics
+from apps.orders import attaching, charging, comparing, inbox, mail, refunds, topics, unsettled
 from apps.orders.providers import sandbox
 from ticketing.kernel.outbox import facade as outbox
 from ticketing.kernel.outbox.facade import Message
@@ -32,6 +32,10 @@ def handlers() -> list[TopicHandler]:
     return [
         TopicHandler(topics.CHARGE, charging.charge, asked),
         TopicHandler(topics.REFUND, refunds.send, asked),
+        TopicHandler(topics.RECONCILE_PAYMENT, unsettled.handle_payment, asked, attempts_max=3),
+        TopicHandler(topics.RECONCILE_REFUND, unsettled.handle_refund, asked, attempts_max=3),
+        # Prolonged with each piece. What fails is asked for anew, later.
+        TopicHandler(topics.COMPARE_DAY, comparing.handle, timedelta(minutes=10), attempts_max=3),
         TopicHandler(topics.PROVIDER_MESSAGE, inbox.process, short),
         TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short),
         TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short),

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from uuid import UUID
 
-from apps.orders import settlement, topics
+from apps.orders import given_back, settlement, topics
 from apps.orders.locks import lock_payment
 from apps.orders.models import Order, Payment, ProviderMessage
 from apps.orders.providers import get_provider, sandbox
-from apps.orders.providers.protocol import ProviderEvent
+from apps.orders.providers.protocol import Kind, ProviderEvent
 from ticketing.kernel import clock, transactions
 from ticketing.kernel.outbox import facade as outbox
 
@@ -91,9 +91,15 @@ def _process(locked: tuple[Order, Payment] | None, message: ProviderMessage) -> 
     """Joins the caller's transaction, which holds the order's lock."""
     if message.processed_at is not None:
         return
-    message.outcome = NOT_OURS if locked is None else settlement.settle(*locked, message)
+    message.outcome = NOT_OURS if locked is None else _settle(*locked, message)
     message.processed_at = clock.now()
     message.save(update_fields=["outcome", "processed_at"])
+
+
+def _settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
+    if Kind(message.kind).is_of_refund:
+        return given_back.settle(order, payment, message)
+    return settlement.settle(order, payment, message)
 
 
 def deliver_sandbox_webhook(message: outbox.Message) -> None:

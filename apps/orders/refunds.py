@@ -65,13 +65,14 @@ def settle(payment: Payment, message: ProviderMessage) -> str:
         Kind.REFUNDED: RefundState.SUCCEEDED,
         Kind.REFUND_FAILED: RefundState.FAILED,
     }[Kind(message.kind)]
-    refund = _refund_of(payment, message)
+    refund = find(payment, message)
     if refund is None:
         return "a refund that we did not ask for"
     return _take_note(refund, RefundAnswer(message.refund_reference, state, message.failure))
 
 
-def _refund_of(payment: Payment, message: ProviderMessage) -> Refund | None:
+def find(payment: Payment, message: ProviderMessage) -> Refund | None:
+    """The refund of ours that this message speaks of."""
     try:
         return payment.refunds.filter(pk=UUID(message.refund_key)).first()
     except ValueError:

@@ -34,8 +34,7 @@ def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
             return _canceled(order, payment)
         case Kind.PENDING:
             return _pending(payment, message)
-        case _:
-            return refunds.settle(payment, message)
+    raise AssertionError(f"{message.kind} is not of a charge")
 
 
 def _pending(payment: Payment, message: ProviderMessage) -> str:

@@ -2,6 +2,9 @@
 
 CHARGE = "orders.charge"
 REFUND = "orders.refund"
+RECONCILE_PAYMENT = "orders.reconcile_payment"
+RECONCILE_REFUND = "orders.reconcile_refund"
+COMPARE_DAY = "orders.compare_day"
 PROVIDER_MESSAGE = "orders.provider_message"
 SEND_TICKETS = "orders.send_tickets"
 SEND_REFUND_NOTICE = "orders.send_refund_notice"

@@ -51,6 +51,24 @@ UNION ALL
 SELECT 'reconcile_differences', kind, found_count::float8
 FROM kernel_reconciletotal
 UNION ALL
+SELECT 'payments_unsettled_count', '', count(*)::float8
+FROM orders_payment
+WHERE status = 'pending' AND started_at IS NOT NULL
+UNION ALL
+SELECT
+    'payments_unsettled_seconds', '', coalesce(extract(epoch FROM clock_timestamp() - min(started_at)), 0)::float8
+FROM orders_payment
+WHERE status = 'pending' AND started_at IS NOT NULL
+UNION ALL
+SELECT 'refunds_open_count', '', count(*)::float8
+FROM orders_refund
+WHERE status IN ('requested', 'pending')
+UNION ALL
+SELECT 'payment_differences_count', kind, count(*)::float8
+FROM orders_paymentdifference
+WHERE settled_at IS NULL
+GROUP BY kind
+UNION ALL
 SELECT 'reservations_live_count', kind.status, count(reservation.id)::float8
 FROM (VALUES ('pending_payment'), ('paying')) AS kind (status)
 LEFT JOIN reservations_reservation AS reservation

@@ -4,6 +4,7 @@ The constraints here are the last word on money: a reservation has one order, a 
 took, a place has one ticket that opens a door.
 """
 
+from apps.orders.models.differences import ComparedDay, PaymentDifference
 from apps.orders.models.lines import OrderLine
 from apps.orders.models.messages import ProviderMessage
 from apps.orders.models.orders import Order
@@ -13,9 +14,11 @@ from apps.orders.models.tickets import Ticket
 
 __all__ = [
     "ATTEMPTS_MAX",
+    "ComparedDay",
     "Order",
     "OrderLine",
     "Payment",
+    "PaymentDifference",
     "ProviderMessage",
     "Refund",
     "SandboxCharge",

@@ -34,6 +34,7 @@ class Payment(models.Model):
     counts_until = models.DateTimeField(help_text="Deadline and grace: money that occurred later goes back.")
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True, help_text="From here on the provider may know of it.")
+    asked_at = models.DateTimeField(null=True, blank=True, help_text="When the reconciler last asked about it.")
     occurred_at = models.DateTimeField(null=True, blank=True, help_text="When it happened, in the provider's words.")
     settled_at = models.DateTimeField(null=True, blank=True, help_text="When we took note.")
 
@@ -68,6 +69,12 @@ class Payment(models.Model):
                 condition=Q(status="pending") | Q(next_action__isnull=True), name="payment_next_action_while_pending"
             ),
         ]
+        indexes = [
+            models.Index(fields=["started_at"], condition=Q(status="pending"), name="payment_pending"),
+            models.Index(
+                fields=["provider", "occurred_at"], condition=Q(status="succeeded"), name="payment_captured_by_time"
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"attempt {self.attempt} {self.status}"
@@ -95,6 +102,7 @@ class Refund(models.Model):
     reference = models.CharField(max_length=120, blank=True, help_text="The provider's own id of the refund.")
     failure = models.CharField(max_length=200, blank=True, help_text="Why it failed, in the provider's words.")
     requested_at = models.DateTimeField()
+    asked_at = models.DateTimeField(null=True, blank=True, help_text="When the reconciler last asked about it.")
     settled_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -109,6 +117,11 @@ class Refund(models.Model):
             models.UniqueConstraint(
                 fields=["payment", "reference"], condition=~Q(reference=""), name="refund_reference_once"
             ),
+        ]
+        indexes = [
+            models.Index(fields=["requested_at"], condition=Q(status__in=["requested", "pending"]), name="refund_open"),
+            models.Index(fields=["settled_at"], condition=Q(status="succeeded"), name="refund_settled_by_time"),
+            models.Index(fields=["settled_at"], condition=Q(status="failed"), name="refund_failed"),
         ]
 
     def __str__(self) -> str:

@@ -14,10 +14,14 @@ STRIPE = "stripe"
 
 def get_provider(name: str) -> Provider:
     """The provider of this name, if it has what it needs to work. Raises ProviderNotFound."""
-    make = _makers.get(name)
-    if make is None or (name == STRIPE and not settings.STRIPE_SECRET_KEY):
+    if not is_set_up(name):
         raise ProviderNotFound
-    return make()
+    return _makers[name]()
+
+
+def is_set_up(name: str) -> bool:
+    """Whether there is such a provider, with what it needs to work."""
+    return name in _makers and (name != STRIPE or bool(settings.STRIPE_SECRET_KEY))
 
 
 def chosen_provider() -> Provider:

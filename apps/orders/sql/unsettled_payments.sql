@@ -1,0 +1,14 @@
+-- Up to %(limit)s pending payments that the provider has had for %(seconds)s and has not been asked about for a quarter
+-- of the time it has had them, at most an hour; oldest first. Nothing is locked: each is claimed by itself.
+SELECT id, asked_at
+FROM orders_payment
+WHERE status = 'pending'
+  AND started_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+  AND (
+      asked_at IS NULL
+      OR asked_at < clock_timestamp() - least(interval '1 hour', greatest(
+          make_interval(secs => %(seconds)s), (clock_timestamp() - started_at) / 4
+      ))
+  )
+ORDER BY started_at
+LIMIT %(limit)s

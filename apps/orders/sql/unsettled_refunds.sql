@@ -1,0 +1,14 @@
+-- Up to %(limit)s refunds that the provider has not settled within %(seconds)s and has not been asked about for a quarter
+-- of their age, at most six hours; oldest first. Nothing is locked: each is claimed by itself.
+SELECT id, asked_at
+FROM orders_refund
+WHERE status IN ('requested', 'pending')
+  AND requested_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+  AND (
+      asked_at IS NULL
+      OR asked_at < clock_timestamp() - least(interval '6 hours', greatest(
+          make_interval(secs => %(seconds)s), (clock_timestamp() - requested_at) / 4
+      ))
+  )
+ORDER BY requested_at
+LIMIT %(limit)s
