@@ -1,5 +1,6 @@
 """`GET /events` and `GET /events/{event}`: the catalogue, for anyone."""
 
+from dataclasses import asdict
 from typing import Any
 
 from django.urls import reverse
@@ -63,6 +64,7 @@ class EventDetail(_Public):
             "hold_minutes": page.hold_minutes,
             "seats_per_reservation": page.seats_per_reservation,
             "per_buyer_cap": page.per_buyer_cap,
+            "price_policy": asdict(page.price_policy),
         }
         return _answer(EventDetailSerializer(said).data)
 

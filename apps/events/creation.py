@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
@@ -20,6 +20,7 @@ from apps.events.models import Category, Event, OnSale, SeatingPlan, Section, Ve
 from apps.events.plans import Limits, Plan, PlanError, parse_plan, to_layout
 from apps.events.plans.colors import PALETTE
 from apps.events.plans.plan import CATEGORY_CHARACTERS_MAX, label
+from apps.events.pricing import FEE_MINOR_MAX, PLAIN_PRICES, RATE_MAX, PricePolicy
 from apps.events.publishing import (
     PUBLISH_LOCK_MS,
     PUBLISH_STATEMENT_MS,
@@ -85,6 +86,7 @@ class EventSpec:
     seats_per_reservation_max: int = 8
     per_buyer_max: int | None = None
     room: RoomWish | None = None  # None: no waiting room
+    price_policy: PricePolicy = PLAIN_PRICES
     description: str = ""
     city: str = ""  # empty: whatever the venue says
     address: str = ""
@@ -224,6 +226,11 @@ def _check_numbers(spec: EventSpec) -> None:
     _in_range(spec.seats_per_reservation_max, 1, SEATS_PER_RESERVATION_MAX, "seats per reservation")
     if spec.per_buyer_max is not None:
         _in_range(spec.per_buyer_max, 1, PER_BUYER_MAX, "seats per buyer")
+    policy = spec.price_policy
+    _in_range(policy.ticket_fee_minor, 0, FEE_MINOR_MAX, "the fee per ticket")
+    _in_range(policy.order_fee_minor, 0, FEE_MINOR_MAX, "the fee per order")
+    _in_range(policy.ticket_fee_rate, 0, RATE_MAX, "the fee per ticket in basis points")
+    _in_range(policy.tax_rate, 0, RATE_MAX, "the tax in basis points")
     if spec.room is not None:
         _in_range(spec.room.rate_per_second, 1, ROOM_RATE_MAX, "the waiting room's rate")
         _in_range(spec.room.active_max, 1, ROOM_ACTIVE_MAX, "the waiting room's active")
@@ -329,6 +336,7 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
         room_rate_per_second=None if spec.room is None else spec.room.rate_per_second,
         room_active_max=None if spec.room is None else spec.room.active_max,
         room_lobby_opens_at=lobby_opens_at,
+        **asdict(spec.price_policy),
     )
     _write_offer(event, spec, plan)
     return event
@@ -408,6 +416,17 @@ def _room(room: RoomWish | None, lobby_opens_at: datetime | None) -> str:
     return f"rate={room.rate_per_second},active={room.active_max}{lobby}"
 
 
+def _said_of(policy: PricePolicy) -> dict[str, str]:
+    return {
+        "ticket-fee": str(policy.ticket_fee_minor),
+        "ticket-fee-rate": str(policy.ticket_fee_rate),
+        "order-fee": str(policy.order_fee_minor),
+        "fees-on-free-tickets": "no" if policy.waives_fees_when_free else "yes",
+        "tax-rate": str(policy.tax_rate),
+        "tax": "included" if policy.tax_included else "added",
+    }
+
+
 def _given_values(spec: EventSpec, timezone: str) -> dict[str, str]:
     plan = "none" if spec.plan is None else f"{hashlib.sha256(spec.plan).hexdigest()[:12]}…"
     closes_at = None if spec.closes_at is None else at_venue(spec.closes_at, timezone)
@@ -424,6 +443,7 @@ def _given_values(spec: EventSpec, timezone: str) -> dict[str, str]:
         "seats-per-reservation": str(spec.seats_per_reservation_max),
         "per-buyer": "none" if spec.per_buyer_max is None else str(spec.per_buyer_max),
         "waiting-room": _room(spec.room, _lobby_opens_at(spec, timezone)),
+        **_said_of(spec.price_policy),
         **{f"price of “{name}”": str(price) for name, price in spec.prices.items()},
         **{
             f"general admission “{area.name}”": f"{area.capacity} at {area.price_minor}"
@@ -455,6 +475,7 @@ def _standing_values(event: Event) -> dict[str, str]:
             else RoomWish(on_sale.room_rate_per_second, on_sale.room_active_max),
             on_sale.room_lobby_opens_at,
         ),
+        **_said_of(on_sale.price_policy),
         **{f"price of “{category.key}”": str(category.price_minor) for category in prices},
         **{
             f"general admission “{section.name}”": f"{section.capacity} at {section.category.price_minor}"

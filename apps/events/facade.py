@@ -2,8 +2,9 @@
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -12,7 +13,6 @@ from django.db.models import Max, Q
 
 from apps.events import changing, pricing
 from apps.events.models import Category, Event, OnSale, Seat, Section
-from apps.events.pricing import PLAIN_PRICES
 from ticketing.kernel import arrays, clock, problems, sql
 
 # What every call of the crowd asks for: by the ORM, compiling the query and filling models cost the site more than
@@ -25,7 +25,8 @@ _seat_guids = sql.load("apps.events", "seat_guids", prepared=True)
 _prices = sql.load("apps.events", "prices", prepared=True)
 
 _ID_MAX = 2**63 - 1
-_PLAN_FORMAT = 1  # part of every plan's version: raise it when the document changes form
+PricePolicy = pricing.PricePolicy
+_PLAN_FORMAT = 2  # part of every plan's version: raise it when the document changes form
 
 
 class EventNotFound(problems.NotFound):
@@ -86,7 +87,7 @@ class EventView:
     currency: str
     status: str
     policy: Policy
-    price_policy: pricing.PricePolicy = PLAIN_PRICES
+    price_policy: PricePolicy = pricing.PLAIN_PRICES
 
     def selling_state(self, at: datetime) -> str:
         """One of upcoming, on_sale, closed, canceled: derived from the policy at a moment. "Sold out" needs the
@@ -109,6 +110,10 @@ class PriceView:
     color: str
     price_minor: int
 
+    def at_full_price(self, policy: PricePolicy) -> "PriceView":
+        """The same at what a buyer cannot avoid: with the ticket's fee and the tax."""
+        return replace(self, price_minor=policy.place_total_minor(self.price_minor))
+
 
 @dataclass(frozen=True, slots=True)
 class SectionView:
@@ -124,6 +129,9 @@ class SectionView:
     @property
     def is_general_admission(self) -> bool:
         return self.kind == Section.Kind.GENERAL_ADMISSION
+
+    def at_full_prices(self, policy: PricePolicy) -> "SectionView":
+        return replace(self, prices=tuple(price.at_full_price(policy) for price in self.prices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +152,12 @@ class SeatView:
     companion: bool
 
 
+@lru_cache(maxsize=1_024)
+def policy_of(*columns: int) -> PricePolicy:
+    """The price policy of an on-sale's columns, in their order; the same object for the same values."""
+    return PricePolicy(*columns)  # type: ignore[arg-type]  # Two of them are truth values.
+
+
 def _event_views(event_id: int | None = None, slugs: Sequence[str] | None = None) -> list[EventView]:
     with connection.cursor() as cursor:
         rows = _event_rows.rows(cursor, event_id=event_id, slugs=slugs)
@@ -154,7 +168,7 @@ def _event_view(
     id_: int, slug: str, name: str, venue: str, city: str, timezone: str, starts_at: datetime, currency: str,
     status: str, opens_at: datetime, closes_at: datetime | None, hold_minutes: int, payment_minutes: int,
     grace_seconds: int, seats_per_reservation_max: int, per_buyer_max: int | None, oversell: str,
-    room_rate: int | None, room_active_max: int | None, lobby_opens_at: datetime | None,
+    room_rate: int | None, room_active_max: int | None, lobby_opens_at: datetime | None, *price_policy: int,
 ) -> EventView:  # fmt: skip
     room = (
         None if room_rate is None or room_active_max is None else RoomWish(room_rate, room_active_max, lobby_opens_at)
@@ -170,7 +184,9 @@ def _event_view(
         oversell=oversell,
         room=room,
     )
-    return EventView(id_, slug, name, venue, city, timezone, starts_at, currency, status, policy)
+    return EventView(
+        id_, slug, name, venue, city, timezone, starts_at, currency, status, policy, policy_of(*price_policy)
+    )
 
 
 def get_event(slug: str) -> EventView:
@@ -357,8 +373,15 @@ def plan_version(event_id: int) -> str:
 Bill = pricing.Bill
 BillLine = pricing.BillLine
 Place = pricing.Place
-PricePolicy = pricing.PricePolicy
 price = pricing.price
+
+
+def describe_bill() -> Any:
+    """What says in the API's description what a bill looks like. Imported when asked for: the lane does without."""
+    from apps.events.serializers import BillSerializer
+
+    return BillSerializer()
+
 
 # What may still change of a published event; each joins the caller's transaction. See apps/events/changing.py.
 CAPACITY_MAX = changing.CAPACITY_MAX

@@ -5,8 +5,12 @@ published; of a published event only prices, the categories of seats and the cap
 by the services in changing.py. A section's capacity is always what the public is told now.
 """
 
+from dataclasses import fields
+
 from django.db import models
 from django.db.models import F, Q
+
+from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX, PricePolicy
 
 
 class Venue(models.Model):
@@ -117,8 +121,35 @@ class OnSale(models.Model):
         help_text="From then until the on-sale opens people gather, and a draw numbers them; empty: no lobby.",
     )
 
+    # The order of these is that of PricePolicy's fields, which is made of them.
+    ticket_fee_minor = models.PositiveBigIntegerField(
+        "fee per ticket", default=0, help_text="In the smallest unit of the currency, on top of each ticket's price."
+    )
+    ticket_fee_rate = models.PositiveIntegerField(
+        "fee per ticket, share", default=0, help_text="Basis points of the price: 500 is 5 percent."
+    )
+    order_fee_minor = models.PositiveBigIntegerField(
+        "fee per order", default=0, help_text="In the smallest unit of the currency, once per order."
+    )
+    waives_fees_when_free = models.BooleanField(
+        default=True, help_text="A ticket that costs nothing bears no fee, and an order of such tickets none either."
+    )
+    tax_rate = models.PositiveIntegerField(
+        default=0, help_text="Basis points: 1,900 is 19 percent. On prices and fees alike."
+    )
+    tax_included = models.BooleanField(
+        default=True, help_text="Prices and fees have the tax in them. If not, it is added to them."
+    )
+
     class Meta:
         constraints = [
+            models.CheckConstraint(
+                condition=Q(ticket_fee_minor__lte=FEE_MINOR_MAX, order_fee_minor__lte=FEE_MINOR_MAX),
+                name="on_sale_fees_sane",
+            ),
+            models.CheckConstraint(
+                condition=Q(ticket_fee_rate__lte=RATE_MAX, tax_rate__lte=RATE_MAX), name="on_sale_rates_sane"
+            ),
             models.CheckConstraint(
                 condition=Q(closes_at__isnull=True) | Q(closes_at__gt=F("opens_at")),
                 name="on_sale_closes_after_opening",
@@ -152,6 +183,10 @@ class OnSale(models.Model):
 
     def __str__(self) -> str:
         return f"on-sale of {self.event}"
+
+    @property
+    def price_policy(self) -> PricePolicy:
+        return PricePolicy(**{field.name: getattr(self, field.name) for field in fields(PricePolicy)})
 
 
 class Category(models.Model):

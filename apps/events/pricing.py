@@ -107,6 +107,10 @@ class BillLine:
     is_canceled: bool = False
     """Given back since."""
 
+    @property
+    def net_minor(self) -> int:
+        return self.total_minor - self.tax_minor
+
     def contract(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
@@ -171,11 +175,6 @@ class Bill:
         return sum(line.total_minor for line in self.lines)
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the total is the face prices and there is nothing more to say about it."""
-        return not (self.discount_minor or self.fees_minor or self.tax_minor)
-
-    @property
     def taxes(self) -> list[TaxPart]:
         """One part for each rate, highest first; none for what is not taxed."""
         rates = sorted({(line.tax_rate, line.tax_included) for line in self.lines if line.tax_rate}, reverse=True)
@@ -183,11 +182,25 @@ class Bill:
             TaxPart(
                 rate,
                 included,
-                sum(line.total_minor - line.tax_minor for line in self.lines if _is_of(line, rate, included)),
+                sum(line.net_minor for line in self.lines if _is_of(line, rate, included)),
                 sum(line.tax_minor for line in self.lines if _is_of(line, rate, included)),
             )
             for rate, included in rates
         ]
+
+    @property
+    def parts(self) -> list[tuple[str, int]]:
+        """What the total is made of, in words and minor units; empty where that is the prices alone."""
+        if not (self.discount_minor or self.fees_minor or self.tax_added_minor):
+            return []
+        added = [(f"Tax, {tax.percent}", tax.tax_minor) for tax in self.taxes if not tax.included]
+        rows = [("Tickets", self.places_minor), ("Discount", -self.discount_minor), ("Fees", self.fees_minor), *added]
+        return [(label, minor) for label, minor in rows if minor]
+
+    @property
+    def taxes_within(self) -> list[tuple[str, int]]:
+        """Included tax, in words and minor units."""
+        return [(f"Of that tax, {tax.percent}", tax.tax_minor) for tax in self.taxes if tax.included]
 
     def contract(self) -> dict[str, Any]:
         """The bill as the public API shows it."""

@@ -63,6 +63,7 @@ class SectionOffer:
     capacity: int
     available: int | None
     prices: tuple[facade.PriceView, ...]
+    """With what cannot be avoided: fees of a ticket and tax. So is `from_price_minor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class EventPage:
     seats_per_reservation: int
     per_buyer_cap: int | None
     sections: tuple[SectionOffer, ...]
+    price_policy: facade.PricePolicy
 
 
 class _Row(NamedTuple):
@@ -90,11 +92,24 @@ class _Row(NamedTuple):
     lobby_opens_at: datetime | None
     currency: str
     from_price_minor: int | None
+    """Its face."""
+    ticket_fee_minor: int
+    ticket_fee_rate: int
+    order_fee_minor: int
+    waives_fees_when_free: bool
+    tax_rate: int
+    tax_included: bool
+
+    @property
+    def price_policy(self) -> facade.PricePolicy:
+        return facade.policy_of(*self[-6:])
 
 
 _COLUMNS = (
     "slug", "name", "description", "venue__name", "venue__city", "venue__timezone", "starts_at", "status",
     "on_sale__opens_at", "on_sale__closes_at", "on_sale__room_lobby_opens_at", "currency", "from_price_minor",
+    "on_sale__ticket_fee_minor", "on_sale__ticket_fee_rate", "on_sale__order_fee_minor",
+    "on_sale__waives_fees_when_free", "on_sale__tax_rate", "on_sale__tax_included",
 )  # fmt: skip
 """The same, as the ORM calls them."""
 
@@ -125,6 +140,8 @@ def get_event_page(slug: str) -> EventPage:
     if not rows:
         raise facade.EventNotFound(slug)
     ((event_id, hold_minutes, seats_per_reservation, per_buyer_cap, *row, now),) = rows
+    read = _Row(*row)
+    policy = read.price_policy
     sections = facade.list_sections(event_id)
     free = facade.availability({event_id: {section.id: section.slug for section in sections}}).get(event_id)
     offers = tuple(
@@ -134,11 +151,12 @@ def get_event_page(slug: str) -> EventPage:
             kind=section.kind,
             capacity=section.capacity,
             available=None if free is None else free.get(section.id, 0),
-            prices=section.prices,
+            prices=section.at_full_prices(policy).prices,
         )
         for section in sections
     )
-    return EventPage(_card(_Row(*row), now, free), hold_minutes, seats_per_reservation, per_buyer_cap, offers)
+    card = _card(read, now, free)
+    return EventPage(card, hold_minutes, seats_per_reservation, per_buyer_cap, offers, policy)
 
 
 def _card(row: _Row, now: datetime, free: dict[int, int] | None) -> EventCard:
@@ -158,7 +176,9 @@ def _card(row: _Row, now: datetime, free: dict[int, int] | None) -> EventCard:
         lobby_opens_at=row.lobby_opens_at,
         has_open_lobby=state == "upcoming" and row.lobby_opens_at is not None and row.lobby_opens_at <= now,
         currency=row.currency,
-        from_price_minor=row.from_price_minor,
+        from_price_minor=None
+        if row.from_price_minor is None
+        else row.price_policy.place_total_minor(row.from_price_minor),
         available=available,
         judged_at=now,
     )
@@ -195,6 +215,7 @@ def plan_document(slug: str) -> bytes:
 
 def _plan(slug: str) -> dict[str, Any]:
     event = Event.objects.select_related("plan").defer("poster").get(slug=slug)
+    policy = facade.get_event_by_id(event.pk).price_policy
     layout = event.plan.layout if event.plan is not None else None
     areas = areas_of(layout) if layout is not None else ()
     categories = list(Category.objects.filter(event=event))
@@ -218,7 +239,14 @@ def _plan(slug: str) -> dict[str, Any]:
         "size": [_short(value) for value in (layout["size"] if layout is not None else (0, 0))],
         "seat_radius": radius,
         "categories": [
-            {"key": c.key, "name": c.name, "color": c.color, "price_minor": c.price_minor} for c in categories
+            {
+                "key": category.key,
+                "name": category.name,
+                "color": category.color,
+                "price_minor": category.price_minor,
+                "full_price_minor": policy.place_total_minor(category.price_minor),
+            }
+            for category in categories
         ],
         "areas": [_area(area) for area in areas],
         "sections": [

@@ -13,7 +13,7 @@ from apps.events import facade as events
 from apps.orders import settlement, topics
 from apps.orders.buyer import CheckoutDetails, read_details
 from apps.orders.errors import PaymentTimeOver
-from apps.orders.lines import freeze, places_of
+from apps.orders.lines import freeze
 from apps.orders.locks import lock_order_of_reservation
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment
 from apps.orders.providers import chosen_provider
@@ -56,7 +56,7 @@ def check_out(
     details = read_details(payload, methods=provider.methods, email=email, name=name)
     event = events.get_event_by_id(reservation.event_id)
     grace = timedelta(seconds=event.policy.grace_seconds)
-    bill = events.price(places_of(reservation), event.price_policy)
+    bill = events.price(reservation.places, event.price_policy)
     # The cap's row must exist before the transaction that locks it: creating it there would wait on rivals' commits.
     reservations.prepare_payment(reservation.event_id, details.email)
     with transactions.write():

@@ -41,6 +41,8 @@ def _send(order: OrderView, subject: str, template: str) -> None:
             "email": order.email,
             "name": order.name,
             "total_minor": order.total_minor,
+            "bill_rows": order.bill.parts,
+            "tax_rows": order.bill.taxes_within,
             "currency": order.currency,
             "refunded_minor": order.payment.refunded_minor,
             "message": order.message,

@@ -13,7 +13,8 @@ from django.urls import reverse
 
 from apps.events import facade as events
 from apps.orders.errors import OrderNotFound, TicketNotFound
-from apps.orders.models import ATTEMPTS_MAX, Order, Payment, Ticket
+from apps.orders.lines import bill_of
+from apps.orders.models import ATTEMPTS_MAX, Order, OrderLine, Payment, Ticket
 from apps.queue import facade as queue
 from ticketing.kernel import clock
 
@@ -109,6 +110,7 @@ class OrderView:
     placed_at: datetime
     pay_deadline: datetime
     payment: PaymentView
+    bill: events.Bill
     tickets: tuple[TicketView, ...]
     can_try_again: bool
     """The last attempt was declined, and there are tries and time left for another."""
@@ -146,6 +148,7 @@ class OrderView:
             "status": self.status,
             "total_minor": self.total_minor,
             "currency": self.currency,
+            "bill": self.bill.contract(),
             "payment": self.payment.contract(),
         }
 
@@ -254,6 +257,9 @@ def _views(orders: list[Order]) -> list[OrderView]:
     for payment in Payment.objects.filter(order__in=ids).order_by("attempt"):
         payments[payment.order_id] = payment
         refunded[payment.order_id] = refunded.get(payment.order_id, 0) + payment.refunded_minor
+    lines: dict[UUID, list[OrderLine]] = {}
+    for line in OrderLine.objects.filter(order__in=ids).order_by("id"):
+        lines.setdefault(line.order_id, []).append(line)
     tickets: dict[UUID, list[Ticket]] = {}
     for ticket in Ticket.objects.filter(order__in=ids).order_by("id"):
         tickets.setdefault(ticket.order_id, []).append(ticket)
@@ -288,6 +294,7 @@ def _views(orders: list[Order]) -> list[OrderView]:
                     refunded_minor=refunded[order.pk],
                     next_action=last.next_action,
                 ),
+                bill=bill_of(lines.get(order.pk, [])),
                 tickets=tuple(_ticket_view(ticket, order) for ticket in tickets.get(order.pk, [])),
                 can_try_again=order.status == Order.Status.PLACED
                 and last is not None

@@ -2,6 +2,7 @@
 
 from rest_framework import serializers
 
+from apps.events import facade as events
 from apps.orders.models import Order, Payment
 
 
@@ -31,8 +32,9 @@ class PaymentSerializer(serializers.Serializer):
 class CheckoutAnswerSerializer(serializers.Serializer):
     order_id = serializers.UUIDField()
     status = serializers.ChoiceField(choices=Order.Status.choices)
-    total_minor = serializers.IntegerField()
+    total_minor = serializers.IntegerField(help_text="All that is to be paid: the bill's.")
     currency = serializers.CharField()
+    bill = events.describe_bill()
     payment = PaymentSerializer()
 
 

@@ -3,7 +3,6 @@
 import secrets
 from datetime import datetime
 
-from apps.orders.lines import place_label, seat_label
 from apps.orders.models import Order, OrderLine, Ticket
 from apps.reservations import facade as reservations
 from ticketing.kernel.transactions import require
@@ -27,7 +26,7 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
         Ticket(
             line_id=seat.line_id,
             seat_id=seat.seat_pk,
-            label=seat_label(seat),
+            label=seat.label,
             section=seat.section_name,
             row=seat.row,
             number=seat.number,
@@ -41,7 +40,7 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
             Ticket(
                 line_id=places.line_id,
                 place=place,
-                label=place_label(places, place),
+                label=places.label(place),
                 section=places.section_name,
                 category=places.category,
                 price_minor=places.price_minor,

@@ -93,7 +93,8 @@ def _checkout_page(
     status: int = 200,
 ) -> HttpResponse:
     context = {
-        "reservation": reservation.bill(),
+        # Another try is for what the order was placed for.
+        "reservation": reservation.shown() | ({} if order is None else {"bill": order.bill}),
         "form": form,
         "order": order,
         "idempotency_key": secrets.token_urlsafe(18),
@@ -140,6 +141,7 @@ def _shown(order: OrderView) -> dict[str, Any]:
         "email": order.email,
         "name": order.name,
         "total_minor": order.total_minor,
+        "bill": order.bill,
         "currency": order.currency,
         "event": order.event,
         "tickets": [ticket for ticket in order.tickets if ticket.valid],

@@ -130,7 +130,7 @@ class ReservationView(APIView):
         operation_id="get_reservation",
         tags=["reservations"],
         summary="A reservation as it stands",
-        responses={200: serializers.ReservationState, 401: _NO_IDENTITY, 403: _NOT_YOURS},
+        responses={200: serializers.ReservationDetail, 401: _NO_IDENTITY, 403: _NOT_YOURS},
     )
     def get(self, request: Request, reservation_id: uuid.UUID) -> Response:
         return Response(owned_reservation(request, reservation_id).contract(), headers=PERSONAL)
@@ -140,7 +140,7 @@ class ReservationView(APIView):
         tags=["reservations"],
         summary="Give the places back; once more changes nothing",
         responses={
-            200: serializers.ReservationState,
+            200: serializers.ReservationDetail,
             401: _NO_IDENTITY,
             403: _NOT_YOURS,
             409: OpenApiResponse(description="`payment-in-progress`"),

@@ -1,6 +1,6 @@
 """Reservations as others see them: frozen values, in the public contract's words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -27,6 +27,10 @@ class HeldSeat:
     category_name: str
     price_minor: int
 
+    @property
+    def label(self) -> str:
+        return f"{self.section_name}, row {self.row}, seat {self.number}"
+
 
 @dataclass(frozen=True, slots=True)
 class HeldPlaces:
@@ -40,6 +44,9 @@ class HeldPlaces:
     quantity: int
     price_minor: int
     """Of one."""
+
+    def label(self, place: int) -> str:
+        return f"{self.section_name}, {place} of {self.quantity}" if self.quantity > 1 else self.section_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +62,14 @@ class ReservationView:
     expires_at: datetime
     pay_deadline: datetime | None
     total_minor: int
+    """Of the places, at their face; what is to be paid the bill says."""
     currency: str
     seat_count: int
     created_at: datetime
     confirmed_at: datetime | None
     seats: tuple[HeldSeat, ...]
     general_admission: tuple[HeldPlaces, ...]
+    price_policy: events.PricePolicy
 
     @property
     def reserved_until(self) -> datetime:
@@ -81,6 +90,20 @@ class ReservationView:
             counts[places.section_pk] = counts.get(places.section_pk, 0) + places.quantity
         return counts
 
+    @property
+    def places(self) -> Iterator[events.Place]:
+        """Every place, at the price that the hold froze."""
+        for seat in self.seats:
+            yield events.Place(seat.line_id, 1, seat.label, seat.category_name, seat.price_minor)
+        for held in self.general_admission:
+            for place in range(1, held.quantity + 1):
+                yield events.Place(held.line_id, place, held.label(place), held.category, held.price_minor)
+
+    @property
+    def bill(self) -> events.Bill:
+        """What it comes to for who uses no code."""
+        return events.price(self.places, self.price_policy)
+
     def contract(self) -> dict[str, Any]:
         """The reservation as the public API shows it."""
         return contract_answer(
@@ -91,15 +114,15 @@ class ReservationView:
             total_minor=self.total_minor,
             currency=self.currency,
             status=self.status,
-        )
+        ) | {"bill": self.bill.contract()}
 
-    def bill(self) -> dict[str, Any]:
-        """The reservation as pages list it: the deadline in force, every line with its price, and the event."""
+    def shown(self) -> dict[str, Any]:
+        """The reservation as pages list it: the deadline in force, every line with its price, the bill, the event."""
         return {
             "id": self.id,
             "status": self.status,
             "expires_at": self.reserved_until,
-            "total_minor": self.total_minor,
+            "bill": self.bill,
             "currency": self.currency,
             "event": events.get_event_by_id(self.event_id),
             "seats": [
@@ -186,6 +209,7 @@ def view_reservations(rows: Iterable[Reservation]) -> list[ReservationView]:
                     for line in own
                     if line.seat_id is None
                 ),
+                price_policy=by_event[row.event_id].price_policy,
             )
         )
     return views

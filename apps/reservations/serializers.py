@@ -3,6 +3,7 @@
 from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
+from apps.events import facade as events
 from apps.reservations.models import Reservation
 
 SEAT_STATUSES = ["available", "held", "sold", "blocked"]
@@ -71,6 +72,10 @@ class ReservationState(serializers.Serializer):
     seats = serializers.ListField(child=serializers.CharField(), help_text="Seat ids.")
     ga_section = serializers.SlugField(allow_null=True)
     ga_quantity = serializers.IntegerField()
-    total_minor = serializers.IntegerField()
+    total_minor = serializers.IntegerField(help_text="Of the places, at their face; the bill has fees and tax.")
     currency = serializers.CharField()
     status = serializers.ChoiceField(choices=Reservation.Status.choices)
+
+
+class ReservationDetail(ReservationState):
+    bill = events.describe_bill()

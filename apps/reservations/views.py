@@ -136,7 +136,8 @@ def _page(
     held: facade.ReservationView | None = None,
 ) -> HttpResponse:
     """The page of choices. `held`: what they would replace, which is free for this visitor."""
-    sections = events.list_sections(event.id)
+    # With what cannot be avoided, here as on the bill.
+    sections = [section.at_full_prices(event.price_policy) for section in events.list_sections(event.id)]
     free = facade.free_counts(section.id for section in sections)
     for section_id, count in (held.by_section if held is not None else {}).items():
         free[section_id] += count
@@ -164,6 +165,7 @@ def _page(
             for section in sections
         ],
         "categories": _categories(sections, view),
+        "price_words": event.price_policy.words(event.currency),
         "currency": event.currency,
         "limit": event.policy.seats_per_reservation_max,
         # With its version: browsers keep the plan for minutes, and prices may change meanwhile.
@@ -171,7 +173,7 @@ def _page(
         "status_url": reverse("reservations:status", args=[event.slug]) + ("?change=1" if held is not None else ""),
         "admission_expires_at": entry.admission_expires_at if held is None else held.reserved_until,
         "keep": "&change=1" if held is not None else "",
-        "held": held.bill() if held is not None else None,
+        "held": held.shown() if held is not None else None,
         "idempotency_key": str(uuid.uuid4()),
         "selected": list(form.selected),
         "form_errors": form.errors,
@@ -208,7 +210,7 @@ def _list(
                 "number": seat.number,
                 "category_name": seat.category_name,
                 "color": seat.color,
-                "price_minor": seat.price_minor,
+                "price_minor": event.price_policy.place_total_minor(seat.price_minor),
                 "status": taken.get(seat.id, "available"),
                 "accessible": seat.accessible,
                 "companion": seat.companion,
@@ -279,7 +281,7 @@ def reservation(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse
     """What the visitor holds, and for how long."""
     held = owned_reservation(request, reservation_id)
     context = {
-        "reservation": held.bill(),
+        "reservation": held.shown(),
         # Checkout knows the order, if there is one, and leads on to it.
         "order_url": reverse("orders:checkout", args=[held.id]) if held.status in ("paying", "confirmed") else "",
     }

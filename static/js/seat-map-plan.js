@@ -34,7 +34,7 @@ export class Plan {
   // ---- words and prices
 
   price(seat) {
-    return this.categories[this.category[seat]].price_minor;
+    return this.categories[this.category[seat]].full_price_minor;
   }
 
   place(seat) {

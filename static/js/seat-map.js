@@ -42,7 +42,7 @@ function describe(seat) {
 
 function describeSection(index) {
   const section = plan.sections[index];
-  const prices = (section.categories ?? []).map((category) => plan.categories[category].price_minor);
+  const prices = (section.categories ?? []).map((category) => plan.categories[category].full_price_minor);
   const parts = [section.name, section.free ? `${section.free.toLocaleString("en")} free` : "sold out"];
   if (prices.length) parts.push(prices.length > 1 ? `${money(Math.min(...prices))} to ${money(Math.max(...prices))}` : money(prices[0]));
   if (section.kind === "general_admission") parts.push("general admission");

@@ -1,6 +1,7 @@
 """Catalogue, event page, plan and poster: what they say, to whom, and how they may be cached."""
 
 import json
+from dataclasses import asdict
 from xml.etree import ElementTree
 
 import pytest
@@ -221,6 +222,7 @@ def test_the_api_lists_and_shows_events(client: Client, free: dict) -> None:
         "hold_minutes": 10,
         "seats_per_reservation": 8,
         "per_buyer_cap": None,
+        "price_policy": asdict(facade.PricePolicy()),
     }
     assert client.get("/api/events?q=nothing").json() == {"events": []}
 

@@ -44,7 +44,7 @@ def test_a_guest_buys_general_admission_with_nothing_but_a_token(api, concert) -
     answer = api.post(f"/reservations/{reservation}/checkout", BODY, token=token, key="pay")
     assert answer.status_code == 202
     said = answer.json()
-    assert said.keys() == {"order_id", "status", "total_minor", "currency", "payment"}
+    assert said.keys() == {"order_id", "status", "total_minor", "currency", "bill", "payment"}
     assert (said["total_minor"], said["currency"]) == (2 * PLACE_PRICE_MINOR, "USD")
     deliver_all()
     order = api.get(f"/orders/{said['order_id']}", token=token).json()

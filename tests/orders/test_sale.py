@@ -53,6 +53,7 @@ def test_checkout_answers_at_once_and_leaves_the_charge_to_the_outbox() -> None:
     answer = check_out(reservation, body(), "key")
     assert answer.status == 202
     said = json.loads(answer.body)
+    assert said.pop("bill")["total_minor"] == SEAT_PRICE_MINOR
     assert said == {
         "order_id": said["order_id"],
         "status": "placed",

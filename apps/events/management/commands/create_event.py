@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.urls import reverse
 
 from apps.events.creation import EventSpec, GeneralAdmission, Outcome, create_event, plan_limits
-from apps.events.facade import RoomWish
+from apps.events.facade import PricePolicy, RoomWish
 from apps.events.plans import PlanError, read_file
 from apps.events.publishing import EventRefused
 from ticketing.kernel.command_line import refuse_in_one_line, whole_number
@@ -46,6 +46,19 @@ class Command(BaseCommand):
             metavar="off|rate=N,active=N[,lobby=ISO]",
             help="so many let in per second and shopping at once; with a lobby people gather from then on, and a draw "
             "at the opening numbers them; default: off",
+        )
+        add(
+            "--fees",
+            default="none",
+            metavar="none|ticket=MINOR,rate=BP,order=MINOR,on-free=yes",
+            help="on each ticket, in the currency's smallest unit and in basis points of its price, and once per order;"
+            " on what is free only with on-free; each may be left out; default: none",
+        )
+        add(
+            "--tax",
+            default="none",
+            metavar="none|included=BP|added=BP",
+            help="basis points, in prices and fees or on top of them; default: none",
         )
         add("--draft", action="store_true", help="do not publish; the same command without it does")
 
@@ -88,6 +101,7 @@ def _spec(options: dict[str, Any]) -> EventSpec:
         seats_per_reservation_max=whole_number(options["seats_per_reservation"], "--seats-per-reservation"),
         per_buyer_max=None if options["per_buyer"] is None else whole_number(options["per_buyer"], "--per-buyer"),
         room=_room(options["waiting_room"]),
+        price_policy=_price_policy(options["fees"], options["tax"]),
         description=options["description"],
         draft=options["draft"],
     )
@@ -114,6 +128,26 @@ def _room(value: str) -> RoomWish | None:
         whole_number(given["rate"], "--waiting-room rate"),
         whole_number(given["active"], "--waiting-room active"),
         _moment(given["lobby"], "--waiting-room lobby") if "lobby" in given else None,
+    )
+
+
+def _price_policy(fees: str, tax: str) -> PricePolicy:
+    parts = [] if fees == "none" else [part.strip().partition("=") for part in fees.split(",")]
+    given = {name: text for name, _, text in parts}
+    if len(parts) != len(given) or given.keys() - {"ticket", "rate", "order", "on-free"}:
+        raise CommandError(f"--fees {fees[:80]!r} must be none or such as ticket=250,rate=500,order=100")
+    if given.get("on-free", "no") not in ("yes", "no"):
+        raise CommandError(f"--fees on-free={given['on-free'][:80]!r} must be yes or no")
+    kind, _, rate = tax.partition("=")
+    if tax != "none" and kind not in ("included", "added"):
+        raise CommandError(f"--tax {tax[:80]!r} must be none, included=BP or added=BP, as in included=1900")
+    return PricePolicy(
+        ticket_fee_minor=whole_number(given.get("ticket", "0"), "--fees ticket"),
+        ticket_fee_rate=whole_number(given.get("rate", "0"), "--fees rate"),
+        order_fee_minor=whole_number(given.get("order", "0"), "--fees order"),
+        waives_fees_when_free=given.get("on-free", "no") == "no",
+        tax_rate=0 if tax == "none" else whole_number(rate, f"--tax {kind}"),
+        tax_included=kind != "added",
     )
 
 

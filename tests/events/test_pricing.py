@@ -1,0 +1,192 @@
+"""What places cost: a pure function on integers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.events.pricing import FEE, PLACE, PLAIN_PRICES, Bill, Place, PricePolicy, percent, price, spread
+
+amounts = st.integers(0, 10**12)
+rates = st.integers(0, 10_000)
+policies = st.builds(
+    PricePolicy,
+    ticket_fee_minor=st.integers(0, 10**9),
+    ticket_fee_rate=rates,
+    order_fee_minor=st.integers(0, 10**9),
+    waives_fees_when_free=st.booleans(),
+    tax_rate=rates,
+    tax_included=st.booleans(),
+)
+
+
+@dataclass(frozen=True)
+class Percent:
+    """A code that takes a share off every place."""
+
+    rate: int
+
+    def discounts(self, places: Sequence[Place], left_minor: Sequence[int]) -> list[int]:
+        return [rest * self.rate // 10_000 for rest in left_minor]
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A code that takes an amount off all of it."""
+
+    minor: int
+
+    def discounts(self, places: Sequence[Place], left_minor: Sequence[int]) -> list[int]:
+        return spread(min(self.minor, sum(left_minor)), left_minor)
+
+
+codes = st.lists(st.one_of(st.builds(Percent, rates), st.builds(Amount, amounts)), max_size=3)
+
+
+def places(*prices: int) -> list[Place]:
+    return [Place(number, 1, f"place {number}", "Standard", minor) for number, minor in enumerate(prices, 1)]
+
+
+wanted = st.lists(amounts, min_size=1, max_size=12)
+
+
+@given(wanted, policies, codes)
+def test_a_total_is_the_sum_of_its_lines_and_no_part_is_negative(prices, policy, given_codes) -> None:
+    bill = price(places(*prices), policy, given_codes)
+    assert bill.total_minor == sum(line.total_minor for line in bill.lines)
+    for line in bill.lines:
+        parts = (line.price_minor, line.discount_minor, line.fee_minor, line.tax_minor, line.net_minor)
+        assert min(parts) >= 0
+        assert line.discount_minor <= line.price_minor
+        added = 0 if line.tax_included else line.tax_minor
+        assert line.total_minor == line.price_minor - line.discount_minor + line.fee_minor + added
+    parts = bill.places_minor - bill.discount_minor + bill.fees_minor + bill.tax_added_minor
+    assert bill.total_minor == parts
+    assert bill.total_minor == bill.places_minor + sum(minor for label, minor in bill.parts if label != "Tickets")
+
+
+@given(wanted, policies, codes)
+def test_net_and_tax_are_the_total_for_each_rate_and_for_all(prices, policy, given_codes) -> None:
+    bill = price(places(*prices), policy, given_codes)
+    taxed = [(line.net_minor, line.tax_minor) for line in bill.lines if line.tax_rate]
+    assert sum(part.net_minor + part.tax_minor for part in bill.taxes) == sum(map(sum, taxed))
+    assert sum(part.tax_minor for part in bill.taxes) == bill.tax_minor
+    assert len(bill.taxes) <= 1
+
+
+@given(wanted, policies, st.randoms())
+def test_the_order_of_places_changes_nothing(prices, policy, random) -> None:
+    mixed = places(*prices)
+    random.shuffle(mixed)
+    straight, shuffled = price(places(*prices), policy), price(mixed, policy)
+    assert sorted(straight.lines, key=repr) == sorted(shuffled.lines, key=repr)
+    assert straight.contract() | {"lines": []} == shuffled.contract() | {"lines": []}
+
+
+@given(wanted, policies)
+def test_a_place_costs_the_same_alone_as_among_others_and_as_it_was_shown(prices, policy) -> None:
+    for line, minor in zip(price(places(*prices), policy).lines, prices, strict=False):
+        assert line.total_minor == policy.place_total_minor(minor)
+        assert line.tax_minor == price(places(minor), policy).lines[0].tax_minor
+
+
+@given(wanted, policies, codes, st.data())
+def test_what_goes_back_place_by_place_is_the_whole(prices, policy, given_codes, data) -> None:
+    bill = price(places(*prices), policy, given_codes)
+    left, standing = bill.total_minor, list(bill.lines)
+    while standing:
+        returned = standing.pop(data.draw(st.integers(0, len(standing) - 1)))
+        left -= returned.total_minor
+        assert left == Bill(tuple(standing)).total_minor
+    assert left == 0
+
+
+@given(amounts, rates)
+def test_included_tax_is_what_adding_it_to_the_net_comes_to(gross, rate) -> None:
+    tax, total = PricePolicy(tax_rate=rate).taxed(gross)
+    assert total == gross
+    # Half up to the unit: no other whole tax is nearer.
+    assert abs(2 * (tax * (10_000 + rate) - gross * rate)) <= 10_000 + rate
+    added, whole = PricePolicy(tax_rate=rate, tax_included=False).taxed(gross - tax)
+    assert abs(whole - gross) <= 1
+    assert abs(added - tax) <= 1
+
+
+@given(amounts, st.lists(amounts, min_size=1, max_size=12))
+def test_an_amount_is_spread_to_its_last_unit_and_nearly_in_proportion(amount, weights) -> None:
+    whole = sum(weights)
+    if not whole:
+        amount = 0
+    parts = spread(amount, weights)
+    assert sum(parts) == amount
+    for part, weight in zip(parts, weights, strict=True):
+        assert part >= 0
+        assert weight or not part
+        assert abs(part * whole - amount * weight) < max(whole, 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "prices", "sums"),
+    [
+        # places, fees, tax, total
+        (PLAIN_PRICES, (5_000, 2_500), (7_500, 0, 0, 7_500)),
+        (PricePolicy(tax_rate=1_900), (11_900,), (11_900, 0, 1_900, 11_900)),
+        (PricePolicy(tax_rate=1_900, tax_included=False), (10_000,), (10_000, 0, 1_900, 11_900)),
+        (PricePolicy(ticket_fee_minor=250, order_fee_minor=100), (5_000, 5_000), (10_000, 600, 0, 10_600)),
+        (PricePolicy(ticket_fee_rate=500, tax_rate=1_000, tax_included=False), (1_010,), (1_010, 51, 106, 1_167)),
+        # Half a unit is rounded up.
+        (PricePolicy(tax_rate=500, tax_included=False), (10,), (10, 0, 1, 11)),
+        (PricePolicy(tax_rate=500, tax_included=False), (9,), (9, 0, 0, 9)),
+        # What is free bears no fee, beside what is not, and alone; unless the policy says so.
+        (PricePolicy(ticket_fee_minor=250, order_fee_minor=100), (0, 5_000), (5_000, 350, 0, 5_350)),
+        (PricePolicy(ticket_fee_minor=250, order_fee_minor=100), (0, 0), (0, 0, 0, 0)),
+        (PricePolicy(250, 0, 100, waives_fees_when_free=False), (0, 0), (0, 600, 0, 600)),
+    ],
+)
+def test_what_a_policy_makes_of_prices(policy, prices, sums) -> None:
+    bill = price(places(*prices), policy)
+    assert (bill.places_minor, bill.fees_minor, bill.tax_minor, bill.total_minor) == sums
+
+
+def test_a_discount_comes_off_before_the_fee_and_one_that_takes_all_takes_the_fee_with_it() -> None:
+    policy = PricePolicy(ticket_fee_rate=1_000, order_fee_minor=100)
+    half = price(places(4_000), policy, [Percent(5_000)])
+    assert (half.discount_minor, half.fees_minor, half.total_minor) == (2_000, 300, 2_300)
+    assert [line.kind for line in half.lines] == [PLACE, FEE]
+    assert price(places(4_000), policy, [Amount(4_000)]).total_minor == 0
+    assert price(places(4_000), policy, [Percent(5_000), Amount(1_000)]).discount_minor == 3_000
+
+
+def test_no_places_cost_nothing() -> None:
+    assert price([], PricePolicy(order_fee_minor=100, waives_fees_when_free=False)) == Bill(())
+
+
+@pytest.mark.parametrize(
+    ("policy", "currency", "words"),
+    [
+        (PLAIN_PRICES, "USD", ""),
+        (PricePolicy(tax_rate=1_900), "EUR", "Prices include 19% tax."),
+        (PricePolicy(tax_rate=825, tax_included=False), "USD", "Prices include 8.25% tax."),
+        (PricePolicy(250, 500, tax_rate=2_000), "GBP",
+         "Prices include a fee of £2.50 and 5% of the price per ticket and 20% tax."),
+        (PricePolicy(order_fee_minor=100), "JPY", "A fee of ¥100 is added once per order."),
+        (PricePolicy(1_500, order_fee_minor=1_000, tax_rate=1_000, tax_included=False), "BHD",
+         ("Prices include a fee of BHD\N{NO-BREAK SPACE}1.500 per ticket and 10% tax. "
+          "A fee of BHD\N{NO-BREAK SPACE}1.100 is added once per order.")),
+    ],
+)  # fmt: skip
+def test_what_a_price_has_in_it_is_said(policy, currency, words) -> None:
+    assert policy.words(currency) == words
+
+
+def test_rates_read_as_percents() -> None:
+    assert [percent(rate) for rate in (0, 1, 750, 825, 1_900, 10_000)] == [
+        "0%",
+        "0.01%",
+        "7.5%",
+        "8.25%",
+        "19%",
+        "100%",
+    ]
