@@ -15,5 +15,5 @@ def open_house(settings: Any, monkeypatch: pytest.MonkeyPatch) -> "OpenHouse":
 
     books = Books()
     settings.PAYMENT_PROVIDER = NAME
-    monkeypatch.setitem(providers._providers, NAME, books)
+    monkeypatch.setitem(providers._makers, NAME, lambda: books)
     return lambda seats: House(books, seats)
