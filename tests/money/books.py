@@ -112,7 +112,7 @@ class Books:
         if str(request.key) not in charge.refunds:
             if request.amount_minor > charge.kept_minor:
                 raise ProviderFault(f"{request.amount_minor} of {charge.kept_minor} cannot go back")
-            charge.refunds[str(request.key)] = (request.amount_minor, clock.now())
+            charge.refunds[str(request.key)] = (request.amount_minor, clock.process_now())
         self._reach("refund", "after", request.key)
         return RefundAnswer(f"re-{request.key}", RefundState.SUCCEEDED)
 
@@ -158,7 +158,7 @@ class Books:
             kind=kind,
             amount_minor=charge.request.amount_minor if amount_minor is None else amount_minor,
             currency=currency or charge.request.currency,
-            occurred_at=clock.now() if occurred_at is None else occurred_at,
+            occurred_at=clock.process_now() if occurred_at is None else occurred_at,
         )
         charge.facts.append(fact)
         return fact

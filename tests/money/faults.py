@@ -1,0 +1,112 @@
+"""A worker killed, or a database connection cut, at a step of an operation that can be named and counted.
+
+The operation runs in a thread with a connection of its own. Its steps are each statement, both sides of each commit,
+and both sides of each call of the provider.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from django.db import OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from tests.money.books import Books
+from tests.races import Outcome, rival_connection, storm
+
+TERMINATED_WITHIN_MS = 5_000
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of it runs any more."""
+
+
+class Step(Enum):
+    STATEMENT = "statement"
+    BEFORE_COMMIT = "before commit"
+    AFTER_COMMIT = "after commit"
+    CALL = "call of the provider"
+
+
+KILL_AT = (Step.BEFORE_COMMIT, Step.AFTER_COMMIT, Step.CALL)
+CUT_AT = (Step.STATEMENT, Step.BEFORE_COMMIT, Step.AFTER_COMMIT)
+
+
+@dataclass
+class Fault:
+    """Strikes at the step of this number, from 1, counting those of these kinds."""
+
+    number: int
+    kills: bool
+    steps: list[str] = field(default_factory=list)
+    struck: bool = False
+
+    def __str__(self) -> str:
+        return f"{'killed' if self.kills else 'cut'} at {self.number}: {self.steps[-1] if self.steps else 'nothing'}"
+
+
+def strike(fault: Fault, books: Books, act: Callable[[], Any]) -> Outcome:
+    """`act` has run until the fault struck, or to its end if it has fewer steps; what it came to."""
+    with rival_connection() as hangman:
+        hangman.ensure_connection()
+        hangman.inc_thread_sharing()
+        (outcome,) = storm(1, lambda _: _run(fault, books, act, hangman))
+    return outcome
+
+
+def _run(fault: Fault, books: Books, act: Callable[[], Any], hangman: BaseDatabaseWrapper) -> Any:
+    own: Any = connections["default"]
+    counted = KILL_AT if fault.kills else CUT_AT
+
+    def reach(step: Step, name: str) -> None:
+        if fault.struck:
+            if fault.kills:
+                raise Killed
+            return
+        if step not in counted:
+            return
+        fault.steps.append(name)
+        if len(fault.steps) < fault.number:
+            return
+        fault.struck = True
+        if fault.kills:
+            own.connection.close()
+            raise Killed
+        with hangman.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(%s, %s)", [own.connection.info.backend_pid, TERMINATED_WITHIN_MS]
+            )
+        if step == Step.AFTER_COMMIT:
+            raise OperationalError("committed, and the answer was lost")
+
+    def execute(run: Callable[..., Any], statement: str, params: Any, many: bool, context: Any) -> Any:
+        reach(Step.STATEMENT, " ".join(str(statement).split())[:80])
+        return run(statement, params, many, context)
+
+    commit = own.commit
+
+    def commit_in_steps() -> None:
+        reach(Step.BEFORE_COMMIT, "before commit")
+        commit()
+        reach(Step.AFTER_COMMIT, "after commit")
+
+    with _calling(books, lambda call, when, key: reach(Step.CALL, f"{when} {call}")), own.execute_wrapper(execute):
+        own.commit = commit_in_steps
+        try:
+            return act()
+        finally:
+            del own.commit
+            if fault.struck:
+                # Whatever block it died in, this connection is of no more use, not even to close it in order.
+                own.in_atomic_block = False
+
+
+@contextmanager
+def _calling(books: Books, at: Callable[[str, str, str], None]) -> Iterator[None]:
+    before, books.at = books.at, at
+    try:
+        yield
+    finally:
+        books.at = before
