@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from apps.events import facade as events
+from apps.orders import auditing_once
 from ticketing.kernel import audit, sql
 
 _PACKAGE = "apps.orders"
@@ -55,6 +56,7 @@ def register() -> None:
         _judging(_reservations, "order {} is {}, its reservation {} is {}"),
     )
     audit.register("I4", "every confirmed reservation has a standing order", _check_orphans)
+    auditing_once.register()
     audit.register("I8", "money an order stands on occurred by its deadline and grace", _check_times)
 
 

@@ -18,6 +18,10 @@ from apps.reservations import facade as reservations
 from ticketing.kernel import clock, transactions
 from ticketing.kernel.outbox import facade as outbox
 
+KNOWN = "known already"
+TOO_LATE = "no longer matters"
+"""What a message came to that changed nothing, because another had been first. The auditor counts the others."""
+
 
 def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
     """The payment and its order say what this message means for them; in words, what it changed."""
@@ -39,7 +43,7 @@ def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
 
 def _pending(payment: Payment, message: ProviderMessage) -> str:
     if payment.status != Payment.Status.PENDING:
-        return "no longer matters"
+        return TOO_LATE
     if message.next_action is not None:
         payment.next_action = message.next_action
         payment.save(update_fields=["next_action"])
@@ -49,7 +53,7 @@ def _pending(payment: Payment, message: ProviderMessage) -> str:
 
 def _succeeded(order: Order, payment: Payment, message: ProviderMessage) -> str:
     if payment.status == Payment.Status.SUCCEEDED:
-        return "known already"
+        return KNOWN
     payment.status, payment.settled_at, payment.next_action = Payment.Status.SUCCEEDED, clock.now(), None
     payment.captured_minor, payment.currency = message.amount_minor, message.currency
     payment.occurred_at = message.occurred_at
@@ -78,7 +82,7 @@ def _succeeded(order: Order, payment: Payment, message: ProviderMessage) -> str:
 
 def _declined(order: Order, payment: Payment, message: ProviderMessage) -> str:
     if payment.status != Payment.Status.PENDING:
-        return "no longer matters"
+        return TOO_LATE
     payment.status, payment.settled_at, payment.next_action = Payment.Status.DECLINED, clock.now(), None
     payment.occurred_at = message.occurred_at
     payment.save(update_fields=["status", "settled_at", "next_action", "occurred_at"])
@@ -94,7 +98,7 @@ def _declined(order: Order, payment: Payment, message: ProviderMessage) -> str:
 
 def _canceled(order: Order, payment: Payment) -> str:
     if payment.status != Payment.Status.PENDING:
-        return "no longer matters"
+        return TOO_LATE
     _abandon(payment)
     if order.status not in Order.OPEN:
         return "never charged; the order had ended"

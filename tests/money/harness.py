@@ -12,7 +12,7 @@ from django.db.models import F
 
 from apps.orders import canceling, inbox
 from apps.orders.checkout import check_out
-from apps.orders.models import Order, Payment
+from apps.orders.models import Order, Payment, ProviderMessage
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
@@ -110,6 +110,7 @@ class House:
         payments.update(
             **{name: F(name) - by for name in ("counts_until", "occurred_at", "created_at", "started_at", "settled_at")}
         )
+        ProviderMessage.objects.filter(payment__in=payments).update(occurred_at=F("occurred_at") - by)
         orders.update(**{name: F(name) - by for name in ("pay_deadline", "placed_at", "confirmed_at", "ended_at")})
         self.books.age({str(pk) for pk in payments.values_list("pk", flat=True)}, by)
 

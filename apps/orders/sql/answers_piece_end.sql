@@ -1,0 +1,11 @@
+-- The last remembered answer of the next piece of at most %(limit)s answers after this one; no row: none is left.
+SELECT piece.id
+FROM (
+    SELECT id
+    FROM kernel_idempotentanswer
+    WHERE id > %(after)s
+    ORDER BY id
+    LIMIT %(limit)s
+) AS piece
+ORDER BY piece.id DESC
+LIMIT 1

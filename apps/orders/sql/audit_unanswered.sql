@@ -1,0 +1,22 @@
+-- I6: orders of this piece that the answers remembered of their checkouts do not fit: none is left though they are
+-- kept for longer, or one tells of another sum. An answer is kept from its order's own transaction on.
+SELECT sale.number, remembered.answer_count, remembered.other_count
+FROM orders_order AS sale
+CROSS JOIN LATERAL (
+    SELECT
+        count(*) AS answer_count,
+        count(*) FILTER (
+            WHERE known.status <> 202
+               OR known.answer::jsonb ->> 'total_minor' IS DISTINCT FROM sale.total_minor::text
+               OR known.answer::jsonb ->> 'currency' IS DISTINCT FROM sale.currency
+        ) AS other_count
+    FROM kernel_idempotentanswer AS known
+    WHERE known.scope = 'checkout:' || sale.entry_id
+      AND known.answer::jsonb ->> 'order_id' = sale.id::text
+) AS remembered
+WHERE sale.id > %(after)s
+  AND sale.id <= %(until)s
+  AND (%(event_id)s::bigint IS NULL OR sale.event_id = %(event_id)s)
+  AND (remembered.other_count > 0
+       OR (remembered.answer_count = 0
+           AND sale.placed_at > clock_timestamp() - make_interval(hours => %(remembered_hours)s)))

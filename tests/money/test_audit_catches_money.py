@@ -1,0 +1,210 @@
+"""The auditor finds each breach of I4, I6 and I7 when it is planted, with the constraint out of the way where one
+stands before it."""
+
+import json
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from apps.orders import auditing_once, inbox
+from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
+from apps.orders.providers import sandbox
+from tests.factories import assert_audit_clean, hold, make_event
+from tests.orders.sale import buy, late_word, place
+from ticketing.kernel import audit, clock
+from ticketing.kernel.models import IdempotentAnswer
+from ticketing.kernel.outbox.models import OutboxMessage
+
+# Each test is undone with its transaction, the dropped constraints too.
+pytestmark = pytest.mark.django_db
+Harm = Callable[[Order], object]
+
+
+def run(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute(statement)
+
+
+def copy(row, **changes) -> None:
+    values = {field.attname: getattr(row, field.attname) for field in row._meta.concrete_fields}
+    del values[row._meta.pk.attname]
+    type(row)(**values | changes).save()
+
+
+def keep_money_of_no_order(order: Order) -> None:
+    Ticket.objects.update(voided_at=clock.now())
+    Order.objects.update(status="canceled", reason="canceled_by_staff", ended_at=clock.now())
+
+
+def take_less(order: Order) -> None:
+    Payment.objects.update(captured_minor=1)
+
+
+def lose_a_refund(order: Order) -> None:
+    Payment.objects.update(refunded_minor=1)
+
+
+def keep_a_ticket(order: Order) -> None:
+    payment = order.payments.get()
+    Refund.objects.create(
+        order=order,
+        payment=payment,
+        amount_minor=payment.captured_minor,
+        currency=payment.currency,
+        reason="test",
+        requested_by="test",
+        requested_at=clock.now(),
+    )
+    Payment.objects.update(refunded_minor=payment.captured_minor)
+    Order.objects.update(status="refunded", reason="canceled_by_staff", ended_at=clock.now())
+
+
+def forget_the_answer(order: Order) -> None:
+    IdempotentAnswer.objects.all().delete()
+
+
+def answer_another_sum(order: Order) -> None:
+    row = IdempotentAnswer.objects.get(scope__startswith="checkout:")
+    row.answer = json.dumps(json.loads(row.answer) | {"total_minor": order.total_minor + 1})
+    row.save()
+
+
+def answer_twice(order: Order) -> None:
+    run("ALTER TABLE kernel_idempotentanswer DROP CONSTRAINT idempotent_answer_once")
+    copy(IdempotentAnswer.objects.get(scope__startswith="checkout:"), answer=json.dumps({"order_id": str(order.pk)}))
+
+
+def answer_of_no_order(order: Order) -> None:
+    row = IdempotentAnswer.objects.get(scope__startswith="checkout:")
+    copy(row, key="other", answer=json.dumps(json.loads(row.answer) | {"order_id": str(uuid.uuid4())}))
+
+
+def answer_somebody_else(order: Order) -> None:
+    row = IdempotentAnswer.objects.get(scope__startswith="checkout:")
+    copy(row, scope=f"checkout:{uuid.uuid4()}")
+
+
+def answer_canceled(order: Order) -> None:
+    row = IdempotentAnswer.objects.get(scope__startswith="checkout:")
+    answer = json.dumps({"order_id": str(order.pk), "status": "canceled"})
+    copy(row, scope=f"cancel:{order.buyer}", answer=answer)
+
+
+def change_twice(order: Order) -> None:
+    copy(ProviderMessage.objects.get(), message_id="another")
+
+
+def take_without_word(order: Order) -> None:
+    ProviderMessage.objects.all().delete()
+
+
+def take_another_sum_than_told(order: Order) -> None:
+    ProviderMessage.objects.update(amount_minor=1)
+
+
+def store_twice(order: Order) -> None:
+    run("ALTER TABLE orders_providermessage DROP CONSTRAINT provider_message_once")
+    copy(ProviderMessage.objects.get(), outcome="known already")
+
+
+def process_to_no_end(order: Order) -> None:
+    ProviderMessage.objects.update(outcome="")
+
+
+def lose_what_waits(order: Order) -> None:
+    copy(ProviderMessage.objects.get(), message_id="lost", processed_at=None, outcome="")
+
+
+def stick(order: Order) -> None:
+    """A message whose outbox row waits, and has for longer than any delay explains."""
+    long_ago = clock.now() - timedelta(minutes=auditing_once.UNPROCESSED_MINUTES_MAX, seconds=1)
+    copy(ProviderMessage.objects.get(), message_id="stuck", processed_at=None, outcome="", received_at=long_ago)
+    stuck = ProviderMessage.objects.get(message_id="stuck")
+    now = clock.now()
+    OutboxMessage.objects.create(
+        topic="orders.provider_message",
+        key=str(order.pk),
+        body={"message": stuck.pk},
+        created_at=now,
+        available_at=now,
+    )
+
+
+def give_up(order: Order) -> None:
+    """The same, young, and its outbox row was given up."""
+    stick(order)
+    ProviderMessage.objects.filter(message_id="stuck").update(received_at=clock.now())
+    OutboxMessage.objects.filter(topic="orders.provider_message").update(dead_at=clock.now())
+
+
+OWED = "captured less refunded is what each order is owed"
+ANSWERED = "every order's checkout is remembered as it was answered"
+ONE_ANSWER = "one key has one answer, and what it told its buyer is still so"
+ONCE = "a provider's words changed each payment once"
+PROCESSED = "every stored message was processed, or is about to be"
+
+
+@pytest.mark.parametrize(
+    ("harm", "invariant", "promise"),
+    [
+        (keep_money_of_no_order, "I4", OWED),
+        (take_less, "I4", OWED),
+        (lose_a_refund, "I4", "what a payment gave back is the sum of its refunds"),
+        (keep_a_ticket, "I4", "no ticket without a standing order, none missing"),
+        (keep_a_ticket, "I4", "every confirmed reservation has a standing order"),
+        (forget_the_answer, "I6", ANSWERED),
+        (answer_another_sum, "I6", ANSWERED),
+        (answer_twice, "I6", ONE_ANSWER),
+        (answer_of_no_order, "I6", ONE_ANSWER),
+        (answer_somebody_else, "I6", ONE_ANSWER),
+        (answer_canceled, "I6", ONE_ANSWER),
+        (change_twice, "I7", ONCE),
+        (take_without_word, "I7", ONCE),
+        (take_another_sum_than_told, "I7", ONCE),
+        (store_twice, "I7", PROCESSED),
+        (process_to_no_end, "I7", PROCESSED),
+        (lose_what_waits, "I7", PROCESSED),
+        (stick, "I7", PROCESSED),
+        (give_up, "I7", PROCESSED),
+    ],
+)
+def test_a_planted_breach_is_found(harm: Harm, invariant: str, promise: str, capsys) -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1"]))
+    assert_audit_clean()
+    harm(order)
+    found = [(finding.invariant, finding.promise) for finding in audit.run() if finding.breaches]
+    assert (invariant, promise) in found
+    assert not [finding for finding in audit.run() if finding.unchecked]
+    with pytest.raises(SystemExit):
+        call_command("audit")
+    assert promise in capsys.readouterr().out
+
+
+def test_what_is_as_it_should_be_is_no_breach() -> None:
+    """A charge that nobody answered, one declined and tried again, a late word, a cancellation: clean all the way."""
+    event = make_event()
+    waiting = buy(hold(event, seats=["hall-A-1"]), sandbox.LATE)
+    assert_audit_clean()
+    reservation = hold(event, seats=["hall-A-2"])
+    buy(reservation, sandbox.DECLINES)
+    assert_audit_clean()
+    buy(reservation)
+    place(hold(event, seats=["hall-A-3"]))
+    assert_audit_clean()
+    # An answer is forgotten after its hours; its order is then too old to be missed.
+    IdempotentAnswer.objects.filter(answer__contains=str(waiting.pk)).delete()
+    Order.objects.filter(pk=waiting.pk).update(placed_at=clock.now() - timedelta(hours=24))
+    assert_audit_clean()
+
+
+def test_a_message_is_no_breach_while_the_outbox_has_it() -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
+    raw = late_word(order, clock.now())
+    inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+    assert ProviderMessage.objects.filter(processed_at=None).count() == 1
+    assert_audit_clean()
