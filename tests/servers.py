@@ -82,6 +82,8 @@ def _point_environment_at(servers: Servers) -> None:
     os.environ["RATE_LIMITS_EXEMPT"] = "127.0.0.0/8,::1"
     # A rival that a busy machine holds up must not be cut off. What the limits do has a test of its own.
     os.environ["DATABASE_LIMITS_SESSIONS"] = "false"
+    # What the sandbox's test cards let happen later is due at once.
+    os.environ["SANDBOX_PAUSE_SECONDS"] = "0"
     os.environ["SECRET_KEY"] = "known-to-every-test-and-good-for-nothing-else"
 
 

@@ -391,6 +391,12 @@ STRIPE_PUBLISHABLE_KEY = env.str("STRIPE_PUBLISHABLE_KEY", default="")
 # Several while one is being replaced by the next.
 STRIPE_WEBHOOK_SECRETS = env.list("STRIPE_WEBHOOK_SECRETS", default=[])
 STRIPE_API_BASE = env.str("STRIPE_API_BASE", default="https://api.stripe.com")
+# The circuit breaker: after so many faults in a row a provider is left alone, at first this long, then ever longer.
+PAYMENT_FAULTS_MAX = env.int("PAYMENT_FAULTS_MAX", default=5)
+PAYMENT_REST_SECONDS = env.int("PAYMENT_REST_SECONDS", default=5)
+PAYMENT_REST_SECONDS_MAX = env.int("PAYMENT_REST_SECONDS_MAX", default=60)
+# How long the sandbox takes where a test card plays a delay.
+SANDBOX_PAUSE_SECONDS = env.int("SANDBOX_PAUSE_SECONDS", default=4)
 
 # --- the lobby's draw ---------------------------------------------------------------------------------------------
 # Randomness from outside, as drand publishes it; none unless named. Genesis and period are those of its network

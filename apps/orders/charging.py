@@ -2,12 +2,15 @@
 
 from uuid import UUID
 
+from django.urls import reverse
+
 from apps.orders import settlement
 from apps.orders.inbox import record_answer
 from apps.orders.locks import lock_payment
 from apps.orders.models import Order, Payment
 from apps.orders.providers import get_provider
 from apps.orders.providers.protocol import ChargeRequest
+from apps.orders.selectors import absolute
 from apps.queue import facade as queue
 from ticketing.kernel import clock, transactions
 from ticketing.kernel.outbox.facade import Message
@@ -73,4 +76,5 @@ def request_of(order: Order, payment: Payment) -> ChargeRequest:
         currency=payment.currency,
         description=f"Order {order.number}",
         counts_until=payment.counts_until,
+        return_url=absolute(reverse("orders:order", args=[order.pk])),
     )

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 
 from django import forms
+from django.forms.boundfield import BoundWidget
+
+COMMON_METHODS = 2
 
 
 class CheckoutForm(forms.Form):
@@ -22,6 +25,22 @@ class CheckoutForm(forms.Form):
     def __init__(self, *args: object, methods: Mapping[str, str], **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self.fields["payment_method"].choices = list(methods.items())  # type: ignore[attr-defined]
+        # One more than the common ones is not worth a fold.
+        self._common_count = COMMON_METHODS if len(methods) > COMMON_METHODS + 1 else len(methods)
+
+    @property
+    def common_methods(self) -> list[BoundWidget]:
+        """The ways to pay that everybody sees."""
+        return self["payment_method"].subwidgets[: self._common_count]
+
+    @property
+    def rare_methods(self) -> list[BoundWidget]:
+        """Those that are folded away."""
+        return self["payment_method"].subwidgets[self._common_count :]
+
+    @property
+    def is_rare_chosen(self) -> bool:
+        return self["payment_method"].value() in [radio.data["value"] for radio in self.rare_methods]
 
     def refuse(self, errors: Mapping[str, str]) -> None:
         """These refusals stand beside their fields; those of no field of ours above the form."""

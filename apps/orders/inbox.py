@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from uuid import UUID
 
+from django.conf import settings
+
 from apps.orders import given_back, settlement, topics
 from apps.orders.locks import lock_payment
 from apps.orders.models import Order, Payment, ProviderMessage
@@ -103,6 +105,9 @@ def _settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
 
 
 def deliver_sandbox_webhook(message: outbox.Message) -> None:
-    """The sandbox's late charge has succeeded in its books; its signed word of it has come in as a delivery would."""
-    raw = sandbox.settle_late_charge(message.body["key"], datetime.fromisoformat(message.body["occurred_at"]))
+    """What the sandbox says of a charge is so in its books, and its signed word has come in as a delivery would."""
+    if settings.PAYMENT_PROVIDER != sandbox.NAME:
+        return
+    occurred_at = datetime.fromisoformat(message.body["occurred_at"])
+    raw = sandbox.settle(message.body["key"], message.body.get("status", "succeeded"), occurred_at)
     receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})

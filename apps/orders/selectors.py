@@ -68,7 +68,9 @@ class PaymentView:
     method: str
     state: str
     attempt: int
+    """Which try this is; calls that brought no answer count."""
     refunded_minor: int
+    faults_count: int = 0
     next_action: dict[str, str] | None = None
     """What the buyer must do now, while the payment is pending."""
 
@@ -130,6 +132,11 @@ class OrderView:
         if self.status == Order.Status.FAILED:
             if self.reason == Order.Reason.DECLINED:
                 return "The payment was declined, and what you had chosen went back on sale. Nothing was charged."
+            if self.reason == Order.Reason.PROVIDER_AWAY:
+                return (
+                    "The payment provider did not answer, and what you had chosen went back on sale. "
+                    "Should money have left your account, it comes back by itself."
+                )
             return (
                 "No payment was confirmed in time, and what you had chosen went back on sale. "
                 "Should money have left your account, it comes back by itself."
@@ -181,6 +188,12 @@ def iso(moment: datetime | None) -> str | None:
 
 def absolute(path: str) -> str:
     return urljoin(settings.SITE_URL, path)
+
+
+def within_site(url: str) -> str:
+    """The same address without this site's own origin, so that a visitor who came by another name of it stays there."""
+    origin = settings.SITE_URL.rstrip("/")
+    return url.removeprefix(origin) if url.startswith(f"{origin}/") else url
 
 
 def order_view(order: Order) -> OrderView:
@@ -290,7 +303,8 @@ def _views(orders: list[Order]) -> list[OrderView]:
                     provider=last.provider,
                     method=last.method,
                     state=last.status,
-                    attempt=last.attempt,
+                    attempt=min(last.tries, ATTEMPTS_MAX),
+                    faults_count=last.faults_count,
                     refunded_minor=refunded[order.pk],
                     next_action=last.next_action,
                 ),
@@ -299,7 +313,7 @@ def _views(orders: list[Order]) -> list[OrderView]:
                 can_try_again=order.status == Order.Status.PLACED
                 and last is not None
                 and last.status == Payment.Status.DECLINED
-                and last.attempt < ATTEMPTS_MAX
+                and last.tries < ATTEMPTS_MAX
                 and now is not None
                 and order.pay_deadline - now >= timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS),
             )

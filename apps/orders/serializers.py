@@ -9,7 +9,9 @@ from apps.orders.models import Order, Payment
 class CheckoutSerializer(serializers.Serializer):
     email = serializers.EmailField(required=False, help_text="Guests must; an account's own stands in.")
     name = serializers.CharField(required=False, max_length=120, help_text="Who the tickets are for.")
-    payment_method = serializers.CharField(required=False, help_text="sandbox, sandbox_decline or sandbox_late.")
+    payment_method = serializers.CharField(
+        required=False, help_text="One of the provider's: docs/payments.md. Its first where left out."
+    )
 
 
 class NextActionSerializer(serializers.Serializer):

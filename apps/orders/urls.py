@@ -3,12 +3,14 @@
 from django.urls import path
 
 from apps.orders import api_views, views
+from apps.orders.providers.sandbox import page as sandbox_page
 
 page_urls = [
     path("reservations/<uuid:reservation_id>/checkout", views.checkout, name="checkout"),
     path("orders/<uuid:order_id>/", views.order, name="order"),
     path("orders/<uuid:order_id>/cancel", views.cancel, name="cancel"),
     path("orders/<uuid:order_id>/tickets.pdf", views.tickets_pdf, name="tickets_pdf"),
+    path("sandbox/pay/<str:token>", sandbox_page.pay, name="sandbox_pay"),
     path("tickets/", views.my_tickets, name="my_tickets"),
     path("tickets/<slug:code>/", views.ticket, name="ticket"),
     path("tickets/<slug:code>/qr.svg", views.ticket_qr, name="ticket_qr"),

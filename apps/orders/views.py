@@ -21,9 +21,9 @@ from apps.orders.canceling import answer_cancel
 from apps.orders.checkout import check_out
 from apps.orders.errors import OrderNotCancelable, PaymentTimeOver
 from apps.orders.forms import CheckoutForm
-from apps.orders.models import Order
+from apps.orders.models import ATTEMPTS_MAX, Order
 from apps.orders.providers import chosen_provider
-from apps.orders.selectors import OrderView
+from apps.orders.selectors import OrderView, within_site
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from ticketing.kernel import idempotency, problems
@@ -134,10 +134,21 @@ def _form_key(request: HttpRequest) -> str:
 def _shown(order: OrderView) -> dict[str, Any]:
     """The order as its page draws it. A declined payment that may be tried again is shown as such, not as under way."""
     retry_url = reverse("orders:checkout", args=[order.reservation_id]) if order.can_try_again else ""
+    status = "declined" if order.can_try_again else order.status
+    is_in_progress = status in Order.OPEN
+    confirm_url = _confirm_url(order) if is_in_progress else ""
+    is_asked_again = is_in_progress and order.payment.faults_count > 0
     return {
         "id": order.id,
         "number": order.number,
-        "status": "declined" if order.can_try_again else order.status,
+        "status": status,
+        "is_in_progress": is_in_progress,
+        "follow": f"{status} {order.payment.attempt} {order.payment.refunded_minor} {confirm_url}",
+        "attempt": order.payment.attempt,
+        "attempts_max": ATTEMPTS_MAX,
+        "is_asked_again": is_asked_again,
+        "confirm_url": confirm_url,
+        "pay_deadline": order.pay_deadline,
         "email": order.email,
         "name": order.name,
         "total_minor": order.total_minor,
@@ -154,6 +165,12 @@ def _shown(order: OrderView) -> dict[str, Any]:
         "idempotency_key": secrets.token_urlsafe(18),
         "pdf_url": reverse("orders:tickets_pdf", args=[order.id]),
     }
+
+
+def _confirm_url(order: OrderView) -> str:
+    """Where the buyer must go now; empty: nowhere."""
+    action = order.payment.next_action
+    return within_site(action["url"]) if action is not None and action.get("type") == "redirect" else ""
 
 
 @never_cache

@@ -38,12 +38,11 @@ function words(seconds) {
   return said.join(" ");
 }
 
-function start(element) {
+function start(element, writtenAt = loadedAt()) {
   const { countdown, countdownNow, countdownStyle, countdownWord, countdownOver, countdownGo } = element.dataset;
   const end = Date.parse(countdown);
   // How far this device's clock is off; the milliseconds the page was under way make us end a little late, never early.
-  const arrived = loadedAt();
-  const offset = countdownNow && arrived !== null ? Date.parse(countdownNow) - (performance.timeOrigin + arrived) : 0;
+  const offset = countdownNow && writtenAt !== null ? Date.parse(countdownNow) - (performance.timeOrigin + writtenAt) : 0;
   const face = element.querySelector("[data-countdown-digits]") ?? element;
   element.querySelectorAll("[data-countdown-live]").forEach((part) => (part.hidden = false));
   element.querySelectorAll("[data-countdown-static]").forEach((part) => (part.hidden = true));
@@ -54,6 +53,7 @@ function start(element) {
   let ticked = false;
 
   function tick() {
+    if (!element.isConnected) return clearInterval(beat);
     const left = Math.ceil((end - Date.now() - offset) / 1000);
     if (left <= 0) {
       if (ended) return;
@@ -93,7 +93,11 @@ function loadedAt() {
   return page && page.transferSize > 0 ? page.responseStart : null;
 }
 
-document.querySelectorAll("[data-countdown]").forEach(start);
+document.querySelectorAll("[data-countdown]").forEach((element) => start(element));
+// What follow.js put in was written when it came, not when the page did.
+document.addEventListener("follow:news", (event) => {
+  event.target.querySelectorAll("[data-countdown]").forEach((element) => start(element, performance.now()));
+});
 
 // A page that comes back from the browser's own memory may show a hold that is long gone.
 addEventListener("pageshow", (event) => {

@@ -63,7 +63,7 @@ def test_checkout_to_tickets_without_a_script(browser) -> None:
     placed = pay(browser, path)
     assert placed.status_code == 303
     waiting = browser.get(placed.url).content.decode()
-    assert "Payment under way" in waiting
+    assert "Payment in progress" in waiting
     assert 'http-equiv="refresh"' in waiting
     deliver_all()
     done = browser.get(placed.url)

@@ -1,6 +1,5 @@
 """The protocol of providers, as the sandbox keeps it: cancel, ask about refunds, list a day."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -102,20 +101,6 @@ def test_a_refund_that_comes_back_days_later_has_failed_and_says_why() -> None:
     SandboxRefund.objects.update(status="succeeded")
     arrive(sandbox.event_of_refund(SandboxRefund.objects.get()).raw)
     assert Refund.objects.get().status == Refund.Status.FAILED, "the failure is the later word, whichever comes first"
-
-
-def test_what_a_pending_charge_asks_of_its_buyer_is_shown_until_it_is_settled(monkeypatch) -> None:
-    action = {"type": "redirect", "url": "https://bank.example/challenge"}
-    monkeypatch.setattr(sandbox, "_read", _asking(sandbox._read, action))
-    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
-    assert payment_of(order).next_action == action
-    arrive(sandbox.settle_late_charge(str(payment_of(order).pk), clock.now()))
-    assert payment_of(order).next_action is None
-    assert payment_of(order).status == Payment.Status.SUCCEEDED
-
-
-def _asking(read, action):
-    return lambda raw: replace(event, next_action=action) if (event := read(raw)).kind == Kind.PENDING else event
 
 
 def test_a_message_that_is_of_no_interest_is_taken_and_not_stored(monkeypatch) -> None:

@@ -10,6 +10,7 @@ from apps.orders.models.messages import ProviderMessage
 from apps.orders.models.orders import Order
 from apps.orders.models.payments import ATTEMPTS_MAX, Payment, Refund
 from apps.orders.models.sandbox import SandboxCharge, SandboxRefund
+from apps.orders.models.standing import ProviderStanding
 from apps.orders.models.tickets import Ticket
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Payment",
     "PaymentDifference",
     "ProviderMessage",
+    "ProviderStanding",
     "Refund",
     "SandboxCharge",
     "SandboxRefund",

@@ -27,6 +27,7 @@ class Order(models.Model):
 
         DECLINED = "declined", "the payment was declined"
         OUT_OF_TIME = "out_of_time", "no payment was confirmed in time"
+        PROVIDER_AWAY = "provider_away", "the payment provider did not answer"
         LATE = "late", "the payment arrived too late"
         WRONG_AMOUNT = "wrong_amount", "the amount paid was not the amount owed"
         CANCELED_BY_BUYER = "canceled_by_buyer", "canceled by the buyer"

@@ -24,6 +24,7 @@ class Payment(models.Model):
     attempt = models.PositiveSmallIntegerField(help_text=f"1 to {ATTEMPTS_MAX}.")
     provider = models.CharField(max_length=20)
     method = models.CharField(max_length=40)
+    faults_count = models.PositiveSmallIntegerField(default=0, help_text="Calls without an answer; each is a try.")
     reference = models.CharField(max_length=120, blank=True, help_text="The provider's own id of the charge.")
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.PENDING)
     amount_minor = models.PositiveBigIntegerField()
@@ -50,6 +51,9 @@ class Payment(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(attempt__gte=1, attempt__lte=ATTEMPTS_MAX), name="payment_attempts_limited"
+            ),
+            models.CheckConstraint(
+                condition=Q(attempt__lte=ATTEMPTS_MAX + 1 - F("faults_count")), name="payment_faults_limited"
             ),
             models.CheckConstraint(condition=Q(amount_minor__gt=0), name="payment_amount_positive"),
             models.CheckConstraint(
@@ -78,6 +82,11 @@ class Payment(models.Model):
 
     def __str__(self) -> str:
         return f"attempt {self.attempt} {self.status}"
+
+    @property
+    def tries(self) -> int:
+        """Which try of its order this payment is at, from 1: calls that brought no answer count."""
+        return self.attempt + self.faults_count
 
 
 class Refund(models.Model):

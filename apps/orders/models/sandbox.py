@@ -12,8 +12,11 @@ class SandboxCharge(models.Model):
     method = models.CharField(max_length=40)
     amount_minor = models.PositiveBigIntegerField()
     currency = models.CharField(max_length=3)
-    status = models.CharField(max_length=12, help_text="pending, succeeded, declined or canceled.")
+    status = models.CharField(max_length=12, help_text="pending, succeeded, declined, canceled or unheard.")
     occurred_at = models.DateTimeField()
+    then_status = models.CharField(max_length=12, blank=True, help_text="What becomes of it by itself.")
+    then_at = models.DateTimeField(null=True, blank=True, help_text="When it does.")
+    return_url = models.CharField(max_length=500, blank=True, help_text="Where its buyer comes back to.")
 
     def __str__(self) -> str:
         return f"{self.amount_minor} {self.currency} {self.status}"

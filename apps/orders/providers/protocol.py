@@ -38,6 +38,8 @@ class ChargeRequest:
     currency: str
     description: str
     counts_until: datetime
+    return_url: str = ""
+    """Where a buyer who was sent away to confirm comes back to."""
 
 
 @dataclass(frozen=True, slots=True)

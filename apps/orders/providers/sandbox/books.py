@@ -1,0 +1,145 @@
+"""The sandbox's books: what became of a charge, as the bank of the test card would have it.
+
+Every function is a transaction of its own. What comes later is written down with the charge (`then_status`), so that
+whoever asks is told the truth, whether or not the webhook of it was ever sent.
+"""
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from apps.orders.models import SandboxCharge
+from apps.orders.providers.protocol import ChargeRequest
+from apps.orders.providers.sandbox import messages
+from apps.orders.providers.sandbox.cards import LATE, Card
+from ticketing.kernel import clock, transactions
+from ticketing.kernel.outbox import facade as outbox
+
+LATE_BY = timedelta(seconds=1)
+WEBHOOK_TOPIC = "sandbox.webhook"
+UNHEARD = "unheard"
+"""A call that got lost on its way: the books know of it, the bank does not."""
+_AFTER = {"pending": ("succeeded", "declined"), "declined": ("succeeded",)}
+
+
+def charge(request: ChargeRequest, card: Card) -> tuple[SandboxCharge, bool]:
+    """The charge exists, once per key, and the webhooks that its card sends are on their way; whether it is new."""
+    with transactions.write():
+        # Two at once with one key: the second waits at the unique key and then finds the first one's row.
+        now = clock.now()
+        pause = timedelta(seconds=settings.SANDBOX_PAUSE_SECONDS)
+        row, is_new = SandboxCharge.objects.get_or_create(
+            idempotency_key=str(request.key),
+            defaults={
+                "method": request.method,
+                "amount_minor": request.amount_minor + card.excess_minor,
+                "currency": request.currency,
+                "status": card.answer if card.is_heard else UNHEARD,
+                "occurred_at": now,
+                "then_status": card.then,
+                "then_at": now + pause if card.then else None,
+                "return_url": request.return_url,
+            },
+        )
+        if is_new:
+            for word in card.words:
+                _send(row, word.status, now + word.true_after * pause, delay=word.sent_after * pause)
+            if request.method == LATE:
+                happens_at = max(request.counts_until, now) + LATE_BY
+                _send(row, "succeeded", happens_at, delay=happens_at - now)
+            return row, True
+        row = _as_of(_lock(row.idempotency_key), now)
+        if row.status == UNHEARD:
+            row = _move(row, card.answer, now)
+        return row, False
+
+
+def find(key: str) -> SandboxCharge | None:
+    """What became of the charge with this key until now; None for one the bank never heard of."""
+    row = SandboxCharge.objects.filter(idempotency_key=key).first()
+    if row is not None and row.then_at is not None:
+        with transactions.write():
+            row = _as_of(_lock(key), clock.now())
+    return None if row is None or row.status == UNHEARD else row
+
+
+def cancel(request: ChargeRequest) -> SandboxCharge:
+    """What has not happened never will. Money that is under way arrives all the same: banks have such payments too."""
+    with transactions.write():
+        now = clock.now()
+        # A charge that comes up after this meets the row, and is canceled too.
+        SandboxCharge.objects.get_or_create(
+            idempotency_key=str(request.key),
+            defaults={
+                "method": request.method,
+                "amount_minor": request.amount_minor,
+                "currency": request.currency,
+                "status": "canceled",
+                "occurred_at": now,
+            },
+        )
+        row = _as_of(_lock(str(request.key)), now)
+        if row.status in ("declined", UNHEARD) or (row.status == "pending" and row.method != LATE):
+            row = _move(row, "canceled", now)
+        return row
+
+
+def decide(charge_id: int, status: str) -> SandboxCharge | None:
+    """A charge that waited for its buyer is succeeded or declined, and the webhook that says so is on its way; one that
+    no longer waits is left as it is. None: there is no such charge."""
+    with transactions.write():
+        key = SandboxCharge.objects.filter(pk=charge_id).values_list("idempotency_key", flat=True).first()
+        if key is None:
+            return None
+        now = clock.now()
+        row = _as_of(_lock(key), now)
+        if row.status == "pending":
+            row = _move(row, status, now)
+            _send(row, status, now, delay=timedelta())
+        return row
+
+
+def settle(key: str, status: str, occurred_at: datetime) -> bytes:
+    """The charge is what this webhook says, unless it is past that already; the webhook, unsigned. Of a canceled charge
+    nothing else is said any more."""
+    with transactions.write():
+        row = _as_of(_lock(key), clock.now())
+        if status in _AFTER.get(row.status, ()):
+            row = _move(row, status, occurred_at)
+        if row.status == "canceled":
+            return messages.event_of(row).raw
+        if row.status == status:
+            occurred_at = row.occurred_at
+        return messages.said_of(row, status, occurred_at)
+
+
+def settle_late_charge(key: str, occurred_at: datetime) -> bytes:
+    """The late charge has succeeded in the sandbox's books; the message that says so, unsigned."""
+    return settle(key, "succeeded", occurred_at)
+
+
+def _lock(key: str) -> SandboxCharge:
+    return SandboxCharge.objects.select_for_update(no_key=True).get(idempotency_key=key)
+
+
+def _as_of(row: SandboxCharge, now: datetime) -> SandboxCharge:
+    """The locked charge, with what has come to pass meanwhile."""
+    if row.then_at is None or row.then_at > now:
+        return row
+    status, occurred_at = row.then_status, row.then_at
+    row.then_status, row.then_at = "", None
+    if status in _AFTER.get(row.status, ()):
+        row.status, row.occurred_at = status, occurred_at
+    row.save(update_fields=["then_status", "then_at", "status", "occurred_at"])
+    return row
+
+
+def _move(row: SandboxCharge, status: str, occurred_at: datetime) -> SandboxCharge:
+    row.status, row.occurred_at, row.then_status, row.then_at = status, occurred_at, "", None
+    row.save(update_fields=["status", "occurred_at", "then_status", "then_at"])
+    return row
+
+
+def _send(row: SandboxCharge, status: str, occurred_at: datetime, *, delay: timedelta) -> None:
+    body = {"key": row.idempotency_key, "status": status, "occurred_at": occurred_at.isoformat()}
+    outbox.publish(WEBHOOK_TOPIC, row.idempotency_key, body, delay=delay)

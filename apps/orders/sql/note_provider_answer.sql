@@ -1,0 +1,4 @@
+-- The provider answers: its faults are over.
+UPDATE orders_providerstanding
+SET faults_count = 0, rests_until = NULL, tried_until = NULL, changed_at = clock_timestamp()
+WHERE provider = %(provider)s
