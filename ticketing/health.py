@@ -21,6 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from redis import Redis, RedisError
 
+from apps.orders import facade as orders
 from apps.reservations import facade as reservations
 from ticketing.kernel import metrics as metrics_of_processes
 from ticketing.kernel import reconciling, sql
@@ -46,6 +47,9 @@ def readyz(request: HttpRequest) -> HttpResponse:
     checks = {"database": "ok" if database_answers() else "away", "redis": "ok" if redis_answers() else "away"}
     if checks["database"] == "away":
         return JsonResponse({"status": "unavailable", **checks}, status=503, headers={"Retry-After": "2"})
+    # A house whose provider rests goes on selling: charges wait.
+    resting = orders.providers_resting()
+    checks["payments"] = f"resting: {', '.join(resting)}" if resting else "ok"
     return JsonResponse({"status": "ok" if checks["redis"] == "ok" else "degraded", **checks})
 
 
@@ -133,6 +137,8 @@ _FIGURES: list[tuple[str, str, list[str]]] = [
     ("outbox_dead_count", "Messages given up; a person must look.", []),
     ("outbox_oldest_due_seconds", "How long the longest-waiting unclaimed due message has waited.", []),
     ("outbox_deletion_mean_seconds", "From claim to deletion, of the last hour's latest 10,000.", []),
+    ("payment_provider_faults_count", "Calls in a row that brought no answer.", ["provider"]),
+    ("payment_provider_resting", "Whether the provider is left alone, or only being tried.", ["provider"]),
     ("audit_breaches_count", "What the latest audit found.", []),
     ("audit_unchecked_count", "Checks of the latest audit that came to no answer; nothing is known of them.", []),
     ("audit_finished_seconds", "Unix time of the latest audit.", []),

@@ -15,7 +15,7 @@ from apps.orders.buyer import CheckoutDetails, read_details
 from apps.orders.errors import PaymentTimeOver
 from apps.orders.lines import freeze
 from apps.orders.locks import lock_order_of_reservation
-from apps.orders.models import ATTEMPTS_MAX, Order, Payment
+from apps.orders.models import Order, Payment
 from apps.orders.providers import chosen_provider
 from apps.orders.selectors import order_view
 from apps.reservations import facade as reservations
@@ -116,10 +116,10 @@ def new_number() -> str:
 
 
 def _start_attempt(order: Order, provider: str, details: CheckoutDetails, grace: timedelta) -> None:
-    attempts = Payment.objects.filter(order=order).count()
+    last = _last_payment(order)
     payment = Payment.objects.create(
         order=order,
-        attempt=attempts + 1,
+        attempt=1 if last is None else last.tries + 1,
         provider=provider,
         method=details.payment_method,
         amount_minor=order.total_minor,
@@ -130,8 +130,12 @@ def _start_attempt(order: Order, provider: str, details: CheckoutDetails, grace:
     outbox.publish(topics.CHARGE, str(order.pk), {"payment": str(payment.pk)})
 
 
+def _last_payment(order: Order) -> Payment | None:
+    return Payment.objects.filter(order=order).order_by("-attempt").first()
+
+
 def _may_try_again(order: Order) -> bool:
-    last = Payment.objects.filter(order=order).order_by("-attempt").first()
+    last = _last_payment(order)
     return order.status == Order.Status.PLACED and last is not None and last.status == Payment.Status.DECLINED
 
 
@@ -141,5 +145,4 @@ def _try_again(order: Order, provider: str, details: CheckoutDetails, grace: tim
         raise problems.Invalid({"email": "cannot change between two tries of one order"})
     if not settlement.has_time_for_attempt(order):
         raise PaymentTimeOver
-    assert Payment.objects.filter(order=order).count() < ATTEMPTS_MAX
     _start_attempt(order, provider, details, grace)

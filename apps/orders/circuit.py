@@ -1,7 +1,8 @@
 """The circuit breaker before a payment provider: one that does not answer is left alone, and tried now and then.
 
 The state is one row per provider in PostgreSQL, so that all workers know at once and nothing is lost with Redis. What
-would have called stays in the outbox. An answer costs a read; only a fault, and the answer after one, write.
+would have called stays in the outbox. An answer costs a read; only a fault, and the answer after one, write. How calls
+go is told to the waiting rooms too, which send fewer people into a shop that cannot take their money.
 """
 
 import math
@@ -13,7 +14,7 @@ from django.db import connection
 
 from apps.orders.models import ProviderStanding
 from apps.queue import facade as queue
-from ticketing.kernel import sql, transactions
+from ticketing.kernel import clock, sql, transactions
 
 IN_A_ROW_SECONDS = 60
 """Faults further apart than this are not in a row."""
@@ -35,58 +36,73 @@ class ProviderResting(Exception):
         self.seconds = seconds
 
 
-@contextmanager
-def calling(provider: str) -> Iterator[None]:
-    """Around calls to a provider: how they went is remembered for all processes, and told to the waiting rooms.
+def enter(provider: str) -> int:
+    """The provider may be called once the caller has committed; its faults in a row, to be given to `note_answer`.
 
-    Whatever is raised inside counts as a fault: no answer, or none that can be read. A decline is an answer. Raises
-    ProviderResting before anything was asked.
+    After a rest that is so for one caller alone, whose call decides for all. Raises ProviderResting. Joins the caller's
+    transaction, whose last lock is this one.
     """
-    try:
-        faults = _enter(provider)
-    except ProviderResting:
-        # A shop whose charges wait is no better off than one whose charges fail.
-        queue.payment_faults.observe(1)
-        raise
-    try:
-        yield
-    except Exception:
-        queue.payment_faults.observe(1)
-        with transactions.write(), connection.cursor() as cursor:
-            _note_fault.count(
-                cursor,
-                provider=provider,
-                faults_max=settings.PAYMENT_FAULTS_MAX,
-                rest_seconds=settings.PAYMENT_REST_SECONDS,
-                rest_seconds_max=settings.PAYMENT_REST_SECONDS_MAX,
-                row_seconds=IN_A_ROW_SECONDS,
-            )
-        raise
+    transactions.require()
+    with connection.cursor() as cursor:
+        rows = _standing.rows(cursor, provider=provider)
+        if not rows:
+            return 0
+        ((faults, seconds_left, is_resting),) = rows
+        if not is_resting:
+            return int(faults)
+        seconds = math.ceil(seconds_left)
+        if seconds == 0:
+            trial_seconds = settings.PAYMENT_TIMEOUT_SECONDS + 15
+            if _claim_trial.count(cursor, provider=provider, trial_seconds=trial_seconds):
+                return int(faults)
+            seconds = TRIAL_PAUSE_SECONDS
+    # A shop whose charges wait is no better off than one whose charges fail.
+    queue.payment_faults.observe(1)
+    raise ProviderResting(provider, seconds)
+
+
+def note_fault(provider: str) -> None:
+    """A call brought no answer, or none that can be read: one more fault in a row, committed. A decline is an
+    answer."""
+    queue.payment_faults.observe(1)
+    with transactions.write(), connection.cursor() as cursor:
+        _note_fault.count(
+            cursor,
+            provider=provider,
+            faults_max=settings.PAYMENT_FAULTS_MAX,
+            rest_seconds=settings.PAYMENT_REST_SECONDS,
+            rest_seconds_max=settings.PAYMENT_REST_SECONDS_MAX,
+            row_seconds=IN_A_ROW_SECONDS,
+        )
+
+
+def note_answer(provider: str, faults: int) -> None:
+    """A call brought an answer: the faults, if there were any when it began, are over, committed."""
     queue.payment_faults.observe(0)
     if faults:
         with transactions.write(), connection.cursor() as cursor:
             _note_answer.count(cursor, provider=provider)
 
 
-def _enter(provider: str) -> int:
-    """The provider may be called; its faults in a row. Raises ProviderResting."""
-    with connection.cursor() as cursor:
-        rows = _standing.rows(cursor, provider=provider)
-    if not rows:
-        return 0
-    ((faults, seconds_left, is_resting),) = rows
-    if not is_resting:
-        return int(faults)
-    if seconds_left > 0:
-        raise ProviderResting(provider, math.ceil(seconds_left))
-    with transactions.write(), connection.cursor() as cursor:
-        trial_seconds = settings.PAYMENT_TIMEOUT_SECONDS + 15
-        if not _claim_trial.count(cursor, provider=provider, trial_seconds=trial_seconds):
-            raise ProviderResting(provider, TRIAL_PAUSE_SECONDS)
-    return int(faults)
+@contextmanager
+def calling(provider: str) -> Iterator[None]:
+    """Around a call to a provider: entered before, and how it went noted after. Raises ProviderResting."""
+    with transactions.write():
+        faults = enter(provider)
+    try:
+        yield
+    except Exception:
+        note_fault(provider)
+        raise
+    note_answer(provider, faults)
 
 
-def resting() -> dict[str, bool]:
-    """By provider that ever failed: whether it is left alone now, or only being tried."""
-    rows = ProviderStanding.objects.order_by("provider").values_list("provider", "rests_until")
-    return {provider: rests_until is not None for provider, rests_until in rows}
+def is_resting(provider: str) -> bool:
+    """Whether the provider is left alone, or only being tried."""
+    return ProviderStanding.objects.filter(provider=provider, rests_until__isnull=False).exists()
+
+
+def resting() -> list[str]:
+    """The providers that are left alone now, by name."""
+    resting_now = ProviderStanding.objects.filter(rests_until__gt=clock.now()).order_by("provider")
+    return list(resting_now.values_list("provider", flat=True))

@@ -6,12 +6,13 @@ from datetime import timedelta
 
 from django.conf import settings
 
-from apps.orders import attaching, charging, comparing, inbox, mail, refunds, topics, unsettled
+from apps.orders import attaching, charging, circuit, comparing, inbox, mail, refunds, topics, unsettled
 from apps.orders.providers import sandbox
 from ticketing.kernel.outbox import facade as outbox
 from ticketing.kernel.outbox.facade import Message
 
 attach_orders = attaching.attach_orders
+providers_resting = circuit.resting
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ def handlers() -> list[TopicHandler]:
     short = timedelta(minutes=1)
     return [
         TopicHandler(topics.CHARGE, charging.charge, asked),
+        TopicHandler(topics.ASK, charging.ask, asked),
         TopicHandler(topics.REFUND, refunds.send, asked),
         TopicHandler(topics.RECONCILE_PAYMENT, unsettled.handle_payment, asked, attempts_max=3),
         TopicHandler(topics.RECONCILE_REFUND, unsettled.handle_refund, asked, attempts_max=3),
@@ -38,6 +40,7 @@ def handlers() -> list[TopicHandler]:
         TopicHandler(topics.COMPARE_DAY, comparing.handle, timedelta(minutes=10), attempts_max=3),
         TopicHandler(topics.PROVIDER_MESSAGE, inbox.process, short),
         TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short),
+        TopicHandler(topics.SEND_FAILURE_NOTICE, mail.send_failure_notice, short),
         TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short),
         TopicHandler(sandbox.WEBHOOK_TOPIC, inbox.deliver_sandbox_webhook, short),
     ]

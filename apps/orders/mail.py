@@ -33,6 +33,13 @@ def send_refund_notice(message: Message) -> None:
     _send(order, f"Your order for {order.event.name} was refunded", "refund")
 
 
+def send_failure_notice(message: Message) -> None:
+    """The buyer has mail that says that nothing came of the order, unless something has come of it meanwhile."""
+    order = get_order(UUID(message.body["order"]))
+    if order.status == Order.Status.FAILED:
+        _send(order, f"Your order for {order.event.name} did not go through", "failed")
+
+
 def _send(order: OrderView, subject: str, template: str) -> None:
     context = {
         "order": {

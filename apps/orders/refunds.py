@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from apps.orders import topics
+from apps.orders import circuit, topics
 from apps.orders.locks import lock_order
 from apps.orders.models import Payment, ProviderMessage, Refund
 from apps.orders.providers import get_provider
@@ -38,14 +38,18 @@ def send(message: outbox.Message) -> None:
     refund = Refund.objects.select_related("payment").get(pk=UUID(message.body["refund"]))
     if refund.status != Refund.Status.REQUESTED:
         return
-    answer = get_provider(refund.payment.provider).refund(
-        RefundRequest(
-            key=refund.pk,
-            charge_reference=refund.payment.reference,
-            amount_minor=refund.amount_minor,
-            currency=refund.currency,
-        )
+    provider = get_provider(refund.payment.provider)
+    asked = RefundRequest(
+        key=refund.pk,
+        charge_reference=refund.payment.reference,
+        amount_minor=refund.amount_minor,
+        currency=refund.currency,
     )
+    try:
+        with circuit.calling(provider.name):
+            answer = provider.refund(asked)
+    except circuit.ProviderResting as resting:
+        raise outbox.Later(resting.seconds, str(resting)) from resting
     record_answer(refund.pk, refund.order_id, answer)
 
 

@@ -10,8 +10,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from apps.orders import refunds, tickets, topics
-from apps.orders.locks import lock_payment
+from apps.orders import circuit, refunds, tickets, topics
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment, ProviderMessage
 from apps.orders.providers.protocol import Kind
 from apps.reservations import facade as reservations
@@ -88,7 +87,7 @@ def _declined(order: Order, payment: Payment, message: ProviderMessage) -> str:
     payment.save(update_fields=["status", "settled_at", "next_action", "occurred_at"])
     if order.status not in Order.OPEN:
         return "declined; the order had ended"
-    if payment.attempt >= ATTEMPTS_MAX or not has_time_for_attempt(order):
+    if payment.tries >= ATTEMPTS_MAX or not has_time_for_attempt(order):
         fail(order, Order.Reason.DECLINED)
         return "declined; the order failed"
     order.status = Order.Status.PLACED
@@ -102,7 +101,7 @@ def _canceled(order: Order, payment: Payment) -> str:
     _abandon(payment)
     if order.status not in Order.OPEN:
         return "never charged; the order had ended"
-    fail(order, Order.Reason.OUT_OF_TIME)
+    fail(order, _why_never_charged(payment))
     return "never charged; the order failed"
 
 
@@ -116,16 +115,19 @@ def confirm_free(order: Order) -> None:
     _stand(order, view)
 
 
-def abandon(payment_id: UUID) -> None:
-    """The payment was not charged and will not be; an order that still waited for it has failed. Own transaction."""
-    with transactions.write():
-        locked = lock_payment(payment_id)
-        if locked is None or locked[1].status != Payment.Status.PENDING:
-            return
-        order, payment = locked
-        _abandon(payment)
-        if order.status in Order.OPEN:
-            fail(order, Order.Reason.OUT_OF_TIME)
+def never_send(order: Order, payment: Payment) -> None:
+    """The payment, of which the provider has not heard, never will be sent; an order that waited for it has failed.
+    Joins the caller's transaction, which holds the order's lock."""
+    transactions.require()
+    _abandon(payment)
+    if order.status in Order.OPEN:
+        fail(order, _why_never_charged(payment))
+
+
+def ask_later(payment_id: UUID, delay: timedelta) -> None:
+    """The provider will be asked what became of the payment, and told if nobody waits for it any more. Joins the
+    caller's transaction."""
+    outbox.publish(topics.ASK, str(payment_id), {"payment": str(payment_id)}, delay=delay)
 
 
 def fail(order: Order, reason: Order.Reason) -> None:
@@ -139,18 +141,33 @@ def fail(order: Order, reason: Order.Reason) -> None:
 
 
 def end(order: Order, status: Order.Status, reason: Order.Reason) -> None:
-    """The order has ended so. A payment nobody sent yet never will be; one that is with the provider may still answer,
-    and is then decided here like any other."""
+    """The order has ended so, and the buyer of one that failed is told. A payment nobody sent yet never will be; one
+    that is with the provider is canceled there if it has not happened, and else decided here like any other."""
     transactions.require()
     order.status, order.reason, order.ended_at = status, reason, clock.now()
     order.save(update_fields=["status", "reason", "ended_at"])
-    for payment in Payment.objects.filter(order=order, status=Payment.Status.PENDING, started_at__isnull=True):
-        _abandon(payment)
+    _let_go(order)
+    if status == Order.Status.FAILED:
+        outbox.publish(topics.SEND_FAILURE_NOTICE, str(order.pk), {"order": str(order.pk)})
 
 
 def has_time_for_attempt(order: Order) -> bool:
     """Whether the provider still has its whole time-out before the deadline (rule 27)."""
     return order.pay_deadline - clock.now() >= timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS)
+
+
+def _let_go(order: Order) -> None:
+    """Nobody waits for the order's pending payment any more."""
+    for payment in Payment.objects.filter(order=order, status=Payment.Status.PENDING):
+        if payment.started_at is None:
+            _abandon(payment)
+        else:
+            ask_later(payment.pk, timedelta())
+
+
+def _why_never_charged(payment: Payment) -> Order.Reason:
+    is_away = payment.faults_count > 0 or circuit.is_resting(payment.provider)
+    return Order.Reason.PROVIDER_AWAY if is_away else Order.Reason.OUT_OF_TIME
 
 
 def _abandon(payment: Payment) -> None:
@@ -162,6 +179,7 @@ def _stand(order: Order, view: reservations.ReservationView) -> None:
     now = clock.now()
     order.status, order.reason, order.confirmed_at, order.ended_at = Order.Status.CONFIRMED, "", now, None
     order.save(update_fields=["status", "reason", "confirmed_at", "ended_at"])
+    _let_go(order)
     tickets.issue(order, view, now)
     outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk)})
 

@@ -24,7 +24,8 @@ def test_it_answers(client: Client) -> None:
 
 def test_with_everything_there_it_is_ready(client: Client, db: None) -> None:
     response = client.get("/readyz")
-    assert (response.status_code, response.json()) == (200, {"status": "ok", "database": "ok", "redis": "ok"})
+    said = {"status": "ok", "database": "ok", "redis": "ok", "payments": "ok"}
+    assert (response.status_code, response.json()) == (200, said)
 
 
 def test_without_redis_it_is_ready_but_degraded(client: Client, db: None, settings: Any) -> None:

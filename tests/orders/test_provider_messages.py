@@ -40,7 +40,8 @@ def test_a_late_payment_waits_beyond_the_deadline_and_its_word_comes_by_itself()
     assert order.reason == Order.Reason.LATE
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert SandboxCharge.objects.get().refunds.count() == 1
-    (notice,) = mail.outbox
+    failed, notice = mail.outbox
+    assert "did not go through" in failed.subject
     assert "too late" in notice.body
     assert not Ticket.objects.exists()
     assert_audit_clean()

@@ -1,4 +1,10 @@
 -- The figures of one scrape, each read by an index: metric name, label value or empty, value.
+SELECT 'payment_provider_faults_count', provider, faults_count::float8
+FROM orders_providerstanding
+UNION ALL
+SELECT 'payment_provider_resting', provider, (rests_until IS NOT NULL)::integer::float8
+FROM orders_providerstanding
+UNION ALL
 (
     SELECT 'audit_breaches_count', '', breach_count::float8
     FROM kernel_auditrun
