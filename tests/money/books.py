@@ -79,6 +79,8 @@ class Books:
     def __init__(self) -> None:
         self.charges: dict[str, Charge] = {}
         self.answers: Kind = Kind.PENDING
+        self.answers_of: dict[str, Kind] = {}
+        """The same of one charge, by its key."""
         self.cancels = True
         """Whether a charge that is pending can be stopped."""
         self.at: At | None = None
@@ -92,7 +94,7 @@ class Books:
 
     def charge(self, request: ChargeRequest) -> ProviderEvent:
         self._reach("charge", "before", request.key)
-        charge = self._begun(request, self.answers)
+        charge = self._begun(request, self.answers_of.get(str(request.key), self.answers))
         self._reach("charge", "after", request.key)
         return self.event(charge, self._latest(charge))
 
