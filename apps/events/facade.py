@@ -374,6 +374,7 @@ Bill = pricing.Bill
 BillLine = pricing.BillLine
 Place = pricing.Place
 price = pricing.price
+spread = pricing.spread
 
 
 def describe_bill() -> Any:

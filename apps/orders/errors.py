@@ -27,6 +27,30 @@ class PaymentTimeOver(Problem):
     type, status, title = "reservation-expired", 410, "There is not enough time left for another try."
 
 
+class CodeRefused(Problem):
+    """A promo code that takes nothing off this order. What is held stays held, and can be bought without it."""
+
+
+class CodeUnknown(CodeRefused):
+    """Nobody may learn from the answer whether a code exists elsewhere, or was withdrawn."""
+
+    type, status, title = "code-unknown", 422, "There is no such code for this event."
+
+
+class CodeNotValid(CodeRefused):
+    type, status, title = "code-not-valid", 409, "This code is not valid for what you hold, or not now."
+
+
+class CodeUsedUp(CodeRefused):
+    type, status, title = "code-used-up", 409, "This code has been used as often as it may be."
+
+
+class CodeLimitReached(CodeRefused):
+    """`cap` is how often one buyer may use it."""
+
+    type, status, title = "code-buyer-limit", 409, "You have used this code as often as one buyer may."
+
+
 class SignatureInvalid(Problem):
     """Bytes that this provider did not sign, or signed too long ago. Nothing was stored."""
 

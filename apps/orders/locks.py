@@ -1,10 +1,10 @@
-"""The one lock of this app: an order's row, taken before its reservation's (rule 3). Payments, refunds, tickets and
-provider messages of an order are only written under it."""
+"""The locks of this app: an order's row, taken before its reservation's (rule 3), under which alone payments, refunds,
+tickets, provider messages and code uses of an order are written; and a promo code's, which is a cap row."""
 
 from uuid import UUID
 
 from apps.orders.errors import OrderNotFound
-from apps.orders.models import Order, Payment
+from apps.orders.models import Order, Payment, PromoCode
 from ticketing.kernel.transactions import require
 
 
@@ -40,3 +40,10 @@ def lock_payment(payment_id: UUID) -> tuple[Order, Payment] | None:
     order = lock_order(order_id)
     # Read after the lock: a rival may have settled it while we waited.
     return order, Payment.objects.get(pk=payment_id)
+
+
+def lock_code(code_id: int) -> PromoCode:
+    """The code, as it is under the lock that its uses are counted under. A cap row: after order, reservation and the
+    purchase cap of an address, before seats. Joins the caller's transaction, and locks no other code in it."""
+    require()
+    return PromoCode.objects.select_for_update(no_key=True).get(pk=code_id)

@@ -4,6 +4,7 @@ The constraints here are the last word on money: a reservation has one order, a 
 took, a place has one ticket that opens a door.
 """
 
+from apps.orders.models.codes import CodeUse, PromoCode
 from apps.orders.models.differences import ComparedDay, PaymentDifference
 from apps.orders.models.lines import OrderLine
 from apps.orders.models.messages import ProviderMessage
@@ -15,11 +16,13 @@ from apps.orders.models.tickets import Ticket
 
 __all__ = [
     "ATTEMPTS_MAX",
+    "CodeUse",
     "ComparedDay",
     "Order",
     "OrderLine",
     "Payment",
     "PaymentDifference",
+    "PromoCode",
     "ProviderMessage",
     "ProviderStanding",
     "Refund",
