@@ -300,6 +300,7 @@ try:
             ("password", "PASSWORD", "off", "0.1:10"),
             ("page", "PAGE", "100:3000", "5:100"),
             ("write", "WRITE", "50:1000", "2:20"),
+            ("code", "CODE", "5:200", "0.2:10"),
         )
     }
 except addresses.AddressRefused as error:

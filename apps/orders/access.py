@@ -11,7 +11,7 @@ from apps.orders.errors import OrderNotFound
 from apps.orders.selectors import OrderView, absolute, get_order, order_of_reservation
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
-from ticketing.kernel import problems
+from ticketing.kernel import client_address, limits, problems
 
 COOKIE = "orders"
 COOKIE_DAYS = 90
@@ -73,6 +73,13 @@ def known_caller(request: HttpRequest) -> queue.Caller:
     if not caller.is_known:
         raise problems.TokenMissing
     return caller
+
+
+def count_code_try(request: HttpRequest, reservation: reservations.ReservationView) -> None:
+    """Another promo code was tried, by whoever holds this. Raises RateLimited: codes are not to be guessed."""
+    wait = limits.ask("code", client_address.of_environ(request.META), str(reservation.entry_id))
+    if wait is not None:
+        raise problems.RateLimited(wait)
 
 
 def _require_owner(caller: queue.Caller, entry_id: UUID, event_slug: str, account_id: int | None) -> None:

@@ -11,11 +11,14 @@ from rest_framework.views import APIView
 from apps.orders import access, inbox, selectors
 from apps.orders.canceling import answer_cancel
 from apps.orders.checkout import check_out
+from apps.orders.quoting import quote
 from apps.orders.serializers import (
     CheckoutAnswerSerializer,
     CheckoutSerializer,
     OrderListSerializer,
     OrderSerializer,
+    QuoteAnswerSerializer,
+    QuoteSerializer,
     StoredSerializer,
 )
 from ticketing.kernel import idempotency
@@ -45,19 +48,49 @@ class Checkout(APIView):
             400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
             401: _NO_IDENTITY,
             403: _NOT_YOURS,
-            409: OpenApiResponse(description="`purchase-cap`: the hold lives on"),
+            409: OpenApiResponse(
+                description="`purchase-cap`, `code-used-up`, `code-buyer-limit`, `code-not-valid`: the hold lives on"
+            ),
             410: OpenApiResponse(description="`reservation-expired`"),
-            422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`"),
+            422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`, `code-unknown`"),
+            429: OpenApiResponse(description="`rate-limited`"),
         },
     )
     def post(self, request: Request, reservation_id: UUID) -> HttpResponse:
         reservation = access.open_reservation(request, reservation_id)
+        if object_of(request).get("code"):
+            access.count_code_try(request, reservation)
         key = idempotency.key_of(request._request)
         account_id = access.known_caller(request).account_id or reservation.account_id
         email, name = access.account_details(account_id)
         return _repeatable(
             check_out(reservation, object_of(request), key, email=email, name=name, account_id=account_id)
         )
+
+
+class Quote(APIView):
+    @extend_schema(
+        operation_id="quote",
+        tags=["orders"],
+        summary="What a reservation would come to with a promo code; places nothing",
+        request=QuoteSerializer,
+        responses={
+            200: QuoteAnswerSerializer,
+            401: _NO_IDENTITY,
+            403: _NOT_YOURS,
+            409: OpenApiResponse(description="`code-used-up`, `code-buyer-limit`, `code-not-valid`"),
+            410: OpenApiResponse(description="`reservation-expired`"),
+            422: OpenApiResponse(description="`invalid`, `code-unknown`"),
+            429: OpenApiResponse(description="`rate-limited`"),
+        },
+    )
+    def post(self, request: Request, reservation_id: UUID) -> Response:
+        reservation = access.open_reservation(request, reservation_id)
+        payload = object_of(request)
+        if payload.get("code"):
+            access.count_code_try(request, reservation)
+        order = selectors.order_of_reservation(reservation_id)
+        return Response(quote(reservation, order, payload).contract(), headers=PERSONAL)
 
 
 class OrderList(APIView):

@@ -23,8 +23,11 @@ _tickets = sql.load(_PACKAGE, "audit_tickets")
 _reservations = sql.load(_PACKAGE, "audit_reservations")
 _orphans = sql.load(_PACKAGE, "audit_orphans")
 _times = sql.load(_PACKAGE, "audit_times")
+_code_uses = sql.load(_PACKAGE, "audit_code_uses")
+_code_limits = sql.load(_PACKAGE, "audit_code_limits")
+_codes_piece_end = sql.load(_PACKAGE, "codes_piece_end")
 
-_OF_ORDERS = (_money, _lines, _refunds, _tickets, _reservations, _times)
+_OF_ORDERS = (_money, _lines, _refunds, _tickets, _reservations, _times, _code_uses)
 Rows = list[Sequence[Any]]
 
 
@@ -57,6 +60,12 @@ def register() -> None:
     )
     audit.register("I4", "every confirmed reservation has a standing order", _check_orphans)
     auditing_once.register()
+    audit.register(
+        "I4",
+        "a discount is what the order's promo code took off, counted while the order has not ended",
+        _judging(_code_uses, "order {} is {}: {} off its places, {} by its code, counted: {}"),
+    )
+    audit.register("I5", "no promo code is used by more orders than may", _check_code_limits)
     audit.register("I8", "money an order stands on occurred by its deadline and grace", _check_times)
 
 
@@ -101,6 +110,17 @@ def _check_times(survey: audit.Survey) -> Iterator[str]:
             yield f"order {number}, attempt {attempt}: occurred at {occurred_at}, counted until {counts_until}"
         else:
             yield f"order {number}, attempt {attempt}: counts until {counts_until}, the deadline was {deadline}"
+
+
+def _check_code_limits(survey: audit.Survey) -> Iterator[str]:
+    event_id, found = survey.once(_event_id), list[Sequence[Any]]()
+
+    def look(cursor: Any, after: int, until: int) -> None:
+        found.extend(_code_limits.rows(cursor, after=after, until=until, event_id=event_id))
+
+    audit.walk(_codes_piece_end, 0, look)
+    for code, uses_max, count in found:
+        yield f"code {code}: used by {count} orders, at most {uses_max} may"
 
 
 def _check_orphans(survey: audit.Survey) -> Iterator[str]:

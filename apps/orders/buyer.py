@@ -8,22 +8,25 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.validators import EmailValidator
 
+from apps.orders.code_words import Unusable, normal_code
 from ticketing.kernel import problems
 
 EMAIL_LENGTH_MAX = 254
 NAME_LENGTH_MAX = 120
-FIELDS = ("email", "name", "payment_method")
+FIELDS = ("email", "name", "payment_method", "code")
 _check_email = EmailValidator()
 
 
 @dataclass(frozen=True, slots=True)
 class CheckoutDetails:
-    """`email` normalised; `email_given` says whether the buyer typed it or the account lent it."""
+    """`email` normalised; `email_given` says whether the buyer typed it or the account lent it. `code` is a promo code
+    in its one spelling, empty for none."""
 
     email: str
     name: str
     payment_method: str
     email_given: bool
+    code: str = ""
 
 
 def read_details(
@@ -65,9 +68,27 @@ def read_details(
         method = next(iter(methods))
     if not isinstance(method, str) or method not in methods:
         errors["payment_method"] = f"one of {', '.join(methods)}"
+    code = ""
+    try:
+        code = read_code(payload)
+    except problems.Invalid as wrong:
+        errors |= wrong.extra["errors"]
     if errors:
         raise problems.Invalid(errors)
-    return CheckoutDetails(address, person, str(method), email_given=bool(payload.get("email")))
+    return CheckoutDetails(address, person, str(method), email_given=bool(payload.get("email")), code=code)
+
+
+def read_code(payload: Mapping[str, Any]) -> str:
+    """The body's promo code in its one spelling; empty for none. Raises Invalid."""
+    value = payload.get("code")
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise problems.Invalid({"code": "must be a text"})
+    try:
+        return normal_code(value)
+    except Unusable as wrong:
+        raise problems.Invalid({"code": str(wrong)}) from wrong
 
 
 def normalise_email(address: str) -> str:

@@ -10,12 +10,12 @@ from typing import Any
 from django.db import connection
 
 from apps.events import facade as events
-from apps.orders import settlement, topics
+from apps.orders import codes, settlement, topics
 from apps.orders.buyer import CheckoutDetails, read_details
 from apps.orders.errors import PaymentTimeOver
 from apps.orders.lines import freeze
 from apps.orders.locks import lock_order_of_reservation
-from apps.orders.models import Order, Payment
+from apps.orders.models import CodeUse, Order, Payment
 from apps.orders.providers import chosen_provider
 from apps.orders.selectors import order_view
 from apps.reservations import facade as reservations
@@ -42,7 +42,9 @@ def check_out(
     another attempt only if the last one was declined. `email` and `name` stand in for what the body leaves out.
     The order is recorded for the account `account_id` where its reservation, begun by a guest, has none: who logs in
     between hold and checkout finds it there. Caps go on counting the reservation's buyer.
-    Raises Invalid, IdempotencyMismatch, ReservationExpired, PaymentTimeOver, PurchaseCapReached.
+    A promo code in the body lowers a new order's price, and has then been used once more; an order that exists already
+    keeps its price. Raises Invalid, IdempotencyMismatch, ReservationExpired, PaymentTimeOver, PurchaseCapReached and
+    CodeRefused; after the last two the hold lives on.
 
     Two at once meet at the order's unique reservation: the second waits for the first one's commit, locks that order
     and reads what it says. The order's lock is taken before the reservation's (rule 3).
@@ -56,7 +58,9 @@ def check_out(
     details = read_details(payload, methods=provider.methods, email=email, name=name)
     event = events.get_event_by_id(reservation.event_id)
     grace = timedelta(seconds=event.policy.grace_seconds)
-    bill = events.price(reservation.places, event.price_policy)
+    # Read without a lock, for the bill; whether it may still be used is judged under its lock below.
+    offer = codes.look_up(reservation, details.code) if details.code else None
+    bill = codes.bill_of(reservation, offer)
     # The cap's row must exist before the transaction that locks it: creating it there would wait on rivals' commits.
     reservations.prepare_payment(reservation.event_id, details.email)
     with transactions.write():
@@ -69,6 +73,9 @@ def check_out(
             assert held.pay_deadline is not None
             order.pay_deadline = held.pay_deadline
             order.save(update_fields=["pay_deadline"])
+            if details.code:
+                # After the address's cap row, before any seat's.
+                codes.use(order, offer, bill)
             if order.total_minor == 0:
                 settlement.confirm_free(order)
             else:
@@ -143,6 +150,8 @@ def _try_again(order: Order, provider: str, details: CheckoutDetails, grace: tim
     if details.email_given and details.email != order.email:
         # The e-mail's purchase cap was judged when paying began; another address would get round it.
         raise problems.Invalid({"email": "cannot change between two tries of one order"})
+    if details.code and not CodeUse.objects.filter(order=order, code__code=details.code).exists():
+        raise problems.Invalid({"code": "cannot change between two tries of one order"})
     if not settlement.has_time_for_attempt(order):
         raise PaymentTimeOver
     _start_attempt(order, provider, details, grace)

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from django import forms
 from django.forms.boundfield import BoundWidget
 
+from apps.orders.models.codes import CODE_LENGTH_MAX
+
 COMMON_METHODS = 2
 
 
@@ -19,6 +21,11 @@ class CheckoutForm(forms.Form):
     )
     name = forms.CharField(
         label="Name", required=False, widget=forms.TextInput(attrs={"autocomplete": "name", "required": True})
+    )
+    code = forms.CharField(
+        label="Promo code",
+        required=False,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "characters", "spellcheck": "false"}),
     )
     payment_method = forms.ChoiceField(label="Payment", widget=forms.RadioSelect, required=False)
 
@@ -41,6 +48,11 @@ class CheckoutForm(forms.Form):
     @property
     def is_rare_chosen(self) -> bool:
         return self["payment_method"].value() in [radio.data["value"] for radio in self.rare_methods]
+
+    def refuse_code(self, code: str, why: str) -> None:
+        """Beside the code's field, which is empty again: whoever goes on goes on without it."""
+        self.is_valid()
+        self.add_error("code", f"“{code.strip()[:CODE_LENGTH_MAX]}”: {why} You can go on without it.")
 
     def refuse(self, errors: Mapping[str, str]) -> None:
         """These refusals stand beside their fields; those of no field of ours above the form."""

@@ -9,9 +9,22 @@ from apps.orders.models import Order, Payment
 class CheckoutSerializer(serializers.Serializer):
     email = serializers.EmailField(required=False, help_text="Guests must; an account's own stands in.")
     name = serializers.CharField(required=False, max_length=120, help_text="Who the tickets are for.")
+    code = serializers.CharField(required=False, help_text="A promo code; capitals and blanks do not matter.")
     payment_method = serializers.CharField(
         required=False, help_text="One of the provider's: docs/payments.md. Its first where left out."
     )
+
+
+class QuoteSerializer(serializers.Serializer):
+    code = serializers.CharField(required=False, help_text="A promo code; left out or empty: the bill without one.")
+    email = serializers.CharField(required=False, help_text="Judged by the code's limit per buyer, where it has one.")
+
+
+class QuoteAnswerSerializer(serializers.Serializer):
+    code = serializers.CharField(help_text="The promo code in the bill; empty: none.")
+    total_minor = serializers.IntegerField(help_text="All that is to be paid: the bill's.")
+    currency = serializers.CharField()
+    bill = events.describe_bill()
 
 
 class NextActionSerializer(serializers.Serializer):

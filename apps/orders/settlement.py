@@ -10,7 +10,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from apps.orders import circuit, refunds, tickets, topics
+from apps.orders import circuit, codes, refunds, tickets, topics
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment, ProviderMessage
 from apps.orders.providers.protocol import Kind
 from apps.reservations import facade as reservations
@@ -146,6 +146,7 @@ def end(order: Order, status: Order.Status, reason: Order.Reason) -> None:
     transactions.require()
     order.status, order.reason, order.ended_at = status, reason, clock.now()
     order.save(update_fields=["status", "reason", "ended_at"])
+    codes.release(order, order.ended_at)
     _let_go(order)
     if status == Order.Status.FAILED:
         outbox.publish(topics.SEND_FAILURE_NOTICE, str(order.pk), {"order": str(order.pk)})
@@ -177,6 +178,8 @@ def _abandon(payment: Payment) -> None:
 
 def _stand(order: Order, view: reservations.ReservationView) -> None:
     now = clock.now()
+    if order.ended_at is not None:
+        codes.honour(order, now)
     order.status, order.reason, order.confirmed_at, order.ended_at = Order.Status.CONFIRMED, "", now, None
     order.save(update_fields=["status", "reason", "confirmed_at", "ended_at"])
     _let_go(order)

@@ -17,6 +17,7 @@ page_urls = [
 ]
 
 api_urls = [
+    path("reservations/<uuid:reservation_id>/quote", api_views.Quote.as_view(), name="orders_api_quote"),
     path("reservations/<uuid:reservation_id>/checkout", api_views.Checkout.as_view(), name="orders_api_checkout"),
     path("orders", api_views.OrderList.as_view(), name="orders_api_orders"),
     path("orders/<uuid:order_id>", api_views.OrderDetail.as_view(), name="orders_api_order"),

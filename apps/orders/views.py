@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.cache import cache_control, never_cache
@@ -19,10 +19,12 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from apps.orders import access, documents, selectors
 from apps.orders.canceling import answer_cancel
 from apps.orders.checkout import check_out
-from apps.orders.errors import OrderNotCancelable, PaymentTimeOver
+from apps.orders.code_words import Unusable, normal_code
+from apps.orders.errors import CodeRefused, OrderNotCancelable, PaymentTimeOver
 from apps.orders.forms import CheckoutForm
 from apps.orders.models import ATTEMPTS_MAX, Order
 from apps.orders.providers import chosen_provider
+from apps.orders.quoting import Quote, quote
 from apps.orders.selectors import OrderView, within_site
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
@@ -43,31 +45,46 @@ def checkout(request: HttpRequest, reservation_id: UUID) -> HttpResponse:
     if not reservation.is_live:
         return redirect("reservations:reservation", reservation_id)
     form = CheckoutForm(initial=_initial(request, order), methods=chosen_provider().methods)
-    return _checkout_page(request, reservation, order, form)
+    return _checkout_page(request, reservation, order, form, quote(reservation, order, {}))
 
 
 def _pay(request: HttpRequest, reservation: reservations.ReservationView, order: OrderView | None) -> HttpResponse:
     key = _form_key(request)
-    payload = {field: request.POST.get(field, "") for field in ("email", "name", "payment_method")}
+    if order is None and not reservation.is_live:
+        return redirect("reservations:reservation", reservation.id)
+    said = {field: request.POST.get(field, "") for field in ("email", "name", "payment_method", "code")}
     initial = _initial(request, order)
     try:
+        if said["code"].strip():
+            access.count_code_try(request, reservation)
+        if order is None and _asks_for_bill(request.POST):
+            # What is paid is what was shown: another code shows another bill first.
+            quoted = quote(reservation, order, {"code": said["code"], "email": said["email"]})
+            return _checkout_page(request, reservation, order, _filled(request, quoted.code), quoted)
         check_out(
             reservation,
-            payload,
+            said,
             key,
             email=initial["email"],
             name=initial["name"],
             account_id=access.known_caller(request).account_id,
         )
     except problems.Invalid as problem:
-        form = CheckoutForm(request.POST, methods=chosen_provider().methods)
+        quoted = _quote_or_plain(reservation, order, said["code"])
+        form = _filled(request, quoted.code)
         form.refuse(problem.extra["errors"])
-        return _checkout_page(request, reservation, order, form, status=422)
+        return _checkout_page(request, reservation, order, form, quoted, status=422)
+    except (CodeRefused, problems.RateLimited) as problem:
+        form = _filled(request, "")
+        form.refuse_code(said["code"], problem.detail)
+        quoted = quote(reservation, order, {})
+        return _checkout_page(request, reservation, order, form, quoted, status=problem.status)
     except reservations.PurchaseCapReached as problem:
-        form = CheckoutForm(request.POST, methods=chosen_provider().methods)
+        quoted = _quote_or_plain(reservation, order, said["code"])
+        form = _filled(request, quoted.code)
         form.is_valid()
         form.add_error(None, problem.detail)
-        return _checkout_page(request, reservation, order, form, status=problem.status)
+        return _checkout_page(request, reservation, order, form, quoted, status=problem.status)
     except (reservations.ReservationExpired, PaymentTimeOver):
         if order is None:
             return redirect("reservations:reservation", reservation.id)
@@ -75,6 +92,28 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
     if placed is None:
         raise problems.NotFound
     return HttpResponseRedirect(placed.url, status=303)
+
+
+def _asks_for_bill(said: QueryDict) -> bool:
+    """Whether the page's Apply was pressed, or its code is another than that of the bill it showed."""
+    try:
+        return "apply" in said or normal_code(said.get("code", "")) != said.get("code_shown", "")
+    except Unusable:
+        return True
+
+
+def _filled(request: HttpRequest, code: str) -> CheckoutForm:
+    """The form as it was sent, but for its code."""
+    data = request.POST.copy()
+    data["code"] = code
+    return CheckoutForm(data, methods=chosen_provider().methods)
+
+
+def _quote_or_plain(reservation: reservations.ReservationView, order: OrderView | None, code: str) -> Quote:
+    try:
+        return quote(reservation, order, {"code": code})
+    except (CodeRefused, problems.Invalid):
+        return quote(reservation, order, {})
 
 
 def _initial(request: HttpRequest, order: OrderView | None) -> dict[str, str]:
@@ -90,12 +129,14 @@ def _checkout_page(
     reservation: reservations.ReservationView,
     order: OrderView | None,
     form: CheckoutForm,
+    quoted: Quote,
     status: int = 200,
 ) -> HttpResponse:
     context = {
         # Another try is for what the order was placed for.
-        "reservation": reservation.shown() | ({} if order is None else {"bill": order.bill}),
+        "reservation": reservation.shown() | {"bill": quoted.bill},
         "form": form,
+        "code_shown": quoted.code,
         "order": order,
         "idempotency_key": secrets.token_urlsafe(18),
     }

@@ -109,6 +109,6 @@ document.querySelectorAll("form[data-once]").forEach((form) => {
   form.addEventListener("submit", (event) => {
     if (form.dataset.sent) event.preventDefault();
     form.dataset.sent = "yes";
-    form.querySelector("[type=submit]")?.setAttribute("aria-disabled", "true");
+    form.querySelectorAll("[type=submit]").forEach((button) => button.setAttribute("aria-disabled", "true"));
   });
 });

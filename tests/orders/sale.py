@@ -7,9 +7,10 @@ from typing import Any
 
 from django.test import Client
 
+from apps.events import facade as events
 from apps.orders import inbox
 from apps.orders.checkout import check_out
-from apps.orders.models import Order, Payment
+from apps.orders.models import Order, Payment, PromoCode
 from apps.orders.providers import sandbox
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
@@ -30,6 +31,12 @@ def place(
     """The reservation's order after a checkout; its charge still waits in the outbox."""
     answer = check_out(reservation, body(payment_method=method, **changes), key or uuid.uuid4().hex)
     return Order.objects.get(pk=json.loads(answer.body)["order_id"])
+
+
+def make_code(event: events.EventView, **values: Any) -> PromoCode:
+    """A promo code of the event: HALFPRICE, half of every ticket, for everybody, unless said otherwise."""
+    values = {"code": "HALFPRICE", "rate": 5_000, "created_at": clock.now(), **values}
+    return PromoCode.objects.create(event_id=event.id, **values)
 
 
 def joined_browser(slug: str) -> Client:

@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('events', '0007_prices'),
-        ('orders', '0005_differences'),
+        ('orders', '0006_tries_and_test_cards'),
     ]
 
     operations = [
