@@ -12,7 +12,9 @@ from apps.orders.models import Order, Ticket
 from apps.reservations.models import Reservation
 from tests.factories import assert_audit_clean, hold, make_event
 from tests.races import in_another_connection
+from ticketing.kernel import clock
 from ticketing.kernel.outbox import facade as outbox
+from ticketing.kernel.outbox.models import OutboxMessage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -42,7 +44,10 @@ def pay(page: "Page", method: str = "sandbox") -> None:
     page.get_by_role("link", name=re.compile("checkout", re.IGNORECASE)).click()
     page.get_by_label("E-mail").fill("ada@example.org")
     page.get_by_label("Name", exact=True).fill("Ada Lovelace")
-    page.locator(f"input[name=payment_method][value={method}]").check(force=True)
+    card = page.locator(f"input[name=payment_method][value={method}]")
+    if not card.is_visible():
+        page.locator(".more-methods summary").click()
+    card.check(force=True)
     page.get_by_role("button", name=re.compile("^pay", re.IGNORECASE)).click()
     page.wait_for_url(re.compile("/orders/"))
 
@@ -171,6 +176,54 @@ def test_a_declined_card_can_be_tried_again_and_then_pays(live_site: str, browse
     deliver_everything()
     assert_tickets(page, 2)
     assert Order.objects.get().payments.count() == 2
+
+
+def test_whom_the_bank_asks_confirms_there_and_comes_back_to_tickets(live_site: str, browser_page: OpenPage) -> None:
+    make_event(rows=0, general_admission=10)
+    page = browser_page(*PHONE, dark=True)
+    get_in(page, live_site, "concert")
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    pay(page, "sandbox_challenge")
+    deliver_everything()
+    page.get_by_role("link", name="Confirm at your bank").click()
+    assert_nothing_sticks_out(page)
+    page.get_by_role("button", name="Approve").click()
+    page.wait_for_url(re.compile("/orders/"))
+    deliver_everything()
+    assert_tickets(page, 2)
+
+
+def test_who_was_charged_without_an_answer_sees_it_being_asked_for_and_then_tickets(
+    live_site: str, browser_page: OpenPage
+) -> None:
+    make_event(rows=0, general_admission=10)
+    page = browser_page(*DESKTOP)
+    get_in(page, live_site, "concert")
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    pay(page, "sandbox_timeout_charged")
+    deliver_everything()
+    page.get_by_text("try 2 of 3").wait_for()
+    in_another_connection(lambda: OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now()))
+    deliver_everything()
+    assert_tickets(page, 2)
+    assert Order.objects.get().payments.count() == 1
+
+
+def test_a_page_that_loses_the_network_says_so_calmly_and_goes_on_by_itself(
+    live_site: str, browser_page: OpenPage
+) -> None:
+    make_event(rows=0, general_admission=10)
+    page = browser_page(*PHONE)
+    get_in(page, live_site, "concert")
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    pay(page)
+    page.context.set_offline(True)
+    page.locator("[data-follow-trouble]").wait_for(state="visible")
+    assert_nothing_sticks_out(page)
+    deliver_everything()
+    page.context.set_offline(False)
+    assert_tickets(page, 2)
+    assert not page.locator("[data-follow-trouble]").is_visible()
 
 
 def test_places_given_back_are_free_again_at_once(live_site: str, browser_page: OpenPage) -> None:
