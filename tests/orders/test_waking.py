@@ -1,5 +1,7 @@
 """How an outbox message finds its worker: by a wake-up, by another, and without a broker by the maintenance loop."""
 
+import dataclasses
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -101,6 +103,52 @@ def test_what_workers_leave_lying_is_delivered_here_though_the_broker_took_the_w
     wait_for_delivery_here()
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
+
+
+def test_what_a_killed_worker_had_is_delivered_here_though_the_broker_was_flushed(redis_client) -> None:
+    """A worker claims the charge and is killed; the broker loses every wake-up; the claim runs out."""
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    assert len(outbox.claim(1)) == 1
+    redis_client.flushall()
+    aged(60)
+    handlers.deliver_waiting()
+    wait_for_delivery_here()
+    order.refresh_from_db()
+    assert order.status == Order.Status.PLACED, "the worker may be alive"
+    OutboxMessage.objects.update(claimed_until=clock.now() - timedelta(seconds=handlers.DELIVER_HERE_AFTER_SECONDS))
+    handlers.deliver_waiting()
+    wait_for_delivery_here()
+    order.refresh_from_db()
+    assert order.status == Order.Status.CONFIRMED
+    assert_audit_clean()
+
+
+def test_delivered_here_too_one_stuck_charge_delays_no_other(no_broker, monkeypatch) -> None:
+    """A's provider does not answer; B and C came later, and have their tickets while A still waits."""
+    event = make_event()
+    first, *others = (place(hold(event, seats=[f"hall-A-{seat}"])) for seat in (1, 2, 3))
+    is_stuck, go_on, all_charged = threading.Event(), threading.Event(), threading.Event()
+    charge, charged = outbox._topics[topics.CHARGE], []
+
+    def charge_or_wait(message: outbox.Message) -> None:
+        if message.key == str(first.pk):
+            is_stuck.set()
+            assert go_on.wait(20)
+        charge.handler(message)
+        charged.append(message.key)
+        if len(charged) == len(others):
+            all_charged.set()
+
+    monkeypatch.setitem(outbox._topics, topics.CHARGE, dataclasses.replace(charge, handler=charge_or_wait))
+    aged(handlers.DELIVER_HERE_AFTER_SECONDS)
+    handlers.deliver_waiting()
+    assert is_stuck.wait(20)
+    assert all_charged.wait(20)
+    assert sorted(charged) == sorted(str(order.pk) for order in others)
+    go_on.set()
+    wait_for_delivery_here()
+    assert {order.status for order in Order.objects.all()} == {Order.Status.CONFIRMED}
+    assert_audit_clean()
 
 
 def test_the_maintenance_loop_knows_the_jobs_of_a_sale() -> None:
