@@ -109,8 +109,8 @@ class Crew:
             self._troubles.met("messages were not claimed", error)
         with self._changed:
             self._is_claiming = False
-            # Whoever claimed as many as it could looks for more.
-            self._is_asked |= len(messages) == free
+            # Whoever found any looks for more.
+            self._is_asked |= bool(messages)
             for message in messages:
                 self._under_way[message.topic] += 1
                 self._claimed.append(message)

@@ -5,7 +5,6 @@ The row with its visibility time-out is the claim; whatever wakes a worker is on
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -149,14 +148,14 @@ def wake() -> None:
 
 def claim(limit: int, under_way: Mapping[str, int] = MappingProxyType({})) -> list[Message]:
     """Up to `limit` due messages are ours for their topic's visibility, in the order they were due, one per key.
-    `under_way` says how many of each topic the caller has already."""
+    `under_way` says how many of each topic the caller has already. There may be more due than it finds: who got any
+    looks again."""
     claimed = _claim_once(limit, under_way)
     for _ in range(PUT_ASIDE_ROUNDS_MAX):
-        # Nothing is put aside but what stands behind another, so as a rule there is no second round.
-        if len(claimed) == limit or _put_aside() == 0:
+        # Whatever was found starts before others are put aside: a long backlog of one key takes seconds, once.
+        if claimed or _put_aside() == 0:
             break
-        more = Counter(message.topic for message in claimed)
-        claimed += _claim_once(limit - len(claimed), Counter(under_way) + more)
+        claimed = _claim_once(limit, under_way)
     return sorted(claimed, key=lambda message: (message.available_at, message.id))
 
 
