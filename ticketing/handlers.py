@@ -38,7 +38,14 @@ def register() -> None:
     """Every topic has its handler, and whoever writes a message wakes a worker after the commit."""
     app.set_default()
     for each in orders.handlers():
-        outbox.handle(each.topic, each.handle, each.visibility, attempts_max=each.attempts_max, backoff=each.backoff)
+        outbox.handle(
+            each.topic,
+            each.handle,
+            each.visibility,
+            attempts_max=each.attempts_max,
+            backoff=each.backoff,
+            together_max=each.together_max,
+        )
     outbox.handle(reservations.PAGE_TURNED, purging.purge, purging.VISIBILITY)
     outbox.on_written(wake_worker)
     maintenance.register("deliver outbox", 1, deliver_waiting)

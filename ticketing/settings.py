@@ -301,6 +301,7 @@ try:
             ("page", "PAGE", "100:3000", "5:100"),
             ("write", "WRITE", "50:1000", "2:20"),
             ("code", "CODE", "5:200", "0.2:10"),
+            ("feed", "FEED", "100:1000", "50:500"),
         )
     }
 except addresses.AddressRefused as error:
@@ -383,6 +384,11 @@ if env.str("EMAIL_URL", default=""):
 else:
     EMAIL_BACKEND = "ticketing.console_mail.TextBackend"
 DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="Fairgate <tickets@localhost>")
+
+# --- organizers' webhooks ------------------------------------------------------------------------------------------
+# They go over https to public addresses, unless the operator allows more.
+WEBHOOKS_OVER_HTTP = env.bool("WEBHOOKS_OVER_HTTP", default=False)
+WEBHOOKS_TO_PRIVATE_ADDRESSES = env.bool("WEBHOOKS_TO_PRIVATE_ADDRESSES", default=False)
 
 # --- money -------------------------------------------------------------------------------------------------------
 PAYMENT_PROVIDER = env.str("PAYMENT_PROVIDER", default="sandbox")

@@ -22,6 +22,7 @@ from apps.orders.models import (
     SandboxRefund,
     Ticket,
 )
+from apps.orders.organizers import admin as _organizers  # noqa: F401 - registers its own
 from ticketing.kernel import problems
 from ticketing.kernel.staff_lists import WhyForm, ask_first, counted
 from ticketing.kernel.templatetags.fairgate import money

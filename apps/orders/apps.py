@@ -10,6 +10,7 @@ class OrdersConfig(AppConfig):
 
     def ready(self) -> None:
         from apps.orders import auditing, canceling, comparing, compensating, reconciling, selectors, unsettled
+        from apps.orders.organizers import feed
         from apps.reservations import facade as reservations
         from ticketing.kernel import maintenance
 
@@ -22,3 +23,4 @@ class OrdersConfig(AppConfig):
         maintenance.register("fail lapsed orders", 2, canceling.fail_lapsed)
         maintenance.register("ask about unsettled money", 10, unsettled.ask_due)
         maintenance.register("compare with providers", 60, comparing.ask_due)
+        maintenance.register("forget old messages to organizers", 60, feed.forget_old)

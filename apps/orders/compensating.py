@@ -4,7 +4,7 @@ other seats. Everything here joins the compensation's transaction, which has the
 from typing import Any
 from uuid import UUID
 
-from apps.orders import canceling, tickets, topics
+from apps.orders import announcing, canceling, tickets, topics
 from apps.orders.locks import lock_order_of_reservation
 from apps.orders.models import Order
 from apps.reservations import facade as reservations
@@ -34,3 +34,4 @@ class Orders:
         tickets.void(order, now)
         tickets.issue(order, reservations.get_reservation(reservation_id), now)
         outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})
+        announcing.announce(order, announcing.Kind.TICKET_REISSUED)

@@ -11,6 +11,12 @@ class TicketNotFound(NotFound):
     title = "There is no such ticket."
 
 
+class MessageNotFound(NotFound):
+    """No message of this feed key has this as its latest receipt handle."""
+
+    title = "There is no message with this receipt handle."
+
+
 class ProviderNotFound(NotFound):
     title = "There is no such payment provider."
 

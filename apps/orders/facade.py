@@ -7,6 +7,7 @@ from datetime import timedelta
 from django.conf import settings
 
 from apps.orders import attaching, charging, circuit, comparing, inbox, mail, refunds, topics, unsettled
+from apps.orders.organizers import webhooks
 from apps.orders.providers import sandbox
 from ticketing.kernel.outbox import facade as outbox
 from ticketing.kernel.outbox.facade import Message
@@ -24,6 +25,7 @@ class TopicHandler:
     visibility: timedelta
     attempts_max: int = outbox.ATTEMPTS_MAX
     backoff: outbox.Backoff | None = None
+    together_max: int | None = None
 
 
 def handlers() -> list[TopicHandler]:
@@ -42,5 +44,13 @@ def handlers() -> list[TopicHandler]:
         TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short),
         TopicHandler(topics.SEND_FAILURE_NOTICE, mail.send_failure_notice, short),
         TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short),
+        TopicHandler(
+            topics.WEBHOOK,
+            webhooks.deliver,
+            short,
+            attempts_max=webhooks.ATTEMPTS_MAX,
+            backoff=webhooks.BACKOFF,
+            together_max=webhooks.TOGETHER_MAX,
+        ),
         TopicHandler(sandbox.WEBHOOK_TOPIC, inbox.deliver_sandbox_webhook, short),
     ]

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from apps.orders import circuit, codes, refunds, tickets, topics
+from apps.orders import announcing, circuit, codes, refunds, tickets, topics
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment, ProviderMessage
 from apps.orders.providers.protocol import Kind
 from apps.reservations import facade as reservations
@@ -150,6 +150,7 @@ def end(order: Order, status: Order.Status, reason: Order.Reason) -> None:
     _let_go(order)
     if status == Order.Status.FAILED:
         outbox.publish(topics.SEND_FAILURE_NOTICE, str(order.pk), {"order": str(order.pk)})
+    announcing.announce_end(order)
 
 
 def has_time_for_attempt(order: Order) -> bool:
@@ -185,6 +186,7 @@ def _stand(order: Order, view: reservations.ReservationView) -> None:
     _let_go(order)
     tickets.issue(order, view, now)
     outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk)})
+    announcing.announce(order, announcing.Kind.ORDER_CONFIRMED)
 
 
 def _give_back(order: Order, payment: Payment, reason: Order.Reason) -> str:

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from apps.orders import api_views, views
+from apps.orders.organizers import api_views as organizers
 from apps.orders.providers.sandbox import page as sandbox_page
 
 page_urls = [
@@ -22,5 +23,11 @@ api_urls = [
     path("orders", api_views.OrderList.as_view(), name="orders_api_orders"),
     path("orders/<uuid:order_id>", api_views.OrderDetail.as_view(), name="orders_api_order"),
     path("orders/<uuid:order_id>/cancel", api_views.CancelOrder.as_view(), name="orders_api_cancel"),
+    path("organizer/messages", organizers.Messages.as_view(), name="orders_api_organizer_messages"),
+    path(
+        "organizer/messages/<uuid:receipt_handle>",
+        organizers.ReceivedMessage.as_view(),
+        name="orders_api_organizer_message",
+    ),
     path("webhooks/payments/<slug:provider>", api_views.PaymentWebhook.as_view(), name="orders_api_payment_webhook"),
 ]

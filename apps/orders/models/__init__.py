@@ -9,6 +9,7 @@ from apps.orders.models.differences import ComparedDay, PaymentDifference
 from apps.orders.models.lines import OrderLine
 from apps.orders.models.messages import ProviderMessage
 from apps.orders.models.orders import Order
+from apps.orders.models.organizers import FeedKey, FeedMessage, OrganizerMessage, WebhookDelivery, WebhookEndpoint
 from apps.orders.models.payments import ATTEMPTS_MAX, Payment, Refund
 from apps.orders.models.sandbox import SandboxCharge, SandboxRefund
 from apps.orders.models.standing import ProviderStanding
@@ -18,8 +19,11 @@ __all__ = [
     "ATTEMPTS_MAX",
     "CodeUse",
     "ComparedDay",
+    "FeedKey",
+    "FeedMessage",
     "Order",
     "OrderLine",
+    "OrganizerMessage",
     "Payment",
     "PaymentDifference",
     "PromoCode",
@@ -29,4 +33,6 @@ __all__ = [
     "SandboxCharge",
     "SandboxRefund",
     "Ticket",
+    "WebhookDelivery",
+    "WebhookEndpoint",
 ]

@@ -5,6 +5,7 @@ import re
 _UNLIMITED = ("/static/", "/healthz", "/readyz", "/metrics", "/api/webhooks/", "/favicon.ico")
 """Files that any cache may keep, what operators ask, and providers' messages, which are signed and all come from a
 few addresses."""
+_FEED = "/api/organizer/"
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
 _LOG_IN = frozenset(("/accounts/log-in", "/accounts/sign-up", "/api/auth/token", "/api/auth/token/refresh"))
 _OF_EVENT = re.compile(
@@ -20,6 +21,8 @@ def of(method: str, path: str) -> str | None:
     """The kind, for `limits.ask`; None where no limit holds."""
     if path.startswith(_UNLIMITED):
         return None
+    if path.startswith(_FEED):
+        return "feed"
     is_write = method not in _SAFE
     if is_write and path in _LOG_IN:
         return "log-in"

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from ticketing.kernel.limits.buckets import Buckets
 from ticketing.kernel.limits.sharing import Sharing
 
-KINDS = ("join", "poll", "read", "hold", "log-in", "password", "page", "write", "code")
+KINDS = ("join", "poll", "read", "hold", "log-in", "password", "page", "write", "code", "feed")
 TOKEN_LENGTH_MAX = 64
 ADDRESSES_MAX = 16_384
 IPV6_PREFIX_BYTES = 8

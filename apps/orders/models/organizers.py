@@ -1,0 +1,135 @@
+"""What organizers are told of their sale: messages, who has asked for them, and what became of each."""
+
+import uuid
+
+from django.db import models
+from django.db.models import Q
+
+from apps.orders.models.orders import Order
+from ticketing.kernel import outbound
+
+
+class Audience(models.Model):
+    """Whoever has asked for messages: of one event or of all, of some kinds or of all."""
+
+    name = models.CharField(max_length=120, help_text="For people: whose it is, and what for.")
+    event = models.ForeignKey(
+        "events.Event", on_delete=models.PROTECT, null=True, blank=True, related_name="+", help_text="Empty: all."
+    )
+    kinds = models.JSONField(default=list, blank=True, help_text="Empty: all.")
+    created_at = models.DateTimeField()
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return self.name
+
+    def wants(self, kind: str) -> bool:
+        return not self.kinds or kind in self.kinds
+
+
+class WebhookEndpoint(Audience):
+    """An address that messages are posted to, signed with its secret."""
+
+    url = models.CharField(max_length=outbound.URL_LENGTH_MAX)
+    secret = models.CharField(max_length=80, help_text="Both sides sign with it.")
+    is_active = models.BooleanField(default=True, help_text="Nothing is sent to one that is not.")
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.CheckConstraint(condition=~Q(secret=""), name="webhook_endpoint_has_secret")]
+
+
+class FeedKey(Audience):
+    """A bearer key for the pull feed. Its holder has a queue of its own."""
+
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the key, which is nowhere else.")
+    beginning = models.CharField(max_length=12, help_text="Of the key, to tell it from others.")
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["digest"], name="feed_key_once")]
+
+
+class OrganizerMessage(models.Model):
+    """Something that has happened to an order, as its organizer is told it."""
+
+    class Kind(models.TextChoices):
+        ORDER_CONFIRMED = "order.confirmed", "order.confirmed"
+        ORDER_CANCELED = "order.canceled", "order.canceled"
+        ORDER_PARTLY_REFUNDED = "order.partly_refunded", "order.partly_refunded"
+        ORDER_REFUNDED = "order.refunded", "order.refunded"
+        TICKET_REISSUED = "ticket.reissued", "ticket.reissued"
+        TICKET_CHECKED_IN = "ticket.checked_in", "ticket.checked_in"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    kind = models.CharField(max_length=40, choices=Kind.choices)
+    order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="+", db_index=False)
+    body = models.JSONField()
+    created_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id}"
+
+
+class WebhookDelivery(models.Model):
+    """A message on its way to an endpoint."""
+
+    class Status(models.TextChoices):
+        PENDING = "pending", "pending"  # → delivered, given_up
+        DELIVERED = "delivered", "delivered"  # → pending: replayed
+        GIVEN_UP = "given_up", "given up"  # → pending: replayed
+
+    id = models.BigAutoField(primary_key=True)
+    endpoint = models.ForeignKey(WebhookEndpoint, on_delete=models.PROTECT, related_name="+")
+    message = models.ForeignKey(OrganizerMessage, on_delete=models.PROTECT, related_name="+", db_index=False)
+    status = models.CharField(max_length=12, choices=Status.choices, default=Status.PENDING)
+    attempts = models.PositiveIntegerField(default=0)
+    answer_status = models.PositiveIntegerField(null=True, blank=True, help_text="Of the latest attempt.")
+    answer = models.TextField(blank=True, help_text="The beginning of the latest answer, or why there was none.")
+    attempted_at = models.DateTimeField(null=True, blank=True)
+    delivered_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        verbose_name_plural = "webhook deliveries"
+        constraints = [
+            models.UniqueConstraint(fields=["message", "endpoint"], name="webhook_delivery_once"),
+            models.CheckConstraint(
+                condition=~Q(status="delivered") | Q(delivered_at__isnull=False), name="webhook_delivery_has_time"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.message_id} {self.status}"
+
+
+class FeedMessage(models.Model):
+    """A message in a feed key's queue."""
+
+    id = models.BigAutoField(primary_key=True)
+    feed_key = models.ForeignKey(FeedKey, on_delete=models.PROTECT, related_name="+", db_index=False)
+    message = models.ForeignKey(OrganizerMessage, on_delete=models.PROTECT, related_name="+", db_index=False)
+    visible_at = models.DateTimeField(help_text="Received: when it is given out again, unless deleted by then.")
+    receipt = models.UUIDField(null=True, blank=True, help_text="The latest receipt's handle.")
+    attempts = models.PositiveIntegerField(default=0)
+    deleted_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["message", "feed_key"], name="feed_message_once"),
+            models.UniqueConstraint(fields=["receipt"], name="feed_message_receipt_once"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["feed_key", "visible_at", "id"], condition=Q(deleted_at__isnull=True), name="feed_message_due"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.message_id}"
