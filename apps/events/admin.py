@@ -195,10 +195,10 @@ class EventAdmin(admin.ModelAdmin):
     actions = ("publish",)
     fields = (
         "name", "slug", "description", "venue", "plan", "starts_at", "currency", "status", "published_at", "page",
-        "stock",
+        "stock", "cancellation",
     )  # fmt: skip
     # Set by services alone.
-    readonly_fields = ("status", "published_at", "page", "stock")
+    readonly_fields = ("status", "published_at", "page", "stock", "cancellation")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Event]:
         return super().get_queryset(request).defer("poster", "plan__layout")
@@ -237,6 +237,16 @@ class EventAdmin(admin.ModelAdmin):
         # The desk is an app above: it is reached by its address alone.
         desk = reverse("admin:reservations_stock", args=[obj.pk])
         return format_html('<a href="{}">Change prices, block seats, resize general admission</a>', desk)
+
+    @admin.display(description="cancellation")
+    def cancellation(self, obj: Event) -> SafeString | str:
+        if obj.pk is None or obj.status == Event.Status.DRAFT:
+            return "after publication"
+        if obj.status == Event.Status.CANCELED:
+            desk = reverse("admin:orders_eventcancellation_change", args=[obj.pk])
+            return format_html('<a href="{}">How far the refunds are</a>', desk)
+        desk = reverse("admin:orders_eventcancellation_add")
+        return format_html('<a href="{}?event={}">Cancel this event, give every order back</a>', desk, obj.pk)
 
     @admin.action(description="Publish the chosen drafts", permissions=["change"])
     def publish(self, request: HttpRequest, queryset: QuerySet[Event]) -> None:

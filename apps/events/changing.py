@@ -1,5 +1,5 @@
-"""What may still change of a published event: its prices, which seats have which, and how many places a
-general-admission section has.
+"""What may still change of a published event: its prices, which seats have which, how many places a general-admission
+section has, and whether it takes place at all.
 
 Every function joins the transaction of the app above, which locks what is for sale and judges whether it may change.
 Rows of this app are locked before any row of the inventory.
@@ -122,3 +122,17 @@ def _find(event_id: int, key: str, *, lock: bool = False) -> Category:
         there = ", ".join(f"“{name}”" for name in theirs.values_list("key", flat=True)[:20])
         raise problems.Invalid({"category": f"there is no {key[:80]!r}; there are {there}"})
     return found
+
+
+def cancel_event(event_id: int) -> bool:
+    """The published event is canceled and nothing of it is for sale, for good; whether it was not before. Joins the
+    caller's transaction. Raises Invalid for a draft or no event at all."""
+    transactions.require()
+    event = Event.objects.select_for_update(no_key=True, of=("self",)).filter(pk=event_id).first()
+    if event is None or event.status == Event.Status.DRAFT:
+        raise problems.Invalid({"event": "only what was published can be canceled"})
+    if event.status == Event.Status.CANCELED:
+        return False
+    event.status = Event.Status.CANCELED
+    event.save(update_fields=["status"])
+    return True

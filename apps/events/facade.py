@@ -392,6 +392,7 @@ add_category = changing.add_category
 category_id = changing.category_id
 lock_plan = changing.lock_plan
 move_seats = changing.move_seats
+cancel_event = changing.cancel_event
 reprice_category = changing.reprice_category
 resize_section = changing.resize_section
 

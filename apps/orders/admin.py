@@ -1,30 +1,37 @@
 """Orders, money and tickets for staff: to find and to read. What changes them are the services, called by actions."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
+from django.shortcuts import redirect
+from django.urls import path, reverse
 from django.utils.html import format_html
 
-from apps.orders import canceling, code_admin, differences, mail
+from apps.orders import canceling, code_admin, differences, event_canceling, mail
 from apps.orders.models import (
+    CancellationFailure,
     ComparedDay,
+    EventCancellation,
     Order,
     Payment,
     PaymentDifference,
     ProviderMessage,
     Refund,
+    ReturnPolicy,
     SandboxCharge,
     SandboxRefund,
     Ticket,
 )
 from apps.orders.organizers import admin as _organizers  # noqa: F401 - registers its own
+from apps.orders.staff import refund_desk
 from ticketing.kernel import problems
-from ticketing.kernel.staff_lists import WhyForm, ask_first, counted
+from ticketing.kernel.staff_lists import OwnTransactions, WhyForm, ask_first, counted
 from ticketing.kernel.templatetags.fairgate import money
 
 __all__ = ["code_admin"]  # Its desks register themselves.
@@ -60,7 +67,7 @@ class _PaymentInline(_Inline):
 
 class _RefundInline(_Inline):
     model = Refund
-    fields = ["amount_minor", "status", "reason", "requested_by", "requested_at", "settled_at"]
+    fields = ["amount_minor", "status", "failure", "reason", "requested_by", "requested_at", "settled_at"]
 
 
 class _TicketInline(_Inline):
@@ -92,6 +99,10 @@ class OrderAdmin(_ReadOnly):
     @admin.display(ordering="total_minor")
     def total(self, order: Order) -> str:
         return money(order.total_minor, order.currency)
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(partial(refund_desk.refund_desk, site=self.admin_site))
+        return [path("<uuid:order_id>/money/", view, name="orders_refund_desk"), *super().get_urls()]
 
     def has_act_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.change_order")
@@ -139,6 +150,102 @@ def _when_refunded(order: Order) -> tuple[str, str]:
     tickets = counted(order.tickets.filter(voided_at=None).count(), "ticket")
     money_back = f"{money(back_minor, order.currency)} goes back" if back_minor else "no money goes back"
     return what, f"{money_back}, and {tickets} will open no door. The places are free again."
+
+
+@admin.register(ReturnPolicy)
+class ReturnPolicyAdmin(admin.ModelAdmin):
+    list_display = ["event", "until_hours", "keeps_fees"]
+    list_select_related = ["event"]
+    autocomplete_fields = ["event"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: ReturnPolicy | None = None) -> list[str]:
+        return [] if obj is None else ["event"]
+
+
+class _CancellationForm(forms.ModelForm):
+    confirm = forms.CharField(
+        label="The event's id in addresses, typed out", help_text="This cannot be taken back.", max_length=100
+    )
+
+    class Meta:
+        model = EventCancellation
+        fields = ["event", "words"]
+
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or {}
+        event = given.get("event")
+        if event is not None and event.status != "published":
+            self.add_error("event", "Only a published event can be canceled; one that is canceled has its row here.")
+        elif event is not None and given.get("confirm", "").strip() != event.slug:
+            self.add_error("confirm", "This is not the event's id.")
+        return given
+
+
+class _FailureInline(_Inline):
+    model = CancellationFailure
+    fields = ["order", "error", "at"]
+    readonly_fields = ["order", "error", "at"]
+    show_change_link = False
+
+
+@admin.register(EventCancellation)
+class EventCancellationAdmin(OwnTransactions, _ReadOnly):
+    """How far the cancellation of an event has come; adding one begins it."""
+
+    list_display = ["event", "progress", "orders_failed", "money", "started_by", "started_at", "finished_at"]
+    list_select_related = ["event"]
+    actions = ["resume"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("orders.add_eventcancellation")
+
+    def has_resume_permission(self, request: HttpRequest) -> bool:
+        return self.has_add_permission(request)
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        return super().get_form(request, obj, change, **(kwargs if change else kwargs | {"form": _CancellationForm}))
+
+    def get_fields(self, request: HttpRequest, obj: EventCancellation | None = None) -> Any:
+        if obj is None:
+            return ["event", "words", "confirm"]
+        return [
+            "event", "progress", "orders_left", "orders_failed", "reservations_done", "money", "words", "started_by",
+            "started_at", "finished_at",
+        ]  # fmt: skip
+
+    def get_readonly_fields(self, request: HttpRequest, obj: EventCancellation | None = None) -> list[str]:
+        return [] if obj is None else self.get_fields(request, obj)
+
+    def get_inlines(self, request: HttpRequest, obj: EventCancellation | None) -> list[Any]:
+        return [] if obj is None else [_FailureInline]
+
+    def formfield_for_foreignkey(self, db_field: models.ForeignKey, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "event":
+            kwargs["queryset"] = db_field.remote_field.model._default_manager.filter(status="published")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: EventCancellation, form: Any, change: bool) -> None:
+        begun = event_canceling.begin(obj.event_id, obj.words, f"staff:{request.user.pk}")
+        for field in EventCancellation._meta.concrete_fields:
+            setattr(obj, field.attname, getattr(begun, field.attname))
+
+    def response_add(self, request: HttpRequest, obj: EventCancellation, post_url_continue: str | None = None) -> Any:
+        messages.success(request, f"{obj.event} is canceled. Its orders are being given back; this page follows.")
+        return redirect("admin:orders_eventcancellation_change", obj.pk)
+
+    @admin.display(description="orders given back")
+    def progress(self, row: EventCancellation) -> str:
+        return f"{row.orders_done:,} of {row.orders_total:,}"
+
+    @admin.display(description="money", ordering="refunded_minor")
+    def money(self, row: EventCancellation) -> str:
+        return money(row.refunded_minor, row.event.currency)
+
+    @admin.action(description="Resume, with what failed", permissions=["resume"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[EventCancellation]) -> None:
+        for row in queryset:
+            event_canceling.resume(row.pk)
+        messages.success(request, f"{counted(queryset.count(), 'cancellation')} on its way again.")
 
 
 @admin.register(Payment)

@@ -12,6 +12,7 @@ from apps.orders import access, inbox, selectors
 from apps.orders.canceling import answer_cancel
 from apps.orders.checkout import check_out
 from apps.orders.quoting import quote
+from apps.orders.returning import answer_return
 from apps.orders.serializers import (
     CheckoutAnswerSerializer,
     CheckoutSerializer,
@@ -19,6 +20,8 @@ from apps.orders.serializers import (
     OrderSerializer,
     QuoteAnswerSerializer,
     QuoteSerializer,
+    ReturnAnswerSerializer,
+    ReturnSerializer,
     StoredSerializer,
 )
 from ticketing.kernel import idempotency
@@ -137,6 +140,31 @@ class CancelOrder(APIView):
         order = access.open_order(request, order_id)
         key = idempotency.key_of(request._request)
         return _repeatable(answer_cancel(order.id, object_of(request), key))
+
+
+class ReturnTickets(APIView):
+    @extend_schema(
+        operation_id="return_tickets",
+        tags=["orders"],
+        summary="Return tickets where the organizer allows it: they are void at once, the money is on its way",
+        parameters=[_KEY, _LINK],
+        request=ReturnSerializer,
+        responses={
+            202: ReturnAnswerSerializer,
+            400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
+            401: _NO_IDENTITY,
+            403: _NOT_YOURS,
+            409: OpenApiResponse(
+                description="`return-not-allowed`, `order-not-returnable`, `tickets-not-valid`, `tickets-checked-in`, "
+                "`idempotency-in-progress`"
+            ),
+            422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`"),
+        },
+    )
+    def post(self, request: Request, order_id: UUID) -> HttpResponse:
+        order = access.open_order(request, order_id)
+        key = idempotency.key_of(request._request)
+        return _repeatable(answer_return(order.id, object_of(request), key))
 
 
 class PaymentWebhook(APIView):

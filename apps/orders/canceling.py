@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from apps.orders import lines, refunds, settlement, tickets, topics
+from apps.orders import lines, refunds, returning, settlement, tickets, topics
 from apps.orders.errors import OrderNotCancelable
 from apps.orders.locks import lock_order
 from apps.orders.models import Order, Payment
@@ -66,20 +66,22 @@ def refund_order(order_id: UUID, who: str) -> bool:
         return True
 
 
-def give_back(order: Order, who: str) -> None:
+def give_back(order: Order, who: str, reason: Order.Reason = Order.Reason.CANCELED_BY_STAFF) -> None:
     """The locked order is over, if it was not: an unpaid one is canceled, a paid one's tickets are void and its money
     is on its way back. Joins the caller's transaction, which cancels the reservation."""
     transactions.require()
     if order.status in Order.OPEN:
-        settlement.end(order, Order.Status.CANCELED, Order.Reason.CANCELED_BY_STAFF)
+        settlement.end(order, Order.Status.CANCELED, reason)
     elif order.status in Order.STANDING:
         now = clock.now()
         tickets.void(order, now)
         lines.cancel_all(order, now)
+        returning.settle_adjustments(order, who, reason.label)
         for payment in Payment.objects.filter(order=order, status=Payment.Status.SUCCEEDED):
-            refunds.request(payment, Order.Reason.CANCELED_BY_STAFF.label, who)
-        settlement.end(order, Order.Status.REFUNDED, Order.Reason.CANCELED_BY_STAFF)
-        outbox.publish(topics.SEND_REFUND_NOTICE, str(order.pk), {"order": str(order.pk)})
+            refunds.request(payment, reason.label, who)
+        settlement.end(order, Order.Status.REFUNDED, reason)
+        if reason != Order.Reason.EVENT_CANCELED:  # Of that its buyer hears by a mail of its own.
+            outbox.publish(topics.SEND_REFUND_NOTICE, str(order.pk), {"order": str(order.pk)})
 
 
 def fail_lapsed(limit: int = LAPSED_MAX) -> int:

@@ -58,6 +58,8 @@ def check_out(
     details = read_details(payload, methods=provider.methods, email=email, name=name)
     event = events.get_event_by_id(reservation.event_id)
     grace = timedelta(seconds=event.policy.grace_seconds)
+    if event.status == "canceled":
+        raise reservations.ReservationExpired("The organizer canceled this event.")
     # Read without a lock, for the bill; whether it may still be used is judged under its lock below.
     offer = codes.look_up(reservation, details.code) if details.code else None
     bill = codes.bill_of(reservation, offer)

@@ -27,6 +27,34 @@ class OrderNotCancelable(Problem):
     type, status, title = "order-not-cancelable", 409, "This order is paid; ask the organizer for a refund."
 
 
+class OrderNotReturnable(Problem):
+    """Nothing of it can be given back any more, or not yet. `order_status` is the order's."""
+
+    type, status, title = "order-not-returnable", 409, "This order has nothing that could be given back."
+
+
+class ReturnNotAllowed(Problem):
+    """The organizer takes no tickets back from buyers, or not any more. `until`, if it was allowed once."""
+
+    type, status, title = "return-not-allowed", 409, "The organizer does not take tickets of this event back."
+
+
+class TicketsNotValid(Problem):
+    """`tickets` are those that were given back or replaced before."""
+
+    type, status, title = "tickets-not-valid", 409, "Some of these tickets are not valid any more; look again."
+
+
+class TicketsCheckedIn(Problem):
+    """`tickets` have opened the door."""
+
+    type, status, title = "tickets-checked-in", 409, "Somebody is in with one of these tickets."
+
+
+class CancellationMissing(NotFound):
+    title = "No cancellation of this event was begun."
+
+
 class PaymentTimeOver(Problem):
     """Too little time is left for a provider to answer in. What is held falls free at the deadline."""
 

@@ -6,7 +6,18 @@ from datetime import timedelta
 
 from django.conf import settings
 
-from apps.orders import attaching, charging, circuit, comparing, inbox, mail, refunds, topics, unsettled
+from apps.orders import (
+    attaching,
+    charging,
+    circuit,
+    comparing,
+    event_canceling,
+    inbox,
+    mail,
+    refunds,
+    topics,
+    unsettled,
+)
 from apps.orders.organizers import webhooks
 from apps.orders.providers import sandbox
 from ticketing.kernel.outbox import facade as outbox
@@ -52,5 +63,8 @@ def handlers() -> list[TopicHandler]:
             backoff=webhooks.BACKOFF,
             together_max=webhooks.TOGETHER_MAX,
         ),
+        TopicHandler(topics.SEND_RETURN_NOTICE, mail.send_return_notice, short),
+        TopicHandler(topics.SEND_CANCELLATION_NOTICE, mail.send_cancellation_notice, short),
+        TopicHandler(topics.CANCEL_EVENT, event_canceling.go_on, timedelta(minutes=2)),
         TopicHandler(sandbox.WEBHOOK_TOPIC, inbox.deliver_sandbox_webhook, short),
     ]

@@ -1,6 +1,6 @@
 """The lines of an order: written once with it, from then on standing or canceled."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from datetime import datetime
 
@@ -44,3 +44,11 @@ def cancel_all(order: Order, now: datetime) -> None:
     """Nothing of the order stands any more. Joins the caller's transaction, which holds the order's lock."""
     require()
     OrderLine.objects.filter(order=order, canceled_at=None).update(canceled_at=now)
+
+
+def cancel_some(order: Order, line_ids: Collection[int], now: datetime) -> None:
+    """These lines of the order stand no more; others do, or stood no more before. Joins the caller's transaction, which
+    holds the order's lock."""
+    require()
+    canceled = OrderLine.objects.filter(order=order, pk__in=line_ids, canceled_at=None).update(canceled_at=now)
+    assert canceled == len(line_ids), f"{canceled} of {len(line_ids)} lines of order {order.number} stood"

@@ -1,6 +1,7 @@
 """What a buyer is told by mail. Each is sent from the outbox, so a mail that fails is tried again and a mail server
 that is away delays no sale."""
 
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -10,7 +11,7 @@ from django.template.loader import render_to_string
 from apps.orders import topics
 from apps.orders.access import order_link
 from apps.orders.locks import lock_order
-from apps.orders.models import Order
+from apps.orders.models import EventCancellation, Order
 from apps.orders.selectors import OrderView, absolute, get_order
 from ticketing.kernel import clock, transactions
 from ticketing.kernel.outbox import facade as outbox
@@ -40,8 +41,23 @@ def send_failure_notice(message: Message) -> None:
         _send(order, f"Your order for {order.event.name} did not go through", "failed")
 
 
-def _send(order: OrderView, subject: str, template: str) -> None:
+def send_return_notice(message: Message) -> None:
+    """The buyer has mail that says which tickets are no longer valid, and what comes back."""
+    order = get_order(UUID(message.body["order"]))
+    said = {name: message.body[name] for name in ("tickets", "back_minor", "kept_minor")}
+    _send(order, f"Your order for {order.event.name} has changed", "returned", returned=said)
+
+
+def send_cancellation_notice(message: Message) -> None:
+    """The buyer has mail that says that the event is canceled, in the organizer's words, and what comes back."""
+    order = get_order(UUID(message.body["order"]))
+    words = EventCancellation.objects.get(event_id=order.event.id).words
+    _send(order, f"Canceled: {order.event.name}", "event_canceled", words=words)
+
+
+def _send(order: OrderView, subject: str, template: str, **more: Any) -> None:
     context = {
+        **more,
         "order": {
             "number": order.number,
             "event": order.event,

@@ -4,32 +4,67 @@ from uuid import UUID
 
 from apps.orders import circuit, topics
 from apps.orders.locks import lock_order
-from apps.orders.models import Payment, ProviderMessage, Refund
+from apps.orders.models import Order, Payment, ProviderMessage, Refund
 from apps.orders.providers import get_provider
 from apps.orders.providers.protocol import Kind, RefundAnswer, RefundRequest, RefundState
+from apps.orders.staff.errors import RefundNotFailed
 from ticketing.kernel import clock, transactions
 from ticketing.kernel.outbox import facade as outbox
 
 
-def request(payment: Payment, reason: str, requested_by: str) -> None:
-    """All that this payment still holds is on its way back once the caller commits. Joins the caller's transaction,
-    which holds the order's lock. Nothing left: nothing happens."""
+def request(payment: Payment, reason: str, requested_by: str, *, amount_minor: int | None = None) -> int:
+    """So much of what this payment still holds, or all of it, is on its way back once the caller commits; how much that
+    is. Joins the caller's transaction, which holds the order's lock. Nothing left: nothing happens."""
     transactions.require()
     left_minor = payment.captured_minor - payment.refunded_minor
-    if left_minor == 0:
-        return
-    payment.refunded_minor += left_minor
+    back_minor = left_minor if amount_minor is None else min(amount_minor, left_minor)
+    if back_minor == 0:
+        return 0
+    payment.refunded_minor += back_minor
     payment.save(update_fields=["refunded_minor"])
+    _ask(payment, back_minor, reason, requested_by)
+    return back_minor
+
+
+def request_of_order(order: Order, amount_minor: int, reason: str, requested_by: str) -> None:
+    """So much of the order's money is on its way back, from whichever of its payments holds it. Joins the caller's
+    transaction, which holds the order's lock and knows that the order keeps as much."""
+    left_minor = amount_minor
+    for payment in Payment.objects.filter(order=order, status=Payment.Status.SUCCEEDED).order_by("attempt"):
+        left_minor -= request(payment, reason, requested_by, amount_minor=left_minor)
+    assert left_minor == 0, f"order {order.number} keeps {left_minor} less than {amount_minor}"
+
+
+def _ask(payment: Payment, amount_minor: int, reason: str, requested_by: str, replaces: Refund | None = None) -> Refund:
     refund = Refund.objects.create(
         order_id=payment.order_id,
         payment=payment,
-        amount_minor=left_minor,
+        amount_minor=amount_minor,
         currency=payment.currency,
+        replaces=replaces,
         reason=reason,
         requested_by=requested_by,
         requested_at=clock.now(),
     )
     outbox.publish(topics.REFUND, str(payment.order_id), {"refund": str(refund.pk)})
+    return refund
+
+
+def send_again(refund_id: UUID, who: str) -> Refund:
+    """The failed refund's amount is on its way once more, committed, as a refund with a key of its own: under the old
+    key the provider would only say again that it failed. Asked twice, the second finds it replaced.
+
+    Raises RefundNotFailed.
+    """
+    order_id = Refund.objects.filter(pk=refund_id).values_list("order_id", flat=True).first()
+    with transactions.write():
+        if order_id is None:
+            raise RefundNotFailed
+        lock_order(order_id)
+        failed = Refund.objects.select_related("payment").get(pk=refund_id)
+        if failed.status != Refund.Status.FAILED or Refund.objects.filter(replaces=failed).exists():
+            raise RefundNotFailed
+        return _ask(failed.payment, failed.amount_minor, failed.reason, who, replaces=failed)
 
 
 def send(message: outbox.Message) -> None:

@@ -12,9 +12,10 @@ from django.db.models import Q
 from django.urls import reverse
 
 from apps.events import facade as events
+from apps.orders import returning
 from apps.orders.errors import OrderNotFound, TicketNotFound
 from apps.orders.lines import bill_of
-from apps.orders.models import ATTEMPTS_MAX, Order, OrderLine, Payment, Ticket
+from apps.orders.models import ATTEMPTS_MAX, Order, OrderLine, Payment, Refund, Ticket
 from apps.queue import facade as queue
 from ticketing.kernel import clock
 
@@ -86,11 +87,46 @@ class PaymentView:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class RefundView:
+    """Money on its way back, or back. `state` is requested, pending, succeeded or failed."""
+
+    id: UUID
+    amount_minor: int
+    currency: str
+    state: str
+    requested_at: datetime
+    settled_at: datetime | None
+    failure: str = ""
+    """In the provider's words: for staff."""
+
+    @property
+    def words(self) -> str:
+        return _REFUND_WORDS[Refund.Status(self.state)]
+
+    def contract(self) -> dict[str, Any]:
+        return {
+            "refund_id": str(self.id),
+            "amount_minor": self.amount_minor,
+            "state": self.state,
+            "requested_at": iso(self.requested_at),
+            "settled_at": iso(self.settled_at),
+        }
+
+
+_REFUND_WORDS = {
+    Refund.Status.REQUESTED: "On its way.",
+    Refund.Status.PENDING: "On its way; your bank has it.",
+    Refund.Status.SUCCEEDED: "Sent; depending on your bank it shows within a few days.",
+    Refund.Status.FAILED: "Your bank refused it; the organizer will contact you.",
+}
 _WHY_REFUNDED = {
     Order.Reason.LATE: "The payment arrived too late.",
     Order.Reason.WRONG_AMOUNT: "The amount paid was not the amount owed.",
     Order.Reason.CANCELED_BY_BUYER: "The order was canceled before the payment arrived.",
     Order.Reason.CANCELED_BY_STAFF: "The organizer canceled the order.",
+    Order.Reason.RETURNED: "You returned the tickets.",
+    Order.Reason.EVENT_CANCELED: "The organizer canceled the event.",
 }
 _NO_PAYMENT = PaymentView("", "", "none", 0, 0)
 
@@ -116,6 +152,10 @@ class OrderView:
     tickets: tuple[TicketView, ...]
     can_try_again: bool
     """The last attempt was declined, and there are tries and time left for another."""
+    refunds: tuple[RefundView, ...] = ()
+    """In the order in which they were asked for; one that failed and was sent again is left out."""
+    returns: returning.Offer | None = None
+    """How its tickets may be returned; None where its buyer never may."""
 
     @property
     def is_standing(self) -> bool:
@@ -171,6 +211,8 @@ class OrderView:
             "pay_deadline": iso(self.pay_deadline),
             "can_try_again": self.can_try_again,
             "message": self.message,
+            "refunds": [refund.contract() for refund in self.refunds],
+            "returns": None if self.returns is None else self.returns.contract(),
             "tickets": [ticket.contract() for ticket in self.tickets],
         }
 
@@ -263,6 +305,18 @@ def _ticket_view(ticket: Ticket, order: Order) -> TicketView:
     )
 
 
+def _refund_view(refund: Refund) -> RefundView:
+    return RefundView(
+        refund.pk,
+        refund.amount_minor,
+        refund.currency,
+        refund.status,
+        refund.requested_at,
+        refund.settled_at,
+        refund.failure,
+    )
+
+
 def _views(orders: list[Order]) -> list[OrderView]:
     ids = [order.pk for order in orders]
     payments: dict[UUID, Payment] = {}
@@ -276,8 +330,12 @@ def _views(orders: list[Order]) -> list[OrderView]:
     tickets: dict[UUID, list[Ticket]] = {}
     for ticket in Ticket.objects.filter(order__in=ids).order_by("id"):
         tickets.setdefault(ticket.order_id, []).append(ticket)
+    asked_back: dict[UUID, list[RefundView]] = {}
+    for refund in Refund.objects.filter(order__in=ids, replaced_by=None).order_by("requested_at", "id"):
+        asked_back.setdefault(refund.order_id, []).append(_refund_view(refund))
     found = {event_id: events.get_event_by_id(event_id) for event_id in {order.event_id for order in orders}}
     now = clock.now() if orders else None
+    offers = {event_id: returning.offer_of(event, now) for event_id, event in found.items() if now is not None}
     views = []
     for order in orders:
         last = payments.get(order.pk)
@@ -316,6 +374,8 @@ def _views(orders: list[Order]) -> list[OrderView]:
                 and last.tries < ATTEMPTS_MAX
                 and now is not None
                 and order.pay_deadline - now >= timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS),
+                refunds=tuple(asked_back.get(order.pk, [])),
+                returns=offers.get(order.event_id),
             )
         )
     return views

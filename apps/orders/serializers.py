@@ -3,7 +3,8 @@
 from rest_framework import serializers
 
 from apps.events import facade as events
-from apps.orders.models import Order, Payment
+from apps.orders.models import Order, Payment, Refund
+from apps.orders.returning import TICKETS_MAX
 
 
 class CheckoutSerializer(serializers.Serializer):
@@ -67,6 +68,33 @@ class TicketSerializer(serializers.Serializer):
     url = serializers.URLField()
 
 
+class RefundSerializer(serializers.Serializer):
+    refund_id = serializers.UUIDField()
+    amount_minor = serializers.IntegerField()
+    state = serializers.ChoiceField(choices=Refund.Status.choices, help_text="failed: the organizer sees to it.")
+    requested_at = serializers.DateTimeField()
+    settled_at = serializers.DateTimeField(allow_null=True)
+
+
+class ReturnsSerializer(serializers.Serializer):
+    open = serializers.BooleanField(help_text="Tickets may be returned now.")
+    until = serializers.DateTimeField()
+    keeps_fees = serializers.BooleanField(help_text="Fees of returned tickets stay with the organizer.")
+
+
+class ReturnSerializer(serializers.Serializer):
+    tickets = serializers.ListField(child=serializers.CharField(), min_length=1, max_length=TICKETS_MAX)
+
+
+class ReturnAnswerSerializer(serializers.Serializer):
+    order_id = serializers.UUIDField()
+    status = serializers.ChoiceField(choices=Order.Status.choices)
+    tickets = serializers.ListField(child=serializers.CharField(), help_text="No longer valid.")
+    amount_minor = serializers.IntegerField(help_text="On its way back.")
+    kept_minor = serializers.IntegerField(help_text="Fees that stay with the organizer.")
+    currency = serializers.CharField()
+
+
 class OrderSerializer(CheckoutAnswerSerializer):
     number = serializers.CharField(help_text="To read out; says nothing about how many orders there are.")
     reservation_id = serializers.UUIDField()
@@ -77,6 +105,8 @@ class OrderSerializer(CheckoutAnswerSerializer):
     pay_deadline = serializers.DateTimeField()
     can_try_again = serializers.BooleanField(help_text="Declined, with tries and time left: check out again.")
     message = serializers.CharField(help_text="What the buyer should know; empty when all is well.")
+    refunds = RefundSerializer(many=True)
+    returns = ReturnsSerializer(allow_null=True, help_text="How its tickets may be returned; null: they may not.")
     tickets = TicketSerializer(many=True)
 
 

@@ -10,7 +10,8 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from apps.orders import announcing, circuit, codes, refunds, tickets, topics
+from apps.events import facade as events
+from apps.orders import announcing, circuit, codes, lines, refunds, tickets, topics
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment, ProviderMessage
 from apps.orders.providers.protocol import Kind
 from apps.reservations import facade as reservations
@@ -62,6 +63,8 @@ def _succeeded(order: Order, payment: Payment, message: ProviderMessage) -> str:
         return "refunded: the order had been settled already"
     if (message.amount_minor, message.currency) != (order.total_minor, order.currency):
         return _give_back(order, payment, Order.Reason.WRONG_AMOUNT)
+    if events.get_event_by_id(order.event_id).status == "canceled":
+        return _give_back(order, payment, Order.Reason.EVENT_CANCELED)
     if order.status == Order.Status.CANCELED:
         return _give_back(order, payment, Order.Reason(order.reason))
     try:
@@ -192,6 +195,7 @@ def _stand(order: Order, view: reservations.ReservationView) -> None:
 def _give_back(order: Order, payment: Payment, reason: Order.Reason) -> str:
     reservations.cancel(order.reservation_id, who="system", why=f"order {order.number} refunded: {reason.label}")
     refunds.request(payment, reason.label, f"provider:{payment.provider}")
+    lines.cancel_all(order, clock.now())
     end(order, Order.Status.REFUNDED, reason)
     outbox.publish(topics.SEND_REFUND_NOTICE, str(order.pk), {"order": str(order.pk)})
     return f"refunded: {reason.label}"

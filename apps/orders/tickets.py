@@ -19,8 +19,8 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
     """The order has one ticket for each place that stands of what it is made of. Joins the caller's transaction."""
     require()
     standing = {
-        (line.reservation_line_id, line.place): line.pk
-        for line in OrderLine.objects.filter(order=order, kind=OrderLine.Kind.PLACE, canceled_at=None)
+        (line.reservation_line_id, line.place or 1): line
+        for line in OrderLine.objects.filter(order=order, kind=OrderLine.Kind.PLACE, canceled_at=None).order_by("id")
     }
     tickets = [
         Ticket(
@@ -40,17 +40,18 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
             Ticket(
                 line_id=places.line_id,
                 place=place,
-                label=places.label(place),
+                label=line.description,
                 section=places.section_name,
                 category=places.category,
                 price_minor=places.price_minor,
             )
-            for place in range(1, places.quantity + 1)
+            for (line_id, place), line in standing.items()
+            if line_id == places.line_id
         ]
     issued = [ticket for ticket in tickets if (ticket.line_id, ticket.place) in standing]
     for ticket in issued:
         ticket.order, ticket.code, ticket.holder, ticket.issued_at = order, new_code(), order.name, now
-        ticket.order_line_id = standing[ticket.line_id, ticket.place]
+        ticket.order_line = standing[ticket.line_id, ticket.place]
     Ticket.objects.bulk_create(issued)
 
 

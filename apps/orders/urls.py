@@ -10,6 +10,7 @@ page_urls = [
     path("reservations/<uuid:reservation_id>/checkout", views.checkout, name="checkout"),
     path("orders/<uuid:order_id>/", views.order, name="order"),
     path("orders/<uuid:order_id>/cancel", views.cancel, name="cancel"),
+    path("orders/<uuid:order_id>/return", views.return_tickets, name="return"),
     path("orders/<uuid:order_id>/tickets.pdf", views.tickets_pdf, name="tickets_pdf"),
     path("sandbox/pay/<str:token>", sandbox_page.pay, name="sandbox_pay"),
     path("tickets/", views.my_tickets, name="my_tickets"),
@@ -29,5 +30,6 @@ api_urls = [
         organizers.ReceivedMessage.as_view(),
         name="orders_api_organizer_message",
     ),
+    path("orders/<uuid:order_id>/refunds", api_views.ReturnTickets.as_view(), name="orders_api_refunds"),
     path("webhooks/payments/<slug:provider>", api_views.PaymentWebhook.as_view(), name="orders_api_payment_webhook"),
 ]

@@ -16,11 +16,19 @@ from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from apps.orders import access, documents, selectors
+from apps.orders import access, documents, returning, selectors
 from apps.orders.canceling import answer_cancel
 from apps.orders.checkout import check_out
 from apps.orders.code_words import Unusable, normal_code
-from apps.orders.errors import CodeRefused, OrderNotCancelable, PaymentTimeOver
+from apps.orders.errors import (
+    CodeRefused,
+    OrderNotCancelable,
+    OrderNotReturnable,
+    PaymentTimeOver,
+    ReturnNotAllowed,
+    TicketsCheckedIn,
+    TicketsNotValid,
+)
 from apps.orders.forms import CheckoutForm
 from apps.orders.models import ATTEMPTS_MAX, Order
 from apps.orders.providers import chosen_provider
@@ -165,6 +173,51 @@ def cancel(request: HttpRequest, order_id: UUID) -> HttpResponse:
     return HttpResponseRedirect(found.url, status=303)
 
 
+@csrf_exempt
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
+    """Choose tickets to return, see what comes back, confirm. Without a choice, or where it is refused, one chooses."""
+    found = access.open_order(request, order_id)
+    if found.returns is None or not found.is_standing:
+        return redirect(found.url)
+    codes = request.POST.getlist("ticket")
+    if request.method != "POST":
+        return _return_page(request, found)
+    try:
+        if request.POST.get("step") == "return":
+            returning.answer_return(found.id, {"tickets": codes}, _form_key(request))
+            return HttpResponseRedirect(found.url, status=303)
+        return _return_page(request, found, codes, returning.quote_for_buyer(found.id, codes))
+    except problems.Invalid:
+        return _return_page(request, found, codes, said="Choose at least one of these tickets.", status=422)
+    except (OrderNotReturnable, ReturnNotAllowed, TicketsNotValid, TicketsCheckedIn) as problem:
+        return _return_page(request, selectors.get_order(order_id), codes, said=problem.detail, status=problem.status)
+
+
+def _return_page(
+    request: HttpRequest,
+    order: OrderView,
+    codes: list[str] | None = None,
+    quote: returning.Quote | None = None,
+    *,
+    said: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    assert order.returns is not None
+    context = {
+        "order": order,
+        "event": order.event,
+        "returns": order.returns,
+        "tickets": returning.returnable(order.id, fees_back=not order.returns.keeps_fees),
+        "chosen": codes or [],
+        "quote": quote,
+        "said": said,
+        "idempotency_key": secrets.token_urlsafe(18),
+    }
+    return render(request, "orders/return.html", context, status=status)
+
+
 def _form_key(request: HttpRequest) -> str:
     key = request.POST.get("idempotency_key", "")
     if not key:
@@ -203,6 +256,8 @@ def _shown(order: OrderView) -> dict[str, Any]:
         "reservation_id": order.reservation_id,
         "retry_url": retry_url,
         "is_open": order.status in Order.OPEN,
+        "refunds": order.refunds,
+        "returns": order.returns,
         "idempotency_key": secrets.token_urlsafe(18),
         "pdf_url": reverse("orders:tickets_pdf", args=[order.id]),
     }

@@ -8,6 +8,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
@@ -316,6 +317,18 @@ def release(reservation_id: UUID, who: str, why: str = "released") -> None:
         if reservation.status == Reservation.Status.CONFIRMED:
             raise PaymentInProgress("This reservation is paid; cancel its order instead.")
         end(reservation, who=who, why=why)
+
+
+def cancel_live(event_id: int, limit: int, *, who: str, why: str) -> int:
+    """Up to `limit` holds of the event that nobody has begun to pay for are canceled; how many. Each in a transaction
+    of its own; one whose payment begins at this moment is left to its order."""
+    held = Reservation.objects.filter(event_id=event_id, status=Reservation.Status.PENDING_PAYMENT).order_by("pk")
+    ended = 0
+    for reservation_id in list(held.values_list("pk", flat=True)[:limit]):
+        with suppress(PaymentInProgress):
+            release(reservation_id, who, why)
+            ended += 1
+    return ended
 
 
 def cancel(reservation_id: UUID, *, who: str, why: str) -> None:

@@ -18,7 +18,7 @@ from apps.reservations.availability import (
 )
 from apps.reservations.checks.compensating import provide_sale
 from apps.reservations.checks.history import provide_order_names
-from apps.reservations.ending import SweepResult, sweep, sweep_all
+from apps.reservations.ending import SweepResult, cancel_live, sweep, sweep_all
 from apps.reservations.errors import (
     NotEnoughLeft,
     PaymentInProgress,
@@ -78,6 +78,7 @@ __all__ = [
     "availability",
     "begin_payment",
     "cancel",
+    "cancel_live",
     "confirm",
     "free_by_event",
     "free_counts",

@@ -161,7 +161,9 @@ def test_a_refund_says_why(browser) -> None:
     assert browser.get(f"{order}tickets.pdf").status_code == 404
 
 
-@pytest.mark.parametrize("reason", ["late", "wrong_amount", "canceled_by_buyer", "canceled_by_staff"])
+@pytest.mark.parametrize(
+    "reason", ["late", "wrong_amount", "canceled_by_buyer", "canceled_by_staff", "returned", "event_canceled"]
+)
 def test_every_refund_has_a_sentence_of_its_own(concert, reason) -> None:
     order = buy(hold(concert, seats=["hall-A-1"]))
     canceling.refund_order(order.pk, "staff:1")

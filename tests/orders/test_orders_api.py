@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from apps.orders import access
-from apps.orders.models import Order, ProviderMessage
+from apps.orders.models import Order, ProviderMessage, ReturnPolicy
 from apps.orders.providers import sandbox
 from tests.api.calls import Api, assert_problem
 from tests.factories import PLACE_PRICE_MINOR, assert_audit_clean, make_event
@@ -264,3 +264,31 @@ def test_the_description_of_the_api_names_the_sale(api) -> None:
     schema = json.loads(Client().get("/api/schema?format=json").content)
     for path in ("/api/reservations/{reservation_id}/checkout", "/api/orders", "/api/orders/{order_id}/cancel"):
         assert path in schema["paths"]
+
+
+def test_tickets_are_returned_where_the_organizer_allows_it(api, concert) -> None:
+    reservation, token = held(api)
+    order = api.post(f"/reservations/{reservation}/checkout", BODY, key="1", token=token).json()["order_id"]
+    deliver_all()
+    path, said = f"/orders/{order}/refunds", api.get(f"/orders/{order}", token=token).json()
+    body = {"tickets": [said["tickets"][0]["code"]]}
+    assert said["returns"] is None
+    assert_problem(api.post(path, body, token=token, key="r"), 409, "return-not-allowed")
+    ReturnPolicy.objects.create(event_id=concert.id, until_hours=24)
+    assert api.get(f"/orders/{order}", token=token).json()["returns"]["open"] is True
+    assert_problem(api.post(path, body, key="r"), 401, "token-missing")
+    assert_problem(api.post(path, body, token=api.admission("concert"), key="r"), 403, "not-owner")
+    assert_problem(api.post(path, body, token=token), 400, "idempotency-key-required")
+    assert_problem(api.post(path, {}, token=token, key="r"), 422, "invalid")
+    answer = api.post(path, body, token=token, key="r")
+    assert (answer.status_code, answer.json()["tickets"]) == (202, body["tickets"])
+    assert answer.json()["amount_minor"] == said["tickets"][0]["price_minor"]
+    assert api.post(path, body, token=token, key="r").content == answer.content
+    assert_problem(api.post(path, body, token=token, key="s"), 409, "tickets-not-valid")
+    assert_problem(api.post(path, {"tickets": ["x"]}, token=token, key="r"), 422, "idempotency-mismatch")
+    (refund,) = api.get(f"/orders/{order}", token=token).json()["refunds"]
+    assert refund["state"] == "requested"
+    deliver_all()
+    (refund,) = api.get(f"/orders/{order}", token=token).json()["refunds"]
+    assert (refund["state"], refund["amount_minor"]) == ("succeeded", answer.json()["amount_minor"])
+    assert_audit_clean()

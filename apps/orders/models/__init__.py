@@ -4,6 +4,7 @@ The constraints here are the last word on money: a reservation has one order, a 
 took, a place has one ticket that opens a door.
 """
 
+from apps.orders.models.cancellations import CancellationFailure, EventCancellation
 from apps.orders.models.codes import CodeUse, PromoCode
 from apps.orders.models.differences import ComparedDay, PaymentDifference
 from apps.orders.models.lines import OrderLine
@@ -11,17 +12,21 @@ from apps.orders.models.messages import ProviderMessage
 from apps.orders.models.orders import Order
 from apps.orders.models.organizers import FeedKey, FeedMessage, OrganizerMessage, WebhookDelivery, WebhookEndpoint
 from apps.orders.models.payments import ATTEMPTS_MAX, Payment, Refund
+from apps.orders.models.returns import OrderAdjustment, ReturnPolicy
 from apps.orders.models.sandbox import SandboxCharge, SandboxRefund
 from apps.orders.models.standing import ProviderStanding
 from apps.orders.models.tickets import Ticket
 
 __all__ = [
     "ATTEMPTS_MAX",
+    "CancellationFailure",
     "CodeUse",
     "ComparedDay",
+    "EventCancellation",
     "FeedKey",
     "FeedMessage",
     "Order",
+    "OrderAdjustment",
     "OrderLine",
     "OrganizerMessage",
     "Payment",
@@ -30,6 +35,7 @@ __all__ = [
     "ProviderMessage",
     "ProviderStanding",
     "Refund",
+    "ReturnPolicy",
     "SandboxCharge",
     "SandboxRefund",
     "Ticket",

@@ -32,6 +32,8 @@ class Order(models.Model):
         WRONG_AMOUNT = "wrong_amount", "the amount paid was not the amount owed"
         CANCELED_BY_BUYER = "canceled_by_buyer", "canceled by the buyer"
         CANCELED_BY_STAFF = "canceled_by_staff", "canceled by the organizer"
+        RETURNED = "returned", "returned by the buyer"
+        EVENT_CANCELED = "event_canceled", "the event was canceled"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     number = models.CharField(max_length=16, help_text="To read out; says nothing about how many there are.")

@@ -106,6 +106,10 @@ class Refund(models.Model):
     amount_minor = models.PositiveBigIntegerField()
     currency = models.CharField(max_length=3)
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.REQUESTED)
+    replaces = models.OneToOneField(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="replaced_by",
+        help_text="The failed one that this one sends again, under a key of its own.",
+    )  # fmt: skip
     reason = models.CharField(max_length=200)
     requested_by = models.CharField(max_length=120)
     reference = models.CharField(max_length=120, blank=True, help_text="The provider's own id of the refund.")

@@ -1,14 +1,16 @@
--- I4: orders of this piece that keep other money than they are owed. An order that stands is owed what its standing
--- lines come to, any other nothing: its money is back, or on its way.
+-- I4: orders of this piece that keep other money than they are owed. An order that stands, or stood, is owed what its
+-- standing lines come to, and what was kept of returned ones, less what was given back beside them; any other nothing:
+-- its money is back, or on its way.
 SELECT audited.number, audited.status, audited.owed_minor, audited.kept_minor
 FROM (
     SELECT
         sale.number,
         sale.status,
-        CASE WHEN sale.status IN ('confirmed', 'partly_refunded') THEN
+        CASE WHEN sale.status IN ('confirmed', 'partly_refunded', 'refunded') THEN
             coalesce(
                 (SELECT sum(total_minor) FROM orders_orderline WHERE order_id = sale.id AND canceled_at IS NULL), 0
             )
+            + coalesce((SELECT sum(amount_minor) FROM orders_orderadjustment WHERE order_id = sale.id), 0)
         ELSE 0 END AS owed_minor,
         coalesce((SELECT sum(captured_minor - refunded_minor) FROM orders_payment WHERE order_id = sale.id), 0)
             AS kept_minor

@@ -1,0 +1,60 @@
+"""manage.py cancel_event: the event is canceled, and its orders given back while one watches."""
+
+import time
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from apps.events import facade as events
+from apps.orders import event_canceling
+from apps.orders.errors import CancellationMissing
+from apps.orders.models import EventCancellation
+from ticketing.kernel import problems
+from ticketing.kernel.command_line import refuse_in_one_line, who_types
+from ticketing.kernel.templatetags.fairgate import money
+
+PIECE_SECONDS = 5.0
+
+
+class Command(BaseCommand):
+    help = (
+        "Cancels an event: nobody holds or checks out any more, every hold ends, every order is given back in a "
+        "transaction of its own, every buyer gets a mail. May be killed and run again with --resume, beside a live "
+        "sale and beside workers that do the same. Exit 1 while an order could not be given back."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        refuse_in_one_line(parser)
+        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
+        how = parser.add_mutually_exclusive_group(required=True)
+        how.add_argument("--reason", default="", metavar="WORDS", help="what every buyer is told, in the mail")
+        how.add_argument("--resume", action="store_true", help="go on with one that was begun, and with what failed")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            event = events.get_event(options["event"])
+        except events.EventNotFound as error:
+            raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
+        try:
+            if options["resume"]:
+                event_canceling.resume(event.id)
+            else:
+                event_canceling.begin(event.id, options["reason"], f"operator:{who_types()}")
+        except (CancellationMissing, problems.Invalid) as problem:
+            raise CommandError(problem.detail) from problem
+
+        def tell(counted: EventCancellation) -> None:
+            self.stdout.write(
+                f"{event.slug}: {counted.orders_done} of {counted.orders_total} orders given back, "
+                f"{money(counted.refunded_minor, event.currency)}; {counted.orders_failed} failed, "
+                f"{counted.reservations_done} holds ended"
+            )
+
+        more = True
+        while more:
+            more, pause = event_canceling.step(event.id, PIECE_SECONDS, tell)
+            time.sleep(pause.total_seconds() if more else 0)
+        cancellation = EventCancellation.objects.get(event_id=event.id)
+        if cancellation.failures.exists():
+            raise CommandError(f"{cancellation.failures.count()} orders could not be given back: run it with --resume")
+        self.stdout.write(f"{event.slug}: done")

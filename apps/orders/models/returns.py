@@ -1,0 +1,71 @@
+"""What may be given back, and what giving back changed of what an order owes."""
+
+from django.db import models
+from django.db.models import Q
+
+from apps.orders.models.lines import OrderLine
+from apps.orders.models.orders import Order
+
+HOURS_MAX = 8_760
+
+
+class ReturnPolicy(models.Model):
+    """Whether the buyers of an event may give tickets back by themselves. Without a row they may not."""
+
+    event = models.OneToOneField("events.Event", on_delete=models.CASCADE, primary_key=True, related_name="+")
+    until_hours = models.PositiveIntegerField(
+        "until hours before the start", help_text="Tickets may be returned until so many hours before the event starts."
+    )
+    keeps_fees = models.BooleanField(
+        default=True, help_text="Whether the fees of what a buyer returns stay with the organizer."
+    )
+
+    class Meta:
+        verbose_name_plural = "return policies"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(until_hours__lte=HOURS_MAX),
+                name="return_policy_hours_sane",
+                violation_error_message="At most a year before the start.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event}: until {self.until_hours} h before the start"
+
+
+class OrderAdjustment(models.Model):
+    """What an order owes more or less than its standing lines come to, since something was given back: append-only, a
+    trigger refuses the rest. Captured less refunded is always the standing lines and these together (I4)."""
+
+    class Kind(models.TextChoices):
+        KEPT_FEE = "kept_fee", "fee kept"  # of a returned place; more
+        GOODWILL = "goodwill", "goodwill"  # money back while the tickets stay valid; less
+        SETTLED = "settled", "settled"  # what was left of the others when a return used it up
+
+    id = models.BigAutoField(primary_key=True)
+    order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="adjustments")
+    kind = models.CharField(max_length=10, choices=Kind.choices)
+    line = models.ForeignKey(
+        OrderLine, on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_index=False,
+        help_text="Whose fee was kept.",
+    )  # fmt: skip
+    amount_minor = models.BigIntegerField(help_text="Owed more; below zero: less.")
+    who = models.CharField(max_length=120)
+    why = models.CharField(max_length=200, blank=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(kind="kept_fee", amount_minor__gt=0, line__isnull=False)
+                | Q(kind="goodwill", amount_minor__lt=0, line__isnull=True)
+                | (Q(kind="settled", line__isnull=True) & ~Q(amount_minor=0)),
+                name="order_adjustment_says_what",
+            ),
+            models.UniqueConstraint(fields=["line"], name="order_adjustment_fee_kept_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} {self.amount_minor}"

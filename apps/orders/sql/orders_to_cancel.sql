@@ -1,0 +1,9 @@
+-- Up to %(limit)s orders of a canceled event that still stand or wait for money, apart from those that failed. Nothing is
+-- locked: each is decided again under its own lock.
+SELECT sale.id
+FROM orders_order AS sale
+WHERE sale.event_id = %(event_id)s
+  AND sale.status IN ('placed', 'paying', 'confirmed', 'partly_refunded')
+  AND NOT EXISTS (SELECT FROM orders_cancellationfailure WHERE order_id = sale.id)
+ORDER BY sale.id
+LIMIT %(limit)s

@@ -1,0 +1,334 @@
+"""Tickets given back, in part or whole, by buyers and by staff: what comes back, what stands, and that both together
+are always what was captured."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core import mail
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from apps.events import facade as events
+from apps.events.models import Event
+from apps.events.pricing import price
+from apps.orders import canceling, refunds, returning
+from apps.orders.errors import (
+    OrderNotReturnable,
+    ReturnNotAllowed,
+    TicketsCheckedIn,
+    TicketsNotValid,
+)
+from apps.orders.models import Order, OrderAdjustment, OrderLine, Payment, Refund, ReturnPolicy, SandboxRefund, Ticket
+from apps.orders.selectors import get_order
+from apps.orders.staff.errors import AmountChanged, AmountTooLarge, RefundNotFailed
+from apps.reservations import facade as reservations
+from tests.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, make_event
+from tests.orders.sale import buy, deliver_all
+from tests.races import storm
+from tests.reservations.race.buyers import places, seat
+from ticketing.kernel import clock, problems
+
+pytestmark = pytest.mark.django_db(transaction=True)
+STAFF = {"who": "staff:7", "why": "the singer is ill"}
+
+
+@pytest.fixture(autouse=True)
+def _audit() -> Any:
+    yield
+    assert_audit_clean()
+
+
+def allow(event: events.EventView, *, hours: int = 24, keeps_fees: bool = True) -> None:
+    ReturnPolicy.objects.create(event_id=event.id, until_hours=hours, keeps_fees=keeps_fees)
+
+
+def bought(event: events.EventView, **payload: Any) -> Order:
+    return buy(hold(event, **(payload or {"seats": ["hall-A-1", "hall-A-2"], "ga_section": "floor", "ga_quantity": 2})))
+
+
+@pytest.fixture
+def order() -> Order:
+    """Two seats and two places on the floor."""
+    event = make_event(general_admission=10)
+    allow(event)
+    return bought(event)
+
+
+def codes(order: Order) -> list[str]:
+    return list(Ticket.objects.filter(order=order, voided_at=None).order_by("id").values_list("code", flat=True))
+
+
+def give(order: Order, tickets: list[str], key: str = "key") -> dict[str, Any]:
+    answer = returning.answer_return(order.pk, {"tickets": tickets}, key)
+    assert answer.status == 202
+    return json.loads(answer.body)
+
+
+def test_a_buyer_returns_one_ticket_and_has_its_price_back(order) -> None:
+    mail.outbox.clear()
+    said = give(order, codes(order)[:1])
+    assert (said["status"], said["amount_minor"], said["kept_minor"]) == ("partly_refunded", SEAT_PRICE_MINOR, 0)
+    deliver_all()
+    order.refresh_from_db()
+    assert Refund.objects.get().status == Refund.Status.SUCCEEDED
+    assert SandboxRefund.objects.get().amount_minor == SEAT_PRICE_MINOR
+    assert len(codes(order)) == 3
+    assert seat("hall-A-1").status == 0
+    (note,) = mail.outbox
+    assert "Hall, row A, seat 1" in note.body
+    assert "$50.00 goes back" in note.body
+
+
+def test_tickets_come_back_one_after_the_other_until_nothing_stands(order) -> None:
+    for number, code in enumerate(codes(order)):
+        said = give(order, [code], f"key {number}")
+    assert said["status"] == "refunded"
+    deliver_all()
+    order.refresh_from_db()
+    assert (order.status, order.reason) == (Order.Status.REFUNDED, Order.Reason.RETURNED)
+    payment = Payment.objects.get()
+    assert payment.refunded_minor == payment.captured_minor == order.total_minor
+    assert reservations.get_reservation(order.reservation_id).status == "canceled"
+    assert (seat("hall-A-1").status, seat("hall-A-2").status, places().taken) == (0, 0, 0)
+
+
+def test_the_same_key_has_the_same_answer_and_another_body_is_refused(order) -> None:
+    first, second = codes(order)[:2]
+    answers = [returning.answer_return(order.pk, {"tickets": [first]}, "key") for _ in range(2)]
+    assert answers[0] == answers[1]
+    with pytest.raises(problems.IdempotencyMismatch):
+        returning.answer_return(order.pk, {"tickets": [second]}, "key")
+    with pytest.raises(TicketsNotValid):
+        returning.answer_return(order.pk, {"tickets": [first]}, "another")
+    assert Refund.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [{}, {"tickets": []}, {"tickets": "x"}, {"tickets": [1]}, {"tickets": ["a", "a"]}, {"tickets": ["a"] * 201},
+     {"tickets": ["nobody's"]}, {"tickets": ["ä"]}, {"tickets": ["a"], "why": "x"}],
+)  # fmt: skip
+def test_what_names_no_tickets_of_the_order_is_refused_by_field(order, payload) -> None:
+    with pytest.raises(problems.Invalid):
+        returning.answer_return(order.pk, payload, "key")
+
+
+def test_another_order_s_tickets_are_not_given_back(order) -> None:
+    other = bought(events.get_event("concert"), seats=["hall-B-1"])
+    with pytest.raises(problems.Invalid):
+        give(order, codes(other))
+    assert len(codes(other)) == 1
+
+
+def test_without_a_policy_a_buyer_returns_nothing() -> None:
+    order = bought(make_event(), seats=["hall-A-1"])
+    with pytest.raises(ReturnNotAllowed):
+        give(order, codes(order))
+
+
+def test_when_the_time_is_over_a_buyer_returns_nothing(order) -> None:
+    Event.objects.update(starts_at=clock.now() + timedelta(hours=24))
+    with pytest.raises(ReturnNotAllowed) as refused:
+        give(order, codes(order)[:1])
+    assert refused.value.extra["until"]
+
+
+def test_who_is_inside_stays_inside_unless_staff_says_so(order) -> None:
+    Ticket.objects.filter(code=codes(order)[0]).update(checked_in_at=clock.now())
+    with pytest.raises(TicketsCheckedIn) as refused:
+        give(order, codes(order))
+    assert refused.value.extra["tickets"] == codes(order)[:1]
+    with pytest.raises(TicketsCheckedIn):
+        returning.return_by_staff(order.pk, codes(order)[:1], (), **STAFF)
+    returning.return_by_staff(order.pk, codes(order)[:1], (), also_checked_in=True, **STAFF)
+    assert len(codes(order)) == 3
+
+
+def test_staff_may_keep_the_places_from_being_sold_again(order) -> None:
+    given = codes(order)
+    returning.return_by_staff(order.pk, [given[0], given[2]], (), keep_places=True, **STAFF)
+    assert seat("hall-A-1").blocked_for == "house"
+    assert (places().taken, places().house) == (1, 1)
+
+
+def test_goodwill_leaves_the_tickets_valid_and_is_not_given_twice(order) -> None:
+    total = order.total_minor
+    returning.give_goodwill(order.pk, 1_000, seen_minor=total, **STAFF)
+    with pytest.raises(AmountChanged):
+        returning.give_goodwill(order.pk, 1_000, seen_minor=total, **STAFF)
+    with pytest.raises(AmountTooLarge):
+        returning.give_goodwill(order.pk, total, **STAFF)
+    with pytest.raises(problems.Invalid):
+        returning.give_goodwill(order.pk, 0, **STAFF)
+    order.refresh_from_db()
+    assert order.status == Order.Status.PARTLY_REFUNDED
+    assert len(codes(order)) == 4
+    # Of the last tickets that much less comes back.
+    assert give(order, codes(order))["amount_minor"] == total - 1_000
+
+
+def test_an_order_that_is_given_back_whole_after_parts_of_it_owes_nothing(order) -> None:
+    returning.give_goodwill(order.pk, 1_000, **STAFF)
+    give(order, codes(order)[:1])
+    assert canceling.refund_order(order.pk, "staff:7")
+    deliver_all()
+    payment = Payment.objects.get()
+    assert payment.refunded_minor == payment.captured_minor
+    assert sum(Refund.objects.values_list("amount_minor", flat=True)) == payment.captured_minor
+
+
+def test_staff_sees_the_amount_it_decided_on_or_is_refused(order) -> None:
+    given = codes(order)[:1]
+    with pytest.raises(AmountChanged):
+        returning.return_by_staff(order.pk, given, (), seen_minor=1, **STAFF)
+    assert returning.return_by_staff(order.pk, given, (), seen_minor=SEAT_PRICE_MINOR, **STAFF).back_minor
+
+
+@pytest.mark.parametrize("status", ["placed", "canceled"])
+def test_an_unpaid_order_has_nothing_to_return(status) -> None:
+    event = make_event()
+    allow(event)
+    order = buy(hold(event, seats=["hall-A-1"]), "sandbox_decline")
+    if status == "canceled":
+        canceling.cancel_order(order.pk)
+    with pytest.raises(OrderNotReturnable):
+        give(order, ["x"])
+    with pytest.raises(OrderNotReturnable):
+        returning.give_goodwill(order.pk, 1, **STAFF)
+
+
+def test_a_free_order_is_returned_without_money() -> None:
+    event = make_event(price_minor=0)
+    allow(event)
+    order = bought(event, seats=["hall-A-1", "hall-A-2"])
+    assert give(order, codes(order)[:1])["amount_minor"] == 0
+    assert give(order, codes(order), "rest")["status"] == "refunded"
+    assert not Refund.objects.exists()
+
+
+def test_a_failed_refund_is_sent_again_once_under_a_key_of_its_own(order) -> None:
+    give(order, codes(order)[:1])
+    refund = Refund.objects.get()
+    with pytest.raises(RefundNotFailed):
+        refunds.send_again(refund.pk, "staff:7")
+    deliver_all()
+    Refund.objects.update(status=Refund.Status.FAILED, failure="account closed")
+    assert get_order(order.pk).refunds[0].words == "Your bank refused it; the organizer will contact you."
+    outcomes = storm(4, lambda _: refunds.send_again(refund.pk, "staff:7"))
+    assert sum(outcome.error is None for outcome in outcomes) == 1
+    deliver_all()
+    assert Refund.objects.get(replaces=refund).status == Refund.Status.SUCCEEDED
+    assert [shown.state for shown in get_order(order.pk).refunds] == ["succeeded"]
+
+
+# --- races -----------------------------------------------------------------------------------------------------------
+
+
+def test_of_eight_tabs_that_return_one_ticket_one_does(order) -> None:
+    """Each has a key of its own. All wait for the order's lock; seven read a void ticket under it."""
+    one = codes(order)[:1]
+    outcomes = storm(8, lambda number: give(order, one, f"tab {number}"))
+    assert sum(outcome.error is None for outcome in outcomes) == 1
+    assert Refund.objects.get().amount_minor == SEAT_PRICE_MINOR
+
+
+def test_returns_goodwill_and_a_whole_refund_at_once_give_back_what_was_captured(order) -> None:
+    """All of them are decided under the order's lock, in some order: whatever it is, the sum is what was captured."""
+    given = codes(order)
+
+    def act(number: int) -> object:
+        if number == 4:
+            return canceling.refund_order(order.pk, "staff:7")
+        if number == 5:
+            return returning.give_goodwill(order.pk, 700, **STAFF)
+        return give(order, [given[number]], f"tab {number}")
+
+    for outcome in storm(6, act):
+        assert outcome.error is None or isinstance(outcome.error, problems.Problem), outcome.error
+    deliver_all()
+    payment = Payment.objects.get()
+    assert payment.refunded_minor == payment.captured_minor
+    assert sum(Refund.objects.values_list("amount_minor", flat=True)) == payment.captured_minor
+
+
+# --- arithmetic ------------------------------------------------------------------------------------------------------
+
+MONEY = st.integers(0, 10**6)
+
+
+@st.composite
+def made_of(draw: Any) -> list[OrderLine]:
+    """The lines of some order, tax included or added, with fees and discounts, as checkout would have written them."""
+    policy = events.PricePolicy(tax_rate=draw(st.sampled_from([0, 700, 10_000])), tax_included=draw(st.booleans()))
+    found = []
+    for number in range(draw(st.integers(1, 6))):
+        price, fee = draw(MONEY), draw(MONEY)
+        discount = draw(st.integers(0, price))
+        tax, total = policy.taxed(price - discount + fee)
+        found.append(
+            OrderLine(
+                pk=number + 1, kind="place", description=f"place {number}", price_minor=price, discount_minor=discount,
+                fee_minor=fee, tax_rate=policy.tax_rate, tax_included=policy.tax_included, tax_minor=tax,
+                total_minor=total,
+            )
+        )  # fmt: skip
+    if draw(st.booleans()):
+        tax, total = policy.taxed(500)
+        found.append(OrderLine(pk=99, kind="fee", description="fee", price_minor=500, tax_minor=tax, total_minor=total))
+    return found
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(order_lines=made_of(), data=st.data())
+def test_whatever_is_returned_in_whatever_steps_all_of_it_is_what_was_captured(order_lines, data) -> None:
+    captured = sum(line.total_minor for line in order_lines)
+    adjusted = refunded = 0
+    while True:
+        standing = [line for line in order_lines if line.canceled_at is None]
+        owed = sum(line.total_minor for line in standing) + adjusted
+        assert captured == refunded + owed
+        assert owed >= 0
+        places_left = [line.pk for line in standing if line.kind == "place"]
+        if not places_left:
+            break
+        if owed and data.draw(st.booleans()):
+            goodwill = data.draw(st.integers(1, owed))
+            adjusted, refunded = adjusted - goodwill, refunded + goodwill
+            continue
+        chosen = data.draw(st.sets(st.sampled_from(places_left), min_size=1))
+        fees_back = data.draw(st.sets(st.sampled_from(sorted(chosen))))
+        quoted = returning.quote(order_lines, adjusted, chosen, fees_back)
+        assert quoted.back_minor >= 0
+        for line in order_lines:
+            if line.pk in {*(one.line_id for one in quoted.lines), *quoted.order_fees}:
+                line.canceled_at = clock.process_now()
+        adjusted += quoted.kept_minor + quoted.settled_minor
+        refunded += quoted.back_minor
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(order_lines=made_of())
+def test_who_returns_all_with_fees_has_all_back_and_without_them_less(order_lines) -> None:
+    every = {line.pk for line in order_lines if line.kind == "place"}
+    total = sum(line.total_minor for line in order_lines)
+    assert returning.quote(order_lines, 0, every, every).back_minor == total
+    kept = returning.quote(order_lines, 0, every, ())
+    fees = sum(line.total_minor for line in order_lines if line.kind == "fee")
+    assert kept.back_minor + kept.kept_minor + fees == total
+
+
+def test_a_kept_fee_is_on_record_and_can_still_be_given_back(monkeypatch) -> None:
+    fees = events.PricePolicy(ticket_fee_minor=150)
+    monkeypatch.setattr(events, "price", lambda wanted, policy, *codes: price(wanted, fees, *codes))
+    event = make_event()
+    allow(event)
+    order = bought(event, seats=["hall-A-1"])
+    said = give(order, codes(order))
+    assert (said["amount_minor"], said["kept_minor"], said["status"]) == (SEAT_PRICE_MINOR, 150, "refunded")
+    assert OrderAdjustment.objects.get().amount_minor == 150
+    assert_audit_clean()
+    returning.give_goodwill(order.pk, 150, **STAFF)
+    payment = Payment.objects.get()
+    assert payment.refunded_minor == payment.captured_minor
