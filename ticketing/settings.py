@@ -4,6 +4,7 @@ Without DATABASE_URL or REDIS_URL the state file of this checkout's running demo
 placeholders stand in, so that checks which need no server still run.
 """
 
+import re
 import secrets
 from datetime import timedelta
 from pathlib import Path
@@ -393,6 +394,13 @@ WEBHOOKS_TO_PRIVATE_ADDRESSES = env.bool("WEBHOOKS_TO_PRIVATE_ADDRESSES", defaul
 # --- money -------------------------------------------------------------------------------------------------------
 PAYMENT_PROVIDER = env.str("PAYMENT_PROVIDER", default="sandbox")
 PAYMENT_TIMEOUT_SECONDS = env.int("PAYMENT_TIMEOUT_SECONDS", default=30)
+# Who sells, as it stands on every invoice. A new series starts at 1, as each year does.
+INVOICE_SELLER_NAME = env.str("INVOICE_SELLER_NAME", default="Fairgate")
+INVOICE_SELLER_ADDRESS = env.str("INVOICE_SELLER_ADDRESS", multiline=True, default="")
+INVOICE_SELLER_TAX_ID = env.str("INVOICE_SELLER_TAX_ID", default="")
+INVOICE_SERIES = env.str("INVOICE_SERIES", default="FG")
+if not re.fullmatch(r"[A-Z0-9]{1,12}", INVOICE_SERIES):
+    raise ImproperlyConfigured(f"INVOICE_SERIES is 1 to 12 capital letters and digits, not {INVOICE_SERIES!r}")
 STRIPE_SECRET_KEY = env.str("STRIPE_SECRET_KEY", default="")
 STRIPE_PUBLISHABLE_KEY = env.str("STRIPE_PUBLISHABLE_KEY", default="")
 # Several while one is being replaced by the next.

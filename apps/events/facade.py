@@ -373,6 +373,7 @@ def plan_version(event_id: int) -> str:
 Bill = pricing.Bill
 BillLine = pricing.BillLine
 Place = pricing.Place
+percent = pricing.percent
 price = pricing.price
 spread = pricing.spread
 

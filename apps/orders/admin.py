@@ -13,12 +13,13 @@ from django.shortcuts import redirect
 from django.urls import path, reverse
 from django.utils.html import format_html
 
-from apps.orders import canceling, code_admin, differences, event_canceling, mail
+from apps.orders import canceling, code_admin, differences, event_canceling, mail, paper_admin
 from apps.orders.models import (
     CancellationFailure,
     ComparedDay,
     EventCancellation,
     Order,
+    OrderLine,
     Payment,
     PaymentDifference,
     ProviderMessage,
@@ -34,7 +35,7 @@ from ticketing.kernel import problems
 from ticketing.kernel.staff_lists import OwnTransactions, WhyForm, ask_first, counted
 from ticketing.kernel.templatetags.fairgate import money
 
-__all__ = ["code_admin"]  # Its desks register themselves.
+__all__ = ["code_admin", "paper_admin"]  # Their desks register themselves.
 
 
 class _ReadOnly(admin.ModelAdmin):
@@ -70,6 +71,21 @@ class _RefundInline(_Inline):
     fields = ["amount_minor", "status", "failure", "reason", "requested_by", "requested_at", "settled_at"]
 
 
+class _LineInline(_Inline):
+    model = OrderLine
+    fields = [
+        "description",
+        "category",
+        "price_minor",
+        "discount_minor",
+        "fee_minor",
+        "tax_minor",
+        "total_minor",
+        "canceled_at",
+    ]
+    show_change_link = False
+
+
 class _TicketInline(_Inline):
     model = Ticket
     fields = ["label", "category", "holder", "checked_in_at", "voided_at"]
@@ -93,7 +109,7 @@ class OrderAdmin(_ReadOnly):
     search_fields = ["number", "email", "name", "reservation__id"]
     date_hierarchy = "placed_at"
     list_select_related = ["event"]
-    inlines = [_PaymentInline, _RefundInline, _TicketInline]
+    inlines = [_LineInline, _PaymentInline, _RefundInline, _TicketInline]
     actions = ["resend_tickets", "refund"]
 
     @admin.display(ordering="total_minor")

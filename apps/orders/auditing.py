@@ -17,6 +17,8 @@ _PACKAGE = "apps.orders"
 _piece_end = sql.load(_PACKAGE, "piece_end")
 _reservations_piece_end = sql.load(_PACKAGE, "reservations_piece_end")
 _money = sql.load(_PACKAGE, "audit_money")
+_invoices = sql.load(_PACKAGE, "audit_invoices")
+_credit = sql.load(_PACKAGE, "audit_credit")
 _lines = sql.load(_PACKAGE, "audit_lines")
 _refunds = sql.load(_PACKAGE, "audit_refunds")
 _tickets = sql.load(_PACKAGE, "audit_tickets")
@@ -27,7 +29,7 @@ _code_uses = sql.load(_PACKAGE, "audit_code_uses")
 _code_limits = sql.load(_PACKAGE, "audit_code_limits")
 _codes_piece_end = sql.load(_PACKAGE, "codes_piece_end")
 
-_OF_ORDERS = (_money, _lines, _refunds, _tickets, _reservations, _times, _code_uses)
+_OF_ORDERS = (_money, _lines, _refunds, _tickets, _reservations, _times, _code_uses, _credit)
 Rows = list[Sequence[Any]]
 
 
@@ -57,6 +59,12 @@ def register() -> None:
         "I4",
         "a standing order has exactly one confirmed reservation",
         _judging(_reservations, "order {} is {}, its reservation {} is {}"),
+    )
+    audit.register("I4", "numbers of invoices have no gap", _check_invoices)
+    audit.register(
+        "I4",
+        "an invoice is over its order's total, and no more is credited",
+        _judging(_credit, "order {}: total {}, invoice over {}, credited {}"),
     )
     audit.register("I4", "every confirmed reservation has a standing order", _check_orphans)
     auditing_once.register()
@@ -139,3 +147,11 @@ def read_orphans(event_id: int | None) -> Rows:
 
     audit.walk(_reservations_piece_end, UUID(int=0), look)
     return found
+
+
+def _check_invoices(survey: audit.Survey) -> Iterator[str]:
+    # Of the whole house: numbers know no event. The statement reads one index in one snapshot.
+    with audit.read() as cursor:
+        rows = _invoices.rows(cursor)
+    for kind, series, year, last, count, highest in rows:
+        yield f"{kind} {series} {year}: counted to {last}, {count} papers, the highest is {highest}"

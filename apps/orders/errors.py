@@ -17,6 +17,10 @@ class MessageNotFound(NotFound):
     title = "There is no message with this receipt handle."
 
 
+class PaperNotFound(NotFound):
+    title = "There is no such invoice."
+
+
 class ProviderNotFound(NotFound):
     title = "There is no such payment provider."
 

@@ -13,6 +13,7 @@ from apps.orders import (
     comparing,
     event_canceling,
     inbox,
+    invoices,
     mail,
     refunds,
     topics,
@@ -52,6 +53,7 @@ def handlers() -> list[TopicHandler]:
         # Prolonged with each piece. What fails is asked for anew, later.
         TopicHandler(topics.COMPARE_DAY, comparing.handle, timedelta(minutes=10), attempts_max=3),
         TopicHandler(topics.PROVIDER_MESSAGE, inbox.process, short),
+        TopicHandler(topics.INVOICE, invoices.write_papers, short),
         TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short),
         TopicHandler(topics.SEND_FAILURE_NOTICE, mail.send_failure_notice, short),
         TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short),

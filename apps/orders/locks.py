@@ -1,10 +1,11 @@
 """The locks of this app: an order's row, taken before its reservation's (rule 3), under which alone payments, refunds,
-tickets, provider messages and code uses of an order are written; and a promo code's, which is a cap row."""
+tickets, provider messages and code uses of an order are written; a promo code's, which is a cap row; and the row that
+counts invoices, the very last that a transaction takes: after its order's, and with no reservation's beside it."""
 
 from uuid import UUID
 
 from apps.orders.errors import OrderNotFound
-from apps.orders.models import Order, Payment, PromoCode
+from apps.orders.models import InvoiceCounter, Order, Payment, PromoCode
 from ticketing.kernel.transactions import require
 
 
@@ -47,3 +48,16 @@ def lock_code(code_id: int) -> PromoCode:
     purchase cap of an address, before seats. Joins the caller's transaction, and locks no other code in it."""
     require()
     return PromoCode.objects.select_for_update(no_key=True).get(pk=code_id)
+
+
+def lock_counter(kind: str, series: str, year: int) -> InvoiceCounter:
+    """The counter of these papers, as it is under its lock; a new one at 0. Joins the caller's transaction, which has
+    every other lock that it needs: whoever writes the next paper waits for its commit."""
+    require()
+    key = {"kind": kind, "series": series, "year": year}
+    found = InvoiceCounter.objects.select_for_update(no_key=True).filter(**key).first()
+    if found is None:
+        # Once a year. Two at once: the second waits for the first one's commit here instead.
+        InvoiceCounter.objects.bulk_create([InvoiceCounter(**key)], ignore_conflicts=True)
+        found = InvoiceCounter.objects.select_for_update(no_key=True).get(**key)
+    return found

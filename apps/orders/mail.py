@@ -68,6 +68,8 @@ def _send(order: OrderView, subject: str, template: str, **more: Any) -> None:
             "tax_rows": order.bill.taxes_within,
             "currency": order.currency,
             "refunded_minor": order.payment.refunded_minor,
+            # Written a moment after the money was asked back, of what had an invoice.
+            "has_credit_note": bool(order.papers) and order.payment.refunded_minor > 0,
             "message": order.message,
             "tickets": [
                 {

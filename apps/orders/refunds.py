@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from apps.orders import circuit, topics
+from apps.orders import circuit, invoices, topics
 from apps.orders.locks import lock_order
 from apps.orders.models import Order, Payment, ProviderMessage, Refund
 from apps.orders.providers import get_provider
@@ -23,6 +23,7 @@ def request(payment: Payment, reason: str, requested_by: str, *, amount_minor: i
     payment.refunded_minor += back_minor
     payment.save(update_fields=["refunded_minor"])
     _ask(payment, back_minor, reason, requested_by)
+    invoices.ask(payment.order)
     return back_minor
 
 

@@ -13,9 +13,9 @@ from django.urls import reverse
 
 from apps.events import facade as events
 from apps.orders import returning
-from apps.orders.errors import OrderNotFound, TicketNotFound
+from apps.orders.errors import OrderNotFound, PaperNotFound, TicketNotFound
 from apps.orders.lines import bill_of
-from apps.orders.models import ATTEMPTS_MAX, Order, OrderLine, Payment, Refund, Ticket
+from apps.orders.models import ATTEMPTS_MAX, Invoice, Order, OrderLine, PaperKind, Payment, Refund, Ticket
 from apps.queue import facade as queue
 from ticketing.kernel import clock
 
@@ -120,6 +120,36 @@ _REFUND_WORDS = {
     Refund.Status.SUCCEEDED: "Sent; depending on your bank it shows within a few days.",
     Refund.Status.FAILED: "Your bank refused it; the organizer will contact you.",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class PaperView:
+    """An invoice, or a credit note for what went back."""
+
+    order_id: UUID
+    number: str
+    kind: str
+    issued_at: datetime
+    total_minor: int
+
+    @property
+    def name(self) -> str:
+        return PaperKind(self.kind).label.capitalize()
+
+    @property
+    def url(self) -> str:
+        return reverse("orders:paper", args=[self.order_id, self.number])
+
+    def contract(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "kind": self.kind,
+            "issued_at": iso(self.issued_at),
+            "total_minor": self.total_minor,
+            "url": absolute(self.url),
+        }
+
+
 _WHY_REFUNDED = {
     Order.Reason.LATE: "The payment arrived too late.",
     Order.Reason.WRONG_AMOUNT: "The amount paid was not the amount owed.",
@@ -149,6 +179,7 @@ class OrderView:
     pay_deadline: datetime
     payment: PaymentView
     bill: events.Bill
+    papers: tuple[PaperView, ...]
     tickets: tuple[TicketView, ...]
     can_try_again: bool
     """The last attempt was declined, and there are tries and time left for another."""
@@ -213,6 +244,7 @@ class OrderView:
             "message": self.message,
             "refunds": [refund.contract() for refund in self.refunds],
             "returns": None if self.returns is None else self.returns.contract(),
+            "invoices": [paper.contract() for paper in self.papers],
             "tickets": [ticket.contract() for ticket in self.tickets],
         }
 
@@ -288,6 +320,14 @@ def get_ticket(code: str) -> TicketView:
     return _ticket_view(ticket, ticket.order)
 
 
+def get_paper(order_id: UUID, number: str) -> Invoice:
+    """The order's invoice or credit note of this number. Raises PaperNotFound."""
+    paper = Invoice.objects.filter(order=order_id, number=number).first()
+    if paper is None:
+        raise PaperNotFound
+    return paper
+
+
 def _ticket_view(ticket: Ticket, order: Order) -> TicketView:
     return TicketView(
         code=ticket.code,
@@ -327,6 +367,10 @@ def _views(orders: list[Order]) -> list[OrderView]:
     lines: dict[UUID, list[OrderLine]] = {}
     for line in OrderLine.objects.filter(order__in=ids).order_by("id"):
         lines.setdefault(line.order_id, []).append(line)
+    papers: dict[UUID, list[PaperView]] = {}
+    rows = Invoice.objects.filter(order__in=ids).order_by("id")
+    for paper in rows.values_list("order_id", "number", "kind", "issued_at", "total_minor"):
+        papers.setdefault(paper[0], []).append(PaperView(*paper))
     tickets: dict[UUID, list[Ticket]] = {}
     for ticket in Ticket.objects.filter(order__in=ids).order_by("id"):
         tickets.setdefault(ticket.order_id, []).append(ticket)
@@ -367,6 +411,7 @@ def _views(orders: list[Order]) -> list[OrderView]:
                     next_action=last.next_action,
                 ),
                 bill=bill_of(lines.get(order.pk, [])),
+                papers=tuple(papers.get(order.pk, [])),
                 tickets=tuple(_ticket_view(ticket, order) for ticket in tickets.get(order.pk, [])),
                 can_try_again=order.status == Order.Status.PLACED
                 and last is not None

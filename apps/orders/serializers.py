@@ -95,6 +95,14 @@ class ReturnAnswerSerializer(serializers.Serializer):
     currency = serializers.CharField()
 
 
+class PaperSerializer(serializers.Serializer):
+    number = serializers.CharField()
+    kind = serializers.ChoiceField(choices=["invoice", "credit_note"])
+    issued_at = serializers.DateTimeField()
+    total_minor = serializers.IntegerField(help_text="Paid; of a credit note: given back.")
+    url = serializers.URLField(help_text="The PDF, for whoever may see the order.")
+
+
 class OrderSerializer(CheckoutAnswerSerializer):
     number = serializers.CharField(help_text="To read out; says nothing about how many orders there are.")
     reservation_id = serializers.UUIDField()
@@ -107,6 +115,7 @@ class OrderSerializer(CheckoutAnswerSerializer):
     message = serializers.CharField(help_text="What the buyer should know; empty when all is well.")
     refunds = RefundSerializer(many=True)
     returns = ReturnsSerializer(allow_null=True, help_text="How its tickets may be returned; null: they may not.")
+    invoices = PaperSerializer(many=True, help_text="Written a moment after the money moved.")
     tickets = TicketSerializer(many=True)
 
 

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import transaction
 
 from apps.events import facade as events
-from apps.orders import announcing, circuit, codes, lines, refunds, tickets, topics
+from apps.orders import announcing, circuit, codes, invoices, lines, refunds, tickets, topics
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment, ProviderMessage
 from apps.orders.providers.protocol import Kind
 from apps.reservations import facade as reservations
@@ -188,6 +188,8 @@ def _stand(order: Order, view: reservations.ReservationView) -> None:
     order.save(update_fields=["status", "reason", "confirmed_at", "ended_at"])
     _let_go(order)
     tickets.issue(order, view, now)
+    if order.total_minor:
+        invoices.ask(order)
     outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk)})
     announcing.announce(order, announcing.Kind.ORDER_CONFIRMED)
 

@@ -1,5 +1,5 @@
 """The outbox topics of a sale. The key is the order's id, so one order's messages keep their order; of ASK it is the
-payment's, because it waits long and nothing of the order waits for it."""
+payment's, because it waits long and nothing of the order waits for it; its papers have one of their own likewise."""
 
 CHARGE = "orders.charge"
 ASK = "orders.ask"
@@ -17,3 +17,4 @@ SEND_RETURN_NOTICE = "orders.send_return_notice"
 SEND_CANCELLATION_NOTICE = "orders.send_cancellation_notice"
 CANCEL_EVENT = "orders.cancel_event"
 """Its key is the event's."""
+INVOICE = "orders.invoice"

@@ -13,6 +13,7 @@ page_urls = [
     path("orders/<uuid:order_id>/return", views.return_tickets, name="return"),
     path("orders/<uuid:order_id>/tickets.pdf", views.tickets_pdf, name="tickets_pdf"),
     path("sandbox/pay/<str:token>", sandbox_page.pay, name="sandbox_pay"),
+    path("orders/<uuid:order_id>/invoices/<slug:number>.pdf", views.paper, name="paper"),
     path("tickets/", views.my_tickets, name="my_tickets"),
     path("tickets/<slug:code>/", views.ticket, name="ticket"),
     path("tickets/<slug:code>/qr.svg", views.ticket_qr, name="ticket_qr"),

@@ -16,7 +16,7 @@ from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from apps.orders import access, documents, returning, selectors
+from apps.orders import access, documents, papers, returning, selectors
 from apps.orders.canceling import answer_cancel
 from apps.orders.checkout import check_out
 from apps.orders.code_words import Unusable, normal_code
@@ -247,6 +247,7 @@ def _shown(order: OrderView) -> dict[str, Any]:
         "name": order.name,
         "total_minor": order.total_minor,
         "bill": order.bill,
+        "papers": order.papers,
         "currency": order.currency,
         "event": order.event,
         "tickets": [ticket for ticket in order.tickets if ticket.valid],
@@ -277,6 +278,17 @@ def tickets_pdf(request: HttpRequest, order_id: UUID) -> HttpResponse:
         raise problems.NotFound("This order has no valid tickets.")
     response = HttpResponse(documents.tickets_pdf(shown), content_type="application/pdf")
     response.headers["Content-Disposition"] = f'inline; filename="tickets-{shown.number}.pdf"'
+    return response
+
+
+@never_cache
+@require_safe
+def paper(request: HttpRequest, order_id: UUID, number: str) -> HttpResponse:
+    """An invoice or credit note of the order."""
+    shown = access.open_order(request, order_id)
+    drawn = papers.paper_pdf(selectors.get_paper(shown.id, number))
+    response = HttpResponse(drawn, content_type="application/pdf")
+    response.headers["Content-Disposition"] = f'inline; filename="{number}.pdf"'
     return response
 
 

@@ -7,6 +7,7 @@ took, a place has one ticket that opens a door.
 from apps.orders.models.cancellations import CancellationFailure, EventCancellation
 from apps.orders.models.codes import CodeUse, PromoCode
 from apps.orders.models.differences import ComparedDay, PaymentDifference
+from apps.orders.models.invoices import Invoice, InvoiceCounter, PaperKind
 from apps.orders.models.lines import OrderLine
 from apps.orders.models.messages import ProviderMessage
 from apps.orders.models.orders import Order
@@ -25,10 +26,13 @@ __all__ = [
     "EventCancellation",
     "FeedKey",
     "FeedMessage",
+    "Invoice",
+    "InvoiceCounter",
     "Order",
     "OrderAdjustment",
     "OrderLine",
     "OrganizerMessage",
+    "PaperKind",
     "Payment",
     "PaymentDifference",
     "PromoCode",

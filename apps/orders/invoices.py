@@ -1,0 +1,177 @@
+"""Invoices and credit notes: an order's papers come to agree with what it owes.
+
+The outbox asks for it after an order was confirmed and after money went back; however often, and in whatever order,
+what is missing is written and nothing twice. So the numbers' one hot row is never met by who confirms an order.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Sum
+from django.utils import timezone
+
+from apps.events import facade as events
+from apps.orders import topics
+from apps.orders.locks import lock_counter, lock_order
+from apps.orders.models import Invoice, Order, OrderAdjustment, OrderLine, PaperKind
+from ticketing.kernel import clock, transactions
+from ticketing.kernel.outbox import facade as outbox
+
+_PREFIX = {PaperKind.INVOICE: "", PaperKind.CREDIT_NOTE: "C"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of a paper."""
+
+    description: str
+    category: str
+    tax_rate: int
+    tax_minor: int
+    total_minor: int
+    order_line: int | None = None
+
+
+def ask(order: Order) -> None:
+    """The order's papers will agree with what it owes. Joins the caller's transaction.
+
+    Under a key of its own: tickets do not wait for an invoice.
+    """
+    transactions.require()
+    outbox.publish(topics.INVOICE, f"invoice:{order.pk}", {"order": str(order.pk)})
+
+
+def write_papers(message: outbox.Message) -> None:
+    """What the outbox's message does; safe to run twice."""
+    issue(UUID(message.body["order"]))
+
+
+def issue(order_id: UUID) -> list[Invoice]:
+    """The order has its invoice once it was paid, and for all that it has come to owe less since, credit notes; those
+    that are new. A free order has none.
+
+    The order's lock comes first, the counter's last: nobody waits for the order who holds a counter.
+    """
+    with transactions.write():
+        order = lock_order(order_id)
+        if order.confirmed_at is None or not order.total_minor:
+            return []
+        written = []
+        invoice = Invoice.objects.filter(order=order, kind=PaperKind.INVOICE).first()
+        if invoice is None:
+            invoice = _write(order, PaperKind.INVOICE, _rows_of(OrderLine.objects.filter(order=order)), None)
+            written.append(invoice)
+        credited = list(Invoice.objects.filter(refers_to=invoice))
+        back_minor = invoice.total_minor - sum(note.total_minor for note in credited) - _owed_minor(order)
+        if back_minor > 0:
+            rows = _credited_rows(order, invoice, credited, back_minor)
+            written.append(_write(order, PaperKind.CREDIT_NOTE, rows, invoice))
+    return written
+
+
+def _owed_minor(order: Order) -> int:
+    """What the order keeps: its standing lines, and what was kept of returned ones less what went back beside them."""
+    standing = OrderLine.objects.filter(order=order, canceled_at=None).aggregate(sum=Sum("total_minor"))["sum"] or 0
+    adjusted = OrderAdjustment.objects.filter(order=order).aggregate(sum=Sum("amount_minor"))["sum"] or 0
+    return int(standing + adjusted)
+
+
+def _rows_of(lines: Iterable[OrderLine]) -> list[_Row]:
+    return [
+        _Row(line.description, line.category, line.tax_rate, line.tax_minor, line.total_minor, line.pk)
+        for line in lines
+    ]
+
+
+def _credited_rows(order: Order, invoice: Invoice, credited: Sequence[Invoice], back_minor: int) -> list[_Row]:
+    """What a credit note over this amount lists: the lines given back that none lists yet, and one more for whatever
+    their sum differs by, such as a fee that was kept. All notes together take the invoice back to the unit, tax too."""
+    known = {row["order_line"] for note in credited for row in note.paper["lines"]}
+    canceled = OrderLine.objects.filter(order=order, canceled_at__isnull=False).exclude(pk__in=known - {None})
+    rows = _rows_of(canceled)
+    rest_minor = back_minor - sum(row.total_minor for row in rows)
+    if rest_minor:
+        rate = max((row["tax_rate"] for row in invoice.paper["lines"]), default=0)
+        tax_minor, _ = events.PricePolicy(tax_rate=rate).taxed(abs(rest_minor))
+        sign = 1 if rest_minor > 0 else -1
+        words = "Other refund" if rest_minor > 0 else "Not given back"
+        rows.append(_Row(words, "", rate, sign * tax_minor, rest_minor))
+    # Neither tax nor net of all notes together may pass the invoice's; what the last one leaves of both is nothing.
+    left_tax_minor = invoice.tax_minor - sum(note.tax_minor for note in credited)
+    left_net_minor = invoice.total_minor - sum(note.total_minor for note in credited) - left_tax_minor
+    told_minor = sum(row.tax_minor for row in rows)
+    tax_minor = min(max(told_minor, back_minor - left_net_minor, 0), left_tax_minor, back_minor)
+    if tax_minor != told_minor:
+        rows.append(_Row("Rounding of tax", "", rows[0].tax_rate, tax_minor - told_minor, 0))
+    return rows
+
+
+def _write(order: Order, kind: PaperKind, rows: Sequence[_Row], refers_to: Invoice | None) -> Invoice:
+    """The paper with the next number. The counter is locked from here to the commit."""
+    event = events.get_event_by_id(order.event_id)
+    series = settings.INVOICE_SERIES
+    counter = lock_counter(kind, series, timezone.localtime(clock.now()).year)
+    counter.last += 1
+    counter.save(update_fields=["last"])
+    # Read under the lock, so that numbers grow with time.
+    now = clock.now()
+    return Invoice.objects.create(
+        kind=kind,
+        series=series,
+        year=counter.year,
+        sequence=counter.last,
+        number=f"{series}{_PREFIX[kind]}-{counter.year}-{counter.last:06d}",
+        order=order,
+        refers_to=refers_to,
+        issued_at=now,
+        currency=order.currency,
+        total_minor=sum(row.total_minor for row in rows),
+        tax_minor=sum(row.tax_minor for row in rows),
+        paper=_paper(order, event, rows, refers_to, now),
+    )
+
+
+def _paper(
+    order: Order, event: events.EventView, rows: Sequence[_Row], refers_to: Invoice | None, now: datetime
+) -> dict[str, Any]:
+    return {
+        "seller": {
+            "name": settings.INVOICE_SELLER_NAME,
+            "address": settings.INVOICE_SELLER_ADDRESS,
+            "tax_id": settings.INVOICE_SELLER_TAX_ID,
+        },
+        "buyer": {"name": order.name, "email": order.email},
+        "order": order.number,
+        "refers_to": refers_to.number if refers_to is not None else "",
+        "date": f"{timezone.localtime(now):%Y-%m-%d}",
+        "event": {
+            "name": event.name,
+            "starts_at": clock.iso(event.starts_at),
+            "timezone": event.timezone,
+            "venue": event.venue_name,
+            "city": event.city,
+        },
+        "lines": [
+            {
+                "description": row.description,
+                "category": row.category,
+                "tax_rate": row.tax_rate,
+                "tax_minor": row.tax_minor,
+                "total_minor": row.total_minor,
+                "order_line": row.order_line,
+            }
+            for row in rows
+        ],
+        "taxes": [
+            {
+                "rate": rate,
+                "net_minor": sum(row.total_minor - row.tax_minor for row in rows if row.tax_rate == rate),
+                "tax_minor": sum(row.tax_minor for row in rows if row.tax_rate == rate),
+            }
+            for rate in sorted({row.tax_rate for row in rows if row.tax_rate}, reverse=True)
+        ],
+    }

@@ -1,0 +1,71 @@
+"""Papers for what was paid and for what went back: numbered without gaps, and never written again."""
+
+from django.db import models
+from django.db.models import Q
+
+from apps.orders.models.orders import Order
+
+
+class PaperKind(models.TextChoices):
+    INVOICE = "invoice", "invoice"
+    CREDIT_NOTE = "credit_note", "credit note"
+
+
+class InvoiceCounter(models.Model):
+    """The latest number of one series in one year. Its row is the last lock that a transaction takes, and the papers
+    that its number goes to are written under it: so numbers have no gap, and grow with the time on the paper."""
+
+    id = models.BigAutoField(primary_key=True)
+    kind = models.CharField(max_length=12, choices=PaperKind.choices)
+    series = models.CharField(max_length=12)
+    year = models.PositiveSmallIntegerField()
+    last = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["kind", "series", "year"], name="invoice_counter_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} {self.series} {self.year}: {self.last}"
+
+
+class Invoice(models.Model):
+    """A paper as it went out. A trigger refuses every change and every deletion: what was wrong is put right by another
+    paper."""
+
+    id = models.BigAutoField(primary_key=True)
+    kind = models.CharField(max_length=12, choices=PaperKind.choices)
+    series = models.CharField(max_length=12)
+    year = models.PositiveSmallIntegerField()
+    sequence = models.PositiveIntegerField(help_text="From 1, without a gap.")
+    number = models.CharField(max_length=40, help_text="As it stands on the paper.")
+    order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="invoices")
+    refers_to = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="credit_notes",
+        help_text="A credit note's invoice.",
+    )  # fmt: skip
+    issued_at = models.DateTimeField()
+    currency = models.CharField(max_length=3)
+    total_minor = models.PositiveBigIntegerField(help_text="Paid; of a credit note: given back.")
+    tax_minor = models.PositiveBigIntegerField(help_text="Within the total.")
+    paper = models.JSONField(help_text="Everything that stands on it: seller, buyer, event, lines, tax.")
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(fields=["kind", "series", "year", "sequence"], name="invoice_sequence_once"),
+            models.UniqueConstraint(fields=["number"], name="invoice_number_once"),
+            models.UniqueConstraint(fields=["order"], condition=Q(kind="invoice"), name="invoice_one_per_order"),
+            models.CheckConstraint(condition=Q(sequence__gte=1), name="invoice_sequence_from_one"),
+            models.CheckConstraint(
+                condition=Q(kind="invoice", refers_to__isnull=True) | Q(kind="credit_note", refers_to__isnull=False),
+                name="invoice_credit_note_refers",
+            ),
+            models.CheckConstraint(
+                condition=Q(total_minor__gt=0, tax_minor__lte=models.F("total_minor")), name="invoice_amounts_sane"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.number
