@@ -199,9 +199,14 @@ class _CancellationForm(forms.ModelForm):
 
 class _FailureInline(_Inline):
     model = CancellationFailure
-    fields = ["order", "error", "at"]
-    readonly_fields = ["order", "error", "at"]
+    fields = ["number", "error", "at"]
+    readonly_fields = ["number", "error", "at"]
     show_change_link = False
+
+    @admin.display(description="order")
+    def number(self, failure: CancellationFailure) -> Any:
+        order = failure.order
+        return format_html('<a href="{}">{}</a>', reverse("admin:orders_order_change", args=[order.pk]), order.number)
 
 
 @admin.register(EventCancellation)

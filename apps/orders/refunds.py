@@ -4,7 +4,7 @@ from uuid import UUID
 
 from apps.orders import circuit, invoices, topics
 from apps.orders.locks import lock_order
-from apps.orders.models import Order, Payment, ProviderMessage, Refund
+from apps.orders.models import Order, Payment, PaymentDifference, ProviderMessage, Refund
 from apps.orders.providers import get_provider
 from apps.orders.providers.protocol import Kind, RefundAnswer, RefundRequest, RefundState
 from apps.orders.staff.errors import RefundNotFailed
@@ -65,6 +65,9 @@ def send_again(refund_id: UUID, who: str) -> Refund:
         failed = Refund.objects.select_related("payment").get(pk=refund_id)
         if failed.status != Refund.Status.FAILED or Refund.objects.filter(replaces=failed).exists():
             raise RefundNotFailed
+        PaymentDifference.objects.filter(
+            kind=PaymentDifference.Kind.FAILED_REFUND, reference=str(failed.pk), settled_at=None
+        ).update(settled_at=clock.now(), settled_by=who, note="sent again")
         return _ask(failed.payment, failed.amount_minor, failed.reason, who, replaces=failed)
 
 

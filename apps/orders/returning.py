@@ -16,7 +16,7 @@ from uuid import UUID
 from django.db.models import Sum
 
 from apps.events import facade as events
-from apps.orders import lines, refunds, settlement, topics
+from apps.orders import announcing, lines, refunds, settlement, topics
 from apps.orders.errors import (
     OrderNotReturnable,
     ReturnNotAllowed,
@@ -316,6 +316,8 @@ def give_goodwill(order_id: UUID, amount_minor: int, *, who: str, why: str, seen
         if order.status == Order.Status.CONFIRMED:
             order.status = Order.Status.PARTLY_REFUNDED
             order.save(update_fields=["status"])
+        if order.status == Order.Status.PARTLY_REFUNDED:
+            announcing.announce(order, announcing.Kind.ORDER_PARTLY_REFUNDED, [])
         _tell(order, [], amount_minor, 0)
 
 
@@ -365,6 +367,8 @@ def _give_back(
     now = clock.now()
     voided = Ticket.objects.filter(pk__in=[one.pk for one in found], voided_at=None).update(voided_at=now)
     assert voided == len(found), f"{voided} of {len(found)} tickets were valid"
+    for ticket in found:
+        ticket.voided_at = now
     lines.cancel_some(order, [*(line.line_id for line in quoted.lines), *quoted.order_fees], now)
     for line in quoted.lines:
         if line.kept_minor:
@@ -382,6 +386,7 @@ def _give_back(
     else:
         order.status = Order.Status.PARTLY_REFUNDED
         order.save(update_fields=["status"])
+        announcing.announce(order, announcing.Kind.ORDER_PARTLY_REFUNDED, found)
     _tell(order, [ticket.label for ticket in found], quoted.back_minor, quoted.kept_minor)
     return quoted
 

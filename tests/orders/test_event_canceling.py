@@ -136,7 +136,7 @@ def test_three_at_once_give_each_order_back_once(event) -> None:
     assert (done.orders_done, Refund.objects.count()) == (6, 6)
 
 
-def test_what_fails_is_on_record_keeps_nobody_and_is_tried_when_resumed(event, monkeypatch) -> None:
+def test_what_fails_is_on_record_keeps_nobody_and_is_tried_when_resumed(event, monkeypatch, admin_client) -> None:
     orders = sell(event, 3)
     event_canceling.begin(event.id, WORDS, "staff:7")
     cancel_one = event_canceling.cancel_one
@@ -151,6 +151,8 @@ def test_what_fails_is_on_record_keeps_nobody_and_is_tried_when_resumed(event, m
         done = work_off(event)
     assert (done.orders_done, done.orders_left, done.orders_failed) == (2, 0, 1)
     assert "its books are wrong" in CancellationFailure.objects.get().error
+    page = admin_client.get(f"/admin/orders/eventcancellation/{event.id}/change/").content.decode()
+    assert orders[1].number in page
     event_canceling.resume(event.id)
     done = work_off(event)
     assert (done.orders_done, done.orders_failed) == (3, 0)

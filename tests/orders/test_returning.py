@@ -20,11 +20,22 @@ from apps.orders.errors import (
     TicketsCheckedIn,
     TicketsNotValid,
 )
-from apps.orders.models import Order, OrderAdjustment, OrderLine, Payment, Refund, ReturnPolicy, SandboxRefund, Ticket
+from apps.orders.models import (
+    Order,
+    OrderAdjustment,
+    OrderLine,
+    OrganizerMessage,
+    Payment,
+    Refund,
+    ReturnPolicy,
+    SandboxRefund,
+    Ticket,
+)
 from apps.orders.selectors import get_order
 from apps.orders.staff.errors import AmountChanged, AmountTooLarge, RefundNotFailed
 from apps.reservations import facade as reservations
 from tests.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, make_event
+from tests.orders.listening import make_feed_key
 from tests.orders.sale import buy, deliver_all
 from tests.races import storm
 from tests.reservations.race.buyers import places, seat
@@ -79,6 +90,15 @@ def test_a_buyer_returns_one_ticket_and_has_its_price_back(order) -> None:
     (note,) = mail.outbox
     assert "Hall, row A, seat 1" in note.body
     assert "$50.00 goes back" in note.body
+
+
+def test_the_organizer_is_told_which_tickets_came_back(order) -> None:
+    make_feed_key()
+    (code, *_) = codes(order)
+    give(order, [code])
+    (told,) = OrganizerMessage.objects.all()
+    assert (told.kind, told.body["order"]["status"]) == ("order.partly_refunded", "partly_refunded")
+    assert [(one["code"], one["valid"]) for one in told.body["tickets"]] == [(code, False)]
 
 
 def test_tickets_come_back_one_after_the_other_until_nothing_stands(order) -> None:

@@ -1,8 +1,9 @@
--- Up to %(limit)s refunds that failed and are not listed among the differences yet, oldest first.
+-- Up to %(limit)s refunds that failed, were not sent again, and are not listed among the differences yet, oldest first.
 SELECT payment.provider, refund.id, refund.order_id, refund.amount_minor, refund.currency, refund.settled_at
 FROM orders_refund AS refund
 JOIN orders_payment AS payment ON payment.id = refund.payment_id
 WHERE refund.status = 'failed'
+  AND NOT EXISTS (SELECT FROM orders_refund AS again WHERE again.replaces_id = refund.id)
   AND NOT EXISTS (
       SELECT
       FROM orders_paymentdifference AS listed
