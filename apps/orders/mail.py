@@ -7,6 +7,7 @@ from uuid import UUID
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
+from django.urls import reverse
 
 from apps.orders import topics
 from apps.orders.access import order_link
@@ -84,6 +85,7 @@ def _send(order: OrderView, subject: str, template: str, **more: Any) -> None:
         },
         "order_url": order_link(order.id),
         "site_url": settings.SITE_URL,
+        "choose_url": _choose_url(order),
     }
     mail = EmailMultiAlternatives(
         subject=" ".join(subject.split()),
@@ -92,6 +94,13 @@ def _send(order: OrderView, subject: str, template: str, **more: Any) -> None:
     )
     mail.attach_alternative(render_to_string(f"orders/email/{template}.html", context), "text/html")
     mail.send()
+
+
+def _choose_url(order: OrderView) -> str:
+    """Where a buyer whose money came too late, or was not what was owed, may hold anew."""
+    if order.reason not in (Order.Reason.LATE, Order.Reason.WRONG_AMOUNT):
+        return ""
+    return absolute(reverse("reservations:choose", args=[order.event.slug]))
 
 
 def resend_tickets(order_id: UUID) -> None:

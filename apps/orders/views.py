@@ -31,7 +31,7 @@ from apps.orders.errors import (
 )
 from apps.orders.forms import CheckoutForm
 from apps.orders.models import ATTEMPTS_MAX, Order
-from apps.orders.providers import chosen_provider
+from apps.orders.providers import STRIPE, chosen_provider
 from apps.orders.quoting import Quote, quote
 from apps.orders.selectors import OrderView, within_site
 from apps.queue import facade as queue
@@ -159,7 +159,9 @@ def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
         response = redirect("orders:order", order_id)
         access.remember_link(request, response, order_id)
         return response
-    return render(request, "orders/order.html", {"order": _shown(access.open_order(request, order_id))})
+    shown = _shown(access.open_order(request, order_id))
+    page = render(request, "orders/order.html", {"order": shown})
+    return _let_stripe_in(page) if shown["stripe"] else page
 
 
 @csrf_exempt
@@ -259,6 +261,9 @@ def _shown(order: OrderView) -> dict[str, Any]:
         "is_open": order.status in Order.OPEN,
         "refunds": order.refunds,
         "returns": order.returns,
+        "stripe": _stripe(order),
+        "is_stripe_awaited": order.payment.provider == STRIPE and order.payment.state == "pending",
+        "may_choose_again": order.reason in (Order.Reason.LATE, Order.Reason.WRONG_AMOUNT),
         "idempotency_key": secrets.token_urlsafe(18),
         "pdf_url": reverse("orders:tickets_pdf", args=[order.id]),
     }
@@ -268,6 +273,24 @@ def _confirm_url(order: OrderView) -> str:
     """Where the buyer must go now; empty: nowhere."""
     action = order.payment.next_action
     return within_site(action["url"]) if action is not None and action.get("type") == "redirect" else ""
+
+
+def _stripe(order: OrderView) -> dict[str, str] | None:
+    """What Stripe's form in the page needs, while its buyer is to pay."""
+    action = order.payment.next_action
+    if order.status not in Order.OPEN or action is None or action.get("type") != "stripe":
+        return None
+    return {**action, "return_url": selectors.absolute(order.url)}
+
+
+def _let_stripe_in(response: HttpResponse) -> HttpResponse:
+    """The page may load Stripe's script and show its frames; no other page may."""
+    response._csp_update = {  # type: ignore[attr-defined]  # What django-csp's decorator sets.
+        "script-src": ["https://js.stripe.com", "https://*.js.stripe.com"],
+        "frame-src": ["https://js.stripe.com", "https://*.js.stripe.com", "https://hooks.stripe.com"],
+        "connect-src": ["https://api.stripe.com"],
+    }
+    return response
 
 
 @never_cache

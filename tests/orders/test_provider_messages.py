@@ -5,8 +5,10 @@ from datetime import timedelta
 
 import pytest
 from django.core import mail
+from django.test import Client
 
 from apps.orders import canceling, inbox
+from apps.orders.access import order_link
 from apps.orders.errors import ProviderNotFound, SignatureInvalid
 from apps.orders.models import Order, Payment, ProviderMessage, Refund, SandboxCharge, Ticket
 from apps.orders.providers import sandbox
@@ -43,6 +45,9 @@ def test_a_late_payment_waits_beyond_the_deadline_and_its_word_comes_by_itself()
     failed, notice = mail.outbox
     assert "did not go through" in failed.subject
     assert "too late" in notice.body
+    assert "/events/concert/choose" in notice.body, "a new hold is offered"
+    page = Client().get(order_link(order.pk), follow=True).content.decode()
+    assert "/events/concert/choose" in page
     assert not Ticket.objects.exists()
     assert_audit_clean()
 

@@ -16,6 +16,7 @@ from django.core.checks import run_checks
 from django.test import Client
 
 from apps.orders import canceling, inbox, selectors
+from apps.orders.access import order_link
 from apps.orders.errors import ProviderNotFound, SignatureInvalid
 from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
 from apps.orders.providers import get_provider, stripe
@@ -539,3 +540,44 @@ def test_the_system_check_says_what_is_missing(settings, setting, value, found) 
     assert [check for check in run_checks() if check.id.startswith("orders.")] == []
     setattr(settings, setting, value)
     assert [check.id for check in run_checks() if check.id.startswith("orders.")] == [found]
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+
+def page_of(order: Order) -> Any:
+    return Client().get(order_link(order.pk), follow=True)
+
+
+def test_the_order_s_page_has_stripe_s_form_and_lets_only_it_in(account) -> None:
+    order = ordered()
+    page = page_of(order)
+    text, policy = page.content.decode(), page.headers["Content-Security-Policy"]
+    assert client_secret(order) in text
+    assert stripe_account.PUBLISHABLE in text
+    assert "https://js.stripe.com/v3/" in text
+    assert stripe_account.SECRET not in text
+    allowed = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert "https://js.stripe.com" in allowed["script-src"]
+    assert "https://hooks.stripe.com" in allowed["frame-src"]
+    assert allowed["connect-src"] == "'self' https://api.stripe.com"
+    assert allowed["default-src"] == "'self'"
+    account.pay(client_secret(order))
+    hear(account, order)
+    page = page_of(order)
+    assert "stripe" not in page.content.decode().lower().replace("stripes", "")
+    assert "stripe" not in page.headers["Content-Security-Policy"]
+
+
+def test_until_the_intent_is_there_the_page_looks_for_its_form() -> None:
+    order = place(hold(make_event(), seats=["hall-A-1"]), "card")
+    text = page_of(order).content.decode()
+    assert "js/stripe_pay" in text
+    assert "js.stripe.com" not in text
+
+
+def test_a_page_of_another_provider_knows_nothing_of_stripe(settings) -> None:
+    settings.PAYMENT_PROVIDER = "sandbox"
+    page = page_of(place(hold(make_event(), seats=["hall-A-1"])))
+    assert "stripe_pay" not in page.content.decode()
+    assert "stripe" not in page.headers["Content-Security-Policy"]
