@@ -17,6 +17,7 @@ from apps.orders.models import (
     Order,
     Payment,
     PaymentDifference,
+    ProviderMessage,
     Refund,
     SandboxCharge,
     SandboxRefund,
@@ -421,8 +422,10 @@ def test_a_provider_that_goes_away_in_the_middle_is_compared_from_the_beginning_
 
 def test_the_days_that_are_due_are_compared_once_by_whoever_looks(monkeypatch) -> None:
     paid()
-    Payment.objects.update(occurred_at=clock.now() - timedelta(days=2))
-    SandboxCharge.objects.update(occurred_at=clock.now() - timedelta(days=2))
+    two_days_ago = clock.now() - timedelta(days=2)
+    Payment.objects.update(occurred_at=two_days_ago)
+    ProviderMessage.objects.update(occurred_at=two_days_ago)
+    SandboxCharge.objects.update(occurred_at=two_days_ago)
     assert sum(values(storm(4, lambda _: comparing.ask_due()))) == 3
     deliver_all()
     assert ComparedDay.objects.exclude(compared_at=None).count() == 3
@@ -522,6 +525,7 @@ def test_an_order_that_stands_without_money_is_canceled_after_the_provider_was_a
     event = make_event()
     order = buy(hold(event, seats=[SEAT]))
     SandboxCharge.objects.all().delete()
+    ProviderMessage.objects.all().delete()
     Payment.objects.update(status="abandoned", captured_minor=0)
     assert kinds_found() == ["order_without_money"]
     assert states_after_repair() == {"order_without_money": "repaired"}
