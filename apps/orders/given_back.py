@@ -25,7 +25,12 @@ def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
     left_minor = payment.captured_minor - payment.refunded_minor
     if payment.currency != message.currency or message.amount_minor > left_minor:
         # After one of ours had failed, staff may have sent it by hand: the same amount of the same payment.
-        failed = payment.refunds.filter(status=Refund.Status.FAILED, amount_minor=message.amount_minor).first()
+        failed = payment.refunds.filter(
+            status=Refund.Status.FAILED,
+            amount_minor=message.amount_minor,
+            currency=message.currency,
+            replaced_by=None,
+        ).first()
         return _list(order, payment, message) if failed is None else _adopt(failed, message)
     if message.amount_minor < left_minor or order.status not in Order.STANDING:
         return _list(order, payment, message)
