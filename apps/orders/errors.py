@@ -99,3 +99,15 @@ class DifferenceNotSettled(Problem):
     """A difference is settled with a word for what was done about it."""
 
     type, status, title = "invalid", 422, "Say what it was and what was done about it."
+
+
+class DoorClosed(Problem):
+    """Known, and not to check tickets in at this event: no permission, or a door link that is not good (any more)."""
+
+    type, status, title = "door-closed", 403, "You cannot check tickets in here."
+
+
+class ReissueRefused(Problem):
+    """No new code for this ticket: it is in, no longer valid, or had too many new codes today."""
+
+    type, status, title = "reissue-refused", 409, "This ticket cannot have a new code."

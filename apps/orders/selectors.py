@@ -36,6 +36,9 @@ class TicketView:
     checked_in_at: datetime | None
     valid: bool
     order_id: UUID
+    replaced_at: datetime | None = None
+    replaced_by: str = ""
+    """Who had the code replaced by a new one: buyer, or staff:ID; empty where nobody did."""
 
     @property
     def url(self) -> str:
@@ -342,6 +345,8 @@ def _ticket_view(ticket: Ticket, order: Order) -> TicketView:
         checked_in_at=ticket.checked_in_at,
         valid=ticket.voided_at is None,
         order_id=order.pk,
+        replaced_at=ticket.voided_at if ticket.replaced_by else None,
+        replaced_by=ticket.replaced_by,
     )
 
 

@@ -55,6 +55,36 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
     Ticket.objects.bulk_create(issued)
 
 
+def replace(ticket: Ticket, who: str, now: datetime) -> Ticket:
+    """The same place has a new ticket with a new code, and this one's code opens no door. Joins the caller's
+    transaction, which holds the order's lock and has read the ticket under it."""
+    require()
+    assert ticket.voided_at is None
+    assert ticket.checked_in_at is None
+    # Void first: a place never has two tickets that open a door.
+    ticket.voided_at = now
+    ticket.save(update_fields=["voided_at"])
+    successor = Ticket.objects.create(
+        code=new_code(),
+        order_id=ticket.order_id,
+        order_line_id=ticket.order_line_id,
+        line_id=ticket.line_id,
+        place=ticket.place,
+        seat_id=ticket.seat_id,
+        label=ticket.label,
+        section=ticket.section,
+        row=ticket.row,
+        number=ticket.number,
+        category=ticket.category,
+        price_minor=ticket.price_minor,
+        holder=ticket.holder,
+        issued_at=now,
+    )
+    ticket.successor, ticket.replaced_by = successor, who
+    ticket.save(update_fields=["successor", "replaced_by"])
+    return successor
+
+
 def void(order: Order, now: datetime) -> None:
     """None of the order's tickets opens a door any more. Joins the caller's transaction."""
     require()

@@ -3,6 +3,8 @@
 from django.urls import path
 
 from apps.orders import api_views, views
+from apps.orders.checkin import api_views as checkin_api_views
+from apps.orders.checkin import views as checkin_views
 from apps.orders.organizers import api_views as organizers
 from apps.orders.providers.sandbox import page as sandbox_page
 
@@ -17,6 +19,8 @@ page_urls = [
     path("tickets/", views.my_tickets, name="my_tickets"),
     path("tickets/<slug:code>/", views.ticket, name="ticket"),
     path("tickets/<slug:code>/qr.svg", views.ticket_qr, name="ticket_qr"),
+    path("check-in/worker.js", checkin_views.worker, name="check_in_worker"),
+    path("check-in/<slug:slug>/", checkin_views.check_in, name="check_in"),
 ]
 
 api_urls = [
@@ -33,4 +37,10 @@ api_urls = [
     ),
     path("orders/<uuid:order_id>/refunds", api_views.ReturnTickets.as_view(), name="orders_api_refunds"),
     path("webhooks/payments/<slug:provider>", api_views.PaymentWebhook.as_view(), name="orders_api_payment_webhook"),
+    path("events/<slug:event>/check-in", checkin_api_views.CheckIn.as_view(), name="orders_api_check_in"),
+    path(
+        "events/<slug:event>/check-in/batch",
+        checkin_api_views.CheckInBatch.as_view(),
+        name="orders_api_check_in_batch",
+    ),
 ]

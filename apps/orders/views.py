@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -16,7 +17,7 @@ from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from apps.orders import access, documents, papers, returning, selectors
+from apps.orders import access, calendars, documents, papers, reissuing, returning, selectors
 from apps.orders.canceling import answer_cancel
 from apps.orders.checkout import check_out
 from apps.orders.code_words import Unusable, normal_code
@@ -25,6 +26,7 @@ from apps.orders.errors import (
     OrderNotCancelable,
     OrderNotReturnable,
     PaymentTimeOver,
+    ReissueRefused,
     ReturnNotAllowed,
     TicketsCheckedIn,
     TicketsNotValid,

@@ -5,6 +5,7 @@ took, a place has one ticket that opens a door.
 """
 
 from apps.orders.models.cancellations import CancellationFailure, EventCancellation
+from apps.orders.models.checkins import DoorLink, TicketScan
 from apps.orders.models.codes import CodeUse, PromoCode
 from apps.orders.models.differences import ComparedDay, PaymentDifference
 from apps.orders.models.invoices import Invoice, InvoiceCounter, PaperKind
@@ -23,6 +24,7 @@ __all__ = [
     "CancellationFailure",
     "CodeUse",
     "ComparedDay",
+    "DoorLink",
     "EventCancellation",
     "FeedKey",
     "FeedMessage",
@@ -43,6 +45,7 @@ __all__ = [
     "SandboxCharge",
     "SandboxRefund",
     "Ticket",
+    "TicketScan",
     "WebhookDelivery",
     "WebhookEndpoint",
 ]

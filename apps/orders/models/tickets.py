@@ -34,6 +34,11 @@ class Ticket(models.Model):
     issued_at = models.DateTimeField()
     checked_in_at = models.DateTimeField(null=True, blank=True)
     voided_at = models.DateTimeField(null=True, blank=True, help_text="From then on it opens no door.")
+    successor = models.OneToOneField(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="predecessor",
+        help_text="The ticket with the new code, where this one was void because its code was replaced.",
+    )  # fmt: skip
+    replaced_by = models.CharField(max_length=120, blank=True, help_text="Who had it replaced: buyer, or staff:ID.")
 
     class Meta:
         ordering = ["id"]
@@ -49,6 +54,11 @@ class Ticket(models.Model):
             models.CheckConstraint(
                 condition=Q(checked_in_at__isnull=True) | Q(checked_in_at__gte=F("issued_at")),
                 name="ticket_checked_in_after_issue",
+            ),
+            models.CheckConstraint(
+                condition=Q(successor__isnull=True, replaced_by="")
+                | (Q(successor__isnull=False, voided_at__isnull=False) & ~Q(replaced_by="")),
+                name="ticket_replaced_is_void",
             ),
         ]
 

@@ -1,0 +1,96 @@
+"""The door's part of the public contract."""
+
+from typing import Any
+
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.events import facade as events
+from apps.orders.checkin.counting import count_entered
+from apps.orders.checkin.doors import Doorkeeper, doorkeeper_of
+from apps.orders.checkin.entering import SCANS_MAX, scan
+from apps.orders.checkin.reading import read_scan
+from apps.orders.checkin.serializers import (
+    BatchAnswersSerializer,
+    BatchSerializer,
+    CountsSerializer,
+    ScanAnswerSerializer,
+    ScanSerializer,
+)
+from apps.orders.checkin.words import contract_of
+from ticketing.kernel import problems
+from ticketing.kernel.json_body import object_of
+
+PERSONAL = {"Cache-Control": "no-store"}
+_NO_IDENTITY = OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`")
+_CLOSED = OpenApiResponse(description="`door-closed`: no permission, or a door link that is not good")
+_NO_EVENT = OpenApiResponse(description="`not-found`: no such event")
+
+
+class CheckIn(APIView):
+    @extend_schema(
+        operation_id="count_entered",
+        tags=["door"],
+        summary="How many are in and how many are expected, by section",
+        responses={200: CountsSerializer, 401: _NO_IDENTITY, 403: _CLOSED, 404: _NO_EVENT},
+    )
+    def get(self, request: Request, event: str) -> Response:
+        found = events.get_event(event)
+        doorkeeper_of(request, found)
+        return Response(count_entered(found.id).contract(), headers=PERSONAL)
+
+    @extend_schema(
+        operation_id="check_in",
+        tags=["door"],
+        summary="Scan a ticket at the door; every scan is answered with 200 and what to do, once per scan_id",
+        request=ScanSerializer,
+        responses={
+            200: ScanAnswerSerializer,
+            401: _NO_IDENTITY,
+            403: _CLOSED,
+            404: _NO_EVENT,
+            422: OpenApiResponse(description="`invalid`; `idempotency-mismatch`: the id was used for another code"),
+        },
+    )
+    def post(self, request: Request, event: str) -> Response:
+        found = events.get_event(event)
+        keeper = doorkeeper_of(request, found)
+        sent = read_scan(object_of(request), door=keeper.door)
+        answer = scan(found, sent, keeper.who, only_own=keeper.only_own)
+        return Response(contract_of(found, answer), headers=PERSONAL)
+
+
+class CheckInBatch(APIView):
+    @extend_schema(
+        operation_id="check_in_batch",
+        tags=["door"],
+        summary="Scans that waited in a device, decided in order; each by itself, so none keeps the others waiting",
+        request=BatchSerializer,
+        responses={
+            200: BatchAnswersSerializer,
+            401: _NO_IDENTITY,
+            403: _CLOSED,
+            404: _NO_EVENT,
+            422: OpenApiResponse(description="`invalid`: no list, or more than 100"),
+        },
+    )
+    def post(self, request: Request, event: str) -> Response:
+        found = events.get_event(event)
+        keeper = doorkeeper_of(request, found)
+        scans = object_of(request).get("scans")
+        if not isinstance(scans, list) or not 1 <= len(scans) <= SCANS_MAX:
+            raise problems.Invalid({"scans": f"a list of 1 to {SCANS_MAX} scans"})
+        return Response({"answers": [_one(found, keeper, each) for each in scans]}, headers=PERSONAL)
+
+
+def _one(event: events.EventView, keeper: Doorkeeper, sent: Any) -> dict[str, Any]:
+    scan_id = sent.get("scan_id") if isinstance(sent, dict) else None
+    answered: dict[str, Any] = {"scan_id": scan_id if isinstance(scan_id, str) else "", "answer": None, "problem": None}
+    try:
+        made = read_scan(sent, door=keeper.door)
+        answered["answer"] = contract_of(event, scan(event, made, keeper.who, only_own=keeper.only_own))
+    except problems.Problem as problem:
+        answered["problem"] = problem.document()
+    return answered

@@ -1,0 +1,88 @@
+"""The page that stands at the door. It works as a plain form; with its script it scans, and goes on without a network.
+
+The POST is exempt from the token check because kernel.origin.SameOriginWrites covers it (rule 26).
+"""
+
+import uuid
+from urllib.parse import quote
+
+from django.conf import settings
+from django.contrib.staticfiles import finders
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods, require_safe
+
+from apps.events import facade as events
+from apps.orders.checkin.counting import count_entered
+from apps.orders.checkin.doors import Doorkeeper, doorkeeper_of, take_link
+from apps.orders.checkin.entering import ScanAnswer, scan
+from apps.orders.checkin.reading import read_scan
+from apps.orders.checkin.words import SAY, words_of
+from ticketing.kernel import problems
+
+CAMERA = "camera=(self)"
+"""This page's Permissions-Policy; every other page of ours says that it wants no camera."""
+
+
+@csrf_exempt
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def check_in(request: HttpRequest, slug: str) -> HttpResponse:
+    """Scan or type, and see what to do. A door link is exchanged for a cookie: its key leaves the address bar."""
+    event = events.get_event(slug)
+    if request.method != "POST" and request.GET.get("link"):
+        response = redirect("orders:check_in", event.slug)
+        take_link(request, response, event, request.GET["link"])
+        return response
+    try:
+        keeper = doorkeeper_of(request, event)
+    except problems.TokenMissing:
+        return redirect(f"{reverse(settings.LOGIN_URL)}?next={quote(request.path)}")
+    if request.method != "POST":
+        return _page(request, event, keeper)
+    payload = {field: request.POST.get(field, "") for field in ("scan_id", "code", "undo", "door")}
+    try:
+        answer = scan(event, read_scan(payload, door=keeper.door), keeper.who, only_own=keeper.only_own)
+    except problems.Invalid as problem:
+        return _page(request, event, keeper, error=problem.detail, status=422)
+    return _page(request, event, keeper, answer=answer)
+
+
+def _page(
+    request: HttpRequest,
+    event: events.EventView,
+    keeper: Doorkeeper,
+    *,
+    answer: ScanAnswer | None = None,
+    error: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    context = {
+        "event": event,
+        "keeper": keeper,
+        "door": keeper.door or request.POST.get("door", ""),
+        "counts": count_entered(event.id),
+        "scan_id": uuid.uuid4().hex,
+        "answer": answer,
+        "words": None if answer is None else words_of(event, answer),
+        "error": error,
+        "say": {str(outcome): {"tone": tone, "icon": icon} for outcome, (tone, icon, _) in SAY.items()},
+    }
+    response = render(request, "orders/check_in.html", context, status=status)
+    response.headers["Permissions-Policy"] = CAMERA
+    response.headers["X-Robots-Tag"] = "noindex"
+    return response
+
+
+@never_cache
+@require_safe
+def worker(request: HttpRequest) -> HttpResponse:
+    """The script that keeps the page for when there is no network. Under the page's own path, which is what it may
+    speak for; it holds nothing of anybody's."""
+    path = finders.find("js/check-in-worker.js")
+    assert isinstance(path, str)
+    with open(path, encoding="utf-8") as file:
+        return HttpResponse(file.read(), content_type="text/javascript; charset=utf-8")

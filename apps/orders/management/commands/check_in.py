@@ -1,0 +1,75 @@
+"""Check tickets in from a terminal, or take check-ins back, and count who is in."""
+
+import sys
+import uuid
+from argparse import ArgumentParser
+from collections.abc import Iterable
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from apps.events import facade as events
+from apps.orders.checkin.counting import count_entered
+from apps.orders.checkin.entering import Outcome, ScanAnswer, scan, undo_entry
+from apps.orders.checkin.reading import read_scan
+from apps.orders.checkin.words import words_of
+from ticketing.kernel import problems
+from ticketing.kernel.command_line import refuse_in_one_line, who_types
+
+GOOD = (Outcome.WELCOME, Outcome.UNDONE)
+
+
+class Command(BaseCommand):
+    help = (
+        "Check tickets of an event in by their codes, given here or one per line on standard input: one line each, "
+        "exit 1 if any was refused. With --undo the check-ins are taken back, with --count it is told who is in."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        refuse_in_one_line(parser)
+        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
+        parser.add_argument("codes", nargs="*", metavar="CODE", help="in one argument; none: one per line")
+        parser.add_argument("--undo", action="store_true", help="take back the check-ins of these codes")
+        parser.add_argument("--count", action="store_true", help="tell how many are in, by section")
+        parser.add_argument("--door", default="", metavar="NAME", help="kept with each scan")
+        parser.add_argument("--who", default="", metavar="NAME", help="default: whoever runs the command")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            event = events.get_event(options["event"])
+        except events.EventNotFound as error:
+            raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
+        who = f"command:{options['who'] or who_types()}"[:120]
+        codes: Iterable[str] = options["codes"]
+        if not codes and not options["count"]:
+            codes = sys.stdin
+        refused = 0
+        for code in codes:
+            if code.strip():
+                refused += not self._one(event, code.strip(), options, who)
+        if options["count"]:
+            self._count(event)
+        if refused:
+            raise CommandError(f"{event.slug}: {refused} refused")
+
+    def _one(self, event: events.EventView, code: str, options: dict[str, Any], who: str) -> bool:
+        payload = {"scan_id": uuid.uuid4().hex, "code": code, "door": options["door"]}
+        try:
+            sent = read_scan(payload)
+            answer = undo_entry(event, sent, who) if options["undo"] else scan(event, sent, who)
+        except problems.Problem as problem:
+            self.stdout.write(f"refused      {code[:80]!r}: {problem.detail}")
+            return False
+        self.stdout.write(_line(event, code, answer))
+        return answer.outcome in GOOD
+
+    def _count(self, event: events.EventView) -> None:
+        counts = count_entered(event.id)
+        for each in counts.sections:
+            self.stdout.write(f"{each.entered:>7} of {each.expected:>7} in  {each.section}")
+        self.stdout.write(f"{counts.entered:>7} of {counts.expected:>7} in  {event.name}")
+
+
+def _line(event: events.EventView, code: str, answer: ScanAnswer) -> str:
+    shown = answer.ticket.label if answer.ticket is not None else f"{code[:80]!r}"
+    return f"{answer.outcome:<12} {shown}: {words_of(event, answer).more}"

@@ -1,0 +1,1 @@
+// Keeps nothing yet.

@@ -1,0 +1,1 @@
+// The page at the door is a plain form without this.
