@@ -1,6 +1,7 @@
 """What a buyer is told by mail. Each is sent from the outbox, so a mail that fails is tried again and a mail server
 that is away delays no sale."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +10,7 @@ from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 from django.urls import reverse
 
-from apps.orders import topics
+from apps.orders import calendars, documents, topics
 from apps.orders.access import order_link
 from apps.orders.locks import lock_order
 from apps.orders.models import EventCancellation, Order
@@ -25,7 +26,11 @@ def send_tickets(message: Message) -> None:
     row = Order.objects.filter(pk=order.id)
     if not order.is_standing or (not message.body.get("again") and row.filter(tickets_sent_at__isnull=False).exists()):
         return
-    _send(order, f"Your tickets for {order.event.name}", "tickets")
+    files = [
+        (f"tickets-{order.number}.pdf", documents.tickets_pdf(order), "application/pdf"),
+        (f"{order.event.slug}.ics", calendars.calendar_file(order), calendars.CONTENT_TYPE),
+    ]
+    _send(order, f"Your tickets for {order.event.name}", "tickets", files)
     row.update(tickets_sent_at=clock.now())
 
 
@@ -56,7 +61,9 @@ def send_cancellation_notice(message: Message) -> None:
     _send(order, f"Canceled: {order.event.name}", "event_canceled", words=words)
 
 
-def _send(order: OrderView, subject: str, template: str, **more: Any) -> None:
+def _send(
+    order: OrderView, subject: str, template: str, files: Sequence[tuple[str, bytes, str]] = (), **more: Any
+) -> None:
     context = {
         **more,
         "order": {
@@ -93,6 +100,8 @@ def _send(order: OrderView, subject: str, template: str, **more: Any) -> None:
         to=[order.email],
     )
     mail.attach_alternative(render_to_string(f"orders/email/{template}.html", context), "text/html")
+    for name, content, content_type in files:
+        mail.attach(name, content, content_type)
     mail.send()
 
 
