@@ -89,6 +89,7 @@ MIDDLEWARE = [
     "ticketing.kernel.middleware.PersonalUnlessSaid",
     "django.middleware.gzip.GZipMiddleware",
     "csp.middleware.CSPMiddleware",
+    "ticketing.kernel.middleware.FeaturesUnlessSaid",
     "ticketing.kernel.middleware.RequestContext",
     "ticketing.kernel.middleware.RateLimits",
     "django.contrib.sessions.middleware.SessionMiddleware",

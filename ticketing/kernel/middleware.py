@@ -52,6 +52,22 @@ class PersonalUnlessSaid:
         return response
 
 
+class FeaturesUnlessSaid:
+    """A page of ours has neither camera nor microphone nor place of its reader, unless its view says that it needs
+    one: a script that got into another page could not ask for them either."""
+
+    POLICY = "camera=(), microphone=(), geolocation=()"
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if response.headers.get("Content-Type", "").startswith("text/html"):
+            response.headers.setdefault("Permissions-Policy", self.POLICY)
+        return response
+
+
 class RateLimits:
     """Who asks too often is refused with 429, before anything is asked of the ledger. What the lane forwarded has been
     counted there."""
