@@ -1,5 +1,6 @@
 """Orders, money and tickets for staff: to find and to read. What changes them are the services, called by actions."""
 
+import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -13,7 +14,10 @@ from django.shortcuts import redirect
 from django.urls import path, reverse
 from django.utils.html import format_html
 
-from apps.orders import canceling, code_admin, differences, event_canceling, mail, paper_admin
+from apps.events import facade as events
+from apps.orders import canceling, code_admin, differences, event_canceling, mail, paper_admin, reissuing
+from apps.orders.checkin import admin as _at_the_door  # noqa: F401 - Registers.
+from apps.orders.checkin.entering import Outcome, Scan, undo_entry
 from apps.orders.models import (
     CancellationFailure,
     ComparedDay,
@@ -102,6 +106,17 @@ def _each_order(request: HttpRequest, orders: Iterable[Order], act: Callable[[Or
     return count
 
 
+def _each_ticket(request: HttpRequest, tickets: Iterable[Ticket], act: Callable[[Ticket], bool]) -> int:
+    """How many tickets `act` changed, one by one."""
+    count = 0
+    for ticket in tickets:
+        try:
+            count += act(ticket)
+        except problems.Problem as problem:
+            messages.error(request, f"{ticket}: {problem.detail}")
+    return count
+
+
 @admin.register(Order)
 class OrderAdmin(_ReadOnly):
     list_display = ["number", "event", "status", "reason", "email", "total", "placed_at", "confirmed_at"]
@@ -110,7 +125,7 @@ class OrderAdmin(_ReadOnly):
     date_hierarchy = "placed_at"
     list_select_related = ["event"]
     inlines = [_LineInline, _PaymentInline, _RefundInline, _TicketInline]
-    actions = ["resend_tickets", "refund"]
+    actions = ["resend_tickets", "reissue", "refund"]
 
     @admin.display(ordering="total_minor")
     def total(self, order: Order) -> str:
@@ -134,6 +149,27 @@ class OrderAdmin(_ReadOnly):
             messages.success(request, f"{counted(count, 'order')}: mail is on its way.")
         else:
             messages.warning(request, "None of these has tickets to send.")
+
+    @admin.action(description="Give all tickets new codes: the old ones open no door", permissions=["act"])
+    def reissue(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
+        asked = ask_first(
+            self,
+            request,
+            queryset,
+            title="Give all tickets of these orders new codes?",
+            button="Yes, new codes",
+            effect=lambda order: (
+                f"{order.number}, {order.event}, {order.email}",
+                "what was sent or printed opens no door any more; mail with the new codes goes out. Who is in, is.",
+            ),
+        )
+        if asked is not None:
+            return asked
+        who = f"staff:{request.user.pk}"
+        count = _each_order(request, queryset, lambda order: bool(reissuing.reissue_order(order.pk, who)))
+        if count:
+            messages.success(request, f"{counted(count, 'order')}: new codes, and mail is on its way.")
+        return None
 
     @admin.action(description="Give back: void the tickets, refund, free the places", permissions=["act"])
     def refund(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
@@ -330,6 +366,33 @@ class TicketAdmin(_ReadOnly):
     ]
     search_fields = ["code", "label", "holder", "order__number", "order__email"]
     list_select_related = ["order"]
+    actions = ["reissue", "undo_check_in"]
+
+    def has_act_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("orders.change_ticket")
+
+    def has_door_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("orders.check_in")
+
+    @admin.action(description="New code: the old one opens no door", permissions=["act"])
+    def reissue(self, request: HttpRequest, queryset: QuerySet[Ticket]) -> None:
+        def reissue(ticket: Ticket) -> bool:
+            reissuing.reissue_ticket(ticket.order_id, ticket.code, f"staff:{request.user.pk}")
+            return ticket.successor_id is None
+
+        count = _each_ticket(request, queryset, reissue)
+        if count:
+            messages.success(request, f"{counted(count, 'new code')}, and mail is on its way.")
+
+    @admin.action(description="Take the check-in back: the ticket may come in again", permissions=["door"])
+    def undo_check_in(self, request: HttpRequest, queryset: QuerySet[Ticket]) -> None:
+        def undo(ticket: Ticket) -> bool:
+            event = events.get_event_by_id(ticket.order.event_id)
+            sent = Scan(uuid.uuid4().hex, ticket.code, door="office")
+            return undo_entry(event, sent, f"staff:{request.user.pk}").outcome == Outcome.UNDONE
+
+        count = _each_ticket(request, queryset, undo)
+        messages.success(request, f"{counted(count, 'check-in')} taken back.")
 
     @admin.display(description="ticket")
     def page(self, ticket: Ticket) -> Any:

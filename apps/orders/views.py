@@ -268,6 +268,7 @@ def _shown(order: OrderView) -> dict[str, Any]:
         "may_choose_again": order.reason in (Order.Reason.LATE, Order.Reason.WRONG_AMOUNT),
         "idempotency_key": secrets.token_urlsafe(18),
         "pdf_url": reverse("orders:tickets_pdf", args=[order.id]),
+        "calendar_url": reverse("orders:calendar_file", args=[order.id]),
     }
 
 
@@ -315,6 +316,33 @@ def paper(request: HttpRequest, order_id: UUID, number: str) -> HttpResponse:
     response = HttpResponse(drawn, content_type="application/pdf")
     response.headers["Content-Disposition"] = f'inline; filename="{number}.pdf"'
     return response
+
+
+@never_cache
+@require_safe
+def calendar_file(request: HttpRequest, order_id: UUID) -> HttpResponse:
+    shown = access.open_order(request, order_id)
+    if not any(ticket.valid for ticket in shown.tickets):
+        raise problems.NotFound("This order has no valid tickets.")
+    response = HttpResponse(calendars.calendar_file(shown), content_type=calendars.CONTENT_TYPE)
+    response.headers["Content-Disposition"] = f'attachment; filename="{shown.event.slug}.ics"'
+    return response
+
+
+@csrf_exempt
+@never_cache
+@require_POST
+def reissue(request: HttpRequest, order_id: UUID, code: str) -> HttpResponse:
+    """The ticket has a new code, for the order's owner; back to the order, whose page says so."""
+    order = access.open_order(request, order_id)
+    try:
+        reissuing.reissue_ticket(order.id, code, reissuing.BUYER)
+        messages.success(
+            request, "The ticket has a new code, also in the mail that is on its way. Its old code is dead."
+        )
+    except ReissueRefused as refused:
+        messages.error(request, refused.detail)
+    return HttpResponseRedirect(order.url, status=303)
 
 
 @never_cache

@@ -1,0 +1,119 @@
+"""The door in the admin: links for whoever has no account, and the record of what was scanned."""
+
+from datetime import timedelta
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.widgets import AdminSplitDateTime
+from django.shortcuts import redirect
+from django.utils.html import format_html
+
+from apps.orders.checkin import doors
+from apps.orders.models import DoorLink, TicketScan
+from ticketing.kernel import clock
+from ticketing.kernel.staff_lists import OwnTransactions, ReadOnlyAdmin, counted
+
+
+class DoorLinkForm(forms.ModelForm):
+    class Meta:
+        model = DoorLink
+        fields = ["event", "name", "door", "good_from", "good_until"]
+        field_classes = {"good_from": forms.SplitDateTimeField, "good_until": forms.SplitDateTimeField}
+        widgets = {
+            "good_from": AdminSplitDateTime,
+            "good_until": AdminSplitDateTime,
+        }
+
+    def clean(self):
+        super().clean()
+        begin, end = self.cleaned_data.get("good_from"), self.cleaned_data.get("good_until")
+        if begin and end:
+            if end <= begin:
+                self.add_error("good_until", "Later than it begins.")
+            elif end - begin > timedelta(days=doors.LINK_DAYS_MAX):
+                self.add_error("good_until", f"At most {doors.LINK_DAYS_MAX} days.")
+            elif end <= clock.now():
+                self.add_error("good_until", "That is over.")
+        for name in ("name", "door"):
+            if not self.cleaned_data.get(name, "").isprintable():
+                self.add_error(name, "One line of plain text.")
+        return self.cleaned_data
+
+
+@admin.register(DoorLink)
+class DoorLinkAdmin(OwnTransactions, ReadOnlyAdmin):
+    list_display = ["name", "event", "door", "state", "good_from", "good_until", "created_by"]
+    list_filter = ["event"]
+    list_select_related = ["event"]
+    search_fields = ["=id", "name", "door"]
+    actions = ["revoke"]
+
+    def has_add_permission(self, request):
+        return request.user.has_perm("orders.add_doorlink")
+
+    def has_revoke_permission(self, request):
+        return request.user.has_perm("orders.change_doorlink")
+
+    def get_form(self, request, obj=None, change=False, **kwargs):
+        return DoorLinkForm if obj is None else super().get_form(request, obj, change=change, **kwargs)
+
+    def get_changeform_initial_data(self, request):
+        now = clock.process_now().replace(second=0, microsecond=0)
+        return {
+            "good_from": now,
+            "good_until": now + timedelta(hours=12),
+            **super().get_changeform_initial_data(request),
+        }
+
+    def get_fields(self, request, obj=None):
+        if obj is None:
+            return ["event", "name", "door", "good_from", "good_until"]
+        # Whoever may make links may see where one leads; others see that it is there.
+        address = ["address"] if self.has_add_permission(request) else []
+        return ["event", "name", "door", "state", *address, "good_from", "good_until", "created_by", "created_at",
+                "revoked_by", "revoked_at"]  # fmt: skip
+
+    def get_readonly_fields(self, request, obj=None):
+        return [] if obj is None else self.get_fields(request, obj)
+
+    def save_model(self, request, obj, form, change):
+        given = form.cleaned_data
+        made = doors.make_link(
+            given["event"].pk,
+            name=given["name"],
+            door=given["door"],
+            good_from=given["good_from"],
+            good_until=given["good_until"],
+            who=f"staff:{request.user.pk}",
+        )
+        obj.__dict__.update(made.__dict__)
+
+    def response_add(self, request, obj, post_url_continue=None):
+        messages.success(request, "The link is made. Send its address to whoever stands at the door.")
+        return redirect("admin:orders_doorlink_change", obj.pk)
+
+    @admin.display(description="state")
+    def state(self, link):
+        return doors.state_of(link, clock.now())
+
+    @admin.display(description="address")
+    def address(self, link):
+        if self.state(link) not in ("open", "early"):
+            return "–"
+        return format_html("<code>{}</code>", doors.address_of(link, link.event.slug))
+
+    @admin.action(description="Take these links back: they open nothing from now on", permissions=["revoke"])
+    def revoke(self, request, queryset):
+        revoked = sum(doors.revoke_link(link.pk, f"staff:{request.user.pk}") for link in queryset)
+        messages.success(request, f"{counted(revoked, 'link')} taken back.")
+
+
+@admin.register(TicketScan)
+class TicketScanAdmin(ReadOnlyAdmin):
+    list_display = ["at", "event", "door", "who", "outcome", "ticket"]
+    list_filter = ["outcome", "event"]
+    list_select_related = ["event", "ticket"]
+    search_fields = ["=code", "=scan_id", "=who", "ticket__order__number"]
+    search_help_text = (
+        "A code or a scan's id as a whole, who scanned (staff:ID, link:ID), or part of an order's number."
+    )
