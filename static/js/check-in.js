@@ -1,1 +1,324 @@
-// The page at the door is a plain form without this.
+// The page at the door. A scan is shown at once, waits in the queue until the house has answered, and is never called
+// a welcome before that.
+
+import { Camera, reader } from "./check-in-camera.js";
+import { newId, ScanQueue, store } from "./check-in-queue.js";
+import { signal, unlockSound } from "./check-in-signal.js";
+
+const COUNT_MS = 5000;
+const UNSURE_AFTER_MS = 1200;
+const LOG_MAX = 30;
+const OWN_MS = 120_000;
+const page = document.querySelector("[data-check-in]");
+const part = (name) => page.querySelector(`[data-${name}]`);
+const { event, api, batch, worker, icons, logIn } = page.dataset;
+const outcomes = JSON.parse(document.getElementById("door-outcomes").textContent);
+const LOG = `check-in:${event}:log`;
+const DOOR = `check-in:${event}:door`;
+const form = part("form");
+const box = part("answer");
+let shown = "";
+let log = readLog();
+
+// What is said ---------------------------------------------------------------------------------------------------
+
+function iconOf(name) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("class", "icon");
+  svg.setAttribute("aria-hidden", "true");
+  svg.setAttribute("viewBox", "0 0 20 20");
+  const use = document.createElementNS("http://www.w3.org/2000/svg", "use");
+  use.setAttribute("href", `${icons}#${name}`);
+  svg.append(use);
+  return svg;
+}
+
+function line(name, ...content) {
+  const made = document.createElement("p");
+  made.className = `door__${name}`;
+  made.append(...content);
+  return made;
+}
+
+function show({ tone, icon, say, more, ticket }) {
+  box.className = `door__answer${tone ? ` door__answer--${tone}` : ""}`;
+  box.dataset.tone = tone;
+  const lines = [line("icon", iconOf(icon)), line("say", say)];
+  if (ticket) lines.push(line("place", ticket.label), line("who", `${ticket.category} · ${ticket.holder}`));
+  lines.push(line("more", more));
+  box.replaceChildren(...lines);
+}
+
+const hour = (moment) => new Date(moment).toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+
+function wordsOf(answer, problem) {
+  if (problem) return { tone: "wrong", icon: "alert", say: "Not scanned", more: problem.detail };
+  const { say, message, ticket, outcome } = answer;
+  return { ...(outcomes[outcome] ?? { tone: "wrong", icon: "alert" }), say, more: message, ticket };
+}
+
+function unsure(scan) {
+  const earlier = scan.code && log.find((each) => each.code === scan.code && each.scan_id !== scan.scan_id && !each.undone);
+  if (earlier) {
+    return {
+      tone: "wrong", icon: "twice", say: "Scanned before",
+      more: `On this phone at ${hour(earlier.made)}. Not confirmed: the house has not been reached since.`,
+    };
+  }
+  return {
+    tone: "unsure", icon: "hourglass", say: "Not confirmed yet",
+    more: "The house cannot be reached, so nobody has checked this ticket. The scan is kept here and sent again by itself.",
+  };
+}
+
+// Scans ----------------------------------------------------------------------------------------------------------
+
+const queue = new ScanQueue(event, { one: api, batch }, { answered, changed: tellLine });
+
+function send(sent) {
+  const scan = queue.add({ scan_id: newId(), door: form.elements.door.value.trim(), ...sent });
+  shown = scan.scan_id;
+  note({ scan_id: scan.scan_id, code: sent.code ?? "", undo: sent.undo ?? "", made: scan.made, state: "waiting" });
+  show({ tone: "", icon: "hourglass", say: "Checking …", more: "Asking the house." });
+  const doubt = () => {
+    const entry = log.find((each) => each.scan_id === scan.scan_id);
+    if (entry?.state !== "waiting" || entry.doubted) return;
+    entry.doubted = true;
+    keepLog();
+    if (shown !== scan.scan_id) return;
+    const words = unsure(scan);
+    show(words);
+    signal(words.tone);
+  };
+  if (navigator.onLine === false) doubt();
+  else setTimeout(doubt, UNSURE_AFTER_MS);
+}
+
+function answered(scan, answer, problem) {
+  const words = wordsOf(answer, problem);
+  const own = answer?.outcome === "already_in" && log.find((each) => each.code === scan.code && each.outcome === "welcome" && !each.undone);
+  if (own && scan.made - own.made < OWN_MS) words.more += ` You let this one in yourself ${Math.max(1, Math.round((scan.made - own.made) / 1000))} s before.`;
+  const entry = log.find((each) => each.scan_id === scan.scan_id) ?? note({ scan_id: scan.scan_id, code: scan.code ?? "", undo: scan.undo ?? "", made: scan.made });
+  Object.assign(entry, { state: "answered", tone: words.tone, icon: words.icon, say: words.say, more: words.more, label: words.ticket?.label ?? "", outcome: answer?.outcome ?? "" });
+  if (answer?.outcome === "undone") {
+    const undone = log.find((each) => each.scan_id === scan.undo);
+    if (undone) undone.undone = true;
+  }
+  keepLog();
+  if (shown === scan.scan_id) {
+    show(words);
+    signal(words.tone);
+  } else if (entry.doubted && words.tone === "wrong") {
+    warn(`${words.ticket?.label || "A code"}, scanned at ${hour(scan.made)}: ${words.say}. ${words.more}`);
+    signal("wrong");
+  }
+  countSoon();
+}
+
+// The line above the camera: what is not well --------------------------------------------------------------------
+
+let warning = "";
+
+function warn(text) {
+  warning = text;
+  tellLine(queue.state);
+}
+
+function tellLine({ waiting, trouble, detail }) {
+  const element = part("line");
+  const many = waiting === 1 ? "1 scan waits" : `${waiting} scans wait`;
+  const said = [];
+  if (warning) said.push(warning);
+  if (trouble === "closed") said.push(`${detail || "This door is closed."} ${waiting ? `${many} on this phone.` : ""}`);
+  else if (trouble && waiting) said.push(`${trouble === "busy" ? "The house is busy" : "No connection"}: ${many} on this phone.`);
+  if (store.lasts === false) said.push("This window keeps nothing: leave private browsing, or scans that wait are lost with it.");
+  element.hidden = !said.length;
+  element.replaceChildren(said.join(" "));
+  if (trouble === "closed") {
+    const link = document.createElement("a");
+    link.href = logIn;
+    link.textContent = "Log in";
+    element.append(" ", link);
+  }
+  page.dataset.waiting = String(waiting);
+}
+
+// The log of this phone ------------------------------------------------------------------------------------------
+
+function readLog() {
+  try {
+    const kept = JSON.parse(store.getItem(LOG) ?? "[]");
+    return Array.isArray(kept) ? kept : [];
+  } catch {
+    return [];
+  }
+}
+
+function note(entry) {
+  log = [entry, ...log].slice(0, LOG_MAX);
+  keepLog();
+  return log[0];
+}
+
+function keepLog() {
+  store.setItem(LOG, JSON.stringify(log));
+  drawLog();
+}
+
+function drawLog() {
+  part("log").hidden = !log.length;
+  part("log-list").replaceChildren(...log.map(drawEntry));
+}
+
+function drawEntry(entry) {
+  const item = document.createElement("li");
+  const tone = entry.state === "waiting" ? "unsure" : entry.tone;
+  item.className = `door__entry door__entry--${tone}`;
+  const words = document.createElement("span");
+  const say = document.createElement("b");
+  say.textContent = entry.state === "waiting" ? "Not confirmed yet" : entry.undone ? `${entry.say}, taken back` : entry.say;
+  const what = entry.label || (entry.undo ? "Taking a check-in back" : `Code …${entry.code.slice(-4)}`);
+  words.append(say, ` ${hour(entry.made)} · ${what}`);
+  item.append(iconOf(entry.state === "waiting" ? "hourglass" : entry.icon), words);
+  if (entry.outcome === "welcome" && !entry.undone) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "button button--quiet";
+    button.textContent = "Take back";
+    button.setAttribute("aria-label", `Take back the check-in of ${what}`);
+    button.addEventListener("click", () => {
+      if (confirm(`Take the check-in of ${what} back? The ticket may then come in again.`)) send({ undo: entry.scan_id });
+    });
+    item.append(button);
+  }
+  return item;
+}
+
+// Counts ---------------------------------------------------------------------------------------------------------
+
+let counting = 0;
+
+async function count() {
+  clearTimeout(counting);
+  try {
+    if (!document.hidden) {
+      const response = await fetch(api, { headers: { Accept: "application/json" }, cache: "no-store", signal: AbortSignal.timeout(COUNT_MS) });
+      if (response.ok) drawCounts(await response.json());
+    }
+  } catch {
+    // The old numbers stay; the line above says that nobody is reached as soon as it matters.
+  }
+  counting = setTimeout(count, COUNT_MS + Math.random() * 1000);
+}
+
+function countSoon() {
+  clearTimeout(counting);
+  counting = setTimeout(count, 300);
+}
+
+function drawCounts({ entered, expected, sections }) {
+  const number = (value) => value.toLocaleString("en");
+  part("entered").textContent = number(entered);
+  part("expected").textContent = number(expected);
+  part("sections").replaceChildren(
+    ...sections.map((each) => {
+      const item = document.createElement("li");
+      const name = document.createElement("span");
+      const of = document.createElement("b");
+      name.textContent = each.section;
+      of.textContent = `${number(each.entered)} of ${number(each.expected)}`;
+      item.append(name, " ", of);
+      return item;
+    }),
+  );
+}
+
+// Typing ---------------------------------------------------------------------------------------------------------
+
+const typed = form.elements.code;
+
+typed.addEventListener("input", () => {
+  if (typed.selectionStart !== typed.value.length || /[:/]/.test(typed.value)) return;
+  const bare = typed.value.replace(/[^0-9a-z]/gi, "").toUpperCase();
+  typed.value = bare.replace(/(.{4})(?=.)/g, "$1 ");
+});
+form.addEventListener("submit", (submitted) => {
+  submitted.preventDefault();
+  unlockSound();
+  const code = typed.value.trim();
+  if (!code) return;
+  typed.value = "";
+  typed.blur(); // The phone's keyboard would cover the answer.
+  scrollTo({ top: 0 });
+  send({ code });
+});
+if (!form.elements.door.readOnly) {
+  form.elements.door.value ||= store.getItem(DOOR) ?? "";
+  form.elements.door.addEventListener("change", () => store.setItem(DOOR, form.elements.door.value.trim()));
+}
+part("plain-undo")?.remove();
+
+// The camera -----------------------------------------------------------------------------------------------------
+
+const camera = new Camera(part("video"), { seen: (text) => send({ code: text.slice(0, 300) }), ended: () => rest("The camera has stopped.") });
+const start = part("start");
+
+function rest(words) {
+  part("camera").dataset.running = "no";
+  start.hidden = false;
+  part("light").hidden = true;
+  part("camera-words").textContent = words;
+}
+
+async function startCamera() {
+  start.hidden = true;
+  part("camera-words").textContent = "";
+  try {
+    await camera.start();
+    part("camera").dataset.running = "yes";
+    part("light").hidden = !camera.hasLight;
+  } catch (error) {
+    rest(error.name === "NotAllowedError" ? "The browser may not use the camera. Allow it in the page’s settings, or type the code." : "No camera can be used. Type the code.");
+  }
+}
+
+part("camera").hidden = false;
+if (Camera.isPossible) {
+  start.addEventListener("click", () => {
+    unlockSound();
+    startCamera();
+  });
+  part("light").addEventListener("click", async () => {
+    const on = part("light").getAttribute("aria-pressed") !== "true";
+    await camera.light(on).catch(() => {});
+    part("light").setAttribute("aria-pressed", String(on));
+  });
+  navigator.permissions?.query({ name: "camera" }).then((permission) => permission.state === "granted" && startCamera(), () => {});
+} else {
+  start.hidden = true;
+  part("camera-words").textContent = "The camera works over https only. Type the code.";
+}
+addEventListener("pointerdown", unlockSound, { once: true });
+
+// A page that is there without a network -------------------------------------------------------------------------
+
+async function keepPage() {
+  if (!("serviceWorker" in navigator)) return;
+  try {
+    await reader; // The decoder, if this browser needs one, is among what is kept.
+    await navigator.serviceWorker.register(worker, { scope: "/check-in/" });
+    const { active } = await navigator.serviceWorker.ready;
+    const used = performance.getEntriesByType("resource").map((entry) => entry.name.split("#")[0]);
+    const ours = used.filter((address) => address.startsWith(`${location.origin}/static/`));
+    active.postMessage({ addresses: [...new Set([location.pathname, ...ours])] });
+    page.dataset.kept = "asked";
+  } catch {
+    // Without it a reload needs the network; scanning does not.
+  }
+}
+
+drawLog();
+queue.send();
+count();
+keepPage();
+page.dataset.ready = "yes";

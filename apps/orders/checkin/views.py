@@ -23,7 +23,7 @@ from apps.orders.checkin.reading import read_scan
 from apps.orders.checkin.words import SAY, words_of
 from ticketing.kernel import problems
 
-CAMERA = "camera=(self)"
+CAMERA = "camera=(self), microphone=(), geolocation=()"
 """This page's Permissions-Policy; every other page of ours says that it wants no camera."""
 
 

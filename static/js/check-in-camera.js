@@ -1,0 +1,81 @@
+// The camera as a source of codes: the browser's own detector where it has one for QR codes, else a decoder of ours.
+
+const EVERY_MS = 120;
+const SIDE_MAX = 800;
+const GONE_MS = 2500;
+
+async function readerOf() {
+  if ("BarcodeDetector" in window && (await BarcodeDetector.getSupportedFormats().catch(() => [])).includes("qr_code")) {
+    const detector = new BarcodeDetector({ formats: ["qr_code"] });
+    return async (video) => (await detector.detect(video)).map((found) => found.rawValue);
+  }
+  const { decodeQR } = await import("../vendor/qr/decode.js");
+  const canvas = document.createElement("canvas");
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  return async (video) => {
+    const scale = Math.min(1, SIDE_MAX / Math.max(video.videoWidth, video.videoHeight));
+    canvas.width = Math.round(video.videoWidth * scale);
+    canvas.height = Math.round(video.videoHeight * scale);
+    context.drawImage(video, 0, 0, canvas.width, canvas.height);
+    try {
+      return [decodeQR(context.getImageData(0, 0, canvas.width, canvas.height))];
+    } catch {
+      return []; // Nothing readable in this picture; the next one comes at once.
+    }
+  };
+}
+
+export const reader = readerOf();
+
+export class Camera {
+  // `seen(text)` once for each code that comes into view; it counts again when it was out of sight for a while.
+  constructor(video, { seen, ended }) {
+    this.video = video;
+    this.seen = seen;
+    this.ended = ended;
+    this.last = { text: "", at: -Infinity };
+  }
+
+  static get isPossible() {
+    return Boolean(navigator.mediaDevices?.getUserMedia);
+  }
+
+  async start() {
+    const stream = await navigator.mediaDevices.getUserMedia({
+      video: { facingMode: { ideal: "environment" }, width: { ideal: 1280 }, height: { ideal: 720 } },
+      audio: false,
+    });
+    [this.track] = stream.getVideoTracks();
+    this.track.addEventListener("ended", () => this.ended());
+    this.video.srcObject = stream;
+    await this.video.play();
+    this.look();
+  }
+
+  get hasLight() {
+    return Boolean(this.track?.getCapabilities?.().torch);
+  }
+
+  light(on) {
+    return this.track.applyConstraints({ advanced: [{ torch: on }] });
+  }
+
+  async look() {
+    const read = await reader;
+    const again = async () => {
+      if (this.track.readyState === "ended") return;
+      if (!document.hidden && this.video.videoWidth) {
+        for (const text of await read(this.video).catch(() => [])) this.note(text);
+      }
+      setTimeout(again, EVERY_MS);
+    };
+    again();
+  }
+
+  note(text) {
+    const now = performance.now();
+    const isNew = text !== this.last.text || now - this.last.at > GONE_MS;
+    this.last = { text, at: now };
+    if (isNew && text.trim()) this.seen(text);
+  }
+}

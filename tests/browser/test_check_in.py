@@ -1,0 +1,271 @@
+"""The page at the door in a real browser: a camera sees a ticket, the network goes away, each ticket is in once."""
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import segno
+from PIL import Image
+
+from apps.events import facade as events
+from apps.orders.checkin import doors
+from apps.orders.models import Order, Ticket, TicketScan
+from tests.conftest import CHROMIUM_FLAGS, Pages
+from tests.factories import assert_audit_clean, hold, make_event
+from tests.orders.sale import buy
+from tests.programs import CHROMIUM
+from tests.races import in_another_connection
+from ticketing.kernel import clock
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+PHONE = (360, 740)
+OpenPage = Callable[..., "Page"]
+
+
+@pytest.fixture
+def order() -> Order:
+    return buy(hold(make_event("concert"), seats=["hall-A-1", "hall-A-2", "hall-A-3"]))
+
+
+def codes(order: Order) -> list[str]:
+    return list(order.tickets.order_by("id").values_list("code", flat=True))
+
+
+def door_address() -> str:
+    event, now = events.get_event("concert"), clock.now()
+    made = doors.make_link(
+        event.id,
+        name="Vera",
+        door="North",
+        good_from=now - timedelta(hours=1),
+        good_until=now + timedelta(hours=4),
+        who="staff:1",
+    )
+    return doors.address_of(made, event.slug)
+
+
+def stand_at_door(page: "Page") -> None:
+    page.goto(door_address())
+    page.locator("[data-check-in][data-ready=yes]").wait_for()
+    assert "link=" not in page.url
+
+
+def type_in(page: "Page", code: str) -> None:
+    page.get_by_label("Code on the ticket").fill(code)
+    page.get_by_role("button", name="Check", exact=True).click()
+
+
+def answer(page: "Page", say: str) -> str:
+    """What the big panel says, once it says this."""
+    panel = page.locator("[data-answer]")
+    panel.get_by_text(say, exact=True).wait_for()
+    assert panel.locator("svg use").count() == 1, "an icon beside the color"
+    return panel.text_content() or ""
+
+
+def wait_for_all_answers(page: "Page") -> None:
+    page.locator("[data-check-in][data-waiting='0']").wait_for()
+
+
+def test_typed_codes_are_answered_each_in_its_own_way(live_site: str, browser_page: OpenPage, order) -> None:
+    page = browser_page(*PHONE)
+    stand_at_door(page)
+    one, _, _ = codes(order)
+    field = page.get_by_label("Code on the ticket")
+    field.press_sequentially(one.lower())
+    assert field.input_value() == " ".join(one[at : at + 4] for at in range(0, 28, 4))
+    page.get_by_role("button", name="Check", exact=True).click()
+    assert "Hall, row A, seat 1" in answer(page, "Let in")
+    type_in(page, one)
+    assert "North" in answer(page, "Already in")
+    type_in(page, "ABCD" * 7)
+    answer(page, "Not a ticket")
+    page.locator("[data-entered]").get_by_text("1", exact=True).wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert list(TicketScan.objects.order_by("id").values_list("outcome", flat=True)) == [
+        "welcome", "already_in", "unknown",
+    ]  # fmt: skip
+
+
+def test_without_a_network_nothing_is_called_a_welcome_and_each_ticket_counts_once_in_the_end(
+    live_site: str, browser_page: OpenPage, order
+) -> None:
+    """The network goes; two are scanned, one of them twice; the page is loaded anew; the network comes back."""
+    page = browser_page(*PHONE)
+    stand_at_door(page)
+    first, second, third = codes(order)
+    type_in(page, first)
+    answer(page, "Let in")
+    page.locator("[data-check-in][data-kept=asked]").wait_for()
+    _wait_until_kept(page)
+    page.context.set_offline(True)
+    type_in(page, second)
+    answer(page, "Not confirmed yet")
+    type_in(page, second)
+    assert "On this phone" in answer(page, "Scanned before")
+    page.reload()
+    page.locator("[data-check-in][data-ready=yes]").wait_for()
+    assert "3 of 3" not in (page.locator(".door__counts").text_content() or "")
+    type_in(page, third)
+    answer(page, "Not confirmed yet")
+    page.get_by_text("3 scans wait on this phone").wait_for()
+    assert Ticket.objects.filter(checked_in_at__isnull=False).count() == 1
+    page.context.set_offline(False)
+    wait_for_all_answers(page)
+    answer(page, "Let in")
+    assert not Ticket.objects.filter(checked_in_at=None).exists()
+    outcomes = TicketScan.objects.order_by("id").values_list("code", "outcome")
+    assert list(outcomes) == [
+        (first, "welcome"), (second, "welcome"), (second, "already_in"), (third, "welcome"),
+    ]  # fmt: skip
+    assert_audit_clean()
+
+
+def _wait_until_kept(page: "Page") -> None:
+    """The worker has put the page and its decoder on the shelf."""
+    page.locator("body").evaluate(
+        """async () => {
+            const wanted = [location.pathname, "/static/js/check-in.js", "/static/vendor/qr/decode.js"];
+            const kept = async () => {
+                const shelf = await caches.open("check-in-1");
+                return (await Promise.all(wanted.map((each) => shelf.match(each)))).every(Boolean);
+            };
+            while (!(await kept())) await new Promise((next) => setTimeout(next, 50));
+        }"""
+    )
+
+
+def test_an_answer_that_was_lost_on_its_way_is_asked_for_again(live_site: str, browser_page: OpenPage, order) -> None:
+    """The house has let the ticket in, and the phone never heard of it: the same scan, sent again, is welcome."""
+    page = browser_page(*PHONE)
+    stand_at_door(page)
+    lost = []
+
+    def lose(route) -> None:
+        if route.request.method == "POST" and not lost:
+            lost.append(route.fetch().json()["outcome"])
+            route.abort("connectionreset")
+        else:
+            route.continue_()
+
+    page.route("**/check-in", lose)
+    type_in(page, codes(order)[0])
+    assert "Hall, row A, seat 1" in answer(page, "Let in")
+    assert lost == ["welcome"]
+    assert TicketScan.objects.count() == 1
+
+
+def test_a_scan_that_another_door_was_ahead_of_is_reported_when_the_network_is_back(
+    live_site: str, browser_page: OpenPage, order
+) -> None:
+    page = browser_page(*PHONE)
+    stand_at_door(page)
+    first, second, _ = codes(order)
+    page.context.set_offline(True)
+    type_in(page, first)
+    answer(page, "Not confirmed yet")
+    type_in(page, second)
+    answer(page, "Not confirmed yet")
+    in_another_connection(lambda: _elsewhere(first))
+    page.context.set_offline(False)
+    wait_for_all_answers(page)
+    warned = page.locator("[data-line]")
+    warned.wait_for()
+    assert re.search(r"seat 1, scanned at \d\d:\d\d: Already in\. .* South", warned.text_content() or "")
+
+
+def _elsewhere(code: str) -> None:
+    from apps.orders.checkin.entering import Scan, scan
+
+    scan(events.get_event("concert"), Scan("scan-elsewhere", code, door="South"), "staff:1")
+
+
+def test_a_mistaken_check_in_is_taken_back_on_the_page(live_site: str, browser_page: OpenPage, order) -> None:
+    page = browser_page(*PHONE)
+    stand_at_door(page)
+    page.on("dialog", lambda dialog: dialog.accept())
+    type_in(page, codes(order)[0])
+    answer(page, "Let in")
+    page.get_by_role("button", name=re.compile("take back", re.IGNORECASE)).click()
+    answer(page, "Taken back")
+    type_in(page, codes(order)[0])
+    answer(page, "Let in")
+    outcomes = TicketScan.objects.order_by("id").values_list("outcome", flat=True)
+    assert list(outcomes) == ["welcome", "undone", "welcome"]
+
+
+def test_a_link_that_was_taken_back_keeps_the_scans_and_says_so(live_site: str, browser_page: OpenPage, order) -> None:
+    from apps.orders.models import DoorLink
+
+    page = browser_page(*PHONE)
+    stand_at_door(page)
+    doors.revoke_link(DoorLink.objects.get().pk, "staff:1")
+    type_in(page, codes(order)[0])
+    page.get_by_text(re.compile("taken back.*1 scan waits on this phone")).wait_for()
+    assert not TicketScan.objects.exists()
+    page.reload()
+    page.get_by_text("This door link was taken back").wait_for()
+
+
+def test_without_scripts_the_form_checks_in_and_takes_back(live_site: str, browser_page: OpenPage, order) -> None:
+    page = browser_page(*PHONE, javascript=False)
+    page.goto(door_address())
+    type_in(page, codes(order)[0])
+    assert "Hall, row A, seat 1" in answer(page, "Let in")
+    page.reload()  # The form goes once more, with the same id.
+    answer(page, "Let in")
+    page.get_by_role("button", name=re.compile("take it back")).click()
+    answer(page, "Taken back")
+    assert TicketScan.objects.count() == 2
+
+
+@pytest.fixture
+def filming(browser: "Browser", tmp_path: Path) -> Iterator[Callable[[str], "Page"]]:
+    """Opens a page whose camera sees this code: what a camera sees is said when Chromium starts, so it is one more."""
+    opened = []
+
+    def film(code: str) -> "Page":
+        seen = tmp_path / "camera.y4m"
+        seen.write_bytes(_film_of(code))
+        camera = ["--use-fake-device-for-media-stream", f"--use-file-for-fake-video-capture={seen}"]
+        chromium = browser.browser_type.launch(executable_path=CHROMIUM.find(), args=[*CHROMIUM_FLAGS, *camera])
+        pages = Pages(chromium)
+        opened.append((chromium, pages))
+        page = pages(*PHONE)
+        page.context.grant_permissions(["camera"])
+        return page
+
+    yield film
+    for chromium, pages in opened:
+        chromium.close()
+        assert not pages.errors, pages.errors
+
+
+def _film_of(code: str) -> bytes:
+    """A few pictures of the code, askew as a hand holds it, in the one form that Chromium plays as a camera."""
+    out = io.BytesIO()
+    segno.make_qr(code, error="m").save(out, kind="png", scale=8, border=4)
+    drawn = Image.open(out).convert("L").resize((340, 340)).rotate(7, fillcolor=255)
+    picture = Image.new("L", (640, 480), 200)
+    picture.paste(drawn, (150, 70))
+    frame = b"FRAME\n" + picture.tobytes() + bytes([128]) * (640 * 480 // 2)
+    return b"YUV4MPEG2 W640 H480 F10:1 Ip A1:1 C420jpeg\n" + frame * 3
+
+
+def test_the_camera_reads_the_code_of_a_ticket_once(live_site: str, filming, order) -> None:
+    page = filming(codes(order)[1])
+    stand_at_door(page)
+    page.locator("[data-camera][data-running=yes]").wait_for()
+    assert "Hall, row A, seat 2" in answer(page, "Let in")
+    # It stays before the camera and is not scanned anew.
+    for _ in range(20):
+        page.evaluate("new Promise((next) => requestAnimationFrame(next))")
+    assert "Let in" in (page.locator("[data-answer]").text_content() or "")
+    assert TicketScan.objects.get().outcome == "welcome"
