@@ -65,9 +65,11 @@ function unsure(scan) {
       more: `On this phone at ${hour(earlier.made)}. Not confirmed: the house has not been reached since.`,
     };
   }
+  if (queue.trouble === "closed") return { tone: "wrong", icon: "alert", say: "Door closed", more: queue.detail };
+  const why = queue.trouble === "busy" ? "The house is busy" : "The house cannot be reached";
   return {
     tone: "unsure", icon: "hourglass", say: "Not confirmed yet",
-    more: "The house cannot be reached, so nobody has checked this ticket. The scan is kept here and sent again by itself.",
+    more: `${why}, so nobody has checked this ticket. The scan is kept here and sent again by itself.`,
   };
 }
 

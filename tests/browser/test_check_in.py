@@ -208,6 +208,7 @@ def test_a_link_that_was_taken_back_keeps_the_scans_and_says_so(live_site: str, 
     stand_at_door(page)
     doors.revoke_link(DoorLink.objects.get().pk, "staff:1")
     type_in(page, codes(order)[0])
+    answer(page, "Door closed")
     page.get_by_text(re.compile("taken back.*1 scan waits on this phone")).wait_for()
     assert not TicketScan.objects.exists()
     page.reload()

@@ -110,7 +110,7 @@ class DoorLinkAdmin(OwnTransactions, ReadOnlyAdmin):
 
 @admin.register(TicketScan)
 class TicketScanAdmin(ReadOnlyAdmin):
-    list_display = ["at", "event", "door", "who", "outcome", "ticket"]
+    list_display = ["at", "outcome", "ticket", "door", "event", "who"]
     list_filter = ["outcome", "event"]
     list_select_related = ["event", "ticket"]
     search_fields = ["=code", "=scan_id", "=who", "ticket__order__number"]
