@@ -3,7 +3,7 @@
 from datetime import timedelta
 from uuid import UUID
 
-from apps.orders import tickets, topics
+from apps.orders import announcing, tickets, topics
 from apps.orders.errors import ReissueRefused, TicketNotFound
 from apps.orders.locks import lock_order
 from apps.orders.models import Order, Ticket
@@ -39,7 +39,7 @@ def reissue_ticket(order_id: UUID, code: str, who: str) -> None:
                     "back tomorrow."
                 )
         tickets.replace(ticket, who, now)
-        _send(order)
+        _tell(order)
 
 
 def reissue_order(order_id: UUID, who: str) -> int:
@@ -53,7 +53,7 @@ def reissue_order(order_id: UUID, who: str) -> int:
         now = clock.now()
         for ticket in found:
             tickets.replace(ticket, who, now)
-        _send(order)
+        _tell(order)
         return len(found)
 
 
@@ -65,5 +65,7 @@ def _require_reissuable(order: Order, ticket: Ticket) -> None:
         raise ReissueRefused("Somebody is in with it. If that is a mistake, the people at the door can take it back.")
 
 
-def _send(order: Order) -> None:
+def _tell(order: Order) -> None:
+    """Buyer and organizer hear of the new codes."""
+    announcing.announce(order, announcing.Kind.TICKET_REISSUED)
     outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})

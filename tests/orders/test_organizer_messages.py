@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from apps.orders import announcing, canceling, topics
+from apps.orders import announcing, canceling, reissuing, topics
+from apps.orders.checkin.entering import Scan, scan
 from apps.orders.locks import lock_order
 from apps.orders.models import FeedMessage, OrganizerMessage, WebhookDelivery, WebhookEndpoint
 from apps.orders.organizers import feed, webhooks
@@ -69,6 +70,27 @@ def test_a_sale_is_told_and_its_refund(listener: Listener) -> None:
     assert refunded["order"]["refunded_minor"] == order.total_minor
     assert [ticket["valid"] for ticket in refunded["tickets"]] == [False]
     assert set(WebhookDelivery.objects.values_list("status", "attempts")) == {("delivered", 1)}
+    assert_audit_clean()
+
+
+def test_the_door_and_a_new_code_are_told() -> None:
+    event = make_event()
+    key, _ = make_feed_key(event)
+    order = buy(hold(event, seats=["hall-A-1", "hall-A-2"]))
+    first, second = order.tickets.order_by("id")
+    scanned = Scan(uuid.uuid4().hex, first.code, door="North")
+    for _ in range(2):  # Sent again it is the same scan, and told once.
+        assert scan(event, scanned, "staff:1").outcome == "welcome"
+    reissuing.reissue_ticket(order.pk, second.code, "staff:1")
+    _, came, renewed = pull(key, 10).json()["messages"]
+    assert came["kind"] == "ticket.checked_in"
+    assert [(one["code"], one["checked_in_at"] is not None) for one in came["tickets"]] == [(first.code, True)]
+    assert renewed["kind"] == "ticket.reissued"
+    assert [(one["code"] == second.code, one["valid"]) for one in renewed["tickets"]] == [
+        (False, True),
+        (True, False),
+        (False, True),
+    ]
     assert_audit_clean()
 
 

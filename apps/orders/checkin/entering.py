@@ -13,6 +13,7 @@ from datetime import datetime
 from django.db import IntegrityError
 
 from apps.events import facade as events
+from apps.orders import announcing
 from apps.orders.checkin.codes import read_code
 from apps.orders.locks import lock_order
 from apps.orders.models import Order, Ticket, TicketScan
@@ -125,6 +126,7 @@ def _enter(made: TicketScan, ticket: Ticket | None) -> None:
         # The condition is the last word even for one who comes without the lock.
         let_in = Ticket.objects.filter(pk=ticket.pk, checked_in_at=None, voided_at=None).update(checked_in_at=made.at)
         assert let_in == 1, "the order's lock was held"
+        announcing.announce(ticket.order, announcing.Kind.TICKET_CHECKED_IN, [ticket])
 
 
 def _undo(made: TicketScan, ticket: Ticket | None, undoes: TicketScan | None, own: str | None) -> None:
