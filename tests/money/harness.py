@@ -12,7 +12,7 @@ from django.db.models import F
 
 from apps.orders import canceling, comparing, inbox
 from apps.orders.checkout import check_out
-from apps.orders.models import Order, Payment, ProviderMessage, Refund
+from apps.orders.models import Order, Payment, ProviderMessage, ProviderStanding, Refund
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
@@ -95,6 +95,10 @@ class House:
         deliver_all()
         return sales
 
+    def ask_nothing(self) -> None:
+        """What waits to ask the provider waits until all time passes: until then only its own words tell."""
+        OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now() + timedelta(hours=1))
+
     def check_out(self, sale: Sale, key: str = "") -> Answer:
         """The checkout was asked for with this key and answered, and its answer is kept to be compared in the end."""
         key = key or sale.key
@@ -150,6 +154,7 @@ class House:
             self.age(self.sales, timedelta(hours=1))
             # Workers that were killed hold their claims no more, and every pause is over.
             OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now(), claimed_until=None)
+            ProviderStanding.objects.filter(rests_until__isnull=False).update(rests_until=clock.now())
             before = self._state()
             for job in list(maintenance._jobs.values()):
                 if not job.name.startswith(LEAVE_OUT):

@@ -168,6 +168,7 @@ def test_whatever_arrives_whenever_the_money_converges(story: str, open_house: O
     sales = house.charge([f"{story}: {case}" for case in played])
     if attempts_of(words) > 1:
         try_again(house, sales)
+    house.ask_nothing()
     facts: list[dict[Word, Fact]] = [{} for _ in played]
     for case, sale, known in zip(played, sales, facts, strict=True):
         arrive(house, sale, case.words[: case.turn], known, seconds=None)
