@@ -199,9 +199,12 @@ def _when_refunded(order: Order) -> tuple[str, str]:
     if order.status not in Order.STANDING:
         return what, f"{order.get_status_display()} already. Nothing happens."
     back_minor = sum(payment.captured_minor - payment.refunded_minor for payment in order.payments.all())
-    tickets = counted(order.tickets.filter(voided_at=None).count(), "ticket")
+    valid = order.tickets.filter(voided_at=None)
+    tickets = counted(valid.count(), "ticket")
+    inside = valid.filter(checked_in_at__isnull=False).count()
+    warning = f"Somebody is inside with {inside} of them already! " if inside else ""
     money_back = f"{money(back_minor, order.currency)} goes back" if back_minor else "no money goes back"
-    return what, f"{money_back}, and {tickets} will open no door. The places are free again."
+    return what, f"{warning}{money_back}, and {tickets} will open no door. The places are free again."
 
 
 @admin.register(ReturnPolicy)

@@ -13,6 +13,7 @@ from django.test import Client
 from pypdf import PdfReader
 
 from apps.orders import access, canceling, documents, selectors
+from apps.orders.checkin.entering import Scan, scan
 from apps.orders.models import Order, Ticket
 from tests.factories import hold, join, lapse, make_event
 from tests.orders.sale import EMAIL, OWN, buy, deliver_all, joined_browser, let_lapse, place
@@ -285,6 +286,15 @@ def test_staff_finds_orders_and_acts_through_the_services(concert, admin_client)
     order.refresh_from_db()
     assert order.status == Order.Status.REFUNDED
     assert len(mail.outbox) == sent + 2
+
+
+def test_staff_is_told_that_somebody_is_inside_before_an_order_goes_back(concert, admin_client) -> None:
+    order = buy(hold(concert, seats=["hall-A-1", "hall-A-2"]))
+    form = {"action": "refund", "_selected_action": [str(order.pk)]}
+    assert "inside" not in admin_client.post("/admin/orders/order/", form, headers=OWN).content.decode()
+    scan(concert, Scan("scan-0001", order.tickets.first().code), "staff:1")
+    asked = admin_client.post("/admin/orders/order/", form, headers=OWN).content.decode()
+    assert "Somebody is inside with 1 of them already!" in asked
 
 
 def test_staff_reads_what_goes_back_before_it_does(concert, admin_client) -> None:

@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from django.db import connection
 
-from apps.orders.models import Ticket
 from ticketing.kernel import sql
 
 _count_entered = sql.load("apps.orders", "count_entered")
@@ -46,9 +44,3 @@ def count_entered(event_id: int) -> Counts:
     with connection.cursor() as cursor:
         rows = _count_entered.rows(cursor, event_id=event_id)
     return Counts(tuple(SectionCount(*row) for row in rows))
-
-
-def is_checked_in(order_id: UUID) -> bool:
-    """Whether somebody is in with a valid ticket of this order. Exact under the order's lock, without it a reading: a
-    refund asks once more under the lock before it voids."""
-    return Ticket.objects.filter(order_id=order_id, voided_at=None, checked_in_at__isnull=False).exists()
