@@ -34,6 +34,8 @@ def post(url: str, allowed: Allowed = EVERYTHING, **changes: Any) -> outbound.An
         "https://10.1.2.3/", "https://169.254.169.254/latest", "https://192.168.0.1/", "https://0.0.0.0/",
         "https://[::1]/", "https://[fd00::1]/", "https://[fe80::1]/", "https://[::ffff:127.0.0.1]/",
         "https://[64:ff9b::7f00:1]/", "https://[2002:7f00:1::]/", "https://224.0.0.1/", "https://100.64.0.1/",
+        "https://[64:ff9b:1::7f00:1]/", "https://[::ffff:0:7f00:1]/", "https://[::7f00:1]/", "https://[fec0::1]/",
+        "https://[3fff::1]/", "https://[5f00::1]/", "https://192.88.99.1/", "https://192.0.0.8/",
     ],
 )  # fmt: skip
 def test_nothing_is_sent_there(url: str) -> None:
@@ -41,7 +43,9 @@ def test_nothing_is_sent_there(url: str) -> None:
         outbound.check(url, Allowed())
 
 
-@pytest.mark.parametrize("url", ["https://example.com", "https://example.com:8443/a?b=c", "https://1.1.1.1/"])
+@pytest.mark.parametrize(
+    "url", ["https://example.com", "https://example.com:8443/a?b=c", "https://1.1.1.1/", "https://[2606:4700::1111]/"]
+)
 def test_these_may_be_sent_to(url: str) -> None:
     assert outbound.check(url, Allowed()).scheme == "https"
 

@@ -18,6 +18,10 @@ logger = logging.getLogger(__name__)
 
 URL_LENGTH_MAX = 500
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_HANDED_OUT = ipaddress.ip_network("2000::/3")
+"""All of IPv6 that is anybody's in the Internet; the rest is local, or carries IPv4 to whoever translates."""
+_NOBODYS = [ipaddress.ip_network(one) for one in ("3fff::/20", "192.0.0.0/24", "192.88.99.0/24")]
+"""Documentation, protocol assignments and relays, which Python 3.11 takes for public."""
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -120,7 +124,10 @@ def _judge(address: _Address, allowed: Allowed) -> None:
     if allowed.private_addresses:
         return
     for one in (address, *_inside(address)):
-        if not one.is_global or one.is_multicast:
+        is_public = one.is_global and not one.is_multicast and not any(one in network for network in _NOBODYS)
+        if isinstance(one, ipaddress.IPv6Address):
+            is_public &= one in _HANDED_OUT or one in _NAT64 or one.ipv4_mapped is not None
+        if not is_public:
             raise AddressRefused("it is not a public address")
 
 
