@@ -338,6 +338,8 @@ def _require_tickets(order: Order, codes: Sequence[str], *, also_checked_in: boo
         raise OrderNotReturnable(order_status=order.status)
     if not codes:
         raise problems.Invalid({"tickets": "choose at least one"})
+    if len(set(codes)) < len(codes):
+        raise problems.Invalid({"tickets": "names a ticket twice"})
     usable = [code for code in codes if code.isascii() and code.isprintable()]
     found = {ticket.code: ticket for ticket in Ticket.objects.filter(order=order, code__in=usable)}
     unknown = [code[:80] for code in codes if code not in found]

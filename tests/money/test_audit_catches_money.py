@@ -49,6 +49,17 @@ def lose_a_refund(order: Order) -> None:
     Payment.objects.update(refunded_minor=1)
 
 
+def give_back_twice(order: Order) -> None:
+    """A refund failed and was sent again, and then both went through."""
+    payment = order.payments.get()
+    values = {
+        "order": order, "payment": payment, "amount_minor": 1, "currency": payment.currency, "reason": "test",
+        "requested_by": "test", "requested_at": clock.now(), "settled_at": clock.now(), "status": "succeeded",
+    }  # fmt: skip
+    Refund.objects.create(**values, replaces=Refund.objects.create(**values))
+    Payment.objects.update(refunded_minor=1)
+
+
 def keep_a_ticket(order: Order) -> None:
     payment = order.payments.get()
     Refund.objects.create(
@@ -155,6 +166,7 @@ PROCESSED = "every stored message was processed, or is about to be"
         (keep_money_of_no_order, "I4", OWED),
         (take_less, "I4", OWED),
         (lose_a_refund, "I4", "what a payment gave back is the sum of its refunds"),
+        (give_back_twice, "I4", "what a payment gave back is the sum of its refunds"),
         (keep_a_ticket, "I4", "no ticket without a standing order, none missing"),
         (keep_a_ticket, "I4", "every confirmed reservation has a standing order"),
         (forget_the_answer, "I6", ANSWERED),

@@ -100,8 +100,9 @@ def test_staff_chooses_sees_the_amount_and_gives_back(bought, admin_client) -> N
     assert "$50.00 would go back" in page
     form = {"action": "return", "ticket": codes[:1], "seen": "4999", "why": "ill", "keep": "yes"}
     assert admin_client.post(path, form, headers=OWN).status_code == 409
+    assert admin_client.post(path, form | {"ticket": codes[:1] * 2}, headers=OWN).status_code == 422
     assert admin_client.post(path, form | {"seen": seen_in(page)}, headers=OWN).status_code == 302
-    form = {"action": "goodwill", "amount": "700", "seen": "5000", "why": "rain"}
+    form = {"action": "goodwill", "amount": "700", "seen": "5000", "why": "ra\x00in"}
     for status in (302, 409):  # Sent twice it is given once.
         assert admin_client.post(path, form, headers=OWN).status_code == status
     assert admin_client.post(path, form | {"seen": "4300", "amount": "x"}, headers=OWN).status_code == 422

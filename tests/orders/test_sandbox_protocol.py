@@ -1,15 +1,17 @@
 """The protocol of providers, as the sandbox keeps it: cancel, ask about refunds, list a day."""
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
 from apps.orders import canceling, inbox
 from apps.orders.models import Order, Payment, Refund, SandboxCharge, SandboxRefund
 from apps.orders.providers import sandbox
-from apps.orders.providers.protocol import ChargeRequest, Kind, MovementKind, RefundState
+from apps.orders.providers.protocol import ChargeRequest, Kind, MovementKind, RefundRequest, RefundState
 from tests.factories import assert_audit_clean, hold, make_event
 from tests.orders.sale import arrive, buy, deliver_all, payment_of, place
+from tests.races import storm, values
 from ticketing.kernel import clock
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -62,6 +64,22 @@ def test_a_refund_is_found_by_its_key() -> None:
     assert found is not None
     assert (found.state, found.reference) == (RefundState.SUCCEEDED, Refund.objects.get().reference)
     assert sandbox.Sandbox().find_refund(order.pk, reference) is None
+
+
+def test_no_more_goes_back_than_was_charged_also_by_two_at_once() -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1"]))
+    payment = payment_of(order)
+    keys = [uuid4() for _ in range(4)]
+
+    def ask(number: int) -> str:
+        asked = RefundRequest(keys[number], payment.reference, 2_000, payment.currency)
+        return str(sandbox.Sandbox().refund(asked).state)
+
+    assert payment.captured_minor == 5_000
+    assert sorted(values(storm(4, ask))) == ["failed", "failed", "succeeded", "succeeded"]
+    kept = [key for key in keys if sandbox.Sandbox().find_refund(key, payment.reference) is not None]
+    assert [ask(keys.index(key)) for key in kept] == ["succeeded", "succeeded"], "the same key is the same refund"
+    assert SandboxRefund.objects.count() == 2
 
 
 def test_a_day_lists_what_came_and_went_in_utc() -> None:

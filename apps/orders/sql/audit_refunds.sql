@@ -1,13 +1,17 @@
 -- I4: payments of this piece whose refunded amount is not the sum of their refunds. One that failed and was sent again
--- is in it once.
+-- is in it once; and what went back for good is never more.
 SELECT sale.number, payment.attempt, payment.refunded_minor, coalesce(refunds.sum_minor, 0)
 FROM orders_order AS sale
 JOIN orders_payment AS payment ON payment.order_id = sale.id
 LEFT JOIN LATERAL (
-    SELECT sum(amount_minor) AS sum_minor
+    SELECT greatest(
+        sum(amount_minor) FILTER (
+            WHERE NOT EXISTS (SELECT FROM orders_refund AS again WHERE again.replaces_id = refund.id)
+        ),
+        sum(amount_minor) FILTER (WHERE refund.status = 'succeeded')
+    ) AS sum_minor
     FROM orders_refund AS refund
     WHERE payment_id = payment.id
-      AND NOT EXISTS (SELECT FROM orders_refund AS again WHERE again.replaces_id = refund.id)
 ) AS refunds ON true
 WHERE sale.id > %(after)s
   AND sale.id <= %(until)s

@@ -45,7 +45,8 @@ def refund_desk(request: HttpRequest, order_id: UUID, site: AdminSite) -> HttpRe
 
 def _act(order_id: UUID, given: QueryDict, who: str) -> str | None:
     """What was done, in words; None where it was only looked at."""
-    by = {"who": who, "why": " ".join(given.get("why", "").split())[:200]}
+    printable = "".join(letter if letter.isprintable() else " " for letter in given.get("why", ""))
+    by = {"who": who, "why": " ".join(printable.split())[:200]}
     match given.get("action", ""):
         case "return":
             codes = given.getlist("ticket")

@@ -7,9 +7,10 @@ whoever asks is told the truth, whether or not the webhook of it was ever sent.
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db.models import Sum
 
-from apps.orders.models import SandboxCharge
-from apps.orders.providers.protocol import ChargeRequest
+from apps.orders.models import SandboxCharge, SandboxRefund
+from apps.orders.providers.protocol import ChargeRequest, ProviderFault, RefundRequest, RefundState
 from apps.orders.providers.sandbox import messages
 from apps.orders.providers.sandbox.cards import LATE, Card
 from ticketing.kernel import clock, transactions
@@ -111,6 +112,35 @@ def settle(key: str, status: str, occurred_at: datetime) -> bytes:
         if row.status == status:
             occurred_at = row.occurred_at
         return messages.said_of(row, status, occurred_at)
+
+
+def refund(request: RefundRequest) -> SandboxRefund | None:
+    """So much of the captured charge has gone back, once per key; None where that is more than is left of it. Raises
+    ProviderFault where there is no such charge."""
+    with transactions.write():
+        charge = _lock_captured(request.charge_reference)
+        known = SandboxRefund.objects.filter(idempotency_key=str(request.key)).first()
+        if known is not None:
+            return known
+        # Under the charge's lock: two refunds at once never take more of it together than there is.
+        gone = charge.refunds.exclude(status=RefundState.FAILED).aggregate(minor=Sum("amount_minor"))["minor"] or 0
+        if gone + request.amount_minor > charge.amount_minor:
+            return None
+        return SandboxRefund.objects.create(
+            idempotency_key=str(request.key),
+            charge=charge,
+            amount_minor=request.amount_minor,
+            occurred_at=clock.now(),
+        )
+
+
+def _lock_captured(reference: str) -> SandboxCharge:
+    prefix, _, number = reference.partition("_")
+    charges = SandboxCharge.objects.select_for_update(no_key=True).filter(status="succeeded")
+    charge = charges.filter(pk=int(number)).first() if prefix == "sc" and number.isdigit() else None
+    if charge is None:
+        raise ProviderFault(f"the sandbox has no captured charge {reference}")
+    return charge
 
 
 def settle_late_charge(key: str, occurred_at: datetime) -> bytes:

@@ -22,7 +22,7 @@ from apps.orders.providers.protocol import (
 )
 from apps.orders.providers.sandbox import books, messages
 from apps.orders.providers.sandbox.cards import CARDS, METHODS
-from ticketing.kernel import clock, problems, transactions
+from ticketing.kernel import problems
 
 NAME = "sandbox"
 
@@ -49,14 +49,9 @@ class Sandbox:
         return messages.event_of(books.cancel(request))
 
     def refund(self, request: RefundRequest) -> RefundAnswer:
-        with transactions.write():
-            charge = SandboxCharge.objects.filter(pk=_charge_pk(request.charge_reference)).first()
-            if charge is None or charge.status != "succeeded":
-                raise ProviderFault(f"the sandbox has no captured charge {request.charge_reference}")
-            refund, _ = SandboxRefund.objects.get_or_create(
-                idempotency_key=str(request.key),
-                defaults={"charge": charge, "amount_minor": request.amount_minor, "occurred_at": clock.now()},
-            )
+        refund = books.refund(request)
+        if refund is None:
+            return RefundAnswer(reference="", state=RefundState.FAILED, failure="more than is left of the charge")
         return _answer_of(refund)
 
     def find_refund(self, key: UUID, charge_reference: str) -> RefundAnswer | None:
@@ -100,10 +95,3 @@ class Sandbox:
 
 def _answer_of(refund: SandboxRefund) -> RefundAnswer:
     return RefundAnswer(reference=f"sr_{refund.pk}", state=RefundState(refund.status), failure=refund.failure)
-
-
-def _charge_pk(reference: str) -> int:
-    prefix, _, number = reference.partition("_")
-    if prefix != "sc" or not number.isdigit():
-        raise ProviderFault(f"the sandbox has no charge {reference}")
-    return int(number)
