@@ -81,6 +81,8 @@ def test_an_event_made_at_the_desk_can_be_published(desk: Client) -> None:
         "on_sale-0-opens_at_1": opens.time(), "on_sale-0-hold_minutes": 10, "on_sale-0-payment_minutes": 3,
         "on_sale-0-grace_seconds": 60, "on_sale-0-seats_per_reservation_max": 8,
         "on_sale-0-oversell": "cancel_newest",
+        "on_sale-0-ticket_fee_minor": 250, "on_sale-0-ticket_fee_rate": 0, "on_sale-0-order_fee_minor": 0,
+        "on_sale-0-tax_rate": 1900, "on_sale-0-tax_included": "on",
         "categories-TOTAL_FORMS": 1, "categories-INITIAL_FORMS": 0, "categories-0-key": "Stalls",
         "categories-0-name": "Stalls", "categories-0-color": "#0f766e", "categories-0-price_minor": 4500,
         "categories-0-position": 0, "sections-TOTAL_FORMS": 0, "sections-INITIAL_FORMS": 0,
@@ -91,6 +93,7 @@ def test_an_event_made_at_the_desk_can_be_published(desk: Client) -> None:
     answer = desk.post(reverse("admin:events_event_add"), fields)
     assert answer.status_code == 302, answer.context["errors"]
     event = Event.objects.get(slug="lear")
+    assert (event.on_sale.ticket_fee_minor, event.on_sale.tax_rate) == (250, 1900)
     desk.post(reverse("admin:events_event_changelist"), {"action": "publish", "_selected_action": [event.pk]})
     assert Section.objects.get(event=event).capacity == 8
 

@@ -21,6 +21,7 @@ from tests.factories import assert_audit_clean, hold, make_event
 from tests.orders.sale import body, buy, deliver_all, late_word, let_lapse, payment_of, place
 from tests.races import in_another_connection, storm, values
 from ticketing.kernel import clock, idempotency, problems, transactions
+from ticketing.kernel.models import IdempotentAnswer
 from ticketing.kernel.outbox import facade as outbox
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -108,6 +109,7 @@ def test_control_without_the_unique_reservation_each_tab_has_an_order_of_its_own
         assert Order.objects.count() == 2
     finally:
         Order.objects.all().delete()
+        IdempotentAnswer.objects.filter(scope__startswith="checkout:").delete()
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE orders_order ADD CONSTRAINT order_one_per_reservation UNIQUE (reservation_id)")
         reservations_back_to_hold(reservation)

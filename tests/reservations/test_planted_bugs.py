@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
 
 from apps.reservations.models import (
     GeneralAdmissionInventory,
@@ -106,6 +107,9 @@ BUGS: dict[str, Bug] = {
         of_seat(seat_id=NOWHERE), ("I1: concert: seat 999999999", "the seat's None")
     ),
     "reservations_seatinventory_pkey": Bug(twice("seatinventory"), ("I1: concert/hall: capacity 50, 51 inventory",)),
+    "reservation_line_returned_holds_nothing": Bug(
+        of_line(returned_at=Now()), ("I1: concert: reservation", "with 0 of 0 lines holding")
+    ),
     # General admission.
     _NOT_OVERSOLD: Bug(of_floor(taken=11), ("I3: concert: general admission floor: taken 11",)),
     _NOT_NEGATIVE: Bug(of_floor(taken=-1), ("I3: concert: general admission floor: taken -1",), (_TAKEN,)),

@@ -158,7 +158,7 @@ def test_the_hook_hears_of_it_and_is_asked_again_until_it_says_that_it_is_done(h
 
 def _message(reason: str, age_seconds: float) -> Message:
     created_at = clock.now() - timedelta(seconds=age_seconds)
-    return Message(1, reservations.PAGE_TURNED, "concert", {"reason": reason}, None, 1, created_at)  # type: ignore[arg-type]
+    return Message(1, reservations.PAGE_TURNED, "concert", {"reason": reason}, None, 1, created_at, created_at)  # type: ignore[arg-type]
 
 
 @pytest.mark.django_db
