@@ -427,7 +427,7 @@ def test_control_settled_without_letting_the_next_go_nobody_would_ever_find_it(
     publish("a", number=2)
     first = begin()
     outbox._put_aside()
-    monkeypatch.setattr(outbox, "_let_next_go", outbox._oldest_due)
+    monkeypatch.setattr(outbox, "_let_next_go", figures._oldest_due)
     outbox.hand_over(first)
     assert outbox.deliver() == 0
     assert behind() == [2]

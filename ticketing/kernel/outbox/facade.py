@@ -30,11 +30,11 @@ claim comes up short, so that hardly any stand in its way."""
 SPARE_COUNT = 16
 """Of a topic so many more than wanted are looked at: rivals have some locked at this moment."""
 PUT_ASIDE_ROUNDS_MAX = 1_000
+oldest_due_seconds = figures.oldest_due_seconds
 
 _claim = sql.load("ticketing.kernel.outbox", "claim_messages")
 _set_behind = sql.load("ticketing.kernel.outbox", "set_behind")
 _let_next_go = sql.load("ticketing.kernel.outbox", "let_next_go")
-_oldest_due = sql.load("ticketing.kernel.outbox", "oldest_due")
 _settle = sql.load("ticketing.kernel.outbox", "settle_message")
 _retry = sql.load("ticketing.kernel.outbox", "retry_message")
 _postpone = sql.load("ticketing.kernel.outbox", "postpone_message")
@@ -267,14 +267,6 @@ def is_waiting(topic: str, key: str) -> bool:
     """Whether a message of this topic and key is still to be delivered and nobody has begun to."""
     waiting = OutboxMessage.objects.filter(topic=topic, key=key, done_at__isnull=True, dead_at__isnull=True)
     return waiting.exclude(claimed_until__gt=clock.now()).exists()
-
-
-def oldest_due_seconds() -> float | None:
-    """How long the longest-waiting unclaimed due message has waited, or None when none waits. What stands behind
-    another of its key is not counted: that other one is what waits."""
-    with connection.cursor() as cursor:
-        ((waited,),) = _oldest_due.rows(cursor)
-    return None if waited is None else float(waited)
 
 
 def revive(message_ids: Sequence[int], now: datetime) -> int:

@@ -32,6 +32,7 @@ _delivered = Histogram(
 METRICS = (_published, _ended, _handled, _delivered)
 
 _standing = sql.load("ticketing.kernel.outbox", "standing")
+_oldest_due = sql.load("ticketing.kernel.outbox", "oldest_due")
 
 
 def published(topic: str) -> None:
@@ -67,5 +68,13 @@ class Standing:
 def standing() -> Standing:
     """How the outbox stands now."""
     with connection.cursor() as cursor:
-        ((published_count, pending, stuck, given_up, mean_seconds, lag_seconds),) = _standing.rows(cursor)
-    return Standing(published_count, pending, stuck, given_up, mean_seconds, lag_seconds or 0.0)
+        ((published_count, pending, stuck, given_up, mean_seconds),) = _standing.rows(cursor)
+    return Standing(published_count, pending, stuck, given_up, mean_seconds, oldest_due_seconds() or 0.0)
+
+
+def oldest_due_seconds() -> float | None:
+    """How long the longest-waiting unclaimed due message has waited, or None when none waits. What stands behind
+    another of its key is not counted: that other one is what waits."""
+    with connection.cursor() as cursor:
+        ((waited,),) = _oldest_due.rows(cursor)
+    return None if waited is None else float(waited)

@@ -2,34 +2,14 @@
 -- SKIP LOCKED: two claimers never wait for one another. The claim is the row itself: a visibility time-out, no lock
 -- held while the work is done. Each topic is looked at by itself, so that one with a long backlog hides no other: of
 -- its first %(window)s due messages at most %(spare)s that may be claimed, more than wanted since rivals lock some.
-WITH RECURSIVE topic AS (
-    (
-        SELECT message.topic AS name
-        FROM outbox_outboxmessage AS message
-        WHERE message.done_at IS NULL AND message.dead_at IS NULL AND NOT message.is_behind
-        ORDER BY message.topic
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT (
-        SELECT message.topic
-        FROM outbox_outboxmessage AS message
-        WHERE message.done_at IS NULL AND message.dead_at IS NULL AND NOT message.is_behind
-          AND message.topic > topic.name
-        ORDER BY message.topic
-        LIMIT 1
-    )
-    FROM topic
-    WHERE topic.name IS NOT NULL
-),
-given AS MATERIALIZED (
+WITH given AS MATERIALIZED (
     SELECT *
     FROM unnest(%(topics)s::text[], %(visibilities)s::interval[], %(allowances)s::int[])
         AS given (name, visibility, allowance)
 ),
 first AS MATERIALIZED (
     SELECT head.id, head.available_at
-    FROM topic
+    FROM outbox_waitingtopic AS topic
     LEFT JOIN given ON given.name = topic.name
     CROSS JOIN LATERAL (
         SELECT due.id, due.available_at
@@ -57,7 +37,6 @@ first AS MATERIALIZED (
         )
         LIMIT least(%(spare)s, given.allowance)
     ) AS head
-    WHERE topic.name IS NOT NULL
 ),
 mine AS (
     SELECT message.id

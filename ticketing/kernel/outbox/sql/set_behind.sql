@@ -2,27 +2,7 @@
 -- them again and again. Who settles that earliest one has the next looked at again (let_next_go).
 -- The earliest one is locked first and judged under its lock: who settles it waits for us and then sees what we did, or
 -- has it locked, and we pass it by. SKIP LOCKED throughout: we wait for nobody.
-WITH RECURSIVE topic AS (
-    (
-        SELECT message.topic AS name
-        FROM outbox_outboxmessage AS message
-        WHERE message.done_at IS NULL AND message.dead_at IS NULL AND NOT message.is_behind
-        ORDER BY message.topic
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT (
-        SELECT message.topic
-        FROM outbox_outboxmessage AS message
-        WHERE message.done_at IS NULL AND message.dead_at IS NULL AND NOT message.is_behind
-          AND message.topic > topic.name
-        ORDER BY message.topic
-        LIMIT 1
-    )
-    FROM topic
-    WHERE topic.name IS NOT NULL
-),
-due AS MATERIALIZED (
+WITH due AS MATERIALIZED (
     SELECT
         one.id,
         (
@@ -35,7 +15,7 @@ due AS MATERIALIZED (
             ORDER BY earliest.id
             LIMIT 1
         ) AS earliest_id
-    FROM topic
+    FROM outbox_waitingtopic AS topic
     CROSS JOIN LATERAL (
         SELECT message.id, message.key
         FROM outbox_outboxmessage AS message
@@ -48,7 +28,6 @@ due AS MATERIALIZED (
         ORDER BY message.available_at, message.id
         LIMIT %(window)s
     ) AS one
-    WHERE topic.name IS NOT NULL
 ),
 earliest AS MATERIALIZED (
     SELECT message.id

@@ -1,25 +1,5 @@
 -- How the outbox stands: published in the last minute (counted up to 100,000), pending, stuck for over five minutes,
--- given up, mean seconds from claim to deletion in the last hour (of the latest 10,000), lag in seconds.
-WITH RECURSIVE topic AS (
-    (
-        SELECT message.topic AS name
-        FROM outbox_outboxmessage AS message
-        WHERE message.done_at IS NULL AND message.dead_at IS NULL AND NOT message.is_behind
-        ORDER BY message.topic
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT (
-        SELECT message.topic
-        FROM outbox_outboxmessage AS message
-        WHERE message.done_at IS NULL AND message.dead_at IS NULL AND NOT message.is_behind
-          AND message.topic > topic.name
-        ORDER BY message.topic
-        LIMIT 1
-    )
-    FROM topic
-    WHERE topic.name IS NOT NULL
-)
+-- given up, mean seconds from claim to deletion in the last hour (of the latest 10,000).
 SELECT
     (
         SELECT count(*)
@@ -45,21 +25,4 @@ SELECT
             ORDER BY done_at DESC
             LIMIT 10000
         ) AS latest
-    ),
-    (
-    SELECT max(
-        (
-            SELECT extract(epoch FROM clock_timestamp() - greatest(message.available_at, message.claimed_until))::float8
-            FROM outbox_outboxmessage AS message
-            WHERE message.topic = topic.name
-              AND message.done_at IS NULL
-              AND message.dead_at IS NULL
-              AND NOT message.is_behind
-              AND message.available_at <= (SELECT clock_timestamp())
-              AND (message.claimed_until IS NULL OR message.claimed_until <= clock_timestamp())
-            ORDER BY message.available_at, message.id
-            LIMIT 1
-        )
-    )
-    FROM topic
     )
