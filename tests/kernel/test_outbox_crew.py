@@ -180,8 +180,9 @@ def test_a_topic_that_may_be_slow_leaves_the_other_deliverers_to_the_rest(delive
 
 
 def test_who_ends_claims_nothing_more_and_lets_what_is_under_way_end(deliveries: Deliveries, crews: Any) -> None:
+    """One deliverer: another might be on its way to a claim when it is told to end, and that claim is its last."""
     publish(("stuck", 1))
-    crew = crews(2)
+    crew = crews(1)
     crew.wake()
     assert deliveries.is_stuck.wait(SECONDS_MAX)
     assert not crew.close(0)
