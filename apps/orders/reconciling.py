@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import F, Sum
 
 from apps.events import facade as events
-from apps.orders import auditing, canceling, refunds, unsettled
+from apps.orders import auditing, canceling, refunds, returning, unsettled
 from apps.orders.errors import OrderNotFound
 from apps.orders.locks import lock_order, lock_order_of_reservation
 from apps.orders.models import Order, Payment, PaymentDifference
@@ -93,7 +93,7 @@ def _find_orders(part: int | None) -> Found:
             yield Difference("order_without_reservation", line, number, "seat its buyer anew, or give the order back")
     for number, status, owed_minor, kept_minor in money:
         line = f"order {number} is {status}: owed {owed_minor}, kept {kept_minor}"
-        if status not in Order.STANDING and kept_minor > 0:
+        if status not in Order.STANDING and kept_minor > owed_minor:
             yield Difference("order_keeps_money", line, number)
         elif status in Order.STANDING and kept_minor == 0:
             yield Difference("order_without_money", line, number)
@@ -111,15 +111,24 @@ def _repair_order(difference: Difference, by: str) -> str:
 
 
 def _send_back(order_id: UUID, by: str) -> str:
-    """Paid without an order: the money is on its way back."""
+    """Paid without an order: the money is on its way back, but for the fees that a refunded order keeps."""
     with transactions.write():
         order = lock_order(order_id)
         if order.status in (*Order.STANDING, *Order.OPEN):
             return GONE
-        kept = Payment.objects.filter(order=order, captured_minor__gt=F("refunded_minor"))
-        for payment in kept:
-            refunds.request(payment, f"the order is {order.get_status_display()}", f"reconcile:{by}")
-        return REPAIRED if kept else GONE
+        excess_minor = _kept_minor(order)
+        if order.status == Order.Status.REFUNDED:
+            excess_minor -= returning.owed_minor(order)
+        if excess_minor <= 0:
+            return GONE
+        why = f"the order is {order.get_status_display()}"
+        refunds.request_of_order(order, excess_minor, why, f"reconcile:{by}")
+        return REPAIRED
+
+
+def _kept_minor(order: Order) -> int:
+    payments = Payment.objects.filter(order=order)
+    return int(payments.aggregate(kept=Sum(F("captured_minor") - F("refunded_minor")))["kept"] or 0)
 
 
 def _cancel_unpaid(order_id: UUID, by: str) -> str:
@@ -131,8 +140,7 @@ def _cancel_unpaid(order_id: UUID, by: str) -> str:
             raise NeedsPerson(f"the provider gives no answer: {fault}") from fault
     with transactions.write():
         order = lock_order(order_id)
-        taken = Payment.objects.filter(order=order).aggregate(kept=Sum(F("captured_minor") - F("refunded_minor")))
-        if order.status not in Order.STANDING or taken["kept"]:
+        if order.status not in Order.STANDING or _kept_minor(order):
             return GONE
         reservations.cancel(order.reservation_id, who=f"reconcile:{by}", why=f"order {order.number} was never paid")
         canceling.give_back(order, f"reconcile:{by}")

@@ -15,6 +15,7 @@ from apps.orders.errors import DifferenceNotSettled, SignatureInvalid
 from apps.orders.models import (
     ComparedDay,
     Order,
+    OrderAdjustment,
     Payment,
     PaymentDifference,
     ProviderMessage,
@@ -504,6 +505,31 @@ def test_what_is_unsettled_for_long_is_reported_and_asked_about() -> None:
     assert told(order) == "refunded"
     assert kinds_found() == []
     assert_audit_clean()
+
+
+def test_what_a_refunded_order_keeps_by_right_stays_when_the_rest_goes_back() -> None:
+    order = paid()
+    canceling.refund_order(order.pk, "staff:1")
+    OrderAdjustment.objects.create(
+        order=order,
+        line=order.lines.get(),
+        kind=OrderAdjustment.Kind.KEPT_FEE,
+        amount_minor=150,
+        who="test",
+        why="test",
+        at=clock.now(),
+    )
+    deliver_all()
+    assert kinds_found() == ["order_money"], "it keeps less than it may: a person decides, and nothing goes back"
+    Refund.objects.all().delete()
+    SandboxRefund.objects.all().delete()
+    Payment.objects.update(refunded_minor=0)
+    assert kinds_found() == ["order_keeps_money"]
+    assert states_after_repair() == {"order_keeps_money": "repaired"}
+    deliver_all()
+    payment = Payment.objects.get()
+    assert payment.captured_minor - payment.refunded_minor == 150
+    assert kinds_found() == []
 
 
 def test_money_of_an_ended_order_goes_back() -> None:
