@@ -2,6 +2,7 @@
 
 import io
 from datetime import datetime
+from itertools import groupby
 
 import segno
 from reportlab.pdfgen.canvas import Canvas
@@ -99,11 +100,19 @@ def _facts(event: events.EventView, order: OrderView, ticket: TicketView) -> lis
 
 
 def _draw_qr(canvas: Canvas, code: str, *, x: float, y: float, size: float) -> None:
+    # In units of a module, a rectangle for each run of dark ones: as whole numbers written straight into the page they
+    # are a tenth of what one path of single modules costs, and a night's tickets are drawn by the ten thousand.
     matrix = segno.make_qr(code, error="m").matrix
-    step = size / len(matrix)
-    path = canvas.beginPath()
+    lines = []
     for line, modules in enumerate(matrix):
-        for column, dark in enumerate(modules):
+        column = 0
+        for dark, run in groupby(modules):
+            length = sum(1 for _ in run)
             if dark:
-                path.rect(x + column * step, y + size - (line + 1) * step, step, step)
-    canvas.drawPath(path, stroke=0, fill=1)
+                lines.append(f"{column} {len(matrix) - 1 - line} {length} 1 re")
+            column += length
+    canvas.saveState()
+    canvas.translate(x, y)
+    canvas.scale(size / len(matrix), size / len(matrix))
+    canvas.addLiteral(" ".join([*lines, "f"]))
+    canvas.restoreState()
