@@ -78,18 +78,22 @@ def send(message: outbox.Message) -> None:
     if refund.status != Refund.Status.REQUESTED:
         return
     provider = get_provider(refund.payment.provider)
-    asked = RefundRequest(
+    try:
+        with circuit.calling(provider.name):
+            answer = provider.refund(request_of(refund))
+    except circuit.ProviderResting as resting:
+        raise outbox.Later(resting.seconds, str(resting)) from resting
+    record_answer(refund.pk, refund.order_id, answer)
+
+
+def request_of(refund: Refund) -> RefundRequest:
+    """What the provider is asked for with this refund: the same each time, because its key is."""
+    return RefundRequest(
         key=refund.pk,
         charge_reference=refund.payment.reference,
         amount_minor=refund.amount_minor,
         currency=refund.currency,
     )
-    try:
-        with circuit.calling(provider.name):
-            answer = provider.refund(asked)
-    except circuit.ProviderResting as resting:
-        raise outbox.Later(resting.seconds, str(resting)) from resting
-    record_answer(refund.pk, refund.order_id, answer)
 
 
 def record_answer(refund_id: UUID, order_id: UUID, answer: RefundAnswer) -> None:

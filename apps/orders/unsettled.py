@@ -16,7 +16,7 @@ from django.db.models import Model
 from apps.orders import charging, differences, inbox, refunds, topics
 from apps.orders.models import Order, Payment, Refund
 from apps.orders.providers import get_provider
-from apps.orders.providers.protocol import ProviderEvent, RefundRequest
+from apps.orders.providers.protocol import ProviderEvent
 from ticketing.kernel import clock, sql, transactions
 from ticketing.kernel.outbox import facade as outbox
 
@@ -110,13 +110,6 @@ def reconcile_refund(refund_id: UUID) -> bool:
     answer = provider.find_refund(refund.pk, payment.reference)
     if answer is None:
         # The same key as its own message's: whichever comes first, it is refunded once.
-        answer = provider.refund(
-            RefundRequest(
-                key=refund.pk,
-                charge_reference=payment.reference,
-                amount_minor=refund.amount_minor,
-                currency=refund.currency,
-            )
-        )
+        answer = provider.refund(refunds.request_of(refund))
     refunds.record_answer(refund.pk, refund.order_id, answer)
     return not Refund.objects.filter(pk=refund_id, status__in=Refund.OPEN).exists()
