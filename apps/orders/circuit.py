@@ -15,6 +15,7 @@ from django.db import connection
 from apps.orders.models import ProviderStanding
 from apps.queue import facade as queue
 from ticketing.kernel import clock, sql, transactions
+from ticketing.kernel.outbox import facade as outbox
 
 IN_A_ROW_SECONDS = 60
 """Faults further apart than this are not in a row."""
@@ -95,6 +96,15 @@ def calling(provider: str) -> Iterator[None]:
         note_fault(provider)
         raise
     note_answer(provider, faults)
+
+
+@contextmanager
+def put_back() -> Iterator[None]:
+    """Within a handler of the outbox: a message that meets a provider that rests comes again when it has rested."""
+    try:
+        yield
+    except ProviderResting as resting:
+        raise outbox.Later(resting.seconds, str(resting)) from resting
 
 
 def is_resting(provider: str) -> bool:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db.models import Min, Q, QuerySet
 
-from apps.orders import differences, inbox, refunds, topics
+from apps.orders import circuit, differences, inbox, refunds, topics
 from apps.orders.models import ComparedDay, Payment, Refund
 from apps.orders.providers import NAMES, get_provider, is_set_up
 from apps.orders.providers.protocol import (
@@ -83,16 +83,17 @@ def handle(message: outbox.Message) -> None:
         if not outbox.prolong(message):
             raise Interrupted
 
-    compare_day(message.body["provider"], date.fromisoformat(message.body["day"]), go_on)
+    with circuit.put_back():
+        compare_day(message.body["provider"], date.fromisoformat(message.body["day"]), go_on)
 
 
 def compare_day(provider_name: str, day: date, go_on: Callable[[], None] = lambda: None) -> tuple[int, int]:
     """The provider's books of this day in UTC and ours agree, or where they differ is listed; how many captures and
-    refunds it had. `go_on` is called between two pieces. Raises ProviderFault, with what was found so far listed."""
+    refunds it had. `go_on` is called between two pieces. Raises ProviderFault and ProviderResting, with what was found
+    so far listed."""
     provider, begun_at = get_provider(provider_name), clock.now()
     captures, given_back = set[str](), set[str]()
-    moves = provider.movements(day)
-    while piece := list(islice(moves, PIECE_MAX)):
+    for piece in _read(provider, day):
         _compare_captures(provider, [move for move in piece if move.kind == MovementKind.CAPTURE])
         _compare_refunds(provider, [move for move in piece if move.kind == MovementKind.REFUND])
         for move in piece:
@@ -114,6 +115,21 @@ def compare_day(provider_name: str, day: date, go_on: Callable[[], None] = lambd
     return len(captures), len(given_back)
 
 
+def _read(provider: Provider, day: date) -> Iterator[list[Movement]]:
+    with circuit.calling(provider.name):
+        moves = iter(provider.movements(day))
+        piece = list(islice(moves, PIECE_MAX))
+    while piece:
+        yield piece
+        with circuit.calling(provider.name):
+            piece = list(islice(moves, PIECE_MAX))
+
+
+def _find_charge(provider: Provider, payment: Payment, reference: str) -> ProviderEvent | None:
+    with circuit.calling(provider.name):
+        return provider.find_charge(payment.pk, reference)
+
+
 # --- what the provider has ------------------------------------------------------------------------------------------
 
 
@@ -121,7 +137,7 @@ def _compare_captures(provider: Provider, moves: list[Movement]) -> None:
     agreed = []
     for move, payment in _matched(moves, Payment.objects.filter(provider=provider.name)):
         if payment is not None and payment.status != Payment.Status.SUCCEEDED:
-            event = provider.find_charge(payment.pk, move.reference)
+            event = _find_charge(provider, payment, move.reference)
             if event is not None:
                 inbox.record_answer(provider.name, event)
             payment = Payment.objects.get(pk=payment.pk)
@@ -191,7 +207,7 @@ def _look_for_captures(provider: Provider, day: date, seen: set[str], go_on: Cal
         occurred_at__lt=begin + timedelta(days=1),
     )
     for number, payment in enumerate(_unseen(of_day, seen), 1):
-        event = provider.find_charge(payment.pk, payment.reference)
+        event = _find_charge(provider, payment, payment.reference)
         if event is None or event.kind != Kind.SUCCEEDED:
             with transactions.write():
                 differences.note(
@@ -218,7 +234,8 @@ def _look_for_refunds(provider: Provider, day: date, seen: set[str], go_on: Call
         settled_at__lt=begin + timedelta(days=1),
     ).select_related("payment")
     for number, refund in enumerate(_unseen(of_day, seen), 1):
-        answer = provider.find_refund(refund.pk, refund.payment.reference)
+        with circuit.calling(provider.name):
+            answer = provider.find_refund(refund.pk, refund.payment.reference)
         if answer is not None and answer.state == RefundState.FAILED:
             refunds.record_answer(refund.pk, refund.order_id, answer)
         elif answer is None and not _is_there(provider, refund):
@@ -242,7 +259,8 @@ def _is_there(provider: Provider, refund: Refund) -> bool:
     """One made by hand carries no key of ours: then it is on the list of the day before or after, if at all."""
     day = (refund.settled_at or refund.requested_at).astimezone(UTC).date()
     others = (day - timedelta(days=1), day, day + timedelta(days=1))
-    return any(move.reference == refund.reference for other in others for move in provider.movements(other))
+    with circuit.calling(provider.name):
+        return any(move.reference == refund.reference for other in others for move in provider.movements(other))
 
 
 def _unseen(rows: Iterable[Row], seen: set[str]) -> list[Row]:

@@ -6,13 +6,14 @@ that stands though no provider has its money is canceled, after the provider was
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
 from django.db import connection
 from django.db.models import F, Sum
 
 from apps.events import facade as events
-from apps.orders import auditing, canceling, refunds, returning, unsettled
+from apps.orders import auditing, canceling, circuit, refunds, returning, unsettled
 from apps.orders.errors import OrderNotFound
 from apps.orders.locks import lock_order, lock_order_of_reservation
 from apps.orders.models import Order, Payment, PaymentDifference
@@ -73,13 +74,22 @@ def _find_unsettled(part: int | None) -> Found:
 def _repair_unsettled(difference: Difference, by: str) -> str:
     kind, pk = difference.about
     ask = unsettled.reconcile_payment if kind == "payment" else unsettled.reconcile_refund
-    try:
+    with _answered():
         is_settled = ask(pk)
-    except ProviderFault as fault:
-        raise NeedsPerson(f"the provider gives no answer: {fault}") from fault
     if not is_settled:
         raise NeedsPerson("the provider has not decided yet")
     return REPAIRED
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Around asking a provider: one that does not answer, or rests, leaves the difference as it is."""
+    try:
+        yield
+    except ProviderFault as fault:
+        raise NeedsPerson(f"the provider gives no answer: {fault}") from fault
+    except circuit.ProviderResting as resting:
+        raise NeedsPerson(f"{resting}, and is asked again by itself") from resting
 
 
 # --- orders against reservations and money --------------------------------------------------------------------------
@@ -134,10 +144,8 @@ def _kept_minor(order: Order) -> int:
 def _cancel_unpaid(order_id: UUID, by: str) -> str:
     """An order that stands without money: its payment is found at the provider, or it is canceled."""
     for payment in Payment.objects.filter(order=order_id).exclude(status=Payment.Status.SUCCEEDED):
-        try:
+        with _answered():
             unsettled.ask_again(payment.pk)
-        except ProviderFault as fault:
-            raise NeedsPerson(f"the provider gives no answer: {fault}") from fault
     with transactions.write():
         order = lock_order(order_id)
         if order.status not in Order.STANDING or _kept_minor(order):

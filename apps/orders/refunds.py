@@ -78,11 +78,8 @@ def send(message: outbox.Message) -> None:
     if refund.status != Refund.Status.REQUESTED:
         return
     provider = get_provider(refund.payment.provider)
-    try:
-        with circuit.calling(provider.name):
-            answer = provider.refund(request_of(refund))
-    except circuit.ProviderResting as resting:
-        raise outbox.Later(resting.seconds, str(resting)) from resting
+    with circuit.put_back(), circuit.calling(provider.name):
+        answer = provider.refund(request_of(refund))
     record_answer(refund.pk, refund.order_id, answer)
 
 

@@ -2,8 +2,8 @@
 
 A lost webhook, a crash between a provider's answer and our ledger, a delivery refused as too old: whatever kept the
 word from us, the provider knows. Looking for what is due touches PostgreSQL only and writes a message for each; the
-message asks, with no transaction and no lock open. Asked at once by several, and answered by a webhook meanwhile, a
-payment is settled once: by the one function that settles, under its order's lock.
+message asks, with no transaction and no lock open, and waits while the provider rests. Asked at once by several, and
+answered by a webhook meanwhile, a payment is settled once: by the one function that settles, under its order's lock.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Model
 
-from apps.orders import charging, differences, inbox, refunds, topics
+from apps.orders import charging, circuit, differences, inbox, refunds, topics
 from apps.orders.models import Order, Payment, Refund
 from apps.orders.providers import get_provider
 from apps.orders.providers.protocol import ProviderEvent
@@ -62,16 +62,18 @@ def _ask_refund(refund_id: UUID) -> None:
 
 
 def handle_payment(message: outbox.Message) -> None:
-    reconcile_payment(UUID(message.body["payment"]))
+    with circuit.put_back():
+        reconcile_payment(UUID(message.body["payment"]))
 
 
 def handle_refund(message: outbox.Message) -> None:
-    reconcile_refund(UUID(message.body["refund"]))
+    with circuit.put_back():
+        reconcile_refund(UUID(message.body["refund"]))
 
 
 def reconcile_payment(payment_id: UUID) -> bool:
     """The payment is as its provider says; whether it is settled now. One that nobody waits for any more is canceled
-    there, so that it cannot happen later. Raises ProviderFault."""
+    there, so that it cannot happen later. Raises ProviderFault, ProviderResting."""
     payment = Payment.objects.select_related("order").get(pk=payment_id)
     if payment.status != Payment.Status.PENDING:
         return True
@@ -85,31 +87,33 @@ def reconcile_payment(payment_id: UUID) -> bool:
 def _ask(payment: Payment, order: Order, now: datetime) -> ProviderEvent | None:
     provider, request = get_provider(payment.provider), charging.request_of(order, payment)
     may_still_count = order.status in Order.OPEN or order.reason == Order.Reason.OUT_OF_TIME
-    if may_still_count and now <= payment.counts_until:
-        return provider.find_charge(request.key, payment.reference)
-    return provider.cancel(request, payment.reference)
+    with circuit.calling(provider.name):
+        if may_still_count and now <= payment.counts_until:
+            return provider.find_charge(request.key, payment.reference)
+        return provider.cancel(request, payment.reference)
 
 
 def ask_again(payment_id: UUID) -> None:
     """Whatever the payment says: the provider was asked about it, and what it answered has had its effect. Raises
-    ProviderFault."""
+    ProviderFault, ProviderResting."""
     payment = Payment.objects.get(pk=payment_id)
-    event = get_provider(payment.provider).find_charge(payment.pk, payment.reference)
+    with circuit.calling(payment.provider):
+        event = get_provider(payment.provider).find_charge(payment.pk, payment.reference)
     if event is not None:
         inbox.record_answer(payment.provider, event)
 
 
 def reconcile_refund(refund_id: UUID) -> bool:
     """The refund is as its provider says, which is asked for it again if it never heard of it; whether it is settled
-    now. Raises ProviderFault."""
+    now. Raises ProviderFault, ProviderResting."""
     refund = Refund.objects.select_related("payment").get(pk=refund_id)
     if refund.status not in Refund.OPEN:
         return True
-    payment = refund.payment
-    provider = get_provider(payment.provider)
-    answer = provider.find_refund(refund.pk, payment.reference)
-    if answer is None:
-        # The same key as its own message's: whichever comes first, it is refunded once.
-        answer = provider.refund(refunds.request_of(refund))
+    provider = get_provider(refund.payment.provider)
+    with circuit.calling(provider.name):
+        answer = provider.find_refund(refund.pk, refund.payment.reference)
+        if answer is None:
+            # The same key as its own message's: whichever comes first, it is refunded once.
+            answer = provider.refund(refunds.request_of(refund))
     refunds.record_answer(refund.pk, refund.order_id, answer)
     return not Refund.objects.filter(pk=refund_id, status__in=Refund.OPEN).exists()

@@ -1,20 +1,23 @@
 """The circuit breaker: a provider that does not answer is left alone, charges wait, and one call tries it again."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
 from redis import Redis
 
-from apps.orders import circuit
-from apps.orders.models import Order, Payment, ProviderStanding
+from apps.orders import canceling, circuit, comparing, unsettled
+from apps.orders.models import ComparedDay, Order, Payment, PaymentDifference, ProviderStanding, Refund
 from apps.orders.providers import sandbox
+from apps.orders.providers.protocol import ProviderFault
 from apps.queue import facade as queue
 from tests.factories import assert_audit_clean, hold, make_event
-from tests.orders.sale import deliver_all, let_lapse, payment_of, place
+from tests.orders.sale import buy, deliver_all, late_word, let_lapse, payment_of, place
 from tests.orders.test_tries import Provider, deliver_later, told
 from tests.races import storm, values
-from ticketing.kernel import clock, transactions
+from ticketing.kernel import clock, reconciling, transactions
 from ticketing.kernel.outbox.models import OutboxMessage
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -181,6 +184,95 @@ def test_a_charge_is_put_back_for_no_longer_than_it_may_still_begin(settings) ->
     deliver_all()
     waits = OutboxMessage.objects.get(done_at=None).available_at - clock.now()
     assert waits < timedelta(seconds=11)
+
+
+@pytest.fixture
+def questions(monkeypatch) -> list[str]:
+    """What the reconciler asks the sandbox, each outside of any transaction."""
+    asked: list[str] = []
+    for verb in ("find_charge", "find_refund", "cancel", "refund", "movements"):
+        real = getattr(sandbox.Sandbox, verb)
+
+        def call(self: sandbox.Sandbox, *args: Any, verb: str = verb, real: Any = real) -> Any:
+            assert not connection.in_atomic_block
+            asked.append(verb)
+            return real(self, *args)
+
+        monkeypatch.setattr(sandbox.Sandbox, verb, call)
+    return asked
+
+
+def make_unsettled(slug: str) -> Order:
+    """An order whose payment has succeeded, and whose refund was asked for; of neither the word came."""
+    waiting = buy(hold(make_event(slug), seats=["hall-A-1"]), sandbox.LATE)
+    late_word(waiting, clock.now())
+    back = buy(hold(make_event(f"{slug}-back"), seats=["hall-A-1"]))
+    canceling.refund_order(back.pk, "staff:1")
+    OutboxMessage.objects.filter(done_at=None).delete()
+    moment = clock.now() - timedelta(hours=1)
+    Payment.objects.update(started_at=moment)
+    Refund.objects.update(requested_at=moment)
+    return waiting
+
+
+def test_the_reconciler_asks_nothing_of_a_provider_that_rests_and_everything_after_it(questions, settings) -> None:
+    settings.PAYMENT_REST_SECONDS = 60
+    waiting = make_unsettled("concert")
+    questions.clear()
+    fail(3)
+    assert (unsettled.ask_due(), comparing.ask_due()) == (2, 1)
+    deliver_all()
+    waits = OutboxMessage.objects.filter(done_at=None).values_list("topic", "attempts", "last_error").order_by("topic")
+    assert [(topic, attempts) for topic, attempts, _ in waits] == [
+        ("orders.compare_day", 0),
+        ("orders.reconcile_payment", 0),
+        ("orders.reconcile_refund", 0),
+    ]
+    assert all("rests for another" in why for *_, why in waits)
+    assert questions == []
+    rested()
+    deliver_later(3)
+    assert sorted(set(questions)) == ["find_charge", "find_refund", "movements", "refund"]
+    assert told(waiting)[0] == "confirmed"
+    assert Refund.objects.get().status == Refund.Status.SUCCEEDED
+    assert ComparedDay.objects.exclude(compared_at=None).count() == 1
+    assert not PaymentDifference.objects.exists()
+    assert_audit_clean()
+
+
+def test_questions_without_an_answer_count_as_faults_and_an_answer_ends_them(monkeypatch) -> None:
+    waiting = make_unsettled("concert")
+
+    def find_charge(*_: Any) -> None:
+        raise ProviderFault("no answer")
+
+    with monkeypatch.context() as away:
+        away.setattr(sandbox.Sandbox, "find_charge", find_charge)
+        for _ in range(3):
+            with pytest.raises(ProviderFault):
+                unsettled.ask_again(payment_of(waiting).pk)
+        with pytest.raises(circuit.ProviderResting):
+            unsettled.ask_again(payment_of(waiting).pk)
+    rested()
+    unsettled.ask_again(payment_of(waiting).pk)
+    assert circuit.resting() == []
+    assert told(waiting)[0] == "confirmed"
+
+
+def test_the_reconciliation_leaves_what_it_may_not_ask_about_as_it_is_and_says_why(questions, settings) -> None:
+    settings.PAYMENT_REST_SECONDS = 60
+    waiting = make_unsettled("concert")
+    let_lapse(waiting, seconds=2_000)
+    questions.clear()
+    fail(3)
+    (finding,) = [one for one in reconciling.run(repair_by="test") if one.name == "unsettled money"]
+    found = finding.outcomes
+    assert {one.difference.kind: one.state for one in found} == {
+        "unsettled_payment": reconciling.NEEDS_PERSON,
+        "unsettled_refund": reconciling.NEEDS_PERSON,
+    }
+    assert all("rests" in one.reason and "is asked again by itself" in one.reason for one in found)
+    assert questions == []
 
 
 def test_redis_may_vanish_and_the_circuit_stays_as_it_is(provider, redis_client: Redis, settings) -> None:
