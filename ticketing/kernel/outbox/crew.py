@@ -25,8 +25,10 @@ IDLE_SECONDS = 5.0
 class Crew:
     """The deliverers of one process. Messages start in the order in which they are claimed: the order they were due."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, messages_max: int | None = None) -> None:
+        """`messages_max`: it claims so many in all, and then no more."""
         self._size = size
+        self._left = messages_max
         self._changed = threading.Condition()
         self._is_asked = False
         self._is_closed = False
@@ -38,6 +40,8 @@ class Crew:
         """Claimed and not settled yet, of each topic."""
         self._threads = 0
         self._idle = 0
+        self._handed_over = 0
+        self._failure: Exception | None = None
         self._troubles = Troubles(logger)
 
     def wake(self) -> None:
@@ -51,14 +55,28 @@ class Crew:
                 self._start("outbox-claims", self._look)
             self._changed.notify_all()
 
-    def wait(self, seconds: float) -> bool:
+    @property
+    def handed_over_count(self) -> int:
+        """Messages whose handler has come to its end."""
+        return self._handed_over
+
+    @property
+    def under_way_count(self) -> int:
+        return self._busy_count()
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the latest look for messages found none, if it failed."""
+        return self._failure
+
+    def wait(self, seconds: float | None) -> bool:
         """Returns as soon as nothing is due that could be claimed and nothing is under way, or after `seconds`; whether
         it was so."""
         with self._changed:
             return self._changed.wait_for(self._is_at_rest, seconds)
 
     def _is_at_rest(self) -> bool:
-        is_to_look = self._is_asked and self._looks
+        is_to_look = self._is_asked and self._looks and self._left != 0
         return not (is_to_look or self._is_claiming or self._busy_count())
 
     def close(self, seconds: float) -> bool:
@@ -78,7 +96,7 @@ class Crew:
             with self._changed:
                 self._looks = False
                 # Who asked between our last look and here saw us and started nobody.
-                if self._is_asked and not self._is_closed:
+                if self._is_asked and self._left != 0 and not self._is_closed:
                     self._looks = True
                     self._start("outbox-claims", self._look)
                 self._changed.notify_all()
@@ -87,11 +105,11 @@ class Crew:
         """How many may be claimed, once there is a reason to look; 0 when this thread may end."""
         with self._changed:
             while not self._is_closed:
-                if self._is_asked and self._busy_count() < self._size:
+                if self._is_asked and self._free_count() > 0:
                     self._is_asked, self._is_claiming = False, True
-                    return self._size - self._busy_count()
+                    return self._free_count()
                 came = self._changed.wait_for(
-                    lambda: self._is_closed or (self._is_asked and self._busy_count() < self._size), IDLE_SECONDS
+                    lambda: self._is_closed or (self._is_asked and self._free_count() > 0), IDLE_SECONDS
                 )
                 if not came and self._busy_count() == 0:
                     return 0
@@ -99,6 +117,7 @@ class Crew:
 
     def _claim(self, free: int) -> None:
         messages: list[Message] = []
+        failure: Exception | None = None
         with self._changed:
             under_way = Counter(self._under_way)
         try:
@@ -107,8 +126,11 @@ class Crew:
             self._troubles.over("messages were not claimed")
         except Exception as error:  # noqa: BLE001 - The scanner wakes us again; until then the others go on.
             self._troubles.met("messages were not claimed", error)
+            failure = error
         with self._changed:
-            self._is_claiming = False
+            self._is_claiming, self._failure = False, failure
+            if self._left is not None:
+                self._left -= len(messages)
             # Whoever found any looks for more.
             self._is_asked |= bool(messages)
             for message in messages:
@@ -130,6 +152,7 @@ class Crew:
                 finally:
                     with self._changed:
                         self._under_way[message.topic] -= 1
+                        self._handed_over += 1
                         # A settled message lets the next of its key go, and this thread is free.
                         self._is_asked = not self._is_closed
                         self._changed.notify_all()
@@ -150,6 +173,11 @@ class Crew:
 
     def _busy_count(self) -> int:
         return self._under_way.total()
+
+    def _free_count(self) -> int:
+        """How many more may be claimed."""
+        free = self._size - self._busy_count()
+        return free if self._left is None else min(free, self._left)
 
     def _start(self, name: str, act: Callable[[], None]) -> None:
         threading.Thread(target=act, name=name, daemon=True).start()
