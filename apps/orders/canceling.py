@@ -84,6 +84,21 @@ def give_back(order: Order, who: str, reason: Order.Reason = Order.Reason.CANCEL
             outbox.publish(topics.SEND_REFUND_NOTICE, str(order.pk), {"order": str(order.pk)})
 
 
+def give_back_kept(order: Order, who: str, reason: Order.Reason) -> int:
+    """What the locked order, given back whole before, still keeps is on its way back too, and its reason to have ended
+    is this one; how much that was, 0 where it keeps nothing. Joins the caller's transaction."""
+    transactions.require()
+    assert order.status == Order.Status.REFUNDED
+    kept_minor = returning.owed_minor(order)
+    if kept_minor:
+        lines.cancel_all(order, clock.now())
+        returning.settle_adjustments(order, who, reason.label)
+        refunds.request_of_order(order, kept_minor, reason.label, who)
+        order.reason = reason
+        order.save(update_fields=["reason"])
+    return kept_minor
+
+
 def fail_lapsed(limit: int = LAPSED_MAX) -> int:
     """Up to `limit` open orders whose reservation has run out have failed; how many. Nothing stays "paying" for ever.
 

@@ -35,6 +35,7 @@ REASON = Order.Reason.EVENT_CANCELED
 
 _count_cancellation = sql.load("apps.orders", "count_cancellation")
 _orders_to_cancel = sql.load("apps.orders", "orders_to_cancel")
+_orders_keeping_fees = sql.load("apps.orders", "orders_keeping_fees")
 
 
 def begin(event_id: int, words: str, who: str) -> EventCancellation:
@@ -94,8 +95,7 @@ def step(
         if cancellation.finished_at is not None:
             return False, timedelta()
         ended = reservations.cancel_live(event_id, PIECE_MAX, who=cancellation.started_by, why=REASON.label)
-        with connection.cursor() as cursor:
-            found = [row[0] for row in _orders_to_cancel.rows(cursor, event_id=event_id, limit=PIECE_MAX)]
+        found = _find(event_id)
         for order_id in found:
             _try_one(cancellation, order_id)
         counted = count(event_id, ended)
@@ -109,6 +109,14 @@ def step(
             return True, timedelta()
 
 
+def _find(event_id: int) -> list[UUID]:
+    with connection.cursor() as cursor:
+        rows = _orders_to_cancel.rows(cursor, event_id=event_id, limit=PIECE_MAX)
+        # Fees kept of earlier returns come last: who still holds a ticket hears first.
+        rows = rows or _orders_keeping_fees.rows(cursor, event_id=event_id, limit=PIECE_MAX)
+    return [row[0] for row in rows]
+
+
 def _try_one(cancellation: EventCancellation, order_id: UUID) -> None:
     try:
         cancel_one(order_id, cancellation.started_by)
@@ -120,15 +128,29 @@ def _try_one(cancellation: EventCancellation, order_id: UUID) -> None:
 
 
 def cancel_one(order_id: UUID, who: str) -> bool:
-    """The order is given back because its event is canceled, and its buyer told; whether it had not ended before."""
+    """The order is given back because its event is canceled, and its buyer told; whether anything was left of it.
+
+    Nothing is kept for an event that the organizer cancels: fees kept of what was returned before go back as well,
+    whether some of the order's tickets were still valid or none.
+    """
     with transactions.write():
         order = lock_order(order_id)
+        if order.status == Order.Status.REFUNDED:
+            kept_minor = canceling.give_back_kept(order, who, REASON)
+            if kept_minor:
+                _tell(order, fees_back_minor=kept_minor)
+            return kept_minor > 0
         if order.status not in (*Order.OPEN, *Order.STANDING):
             return False
         reservations.cancel(order.reservation_id, who=who, why=f"order {order.number}: {REASON.label}")
         canceling.give_back(order, who, REASON)
-        outbox.publish(topics.SEND_CANCELLATION_NOTICE, str(order.pk), {"order": str(order.pk)})
+        _tell(order)
         return True
+
+
+def _tell(order: Order, fees_back_minor: int = 0) -> None:
+    body = {"order": str(order.pk), "fees_back_minor": fees_back_minor}
+    outbox.publish(topics.SEND_CANCELLATION_NOTICE, str(order.pk), body)
 
 
 def count(event_id: int, reservations_more: int = 0) -> EventCancellation:

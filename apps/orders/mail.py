@@ -58,7 +58,8 @@ def send_cancellation_notice(message: Message) -> None:
     """The buyer has mail that says that the event is canceled, in the organizer's words, and what comes back."""
     order = get_order(UUID(message.body["order"]))
     words = EventCancellation.objects.get(event_id=order.event.id).words
-    _send(order, f"Canceled: {order.event.name}", "event_canceled", words=words)
+    fees_back_minor = message.body.get("fees_back_minor", 0)
+    _send(order, f"Canceled: {order.event.name}", "event_canceled", words=words, fees_back_minor=fees_back_minor)
 
 
 def _send(

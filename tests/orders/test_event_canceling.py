@@ -9,7 +9,7 @@ from django.core import mail
 from django.core.management import CommandError, call_command
 
 from apps.events import facade as events
-from apps.orders import event_canceling, returning
+from apps.orders import canceling, event_canceling, returning
 from apps.orders.models import CancellationFailure, EventCancellation, Order, Payment, Refund, Ticket
 from apps.orders.providers import sandbox
 from apps.reservations import facade as reservations
@@ -184,6 +184,89 @@ def test_what_was_partly_returned_before_goes_back_to_the_last(event) -> None:
     work_off(event)
     payment = Payment.objects.get()
     assert payment.refunded_minor == payment.captured_minor
+
+
+FEES = events.PricePolicy(ticket_fee_minor=150, order_fee_minor=100)
+
+
+def bought_with_fees(event: events.EventView) -> Order:
+    return buy(hold(event, ga_section="floor", ga_quantity=2))
+
+
+def return_all(order: Order, fees_back: bool = False, count: int = 2) -> None:
+    codes = list(Ticket.objects.filter(order=order).values_list("code", flat=True))[:count]
+    returning.return_by_staff(order.pk, codes, codes if fees_back else (), who="staff:7", why="")
+
+
+def test_fees_kept_of_a_return_go_back_with_the_event_whether_some_or_all_was_returned() -> None:
+    """One returned one of two tickets, one both, one both with the fees, one nothing: all end with nothing lost."""
+    event = make_event(general_admission=100, price_policy=FEES)
+    some, whole, with_fees, _ = (bought_with_fees(event) for _ in range(4))
+    return_all(some, count=1)
+    return_all(whole)
+    return_all(with_fees, fees_back=True)
+    deliver_all()
+    assert returning.owed_minor(whole) == 2 * 150 + 100
+    mail.outbox.clear()
+    event_canceling.begin(event.id, WORDS, "staff:7")
+    done = work_off(event)
+    assert (done.orders_done, done.orders_left, done.orders_failed) == (3, 0, 0)
+    assert done.refunded_minor == 3 * (2 * 2_500 + 2 * 150 + 100)
+    for payment in Payment.objects.all():
+        assert payment.refunded_minor == payment.captured_minor
+    assert set(Order.objects.values_list("status", "reason")) == {
+        ("refunded", "event_canceled"), ("refunded", "canceled_by_staff"),
+    }  # fmt: skip
+    assert Order.objects.get(pk=with_fees.pk).reason == "canceled_by_staff"
+    assert len(mail.outbox) == 3
+    (note,) = [note for note in mail.outbox if whole.number in note.body]
+    assert "lost her voice" in note.body
+    assert "What was kept of it, $4.00, goes back" in note.body
+    event_canceling.resume(event.id)
+    deliver_all()
+    assert len(mail.outbox) == 3
+
+
+def test_what_goodwill_had_given_of_kept_fees_does_not_go_back_twice() -> None:
+    event = make_event(general_admission=100, price_policy=FEES)
+    order = bought_with_fees(event)
+    return_all(order)
+    returning.give_goodwill(order.pk, 120, who="staff:7", why="")
+    event_canceling.begin(event.id, WORDS, "staff:7")
+    work_off(event)
+    assert Payment.objects.get().refunded_minor == Payment.objects.get().captured_minor == 5_400
+    assert sorted(Refund.objects.values_list("amount_minor", flat=True)) == [120, 280, 5_000]
+
+
+def test_three_at_once_give_kept_fees_back_once() -> None:
+    """All three read that the order keeps something and meet at its lock; who comes second finds it keeps nothing."""
+    event = make_event(general_admission=100, price_policy=FEES)
+    order = bought_with_fees(event)
+    return_all(order)
+    event_canceling.begin(event.id, WORDS, "staff:7")
+    outcomes = values(storm(3, lambda _: event_canceling.cancel_one(order.pk, "staff:7")))
+    assert sorted(outcomes) == [False, False, True]
+    work_off(event)
+    assert Payment.objects.get().refunded_minor == 5_400
+
+
+def test_kept_fees_that_cannot_be_given_back_are_on_record_and_tried_when_resumed(monkeypatch) -> None:
+    event = make_event(general_admission=100, price_policy=FEES)
+    order = bought_with_fees(event)
+    return_all(order)
+
+    def fail(*_: Any) -> int:
+        raise RuntimeError("its books are wrong")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(canceling, "give_back_kept", fail)
+        event_canceling.begin(event.id, WORDS, "staff:7")
+        done = work_off(event)
+    assert (done.orders_done, done.orders_left, done.orders_failed) == (0, 0, 1)
+    assert done.finished_at is not None
+    event_canceling.resume(event.id)
+    done = work_off(event)
+    assert (done.orders_done, done.orders_failed) == (1, 0)
 
 
 def test_it_waits_for_what_caches_may_still_let_through(event, monkeypatch) -> None:

@@ -1,6 +1,6 @@
 -- How far the cancellation of an event has come, counted from its orders; holds that were ended are added up.
 UPDATE orders_eventcancellation AS cancellation
-SET orders_left = counted.open - failed.count,
+SET orders_left = counted.open - failed.open,
     orders_failed = failed.count,
     orders_done = counted.done,
     refunded_minor = counted.refunded_minor,
@@ -18,10 +18,15 @@ FROM (
     WHERE sale.event_id = %(event_id)s
 ) AS counted,
 (
-    SELECT count(*) AS count
+    SELECT
+        count(*) AS count,
+        count(*) FILTER (WHERE sale.status IN ('placed', 'paying', 'confirmed', 'partly_refunded')) AS open
     FROM orders_cancellationfailure AS failure
     JOIN orders_order AS sale ON sale.id = failure.order_id
     WHERE failure.cancellation_id = %(event_id)s
-      AND sale.status IN ('placed', 'paying', 'confirmed', 'partly_refunded')
+      AND (
+          sale.status IN ('placed', 'paying', 'confirmed', 'partly_refunded')
+          OR sale.status = 'refunded' AND sale.reason <> 'event_canceled'
+      )
 ) AS failed
 WHERE cancellation.event_id = %(event_id)s
