@@ -136,13 +136,6 @@ class Books:
                 if occurred_at.astimezone(UTC).date() == day:
                     yield Movement(kind, reference, key, charge.reference, amount_minor, currency, occurred_at)
 
-    def days(self) -> set[date]:
-        """The days on which money moved."""
-        charges = self.charges.values()
-        moments = [charge.capture.occurred_at for charge in charges if charge.capture is not None]
-        moments += [occurred_at for charge in charges for _, occurred_at in charge.refunds.values()]
-        return {moment.astimezone(UTC).date() for moment in moments}
-
     def read_webhook(self, raw: bytes, headers: Mapping[str, str]) -> ProviderEvent:
         if headers.get("Books-Signature") != HEADERS["Books-Signature"]:
             raise SignatureInvalid

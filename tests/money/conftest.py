@@ -8,12 +8,20 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def open_house(settings: Any, monkeypatch: pytest.MonkeyPatch) -> "OpenHouse":
-    """Opens a house with so many seats, whose money the provider `books` takes."""
-    from apps.orders import providers
+    """Opens a house with so many seats, whose money the provider `books` takes: `open_house(seats, prices=None)`."""
+    from apps.orders import comparing, event_canceling, providers
+    from apps.orders.organizers import webhooks
     from tests.money.books import NAME, Books
     from tests.money.harness import House
+    from tests.money.organizers import Organizer
+    from ticketing.kernel import outbound
 
-    books = Books()
+    books, organizer = Books(), Organizer()
     settings.PAYMENT_PROVIDER = NAME
     monkeypatch.setitem(providers._makers, NAME, lambda: books)
-    return lambda seats: House(books, seats)
+    monkeypatch.setattr(comparing, "NAMES", (NAME,))
+    monkeypatch.setattr(outbound, "post", organizer.post)
+    monkeypatch.setattr(webhooks, "_rests_until", {})
+    # What caches may still let through does not come here: all holds go to the ledger.
+    monkeypatch.setattr(event_canceling, "STRAGGLERS_SECONDS", 0)
+    return lambda seats, prices=None: House(books, organizer, seats, prices)

@@ -1,7 +1,7 @@
 """A worker killed, or a database connection cut, at a step of an operation that can be named and counted.
 
 The operation runs in a thread with a connection of its own. Its steps are each statement, both sides of each commit,
-and both sides of each call of the provider.
+and both sides of each call of the provider and of each post to an organizer.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from typing import Any
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from tests.money.books import Books
+from tests.money.harness import House
 from tests.races import Outcome, rival_connection, storm
 
 TERMINATED_WITHIN_MS = 5_000
@@ -27,7 +27,7 @@ class Step(Enum):
     STATEMENT = "statement"
     BEFORE_COMMIT = "before commit"
     AFTER_COMMIT = "after commit"
-    CALL = "call of the provider"
+    CALL = "call"
 
 
 KILL_AT = (Step.BEFORE_COMMIT, Step.AFTER_COMMIT, Step.CALL)
@@ -47,16 +47,16 @@ class Fault:
         return f"{'killed' if self.kills else 'cut'} at {self.number}: {self.steps[-1] if self.steps else 'nothing'}"
 
 
-def strike(fault: Fault, books: Books, act: Callable[[], Any]) -> Outcome:
+def strike(fault: Fault, house: House, act: Callable[[], Any]) -> Outcome:
     """`act` has run until the fault struck, or to its end if it has fewer steps; what it came to."""
     with rival_connection() as hangman:
         hangman.ensure_connection()
         hangman.inc_thread_sharing()
-        (outcome,) = storm(1, lambda _: _run(fault, books, act, hangman))
+        (outcome,) = storm(1, lambda _: _run(fault, house, act, hangman))
     return outcome
 
 
-def _run(fault: Fault, books: Books, act: Callable[[], Any], hangman: BaseDatabaseWrapper) -> Any:
+def _run(fault: Fault, house: House, act: Callable[[], Any], hangman: BaseDatabaseWrapper) -> Any:
     own: Any = connections["default"]
     counted = KILL_AT if fault.kills else CUT_AT
 
@@ -92,7 +92,7 @@ def _run(fault: Fault, books: Books, act: Callable[[], Any], hangman: BaseDataba
         commit()
         reach(Step.AFTER_COMMIT, "after commit")
 
-    with _calling(books, lambda call, when, key: reach(Step.CALL, f"{when} {call}")), own.execute_wrapper(execute):
+    with _calling(house, lambda call, when, key: reach(Step.CALL, f"{when} {call}")), own.execute_wrapper(execute):
         own.commit = commit_in_steps
         try:
             return act()
@@ -104,9 +104,13 @@ def _run(fault: Fault, books: Books, act: Callable[[], Any], hangman: BaseDataba
 
 
 @contextmanager
-def _calling(books: Books, at: Callable[[str, str, str], None]) -> Iterator[None]:
-    before, books.at = books.at, at
+def _calling(house: House, at: Callable[[str, str, str], None]) -> Iterator[None]:
+    others = (house.books, house.organizer)
+    before = [other.at for other in others]
+    for other in others:
+        other.at = at
     try:
         yield
     finally:
-        books.at = before
+        for other, own in zip(others, before, strict=True):
+            other.at = own

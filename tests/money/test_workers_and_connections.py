@@ -134,7 +134,7 @@ def test_whatever_step_it_ends_at_the_next_try_goes_through(name: str, kills: bo
         sale = operation.begin(house, name)
         act = operation.act(house, sale)
         fault = Fault(number, kills)
-        outcome = strike(fault, house.books, act)
+        outcome = strike(fault, house, act)
         sale.label = f"{name}, {fault}"
         if not fault.struck:
             assert outcome.error is None, f"{name}: {outcome.error}"
