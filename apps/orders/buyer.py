@@ -8,8 +8,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.validators import EmailValidator
 
-from apps.orders.code_words import Unusable, normal_code
 from ticketing.kernel import problems
+from ticketing.kernel.code_words import Unusable, normal_code
 
 EMAIL_LENGTH_MAX = 254
 NAME_LENGTH_MAX = 120

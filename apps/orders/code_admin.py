@@ -11,10 +11,10 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from apps.orders import codes
-from apps.orders.code_words import Unusable, normal_code
 from apps.orders.locks import lock_code
 from apps.orders.models import CodeUse, PromoCode
 from ticketing.kernel import clock
+from ticketing.kernel.code_words import Unusable, normal_code
 from ticketing.kernel.staff_lists import BoundedPaginator, ReadOnlyAdmin
 from ticketing.kernel.templatetags.fairgate import money
 

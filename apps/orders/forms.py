@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from django import forms
 from django.forms.boundfield import BoundWidget
 
-from apps.orders.models.codes import CODE_LENGTH_MAX
+from ticketing.kernel import code_words
 
 COMMON_METHODS = 2
 
@@ -52,7 +52,7 @@ class CheckoutForm(forms.Form):
     def refuse_code(self, code: str, why: str) -> None:
         """Beside the code's field, which is empty again: whoever goes on goes on without it."""
         self.is_valid()
-        self.add_error("code", f"“{code.strip()[:CODE_LENGTH_MAX]}”: {why} You can go on without it.")
+        self.add_error("code", f"“{code.strip()[: code_words.LENGTH_MAX]}”: {why} You can go on without it.")
 
     def refuse(self, errors: Mapping[str, str]) -> None:
         """These refusals stand beside their fields; those of no field of ours above the form."""

@@ -20,7 +20,6 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from apps.orders import access, calendars, documents, papers, reissuing, returning, selectors
 from apps.orders.canceling import answer_cancel
 from apps.orders.checkout import check_out
-from apps.orders.code_words import Unusable, normal_code
 from apps.orders.errors import (
     CodeRefused,
     OrderNotCancelable,
@@ -39,6 +38,7 @@ from apps.orders.selectors import OrderView, within_site
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from ticketing.kernel import idempotency, problems
+from ticketing.kernel.code_words import Unusable, normal_code
 
 
 @csrf_exempt

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.events import facade as events
-from apps.orders.code_words import Unusable, normal_code
 from apps.orders.discounts import Discount
+from ticketing.kernel.code_words import Unusable, normal_code
 
 PERCENT, PER_TICKET, PER_ORDER = "percent", "per_ticket", "per_order"
 

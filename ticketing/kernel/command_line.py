@@ -4,9 +4,15 @@ import getpass
 import os
 from argparse import ArgumentParser
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, NoReturn
 
 from django.core.management.base import CommandError
+from django.utils.dateparse import parse_datetime
+
+from ticketing.kernel.code_words import PREFIX_LENGTH_MAX, Unusable, normal_code
+
+NOTE_LENGTH_MAX = 200
 
 
 def refuse_in_one_line(parser: ArgumentParser) -> None:
@@ -46,6 +52,51 @@ def whole_number(value: Any, what: str) -> int:
     if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()) or len(text) > 18:
         raise CommandError(f"{what} {text[:80]!r} is not a whole number in range")
     return int(text)
+
+
+def number(text: str, what: str, most: int) -> int:
+    """The number from 1 to `most` that was typed. Raises CommandError."""
+    found = whole_number(text, what)
+    if not 1 <= found <= most:
+        raise CommandError(f"{what} {found} must be 1 to {most:,}")
+    return found
+
+
+def limit(text: str | None, what: str, most: int) -> int | None:
+    """The same for a limit, of which there need be none."""
+    return None if text is None or text == "none" else number(text, what, most)
+
+
+def moment(text: str | None, what: str) -> datetime | None:
+    """The moment that was typed, if any. Raises CommandError."""
+    if text is None:
+        return None
+    try:
+        time = parse_datetime(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise CommandError(f"{what} {text[:80]!r} must be a time with its offset, such as 2027-03-01T10:00+01:00")
+    return time
+
+
+def code_prefix(text: str) -> str:
+    """What new codes begin with, as codes are written. Raises CommandError."""
+    try:
+        prefix = normal_code(text)
+    except Unusable as error:
+        raise CommandError(f"--prefix: {error}") from error
+    if len(prefix) > PREFIX_LENGTH_MAX:
+        raise CommandError(f"--prefix: at most {PREFIX_LENGTH_MAX} characters")
+    return prefix
+
+
+def note(text: str) -> str:
+    """Words for staff, in one line. Raises CommandError."""
+    words = " ".join(text.split())
+    if len(words) > NOTE_LENGTH_MAX or not words.isprintable():
+        raise CommandError(f"--note: at most {NOTE_LENGTH_MAX} printable characters")
+    return words
 
 
 def who_types() -> str:

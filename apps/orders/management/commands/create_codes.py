@@ -1,19 +1,17 @@
 """`manage.py create_codes EVENT …`: many promo codes, each another, as CSV on standard output."""
 
 import csv
-from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import IntegrityError
-from django.utils.dateparse import parse_datetime
 
 from apps.events import facade as events
-from apps.orders.code_making import COUNT_MAX, make_codes
-from apps.orders.code_words import PREFIX_LENGTH_MAX, Unusable, normal_code
+from apps.orders.code_making import make_codes
 from apps.orders.models import PromoCode
 from apps.orders.models.codes import AMOUNT_MINOR_MAX, USES_MAX
-from ticketing.kernel.command_line import refuse_in_one_line, whole_number
+from ticketing.kernel.code_words import COUNT_MAX, PREFIX_LENGTH_MAX
+from ticketing.kernel.command_line import code_prefix, limit, moment, note, number, refuse_in_one_line
 from ticketing.kernel.transactions import violated_constraint
 
 LIMIT_MAX = 1_000
@@ -60,8 +58,8 @@ class Command(BaseCommand):
             raise CommandError(f"--category {unknown[0][:80]!r}: there are {', '.join(sorted(ids))}")
         try:
             made = make_codes(
-                _number(options["count"], "--count", COUNT_MAX),
-                _prefix(options["prefix"]),
+                number(options["count"], "--count", COUNT_MAX),
+                code_prefix(options["prefix"]),
                 [ids[key] for key in dict.fromkeys(options["category"])],
                 **values,
             )
@@ -76,49 +74,13 @@ class Command(BaseCommand):
     def _values(self, options: dict[str, Any]) -> dict[str, Any]:
         (kind,) = [kind for kind, (option, _, _) in _VALUES.items() if options[option] is not None]
         option, field, most = _VALUES[kind]
-        note = " ".join(options["note"].split())
-        if len(note) > 200 or not note.isprintable():
-            raise CommandError("--note: at most 200 printable characters")
         return {
             "kind": kind,
-            field: _number(options[option], f"--{option.replace('_', '-')}", most),
-            "places_max": _limit(options["tickets"], "--tickets", LIMIT_MAX),
-            "uses_max": _limit(options["uses"], "--uses", USES_MAX),
-            "uses_per_buyer_max": _limit(options["per_buyer"], "--per-buyer", LIMIT_MAX),
-            "valid_from": _time(options["valid_from"], "--valid-from"),
-            "valid_until": _time(options["valid_until"], "--valid-until"),
-            "note": note,
+            field: number(options[option], f"--{option.replace('_', '-')}", most),
+            "places_max": limit(options["tickets"], "--tickets", LIMIT_MAX),
+            "uses_max": limit(options["uses"], "--uses", USES_MAX),
+            "uses_per_buyer_max": limit(options["per_buyer"], "--per-buyer", LIMIT_MAX),
+            "valid_from": moment(options["valid_from"], "--valid-from"),
+            "valid_until": moment(options["valid_until"], "--valid-until"),
+            "note": note(options["note"]),
         }
-
-
-def _number(text: str, what: str, most: int) -> int:
-    number = whole_number(text, what)
-    if not 1 <= number <= most:
-        raise CommandError(f"{what} {number} must be 1 to {most:,}")
-    return number
-
-
-def _limit(text: str | None, what: str, most: int) -> int | None:
-    return None if text is None or text == "none" else _number(text, what, most)
-
-
-def _prefix(text: str) -> str:
-    try:
-        prefix = normal_code(text)
-    except Unusable as error:
-        raise CommandError(f"--prefix: {error}") from error
-    if len(prefix) > PREFIX_LENGTH_MAX:
-        raise CommandError(f"--prefix: at most {PREFIX_LENGTH_MAX} characters")
-    return prefix
-
-
-def _time(text: str | None, what: str) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        time = parse_datetime(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        raise CommandError(f"{what} {text[:80]!r} must be a time with its offset, such as 2027-03-01T10:00+01:00")
-    return time
