@@ -8,7 +8,7 @@ from apps.events import facade as events
 from apps.events.creation import EventSpec, GeneralAdmission, create_event
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
-from apps.reservations.models import Reservation
+from apps.reservations.models import AccessCode, Reservation
 from ticketing.kernel import audit, clock, problems
 
 SEAT_PRICE_MINOR = 5_000
@@ -51,6 +51,13 @@ def make_event(
         )
     )
     return events.get_event(slug)
+
+
+def make_access_code(event: events.EventView, *opens: str, **values: Any) -> AccessCode:
+    """An access code of the event, FANCLUB unless said otherwise, that opens these sections; without any, all."""
+    code = AccessCode.objects.create(event_id=event.id, **{"code": "FANCLUB", "created_at": clock.now()} | values)
+    code.sections.set([section.id for section in events.list_sections(event.id) if section.slug in opens])
+    return code
 
 
 def join(event: events.EventView, *, visitor_id: str = "", account_id: int | None = None) -> queue.EntryView:

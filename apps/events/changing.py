@@ -1,5 +1,5 @@
 """What may still change of a published event: its prices, which seats have which, how many places a general-admission
-section has, and whether it takes place at all.
+section has, which sections want an access code, and whether it takes place at all.
 
 Every function joins the transaction of the app above, which locks what is for sale and judges whether it may change.
 Rows of this app are locked before any row of the inventory.
@@ -7,6 +7,7 @@ Rows of this app are locked before any row of the inventory.
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db import connection
 from django.db.models import Max
@@ -105,6 +106,20 @@ def resize_section(section_id: int, capacity: int) -> None:
     resized = Section.objects.filter(pk=section_id, kind=Section.Kind.GENERAL_ADMISSION).update(capacity=capacity)
     if resized != 1:
         raise problems.Invalid({"section": "no general-admission section"})
+
+
+def guard_section(section_id: int, *, needs_access: bool, now: datetime) -> bool:
+    """From `now` on nobody holds in the section without an access code, or everybody may again; whether that is new.
+    Raises Invalid for no section at all."""
+    transactions.require()
+    section = Section.objects.select_for_update(no_key=True, of=("self",)).filter(pk=section_id).first()
+    if section is None:
+        raise problems.Invalid({"section": "no such section"})
+    if section.needs_access == needs_access:
+        return False
+    section.needs_access_since = now if needs_access else None
+    section.save(update_fields=["needs_access_since"])
+    return True
 
 
 def _require_price(price_minor: int) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -87,6 +87,7 @@ class EventSpec:
     per_buyer_max: int | None = None
     room: RoomWish | None = None  # None: no waiting room
     price_policy: PricePolicy = PLAIN_PRICES
+    needs_access: tuple[str, ...] = ()  # ids of sections that nobody holds in without an access code
     description: str = ""
     city: str = ""  # empty: whatever the venue says
     address: str = ""
@@ -133,6 +134,8 @@ def create_event(spec: EventSpec) -> Created:
             outcome = Outcome.DRAFTED if standing is None else Outcome.UNCHANGED
             return Created(outcome, event.pk, plan.notes if plan is not None else ())
         published = publish_locked(event)
+        if published:
+            _guard(event, spec)
     if published:
         refresh_statistics()
     outcome = Outcome.PUBLISHED if published else Outcome.UNCHANGED
@@ -268,6 +271,15 @@ def _check_offer(spec: EventSpec, plan: Plan | None) -> None:
         if area.name in known:
             raise EventRefused(f"general admission “{area.name}” has the name of a category of the plan")
         taken[slug] = area.name
+    unknown = [slug for slug in spec.needs_access if slug not in taken]
+    if unknown:
+        raise EventRefused(f"no section {unknown[0][:80]!r} to need an access code; there are {', '.join(taken)}")
+
+
+def _guard(event: Event, spec: EventSpec) -> None:
+    """Those of the event's sections that are to need an access code do; a plan's sections are there once published."""
+    open_ones = Section.objects.filter(event=event, slug__in=spec.needs_access, needs_access_since=None)
+    open_ones.update(needs_access_since=clock.now())
 
 
 def _venue(spec: EventSpec) -> Venue:
@@ -380,12 +392,17 @@ def _write_offer(event: Event, spec: EventSpec, plan: Plan | None) -> None:
             category=category,
             position=first_section + index,
         )
+    _guard(event, spec)
 
 
 def _differences(event: Event, spec: EventSpec) -> list[str]:
     """What the description says otherwise than the standing event, one phrase each."""
     venue = event.venue
     stands, given = _standing_values(event), _given_values(spec, venue.timezone)
+    if event.status == Event.Status.DRAFT:
+        # Of a plan's sections nothing can stand before there are any.
+        there = set(Section.objects.filter(event=event).values_list("slug", flat=True))
+        given["needs-access"] = _listed(there.intersection(spec.needs_access))
     if given["on-sale"] == "now":
         # "At once" was said when the event was made; any moment that has passed is that moment.
         opens_at = event.on_sale.opens_at
@@ -403,6 +420,10 @@ def _differences(event: Event, spec: EventSpec) -> list[str]:
     if event.status == Event.Status.CANCELED and not spec.draft:
         found.append("status is canceled, not published")
     return found
+
+
+def _listed(slugs: Iterable[str]) -> str:
+    return ", ".join(sorted(slugs)) or "none"
 
 
 def _moment(moment: datetime | None) -> str:
@@ -443,6 +464,7 @@ def _given_values(spec: EventSpec, timezone: str) -> dict[str, str]:
         "seats-per-reservation": str(spec.seats_per_reservation_max),
         "per-buyer": "none" if spec.per_buyer_max is None else str(spec.per_buyer_max),
         "waiting-room": _room(spec.room, _lobby_opens_at(spec, timezone)),
+        "needs-access": _listed(set(spec.needs_access)),
         **_said_of(spec.price_policy),
         **{f"price of “{name}”": str(price) for name, price in spec.prices.items()},
         **{
@@ -474,6 +496,9 @@ def _standing_values(event: Event) -> dict[str, str]:
             if on_sale.room_rate_per_second is None or on_sale.room_active_max is None
             else RoomWish(on_sale.room_rate_per_second, on_sale.room_active_max),
             on_sale.room_lobby_opens_at,
+        ),
+        "needs-access": _listed(
+            Section.objects.filter(event=event, needs_access_since__isnull=False).values_list("slug", flat=True)
         ),
         **_said_of(on_sale.price_policy),
         **{f"price of “{category.key}”": str(category.price_minor) for category in prices},

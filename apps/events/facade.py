@@ -26,7 +26,7 @@ _prices = sql.load("apps.events", "prices", prepared=True)
 
 _ID_MAX = 2**63 - 1
 PricePolicy = pricing.PricePolicy
-_PLAN_FORMAT = 2  # part of every plan's version: raise it when the document changes form
+_PLAN_FORMAT = 3  # part of every plan's version: raise it when the document changes form
 
 
 class EventNotFound(problems.NotFound):
@@ -125,6 +125,8 @@ class SectionView:
     prices: tuple[PriceView, ...]
     category_id: int | None = None
     """General admission only: its one category."""
+    needs_access: bool = False
+    """Nobody holds here without an access code."""
 
     @property
     def is_general_admission(self) -> bool:
@@ -260,10 +262,10 @@ def list_sections_of(event_ids: Iterable[int]) -> dict[int, list[SectionView]]:
     found: dict[int, list[SectionView]] = {event_id: [] for event_id in event_ids}
     with connection.cursor() as cursor:
         rows = _section_rows.rows(cursor, event_ids=list(found))
-    for section, lines in groupby(rows, lambda row: row[:7]):
-        prices = tuple(PriceView(*line[7:]) for line in lines if line[7] is not None)
-        event_id, id_, slug, name, kind, capacity, category_id = section
-        found[event_id].append(SectionView(id_, slug, name, kind, capacity, prices, category_id))
+    for section, lines in groupby(rows, lambda row: row[:8]):
+        prices = tuple(PriceView(*line[8:]) for line in lines if line[8] is not None)
+        event_id, id_, slug, name, kind, capacity, category_id, needs_access = section
+        found[event_id].append(SectionView(id_, slug, name, kind, capacity, prices, category_id, needs_access))
     return found
 
 
@@ -359,13 +361,15 @@ def seat_ids_in_plan_order(event_id: int) -> list[int]:
 def plan_version(event_id: int) -> str:
     """Changes whenever the event's public plan does: cheap, to answer "not modified" without building it.
 
-    Prices, capacities, and the latest link between a section and a category: moving seats writes those anew.
+    Prices, capacities, what needs an access code, and the latest link between a section and a category: moving seats
+    writes those anew.
     """
     prices = Category.objects.filter(event_id=event_id).values_list("key", "name", "color", "price_minor")
-    capacities = Section.objects.filter(event_id=event_id).values_list("capacity", flat=True)
+    sections = list(Section.objects.filter(event_id=event_id).values_list("capacity", "needs_access_since"))
     links = Section.categories.through.objects.filter(section__event_id=event_id).aggregate(last=Max("id"))
     currency = Event.objects.values_list("currency", flat=True).get(pk=event_id)
-    said = f"{_PLAN_FORMAT} {event_id} {currency} {list(prices)} {list(capacities)} {links['last']}"
+    offered = [(capacity, since is not None) for capacity, since in sections]
+    said = f"{_PLAN_FORMAT} {event_id} {currency} {list(prices)} {offered} {links['last']}"
     return hashlib.sha256(said.encode()).hexdigest()[:24]
 
 
@@ -396,6 +400,7 @@ move_seats = changing.move_seats
 cancel_event = changing.cancel_event
 reprice_category = changing.reprice_category
 resize_section = changing.resize_section
+guard_section = changing.guard_section
 
 _publish_listeners: list[Callable[[int], None]] = []
 

@@ -231,6 +231,13 @@ class Section(models.Model):
         Category, related_name="+", blank=True, help_text="Whose prices are found in it; written at publication."
     )
     position = models.PositiveSmallIntegerField(default=0)
+    needs_access_since = models.DateTimeField(
+        "only with an access code since",
+        null=True,
+        blank=True,
+        help_text="Since when nobody holds here without an access code; empty: everybody may. What was held before "
+        "stands.",
+    )
 
     class Meta:
         ordering = ["position", "id"]
@@ -245,6 +252,10 @@ class Section(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def needs_access(self) -> bool:
+        return self.needs_access_since is not None
 
 
 class Seat(models.Model):

@@ -62,6 +62,7 @@ class SectionOffer:
     kind: str
     capacity: int
     available: int | None
+    needs_access: bool
     prices: tuple[facade.PriceView, ...]
     """With what cannot be avoided: fees of a ticket and tax. So is `from_price_minor`."""
 
@@ -151,6 +152,7 @@ def get_event_page(slug: str) -> EventPage:
             kind=section.kind,
             capacity=section.capacity,
             available=None if free is None else free.get(section.id, 0),
+            needs_access=section.needs_access,
             prices=section.at_full_prices(policy).prices,
         )
         for section in sections
@@ -255,6 +257,7 @@ def _plan(slug: str) -> dict[str, Any]:
                 "name": section.name,
                 "kind": section.kind,
                 "capacity": section.capacity,
+                "needs_access": section.needs_access,
                 "outline": _outline(section, spots.get(section.id, []), areas, radius),
             }
             for section in sections

@@ -31,6 +31,32 @@ class PurchaseCapReached(Problem):
     type, status, title = "purchase-cap", 409, "This is more than one buyer may have for this event."
 
 
+class AccessCodeRequired(Problem):
+    """`sections` are those that nobody holds in without an access code."""
+
+    type, status, title = "access-code-required", 403, "This part of the house is for those who have an access code."
+
+
+class AccessCodeWrong(Problem):
+    """Nobody may learn from the answer whether there is such a code, or what it would open."""
+
+    type, status, title = "access-code-wrong", 403, "This access code does not open what you chose."
+
+
+class AccessCodeNotValid(Problem):
+    type, status, title = "access-code-not-valid", 409, "This access code is not valid now."
+
+
+class AccessCodeUsedUp(Problem):
+    type, status, title = "access-code-used-up", 409, "This access code has been used as often as it may be."
+
+
+class AccessCodeLimitReached(Problem):
+    """`cap` is how often one buyer may use it."""
+
+    type, status, title = "access-code-buyer-limit", 409, "You have used this access code as often as one buyer may."
+
+
 class ReservationExpired(Problem):
     type, status, title = "reservation-expired", 410, "The time to pay is over and the seats are on sale again."
 

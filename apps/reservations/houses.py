@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from apps.events import facade as events
-from apps.reservations.holds.requests import House, named_seats
+from apps.reservations.holds.requests import House, guarded_of, named_seats
 from ticketing.kernel.lane.gathering import Gatherer
 from ticketing.kernel.lane.remembering import RememberedTogether
 
@@ -11,7 +11,8 @@ HOUSES_MAX = 200
 SEATS_MAX = 500_000
 """Seats that a process remembers, of all houses."""
 
-_Words = tuple[dict[str, events.SectionView], dict[str, int]]
+_Words = tuple[dict[str, events.SectionView], dict[str, int], dict[int, str]]
+"""Sections, categories, and what wants an access code."""
 
 
 def _read_words(event_ids: Sequence[int]) -> dict[int, _Words]:
@@ -20,6 +21,7 @@ def _read_words(event_ids: Sequence[int]) -> dict[int, _Words]:
         event_id: (
             {section.slug: section for section in sections},
             {category.key: category.id for category in categories[event_id]},
+            guarded_of(sections),
         )
         for event_id, sections in events.list_sections_of(event_ids).items()
     }
@@ -36,7 +38,8 @@ def _read_seats(asked: list[tuple[int, tuple[str, ...]]]) -> list[dict[str, int]
     return [{guid: found[event_id][guid] for guid in guids if guid in found[event_id]} for event_id, guids in asked]
 
 
-# A section that staff add, or a tier they rename, is known within two seconds. Prices are read by the hold itself.
+# A section that staff guard or open, or a tier they rename, is known within two seconds. Prices are read by the hold
+# itself.
 _words: RememberedTogether[int, _Words] = RememberedTogether(
     _read_words, missing=KeyError, fresh_seconds=1.0, stale_seconds=1.0, most=HOUSES_MAX
 )
@@ -47,7 +50,7 @@ _seats: dict[tuple[int, str], int] = {}
 
 async def house_for(event: events.EventView, payload: object) -> House:
     """The house as this payload needs it: as `read_house`."""
-    sections, categories = await _words.get(event.id)
+    sections, categories, guarded = await _words.get(event.id)
     guids = named_seats(event, payload)
     seats = _known(event.id, guids)
     missing = tuple(guid for guid in guids if guid not in seats)
@@ -55,7 +58,7 @@ async def house_for(event: events.EventView, payload: object) -> House:
         found = await _seat_reads.ask((event.id, missing))
         _keep(event.id, found)
         seats |= found
-    return House(sections, categories, seats)
+    return House(sections, categories, seats, guarded)
 
 
 def learn(asked: Sequence[tuple[events.EventView, object]]) -> None:
@@ -83,7 +86,10 @@ def at_hand(event: events.EventView, payload: object) -> House | None:
         return None
     guids = named_seats(event, payload)
     seats = _known(event.id, guids)
-    return House(*words, seats) if len(seats) == len(guids) else None
+    if len(seats) < len(guids):
+        return None
+    sections, categories, guarded = words
+    return House(sections, categories, seats, guarded)
 
 
 def _known(event_id: int, guids: Sequence[str]) -> dict[str, int]:

@@ -10,6 +10,10 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
+from ticketing.kernel import code_words
+
+USES_MAX = 1_000_000
+
 
 class BlockedFor(models.TextChoices):
     """Why a place is not for sale. What the house keeps may be given out again, also to make up for an oversell."""
@@ -96,6 +100,61 @@ class GeneralAdmissionInventory(models.Model):
         return f"section {self.pk}: {self.capacity - self.blocked - self.taken} of {self.capacity}"
 
 
+class AccessCode(models.Model):
+    """A word that lets its buyer hold where the event's sections want one. It holds no count: its uses are the
+    standing reservations that name it, counted under its lock, so they come back with whatever ends a reservation."""
+
+    id = models.BigAutoField(primary_key=True)
+    event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
+    code = models.CharField(
+        max_length=code_words.LENGTH_MAX,
+        help_text="Stored in capital letters, without blanks; buyers may type either.",
+    )
+    sections = models.ManyToManyField(
+        "events.Section",
+        blank=True,
+        related_name="+",
+        help_text="What it opens; none chosen: every section of the event.",
+    )
+    valid_from = models.DateTimeField(null=True, blank=True)
+    valid_until = models.DateTimeField(null=True, blank=True)
+    uses_max = models.PositiveIntegerField(
+        "uses in all", null=True, blank=True, help_text="Reservations that stand by it at once; empty: no limit."
+    )
+    uses_per_buyer_max = models.PositiveIntegerField(
+        "uses per buyer", null=True, blank=True, help_text="By account or browser, as purchase caps count."
+    )
+    is_active = models.BooleanField("active", default=True, help_text="If not, it is as if there were no such code.")
+    note = models.CharField(max_length=200, blank=True, help_text="For staff only.")
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["event", "code"]
+        constraints = [
+            models.UniqueConstraint(fields=["event", "code"], name="access_code_once_per_event"),
+            models.CheckConstraint(condition=~Q(code=""), name="access_code_not_empty"),
+            models.CheckConstraint(
+                condition=Q(valid_from=None) | Q(valid_until=None) | Q(valid_from__lt=F("valid_until")),
+                name="access_code_valid_some_time",
+                violation_error_message="It must begin before it ends.",
+            ),
+            models.CheckConstraint(
+                condition=(Q(uses_max=None) | Q(uses_max__gte=1, uses_max__lte=USES_MAX))
+                & (Q(uses_per_buyer_max=None) | Q(uses_per_buyer_max__gte=1)),
+                name="access_code_limits_sane",
+                violation_error_message=f"A limit is at least 1, and that of all uses at most {USES_MAX:,}.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.code
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether uses must be counted, and so one after the other."""
+        return self.uses_max is not None or self.uses_per_buyer_max is not None
+
+
 class Reservation(models.Model):
     """One buyer's claim with one deadline at a time."""
 
@@ -129,6 +188,11 @@ class Reservation(models.Model):
     )
     total_minor = models.PositiveBigIntegerField()
     currency = models.CharField(max_length=3)
+    # No foreign key either: the hold has the code's row locked. The auditor looks for orphans.
+    access_code = models.ForeignKey(
+        AccessCode, on_delete=models.PROTECT, null=True, blank=True, related_name="reservations", db_constraint=False,
+        db_index=False, help_text="What let it into a section that wants one; it counts as a use while this stands.",
+    )  # fmt: skip
     created_at = models.DateTimeField()
     confirmed_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True, help_text="When it was canceled or expired.")
@@ -175,6 +239,12 @@ class Reservation(models.Model):
                 fields=["event", "email"],
                 condition=Q(status__in=["pending_payment", "paying", "confirmed"]) & ~Q(email=""),
                 name="reservation_by_email",
+            ),
+            # What a hold by a code counts; any other hold is in none of it.
+            models.Index(
+                fields=["access_code", "status", "buyer"],
+                condition=Q(access_code__isnull=False),
+                name="reservation_by_access_code",
             ),
             # A guest's hold is in none of it.
             models.Index(
@@ -268,6 +338,8 @@ class InventoryChange(models.Model):
         MOVED = "moved", "moved to another price"
         REPAIRED = "repaired", "repaired"
         COMPENSATED = "compensated", "compensated"
+        GUARDED = "guarded", "held by access code only"
+        OPENED = "opened", "open to everybody"
 
     id = models.BigAutoField(primary_key=True)
     event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")

@@ -13,6 +13,7 @@ from apps.events import facade as events
 from apps.reservations import aftermath
 from apps.reservations.ending import lock
 from apps.reservations.errors import PurchaseCapReached, ReservationExpired
+from apps.reservations.holds import access
 from apps.reservations.models import Reservation
 from apps.reservations.slots import complete_slot, refresh_slots
 from ticketing.kernel import clock, problems, sql, transactions
@@ -71,7 +72,7 @@ def confirm(reservation_id: UUID, *, occurred_at: datetime, who: str, why: str) 
 
     It counts if it occurred no later than the deadline in force plus the grace; an expired reservation is confirmed
     only if all its inventory can be taken again under the locks, within the cap of its buyer, who may have held anew
-    since. Confirmed already: returned as it is. Raises
+    since, and within the limits of its access code. Confirmed already: returned as it is. Raises
     ReservationExpired when the money must go back.
     """
     reservation = lock(reservation_id)
@@ -86,6 +87,7 @@ def confirm(reservation_id: UUID, *, occurred_at: datetime, who: str, why: str) 
         if reservation.status == Reservation.Status.EXPIRED:
             if policy.per_buyer_max is not None:
                 _check_caps_again(cursor, reservation, policy.per_buyer_max)
+            _check_code_again(cursor, reservation)
             _take_again(cursor, reservation)
             reservation.ended_at = None
         else:
@@ -128,6 +130,13 @@ def _check_caps_again(cursor: sql.Cursor, reservation: Reservation, most: int) -
         counts.append(sum(_count_email(cursor, reservation, reservation.email)))
     if any(count + reservation.seat_count > most for count in counts):
         raise ReservationExpired("The time to pay was over, and with it this would be more than one buyer may have.")
+
+
+def _check_code_again(cursor: sql.Cursor, reservation: Reservation) -> None:
+    """An expired reservation's use of its access code was anybody's to have. Raises ReservationExpired."""
+    code = reservation.access_code
+    if code is not None and not access.has_room(cursor, (code.event_id, code.code), reservation.buyer):
+        raise ReservationExpired("The time to pay was over, and its access code has been used by others since.")
 
 
 def _count_email(cursor: sql.Cursor, reservation: Reservation, email: str) -> tuple[int, int]:

@@ -17,6 +17,9 @@ from ticketing.kernel import audit, clock, sql
 
 STRANDED_SECONDS = 5
 """What is neither sold nor held by a live reservation is sellable by then (I10)."""
+GUARD_KNOWN_SECONDS = 30
+"""Whoever asked before a section wanted an access code may hold in it so much later: what a process remembers of the
+house, and the longest way through its queue."""
 OVERDUE_MAX = 1_000
 LAST_SEAT = 2**63 - 1
 
@@ -41,6 +44,10 @@ _ledger = sql.load(_PACKAGE, "audit_ledger")
 _buyers_end = sql.load(_PACKAGE, "audit_buyers_end")
 _emails_end = sql.load(_PACKAGE, "audit_emails_end")
 _caps_of_buyers = sql.load(_PACKAGE, "audit_caps_of_buyers")
+_access = sql.load(_PACKAGE, "audit_access")
+_access_codes_end = sql.load(_PACKAGE, "audit_access_codes_end")
+_access_codes = sql.load(_PACKAGE, "audit_access_codes")
+_access_of_buyers = sql.load(_PACKAGE, "audit_access_of_buyers")
 _caps_of_emails = sql.load(_PACKAGE, "audit_caps_of_emails")
 _overdue = sql.load(_PACKAGE, "audit_overdue")
 
@@ -54,6 +61,7 @@ def register() -> None:
     audit.register("I2", "a seat belongs to at most one live reservation", _check_i2)
     audit.register("I3", "a general-admission count is what its lines say, within 0 and capacity", _check_i3)
     audit.register("I5", "one live reservation per admission; purchase caps hold", _check_i5)
+    audit.register("I5", "no access code is used more often than may; nobody is in without one", _check_access)
     audit.register("I8", "the ledger ends where every reservation stands", _check_ledger)
     audit.register("I10", "nothing is held but by what lives or was sold", _check_stranded)
     audit.register("I10", f"what has lapsed is free within {STRANDED_SECONDS} s", _check_overdue)
@@ -93,6 +101,7 @@ class _Reservations:
     facts: Rows = field(default_factory=list)
     admissions: set[Sequence[Any]] = field(default_factory=set)
     ledger: Rows = field(default_factory=list)
+    access: Rows = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -150,6 +159,7 @@ def _walk_reservations(survey: audit.Survey) -> _Reservations:
         seen.facts += _reservation_facts.rows(cursor, **piece)
         seen.admissions |= set(_admissions.rows(cursor, **piece))
         seen.ledger += _ledger.rows(cursor, **piece)
+        seen.access += _access.rows(cursor, **piece, known_seconds=GUARD_KNOWN_SECONDS)
 
     audit.walk(_reservations_end, UUID(int=0), look)
     return seen
@@ -279,6 +289,25 @@ def _above_cap(event_id: int, most: int) -> Rows:
 
         audit.walk(ends, "", look, event_id=event_id)
     return found
+
+
+def _check_access(survey: audit.Survey) -> Iterator[str]:
+    scope = survey.once(_scope)
+    for event_id, reservation, status, section, code in survey.once(_walk_reservations).access:
+        which = f"{scope.name(event_id)}: reservation {reservation} is {status}"
+        if code is not None:
+            yield f"{which} by access code {code}, which is none of its event's"
+        else:
+            yield f"{which} in {section}, which wants an access code, and has none"
+    found: Rows = []
+
+    def look(cursor: Any, after: int, until: int) -> None:
+        for above in (_access_codes, _access_of_buyers):
+            found.extend(above.rows(cursor, after=after, until=until, event_id=scope.event_id))
+
+    audit.walk(_access_codes_end, 0, look)
+    for event_id, code, who, most, count in found:
+        yield f"{scope.name(event_id)}: access code {code}{who}: used by {count} reservations, at most {most} may"
 
 
 def _check_ledger(survey: audit.Survey) -> Iterator[str]:

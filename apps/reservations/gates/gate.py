@@ -1,4 +1,4 @@
-"""The gate: a count per section in Redis that may say "sold out", and nothing else.
+"""The gate: a count per section in Redis that may say "sold out", or that an access code is wanted, and nothing else.
 
 Whatever it knows came from the ledger and goes out of date: a refusal needs counts read less than VALID_MS ago, of a
 section in which nothing has lapsed since, on the very server they were written to, and an entry that never held
@@ -25,7 +25,7 @@ from redis.exceptions import OutOfMemoryError
 
 from apps.events import facade as events
 from apps.reservations import aftermath
-from apps.reservations.errors import SeatsUnavailable, SoldOut
+from apps.reservations.errors import AccessCodeRequired, SeatsUnavailable, SoldOut
 from apps.reservations.gates import wishes
 from ticketing.kernel import clock, idempotency, lua, problems, redis
 
@@ -69,7 +69,8 @@ class Question(NamedTuple):
 
 
 def refusal(event: events.EventView, entry_id: UUID, payload: Any, idempotency_key: str) -> problems.Problem | None:
-    """Why the ledger need not be asked: everything of some section that the payload wants is gone. None: ask it.
+    """Why the ledger need not be asked: some section that the payload wants is for those who have an access code, and
+    it has none; or everything of one is gone. None: ask it.
 
     One question to Redis and none to PostgreSQL. Only what the gate fully understands is refused: a payload that is
     wrong, a replacement of what is held are for the ledger to answer.
@@ -119,10 +120,10 @@ class Asking(NamedTuple):
             # Nearly all say the same, and are about no named seats.
             for (index, wish), verdict in zip(of_event, verdicts, strict=True):
                 answer = verdict[0]
-                if answer != b"refused" or not wish.named_seats:
+                if answer != b"refused" or not (wish.named_seats or wish.lacks_code_for):
                     said[answer] = said.get(answer, 0) + 1
                     answers[index] = SoldOut() if answer == b"refused" else None
-                elif wish.unknown_seats:
+                elif wish.unknown_seats and not wish.lacks_code_for:
                     answers[index] = UNCLEAR
                 else:
                     said[answer] = said.get(answer, 0) + 1
@@ -178,7 +179,8 @@ def _put_each(questions: Sequence[Question], wanted: _Wanted) -> list[tuple[int,
         for index, wish in of_event:
             entry = str(questions[index].entry_id)
             arguments += (entry, _request_mark(entry, questions[index].idempotency_key))
-            arguments += (len(wish.sections), *wish.sections)
+            count = len(wish.sections)
+            arguments += (-count if wish.lacks_code_for else count, *wish.sections)
         asking.append((event_id, arguments))
     return asking
 
@@ -186,19 +188,21 @@ def _put_each(questions: Sequence[Question], wanted: _Wanted) -> list[tuple[int,
 def _judge(
     question: Question, wish: wishes.Wish, answer: str, empty: Sequence[bytes], said: Counts[str]
 ) -> problems.Problem | None:
-    if answer == "refused" and wish.unknown_seats:
+    if answer == "refused" and wish.unknown_seats and not wish.lacks_code_for:
         # Only now does it matter where these seats are; from now on this process knows.
         located = wishes.located(question.event, wish)
         if located is None:
             return None
         wish = located
-        if not {int(section) for section in empty} & set(wish.sections):
+        if not wish.lacks_code_for and not {int(section) for section in empty} & set(wish.sections):
             ((answer, empty),) = _put_many([question], {question.event.id: [(0, wish)]})[question.event.id]
     said[answer] += 1
     return _refused(wish, empty) if answer == "refused" else None
 
 
 def _refused(wish: wishes.Wish, empty: Sequence[bytes]) -> problems.Problem:
+    if wish.lacks_code_for:
+        return AccessCodeRequired(sections=list(wish.lacks_code_for))
     if wish.named_seats:
         sections = {int(section) for section in empty}
         gone = [guid for guid in wish.named_seats if wish.section_of.get(guid) in sections]

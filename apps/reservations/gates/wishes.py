@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from apps.events import facade as events
-from apps.reservations.holds.requests import FIELDS, is_count
+from apps.reservations.holds.requests import FIELDS, code_of, guarded_of, is_count
 from ticketing.kernel import sql
 
+GUARDED_SECONDS = 1.0
+"""A section that wants no access code any more is open by then."""
 KEPT_SECONDS = 60.0
 """Sections of a published event come and go hardly ever; what is out of date here only asks the ledger more often."""
 HOUSES_MAX = 1_000
@@ -31,6 +33,9 @@ class Wish:
     """Named seats to the section each is in, where that is known."""
     other_sections: tuple[int, ...] = ()
     """Those wanted without naming seats."""
+    has_code: bool = False
+    lacks_code_for: tuple[str, ...] = ()
+    """Of these sections those that want an access code, by public name, where it has none."""
 
     @property
     def unknown_seats(self) -> list[str]:
@@ -48,6 +53,8 @@ class _House:
     event: events.EventView
     general_admission: dict[str, int]
     reserved: dict[str, int]
+    guarded: Mapping[int, str]
+    """Those that want an access code, by public name."""
     section_of: dict[str, int] = field(default_factory=dict)
     """Seats by public id, as they were asked for."""
 
@@ -102,7 +109,8 @@ def of(event: events.EventView, payload: Any, *, reads: bool = True) -> Wish | N
     most = event.policy.seats_per_reservation_max
     if len(guids) > most or len(set(guids)) != len(guids) or total + len(guids) > most:
         return None
-    return _wish(house, guids, others)
+    code = code_of(payload.get("access_code"))
+    return None if code is None else _wish(house, guids, others, has_code=bool(code))
 
 
 def only_places(payload: Any) -> tuple[str, int] | None:
@@ -123,13 +131,23 @@ def located(event: events.EventView, wish: Wish) -> Wish | None:
     if len(house.section_of) < SEATS_MAX:
         house.section_of |= found
     section_of = {**wish.section_of, **found}
-    return replace(wish, sections=_all(section_of.values(), wish.other_sections), section_of=section_of)
+    sections = _all(section_of.values(), wish.other_sections)
+    lacking = () if wish.has_code else _lacking(house, sections)
+    return replace(wish, sections=sections, section_of=section_of, lacks_code_for=lacking)
 
 
-def _wish(house: _House, guids: list[str], others: list[int]) -> Wish:
+def _wish(house: _House, guids: list[str], others: list[int], *, has_code: bool) -> Wish:
     section_of = {guid: house.section_of[guid] for guid in guids if guid in house.section_of}
     may_be_in = house.reserved.values() if len(section_of) < len(guids) else ()
-    return Wish(_all(section_of.values(), others, may_be_in), tuple(guids), section_of, tuple(others))
+    lacking = () if has_code else _lacking(house, (*section_of.values(), *others))
+    sections = _all(section_of.values(), others, may_be_in)
+    return Wish(sections, tuple(guids), section_of, tuple(others), has_code, lacking)
+
+
+def _lacking(house: _House, sections: Iterable[int]) -> tuple[str, ...]:
+    if not house.guarded:
+        return ()
+    return tuple(house.guarded[section] for section in sorted(house.guarded.keys() & set(sections)))
 
 
 def _all(*sections: Iterable[int]) -> tuple[int, ...]:
@@ -144,11 +162,14 @@ def _house(event: events.EventView, *, reads: bool = True) -> _House:
         if not reads:
             raise NotAtHand
         sections = events.list_sections(event.id)
+        guarded = guarded_of(sections)
         house = _House(
-            until=time.monotonic() + KEPT_SECONDS,
+            # Who is told to bring a code must need one; that others need one now, the ledger tells them.
+            until=time.monotonic() + (GUARDED_SECONDS if guarded else KEPT_SECONDS),
             event=event,
             general_admission={section.slug: section.id for section in sections if section.is_general_admission},
             reserved={section.slug: section.id for section in sections if not section.is_general_admission},
+            guarded=guarded,
             section_of={} if house is None else house.section_of,
         )
         if len(_houses) >= HOUSES_MAX:

@@ -1,8 +1,8 @@
 """One transaction of a hold: what it locks, in which order, and what it decides.
 
-The order inside, which is the order of the whole system: queue entries, reservations to be replaced, cap rows, seats,
-then general-admission rows; within each kind by id. Everything is decided in memory, in arrival order; only then is
-anything written.
+The order inside, which is the order of the whole system: queue entries, reservations to be replaced, cap rows, access
+codes, seats, then general-admission rows; within each kind by id. Everything is decided in memory, in arrival order;
+only then is anything written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from apps.reservations.errors import (
     ReservationExists,
     SoldOut,
 )
-from apps.reservations.holds import known
+from apps.reservations.holds import access, known
 from apps.reservations.holds.answers import answer_text, reservation_of_answer
 from apps.reservations.holds.choosing import FreeSeat
 from apps.reservations.holds.claims import Claims
@@ -64,6 +64,7 @@ _lock_caps = sql.load(_PACKAGE, "lock_caps", prepared=True)
 _lock_caps_skipping = sql.load(_PACKAGE, "lock_caps_skipping", prepared=True)
 _count_of_buyers = sql.load(_PACKAGE, "count_of_buyers", prepared=True)
 _read_seats = sql.load(_PACKAGE, "read_seats", prepared=True)
+_read_seats_and_sections = sql.load(_PACKAGE, "read_seats_and_sections")
 _lock_seats_skipping = sql.load(_PACKAGE, "lock_seats_skipping", prepared=True)
 _lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting", prepared=True)
 _lock_general_admission = sql.load(_PACKAGE, "lock_general_admission", prepared=True)
@@ -81,6 +82,7 @@ def decide_once(
         batch = _Batch(cursor, requests, patience, careful, Claims(cursor))
         batch.admit()
         batch.apply_caps()
+        batch.apply_access()
         batch.lock_seats()
         batch.lock_general_admission()
         batch.decide()
@@ -126,6 +128,7 @@ class _Batch:
     """Public ids of the seats chosen for best available."""
     untils: dict[int, tuple[datetime, str]] = field(default_factory=dict)
     """By event, until when a hold of this moment lasts, and how the public API writes it."""
+    codes: access.Codes = field(default_factory=access.Codes)
     ahead: dict[str, journeys.Done] = field(default_factory=dict)
     """What travelled with an earlier lock, by what it is for."""
     _open: list[tuple[int, HoldRequest]] = field(default_factory=list)
@@ -183,16 +186,17 @@ class _Batch:
                 self.verdicts[index] = Contended(problems.IdempotencyInProgress())
 
     def _what_comes_next(self) -> dict[str, sql.Call]:
-        """What can travel with the entries' locks, since it follows whoever is found to be out: the locks of cap rows;
-        then the look at the seats that are named, or where nobody wants anything else the locks of general admission.
+        """What can travel with the entries' locks, since it follows whoever is found to be out: the locks of cap rows
+        and access codes; then the look at the seats that are named, or where nobody wants anything else the locks of
+        general admission.
 
         They may lock a row for nobody, which is in nobody's way for longer than any lock: who has them waits for none
         that comes before them.
         """
-        calls = self._locking_caps(self.requests)
+        calls = self._locking_caps(self.requests) | self._locking_codes(self.requests)
         named = sorted({seat_id for request in self.requests for seat_id in request.seats})
         if named:
-            calls["seats"] = _read_seats.call(seat_ids=arrays.numbers(named))
+            calls["seats"] = self._reading_seats(named)
         elif all(request.best is None for request in self.requests):
             calls |= self._locking_places(self.requests)
         return calls
@@ -277,6 +281,52 @@ class _Batch:
             "caps": lock.call(event_ids=event_ids, buyers=buyers),
             "counts": _count_of_buyers.call(event_ids=event_ids, buyers=buyers),
         }
+
+    def apply_access(self) -> None:
+        """Codes locked; who wants something that needs one has one that opens it, or is out."""
+        guarded = [(index, request) for index, request in self.open() if request.guarded]
+        if not guarded:
+            return
+        if "codes" not in self.ahead:
+            self._send(self._locking_codes([request for _, request in guarded]))
+        self.codes.read(self.ahead)
+        named = sorted({seat_id for _, request in self.open() for seat_id in request.seats})
+        if named and "seats" not in self.ahead:
+            self._send({"seats": self._reading_seats(named)})
+        if named:
+            self.seat_section |= {row[0]: row[3] for row in self.ahead["seats"].rows}
+        perhaps = access.given_up_by([self._gives_up(request) for _, request in self.open()])
+        for index, request in guarded:
+            verdict = self._refuse_by_access(request, perhaps)
+            if verdict is not None:
+                self.verdicts[index] = verdict
+
+    def _refuse_by_access(
+        self, request: HoldRequest, perhaps: Mapping[access.Word, int] | None = None
+    ) -> Verdict | None:
+        wanting = self._wanting_a_code(request)
+        return self.codes.judge(request, self._gives_up(request), wanting, perhaps) if wanting else None
+
+    def _wanting_a_code(self, request: HoldRequest) -> set[int]:
+        """The sections of the request that want an access code."""
+        if not request.guarded:
+            return set()
+        wanted = set(request.quantities)
+        wanted.update(self.seat_section[seat_id] for seat_id in request.seats if seat_id in self.seat_section)
+        if request.best is not None:
+            wanted.add(request.best.section_id)
+        return wanted & request.guarded.keys()
+
+    def _locking_codes(self, requests: Sequence[HoldRequest]) -> dict[str, sql.Call]:
+        """The locks of the access codes of these requests, and what is to be known of them."""
+        guarded = [(request, self._gives_up(request)) for request in requests if request.guarded]
+        return access.locking(guarded, waiting=self.patience is not Patience.NONE) if guarded else {}
+
+    def _reading_seats(self, named: Sequence[int]) -> sql.Call:
+        """A look at these seats; where sections want an access code, with where the seats are."""
+        guarded = any(request.guarded for request in self.requests)
+        read = _read_seats_and_sections if guarded else _read_seats
+        return read.call(seat_ids=arrays.numbers(named))
 
     def lock_seats(self) -> None:
         """Seats of requests that can still win are locked, named and chosen ones together, in id order."""
@@ -474,6 +524,10 @@ class _Batch:
             if most is not None and self.buyer_counts[key] + self._seats_more(request) > most:
                 self.verdicts[index] = Refused(_cap_problem(most))
                 continue
+            verdict = self._refuse_by_access(request)
+            if verdict is not None:
+                self.verdicts[index] = verdict
+                continue
             if most is not None:
                 self.buyer_counts[key] += self._seats_more(request)
             win = self._win(index, request)
@@ -538,10 +592,15 @@ class _Batch:
             currency=request.event.currency,
         )
         answer = idempotency.Answer(ANSWER_STATUS, body)
-        win = Win(request, self.entries[request.entry_id].account_id, tuple(lines), total, until, body, given_up)
+        account_id = self.entries[request.entry_id].account_id
+        code_id = self._use_code(request, given_up) if request.guarded or given_up is not None else None
+        win = Win(request, account_id, tuple(lines), total, until, body, given_up, code_id)
         self.wins.append(win)
         self.verdicts[index] = Held(request.reservation_id, answer)
         return win
+
+    def _use_code(self, request: HoldRequest, given_up: Replaced | None) -> int | None:
+        return self.codes.use(request, given_up, self._wanting_a_code(request))
 
     def _until(self, request: HoldRequest, given_up: Replaced | None) -> tuple[datetime, str]:
         if given_up is not None:

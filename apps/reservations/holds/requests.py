@@ -2,16 +2,16 @@
 choke on reaches a batch, so one bad request can never fail its neighbours."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from apps.events import facade as events
 from apps.queue import facade as queue
 from apps.reservations.holds.choosing import BestAvailable
-from ticketing.kernel import idempotency, problems, randomness, sql
+from ticketing.kernel import code_words, idempotency, problems, randomness, sql
 
-FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "replace"})
+FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "access_code", "replace"})
 _BEST_FIELDS = frozenset({"section", "quantity", "category", "accessible", "companions"})
 
 
@@ -37,6 +37,10 @@ class HoldRequest:
     best: BestAvailable | None = None
     replaces: uuid.UUID | None = None
     """The live reservation that is given up for this one, only together with it."""
+    access_code: str = ""
+    """As codes are written; empty: none."""
+    guarded: Mapping[int, str] = field(default_factory=dict)
+    """The event's sections that want one: id to public name."""
 
     @property
     def seat_count(self) -> int:
@@ -57,16 +61,25 @@ class House:
     """Key to id."""
     seats: Mapping[str, int]
     """Public id to id, of the seats that the payload names and that there are."""
+    guarded: Mapping[int, str] = field(default_factory=dict)
+    """See `HoldRequest.guarded`."""
+
+
+def guarded_of(sections: Iterable[events.SectionView]) -> dict[int, str]:
+    """Those of these sections that want an access code: id to public name."""
+    return {section.id: section.slug for section in sections if section.needs_access}
 
 
 def read_house(event: events.EventView, payload: Any) -> House:
     """The house as the payload needs it, from PostgreSQL."""
     best = payload.get("best_available") if isinstance(payload, dict) else None
     wants_category = isinstance(best, dict) and best.get("category") is not None
+    sections = events.list_sections(event.id)
     return House(
-        sections={section.slug: section for section in events.list_sections(event.id)},
+        sections={section.slug: section for section in sections},
         categories={one.key: one.id for one in events.list_categories(event.id)} if wants_category else {},
         seats={guid: seat.id for guid, seat in events.seats_by_guid(event.id, named_seats(event, payload)).items()},
+        guarded=guarded_of(sections),
     )
 
 
@@ -93,6 +106,7 @@ def resolve(
     places = _general_admission(house.sections, payload, wrong)
     best = _best_available(house, payload.get("best_available"), wrong)
     replaces = _reservation_id(payload.get("replace"), wrong)
+    access_code = _access_code(payload.get("access_code"), wrong)
     if wrong:
         raise problems.Invalid(wrong)
     section, quantity = places if places else (None, 0)
@@ -109,6 +123,8 @@ def resolve(
         categories={section.id: section.category_id} if section and section.category_id is not None else {},
         best=best,
         replaces=replaces,
+        access_code=access_code,
+        guarded=house.guarded,
     )
     most = event.policy.seats_per_reservation_max
     if request.seat_count == 0:
@@ -116,6 +132,25 @@ def resolve(
     if request.seat_count > most:
         raise problems.Invalid(f"at most {most} in one reservation")
     return request
+
+
+def code_of(asked: Any) -> str | None:
+    """The access code as codes are written, empty for none; None for what is no code at all."""
+    if asked is None or asked == "":
+        return ""
+    if not isinstance(asked, str) or not sql.is_text(asked):
+        return None
+    try:
+        return code_words.normal_code(asked)
+    except code_words.Unusable:
+        return None
+
+
+def _access_code(asked: Any, wrong: dict[str, Any]) -> str:
+    code = code_of(asked)
+    if code is None:
+        wrong["access_code"] = f"at most {code_words.LENGTH_MAX} printable characters"
+    return code or ""
 
 
 def _reservation_id(asked: Any, wrong: dict[str, Any]) -> uuid.UUID | None:

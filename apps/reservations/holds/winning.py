@@ -20,6 +20,7 @@ _PACKAGE = "apps.reservations"
 _take_seats = sql.load(_PACKAGE, "take_seats", prepared=True, exactly=True)
 _take_general_admission = sql.load(_PACKAGE, "take_general_admission", prepared=True, exactly=True)
 _insert_reservations = sql.load(_PACKAGE, "insert_reservations", prepared=True)
+_insert_reservations_by_code = sql.load(_PACKAGE, "insert_reservations_by_code")
 _insert_lines = sql.load(_PACKAGE, "insert_lines", prepared=True)
 _insert_transitions = sql.load(_PACKAGE, "insert_transitions", prepared=True)
 _remember_answers = sql.load(_PACKAGE, "remember_answers", prepared=True)
@@ -43,6 +44,8 @@ class Win(NamedTuple):
     reserved_until: datetime
     answer: str
     replaced: Replaced | None = None
+    access_code_id: int | None = None
+    """What let it in, where something wanted an access code."""
 
     @property
     def hold(self) -> aftermath.Hold:
@@ -86,18 +89,7 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
     calls = [
         *_taking_seats(wins),
         *_taking_places(wins),
-        _insert_reservations.call(
-            ids=ids,
-            event_ids=arrays.numbers([request.event.id for request in won]),
-            entry_ids=entry_ids,
-            account_ids=arrays.numbers([win.account_id for win in wins]),
-            buyers=buyers,
-            deadlines=deadlines,
-            seat_counts=arrays.numbers([sum([line[3] for line in win.lines]) for win in wins]),
-            totals=arrays.numbers([win.total_minor for win in wins]),
-            currencies=arrays.words([request.event.currency for request in won]),
-            now=now,
-        ),
+        *_inserting_reservations(wins, ids, entry_ids, buyers, deadlines, now),
         _inserting_lines(wins, ids),
         _insert_transitions.call(
             reservation_ids=ids,
@@ -168,6 +160,45 @@ def _taking_places(wins: Sequence[Win]) -> list[sql.Call]:
             rows=len(sections),
         )
     ]
+
+
+def _inserting_reservations(
+    wins: Sequence[Win],
+    ids: arrays.Array,
+    entry_ids: arrays.Array,
+    buyers: arrays.Array,
+    deadlines: arrays.Array,
+    now: datetime,
+) -> list[sql.Call]:
+    """By one statement, and those whom an access code let in by another, which nobody else pays for."""
+    by_code = [win for win in wins if win.access_code_id is not None]
+    if by_code:
+        without = [win for win in wins if win.access_code_id is None]
+        codes = arrays.numbers([win.access_code_id for win in by_code])
+        calls = [_insert_reservations_by_code.call(**_headers(by_code), access_code_ids=codes, now=now)]
+        return [*calls, *([_insert_reservations.call(**_headers(without), now=now)] if without else [])]
+    at_hand = {"ids": ids, "entry_ids": entry_ids, "buyers": buyers, "deadlines": deadlines}
+    return [_insert_reservations.call(**_headers(wins, at_hand), now=now)]
+
+
+def _headers(wins: Sequence[Win], at_hand: dict[str, arrays.Array] | None = None) -> dict[str, arrays.Array]:
+    """The columns of these winners' headers; `at_hand` are those that other statements of all winners have too."""
+    won = [win.request for win in wins]
+    return (
+        at_hand
+        or {
+            "ids": arrays.uuids([request.reservation_id for request in won]),
+            "entry_ids": arrays.uuids([request.entry_id for request in won]),
+            "buyers": arrays.words([request.buyer for request in won]),
+            "deadlines": arrays.moments([win.reserved_until for win in wins]),
+        }
+    ) | {
+        "event_ids": arrays.numbers([request.event.id for request in won]),
+        "account_ids": arrays.numbers([win.account_id for win in wins]),
+        "seat_counts": arrays.numbers([sum([line[3] for line in win.lines]) for win in wins]),
+        "totals": arrays.numbers([win.total_minor for win in wins]),
+        "currencies": arrays.words([request.event.currency for request in won]),
+    }
 
 
 def _inserting_lines(wins: Sequence[Win], ids: arrays.Array) -> sql.Call:

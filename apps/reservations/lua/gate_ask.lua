@@ -2,8 +2,9 @@
 --
 -- KEYS  1 the gate (hash), 2 its marks (sorted set: who is never refused, by the millisecond at which that ends)
 -- ARGV  1 how long a request's mark lasts in ms; then for each request: the entry's mark, the request's mark, how many
---       sections it wants, and these sections
--- Returns for each request {answer, section…}: "refused" and those sections that have nothing left; or why it is not:
+--       sections it wants, and these sections; the number is below zero where it lacks an access code for one of them
+-- Returns for each request {answer, section…}: "refused" and those sections that have nothing left (who lacks a code is
+-- refused whatever is left); or why it is not:
 -- "left", "known" (the entry holds or held something, or this very request is under way), "lapsed" (what has passed its
 -- deadline may be free again), "unloaded", "shut", "stale", "another_server".
 --
@@ -44,7 +45,7 @@ local function lapsed_in(section)
     return has_lapsed[section]
 end
 
-local function verdict(entry, request, sections)
+local function verdict(entry, request, sections, lacks_code)
     if not head[3] then
         return {'shut'}
     end
@@ -61,14 +62,14 @@ local function verdict(entry, request, sections)
             empty[#empty + 1] = section
         end
     end
-    if #empty == 0 then
+    if #empty == 0 and not lacks_code then
         return {'left'}
     end
     local known = redis.call('ZMSCORE', marks, entry, request)
     if (known[1] and tonumber(known[1]) > now) or (known[2] and tonumber(known[2]) > now) then
         return {'known'}
     end
-    for _, section in ipairs(empty) do
+    for _, section in ipairs(lacks_code and {} or empty) do
         if lapsed_in(section) then
             return {'lapsed'}
         end
@@ -82,7 +83,8 @@ end
 local verdicts = {}
 local place = 2
 while place <= #ARGV do
-    local entry, request, count = ARGV[place], ARGV[place + 1], tonumber(ARGV[place + 2])
+    local entry, request, wanted = ARGV[place], ARGV[place + 1], tonumber(ARGV[place + 2])
+    local count = math.abs(wanted)
     local sections = {}
     for offset = 1, count do
         sections[offset] = ARGV[place + 2 + offset]
@@ -91,7 +93,7 @@ while place <= #ARGV do
     if not loaded then
         verdicts[#verdicts + 1] = {'unloaded'}
     else
-        local answer = verdict(entry, request, sections)
+        local answer = verdict(entry, request, sections, wanted < 0)
         if answer[1] ~= 'refused' then
             redis.call('ZADD', marks, 'GT', mark_until, request)
         end

@@ -10,7 +10,8 @@ FROM (
                (SELECT string_agg(ROW(category.key, category.name, category.color, category.price_minor)::text, ','
                                   ORDER BY category.position, category.id)
                 FROM events_category AS category WHERE category.event_id = event.id),
-               (SELECT string_agg(ROW(section.slug, section.name, section.capacity)::text, ','
+               (SELECT string_agg(ROW(section.slug, section.name, section.capacity,
+                                      section.needs_access_since IS NOT NULL)::text, ','
                                   ORDER BY section.position, section.id)
                 FROM events_section AS section WHERE section.event_id = event.id),
                -- Moving seats writes these links anew.

@@ -29,13 +29,14 @@ def find_seats(event: events.EventView, selection: Selection) -> dict[int, str]:
     return found
 
 
-def find_section(event: events.EventView, slug: str, *, general_admission: bool) -> events.SectionView:
-    """The event's section of this name and kind. Raises Invalid naming those there are."""
-    sections = [one for one in events.list_sections(event.id) if one.is_general_admission == general_admission]
+def find_section(event: events.EventView, slug: str, *, general_admission: bool | None = None) -> events.SectionView:
+    """The event's section of this name and kind, of any kind unless said. Raises Invalid naming those there are."""
+    sections = [one for one in events.list_sections(event.id) if general_admission in (None, one.is_general_admission)]
     for section in sections:
         if section.slug == slug:
             return section
-    kind = "general-admission section" if general_admission else "section with seats"
+    kinds = {True: "general-admission section", False: "section with seats", None: "section"}
+    kind = kinds[general_admission]
     there = f"there are {listed([one.slug for one in sections])}" if sections else "there are none"
     raise problems.Invalid({"section": f"no {kind} {slug[:80]!r}; {there}"})
 

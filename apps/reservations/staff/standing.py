@@ -89,6 +89,8 @@ def _words(places: int, row: InventoryChange, currency: str, slugs: Mapping[int,
         was = "added at" if before is None else f"{money(before, currency)} →"
         return f"{detail.get('category', '')} {was} {money(after, currency)}"
     where = slugs.get(row.section_id or 0, "the event")
+    if row.kind in (_Kind.GUARDED, _Kind.OPENED):
+        return f"{where}: {row.get_kind_display()}"
     if isinstance(after, dict) and isinstance(before, dict):
         changed = [name for name in after if before.get(name) != after[name]]
         return f"{where}: {', '.join(f'{_reason(name)} {before.get(name)} → {after[name]}' for name in changed)}"

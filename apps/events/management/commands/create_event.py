@@ -60,6 +60,13 @@ class Command(BaseCommand):
             metavar="none|included=BP|added=BP",
             help="basis points, in prices and fees or on top of them; default: none",
         )
+        add(
+            "--needs-access",
+            action="append",
+            default=[],
+            metavar="SECTION",
+            help="the id of a section that nobody holds in without an access code; may be repeated",
+        )
         add("--draft", action="store_true", help="do not publish; the same command without it does")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -102,6 +109,7 @@ def _spec(options: dict[str, Any]) -> EventSpec:
         per_buyer_max=None if options["per_buyer"] is None else whole_number(options["per_buyer"], "--per-buyer"),
         room=_room(options["waiting_room"]),
         price_policy=_price_policy(options["fees"], options["tax"]),
+        needs_access=tuple(dict.fromkeys(options["needs_access"])),
         description=options["description"],
         draft=options["draft"],
     )

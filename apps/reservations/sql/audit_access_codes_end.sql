@@ -1,0 +1,11 @@
+-- The last access code of the next piece of at most %(limit)s codes after this one, in id order; no row: none is left.
+SELECT piece.id
+FROM (
+    SELECT id
+    FROM reservations_accesscode
+    WHERE id > %(after)s
+    ORDER BY id
+    LIMIT %(limit)s
+) AS piece
+ORDER BY piece.id DESC
+LIMIT 1

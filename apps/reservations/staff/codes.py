@@ -1,0 +1,47 @@
+"""Access codes as staff make and limit them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db.models import Count
+
+from apps.reservations.models import AccessCode, Reservation
+from ticketing.kernel import clock, code_words, transactions
+
+STANDING = (*Reservation.LIVE, Reservation.Status.CONFIRMED)
+
+
+def make_codes(count: int, prefix: str, section_ids: Iterable[int], **values: Any) -> list[AccessCode]:
+    """So many new codes that nobody guesses, all alike but for their words, committed; all or none."""
+    opens = list(section_ids)
+    made: list[AccessCode] = []
+    with transactions.write():
+        now = clock.now()
+        for words in code_words.new_codes(count, prefix):
+            codes = AccessCode.objects.bulk_create(AccessCode(code=word, created_at=now, **values) for word in words)
+            AccessCode.sections.through.objects.bulk_create(
+                AccessCode.sections.through(accesscode_id=code.pk, section_id=section_id)
+                for code in codes
+                for section_id in opens
+            )
+            made += codes
+    return made
+
+
+def lock_codes(code_ids: Iterable[int]) -> list[AccessCode]:
+    """These codes, as they are under the lock that their uses are counted under, taken in id order: holds by them wait.
+    Joins the caller's transaction."""
+    transactions.require()
+    return list(AccessCode.objects.select_for_update(no_key=True).filter(pk__in=list(code_ids)).order_by("pk"))
+
+
+def used_count(code: AccessCode) -> int:
+    """Reservations that stand by it, those included that have lapsed and nobody has ended; exact under its lock."""
+    return code.reservations.filter(status__in=STANDING).count()
+
+
+def most_of_one_buyer(code: AccessCode) -> int:
+    """How many of them the buyer has who has most."""
+    counted = code.reservations.filter(status__in=STANDING).values("buyer").annotate(count=Count("pk"))
+    most: int | None = counted.order_by("-count").values_list("count", flat=True).first()
+    return most or 0
