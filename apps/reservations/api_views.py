@@ -1,6 +1,7 @@
 """What is free, and claims on it: sections, seats, reservations."""
 
 import uuid
+from functools import partial
 
 from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase
@@ -15,7 +16,8 @@ from apps.queue import facade as queue
 from apps.reservations import facade, serializers
 from apps.reservations.frames import count_frame
 from apps.reservations.owner import owned_reservation, who_of
-from ticketing.kernel import idempotency, problems
+from apps.reservations.tries import count_try
+from ticketing.kernel import client_address, idempotency, problems
 from ticketing.kernel.json_body import object_of
 
 PAGE_SIZE_DEFAULT = 100
@@ -98,17 +100,21 @@ class ReservationsView(APIView):
             201: serializers.ReservationState,
             400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
             401: _NO_IDENTITY,
-            403: OpenApiResponse(description="`not-owner` of what is to be replaced, `token-wrong-event`"),
+            403: OpenApiResponse(
+                description="`access-code-required`, `access-code-wrong`; `not-owner` of what is to be replaced, "
+                "`token-wrong-event`"
+            ),
             404: OpenApiResponse(description="No such event, or nothing of that id to replace"),
             409: OpenApiResponse(
                 description="`seats-unavailable`, `sold-out`, `not-enough-left`, `reservation-exists`, `purchase-cap`, "
-                "`not-on-sale`, `idempotency-in-progress`, `payment-in-progress`"
+                "`access-code-used-up`, `access-code-buyer-limit`, `access-code-not-valid`, `not-on-sale`, "
+                "`idempotency-in-progress`, `payment-in-progress`"
             ),
             410: OpenApiResponse(
                 description="`admission-expired`: join again; `reservation-expired`: nothing to replace"
             ),
             422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`"),
-            429: _NOT_READY,
+            429: OpenApiResponse(description="`not-admitted`, `rate-limited`, with Retry-After"),
         },
     )
     def post(self, request: Request, event: str) -> HttpResponse:
@@ -159,7 +165,10 @@ def _pass_the_gate(request: Request, event_slug: str) -> bool:
         key = idempotency.key_of(request._request)
     except problems.Problem:
         return False
-    return facade.refuse_by_gate(event_slug, caller, object_of(request), key)
+    body = object_of(request)
+    if caller.is_known:
+        count_try(caller, body, partial(client_address.of_environ, request.META))
+    return facade.refuse_by_gate(event_slug, caller, body, key)
 
 
 def _entry_of(request: Request, event: events.EventView) -> queue.EntryView | None:

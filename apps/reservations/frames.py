@@ -36,6 +36,7 @@ def count_frame(slug: str) -> CountFrame:
                     "type": section.kind,
                     "total_seats": section.capacity,
                     "available_seats": free[section.id],
+                    "needs_access": section.needs_access,
                     "prices": [
                         {"category": price.category, "price_minor": price.price_minor} for price in section.prices
                     ],

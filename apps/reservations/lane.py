@@ -22,7 +22,8 @@ from apps.reservations.holds.holding import holds
 from apps.reservations.holds.outcomes import HoldOutcome, Refused
 from apps.reservations.holds.requests import resolve
 from apps.reservations.owner import owned_by
-from ticketing.kernel import idempotency, problems
+from apps.reservations.tries import count_try
+from ticketing.kernel import client_address, idempotency, problems
 from ticketing.kernel.lane import threads
 from ticketing.kernel.lane.activity import Activity
 from ticketing.kernel.lane.courier import Courier
@@ -160,6 +161,7 @@ def _told(
     key = idempotency.key_of(request)
     if isinstance(body, problems.Problem):
         raise body
+    count_try(caller, body, partial(client_address.of_scope, request.scope))
     return caller, body, key
 
 

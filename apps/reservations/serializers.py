@@ -5,6 +5,7 @@ from rest_framework import serializers
 
 from apps.events import facade as events
 from apps.reservations.models import Reservation
+from ticketing.kernel import code_words
 
 SEAT_STATUSES = ["available", "held", "sold", "blocked"]
 
@@ -20,6 +21,7 @@ class SectionCounts(serializers.Serializer):
     type = serializers.ChoiceField(choices=["reserved", "general_admission"])
     total_seats = serializers.IntegerField()
     available_seats = serializers.IntegerField()
+    needs_access = serializers.BooleanField(help_text="Nobody holds here without an access code.")
     prices = Price(many=True)
     currency = serializers.CharField(help_text="ISO 4217.")
 
@@ -60,6 +62,11 @@ class HoldBody(serializers.Serializer):
     ga_section = serializers.SlugField(required=False)
     ga_quantity = serializers.IntegerField(required=False, min_value=1)
     best_available = BestAvailableBody(required=False)
+    access_code = serializers.CharField(
+        required=False,
+        max_length=code_words.LENGTH_MAX,
+        help_text="What opens sections that need one; asked for by no other.",
+    )
     replace = serializers.UUIDField(
         required=False,
         help_text="A live reservation of one's own that is given up for this one, only together with it.",
