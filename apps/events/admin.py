@@ -17,6 +17,7 @@ from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Secti
 from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.plans.colors import normal_color
 from apps.events.publishing import EventRefused, lock_event, publish_event
+from ticketing.kernel import clock
 
 
 class ReadOnly(admin.ModelAdmin):
@@ -151,12 +152,23 @@ class SectionForm(forms.ModelForm):
         model = Section
         fields = ("name", "slug", "capacity", "category", "position")
 
+    needs_access = forms.BooleanField(
+        required=False, label="access code", help_text="Nobody holds here without an access code."
+    )
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.fields["needs_access"].initial = self.instance.needs_access
         if not self.instance.kind:
             self.instance.kind = Section.Kind.GENERAL_ADMISSION
         if "category" in self.fields:
             self.fields["category"].required = self.instance.kind == Section.Kind.GENERAL_ADMISSION
+
+    def save(self, commit: bool = True) -> Section:
+        if self.cleaned_data["needs_access"] != self.instance.needs_access:
+            self.instance.needs_access_since = clock.now() if self.cleaned_data["needs_access"] else None
+        saved: Section = super().save(commit)
+        return saved
 
     def clean_capacity(self) -> int:
         capacity: int = self.cleaned_data["capacity"]
@@ -168,6 +180,7 @@ class SectionForm(forms.ModelForm):
 class SectionInline(OfDraft, admin.TabularInline):
     model = Section
     form = SectionForm
+    fields = ("name", "slug", "capacity", "category", "position", "needs_access")
     extra = 0
     verbose_name_plural = "sections (in a draft: general admission; save its category first)"
     prepopulated_fields = {"slug": ("name",)}
@@ -236,7 +249,9 @@ class EventAdmin(admin.ModelAdmin):
             return "after publication; until then below"
         # The desk is an app above: it is reached by its address alone.
         desk = reverse("admin:reservations_stock", args=[obj.pk])
-        return format_html('<a href="{}">Change prices, block seats, resize general admission</a>', desk)
+        return format_html(
+            '<a href="{}">Change prices, block seats, resize general admission, ask for access codes</a>', desk
+        )
 
     @admin.display(description="cancellation")
     def cancellation(self, obj: Event) -> SafeString | str:
@@ -262,10 +277,14 @@ class EventAdmin(admin.ModelAdmin):
 
 @admin.register(Section)
 class SectionAdmin(ReadOnly):
-    list_display = ("name", "slug", "event", "kind", "capacity")
-    list_filter = ("kind", "event")
+    list_display = ("name", "slug", "event", "kind", "capacity", "with_code")
+    list_filter = ("kind", "event", ("needs_access_since", admin.EmptyFieldListFilter))
     search_fields = ("name", "slug", "event__name")
     list_select_related = ("event",)
+
+    @admin.display(description="access code", boolean=True, ordering="needs_access_since")
+    def with_code(self, section: Section) -> bool:
+        return section.needs_access
 
 
 @admin.register(Seat)

@@ -22,13 +22,15 @@ from apps.reservations.models import (
     ReservationTransition,
     SeatInventory,
 )
-from apps.reservations.staff import desk, stock
+from apps.reservations.staff import code_desk, desk, stock
 from apps.reservations.staff.history_desk import ShowsHistory
 from apps.reservations.staff.selection import Selection
 from apps.reservations.staff.standing import standing
 from ticketing.kernel import problems, transactions
 from ticketing.kernel.staff_lists import CONFIRMED_MAX, ReadOnlyAdmin, ReadOnlyInline, WhyForm, ask_first, counted
 from ticketing.kernel.templatetags.fairgate import money
+
+__all__ = ["code_desk"]  # Its desk registers itself.
 
 SOLD = Reservation.Status.CONFIRMED
 NOT_RELEASED = (Reservation.Status.PAYING, SOLD)
@@ -51,12 +53,16 @@ class TransitionInline(ReadOnlyInline):
 class ReservationAdmin(ReadOnlyAdmin):
     list_display = ["id", "event", "status", "buyer", "seat_count", "total", "expires_at", "pay_deadline", "created_at"]
     list_filter = ["status", "event"]
-    list_select_related = ["event"]
+    list_select_related = ["event", "access_code"]
     search_fields = ["=id", "=buyer", "=email", "=entry__id"]
     search_help_text = "A reservation's or queue entry's id, account:ID or visitor:ID, or a whole e-mail address."
     ordering = ["-created_at"]
     inlines = [LineInline, TransitionInline]
     actions = ["release", "cancel"]
+
+    def lookup_allowed(self, lookup, value, request=None):
+        # Whoever stands by an access code, from the list of those.
+        return lookup == "access_code__id__exact" or super().lookup_allowed(lookup, value, request)
 
     @admin.display(description="total")
     def total(self, reservation: Reservation) -> str:

@@ -149,11 +149,6 @@ class AccessCode(models.Model):
     def __str__(self) -> str:
         return self.code
 
-    @property
-    def is_limited(self) -> bool:
-        """Whether uses must be counted, and so one after the other."""
-        return self.uses_max is not None or self.uses_per_buyer_max is not None
-
 
 class Reservation(models.Model):
     """One buyer's claim with one deadline at a time."""

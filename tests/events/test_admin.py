@@ -138,10 +138,11 @@ def test_a_draft_takes_general_admission_of_its_own_categories_and_plain_colors_
     refused = desk.post(page, fields).content.decode()
     assert "give a color as #rrggbb" in refused
     assert "must be between 1 and" in refused
-    fields |= {"categories-0-color": "#ABC", "sections-0-capacity": 25}
+    fields |= {"categories-0-color": "#ABC", "sections-0-capacity": 25, "sections-0-needs_access": "on"}
     answer = desk.post(page, fields)
     assert answer.status_code == 302, [entry.formset.errors for entry in answer.context["inline_admin_formsets"]]
-    assert Section.objects.get(event=draft).capacity == 25
+    floor = Section.objects.get(event=draft)
+    assert (floor.capacity, floor.needs_access) == (25, True)
     assert Category.objects.get(event=draft, key="Stalls").color == "#aabbcc"
 
 

@@ -304,3 +304,23 @@ def test_publishing_locks_the_event_before_it_writes_anything() -> None:
     first_write = next(index for index, sql in enumerate(said) if sql.startswith(("INSERT", "UPDATE", "COPY")))
     assert lock < first_write
     assert not any("FOR UPDATE" in sql for sql in said)
+
+
+def test_sections_that_need_an_access_code_are_part_of_the_description() -> None:
+    def guarded() -> set[str]:
+        return set(Section.objects.filter(needs_access_since__isnull=False).values_list("slug", flat=True))
+
+    described = spec(needs_access=("stalls", "floor"))
+    assert create_event(replace(described, draft=True)).outcome is Outcome.DRAFTED
+    assert guarded() == {"floor"}, "the plan's sections come with publication"
+    assert create_event(replace(described, draft=True)).outcome is Outcome.UNCHANGED
+    assert create_event(described).outcome is Outcome.PUBLISHED
+    assert guarded() == {"stalls", "floor"}
+    assert create_event(described).outcome is Outcome.UNCHANGED
+    with pytest.raises(EventDiffers, match="needs-access is floor, stalls, not floor"):
+        create_event(replace(described, needs_access=("floor",)))
+
+
+def test_a_section_that_is_not_there_cannot_need_a_code() -> None:
+    with pytest.raises(EventRefused, match="no section 'cellar' to need an access code"):
+        create_event(spec(needs_access=("cellar",)))

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import urlencode
 
+from django.conf import settings
 from django.db.models import Count
+from django.urls import reverse
 
 from apps.reservations.models import AccessCode, Reservation
 from ticketing.kernel import clock, code_words, transactions
@@ -33,6 +36,17 @@ def lock_codes(code_ids: Iterable[int]) -> list[AccessCode]:
     Joins the caller's transaction."""
     transactions.require()
     return list(AccessCode.objects.select_for_update(no_key=True).filter(pk__in=list(code_ids)).order_by("pk"))
+
+
+def set_active(code_ids: Iterable[int], *, is_active: bool) -> None:
+    """These codes open what they are for, or it is as if there were none; committed."""
+    with transactions.write():
+        AccessCode.objects.filter(pk__in=[code.pk for code in lock_codes(code_ids)]).update(is_active=is_active)
+
+
+def link_of(event_slug: str, code: str) -> str:
+    """The address that brings the code along to where one chooses."""
+    return f"{settings.SITE_URL}{reverse('reservations:choose', args=[event_slug])}?{urlencode({'access': code})}"
 
 
 def used_count(code: AccessCode) -> int:

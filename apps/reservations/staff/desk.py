@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from apps.events import facade as events
 from apps.reservations.models import BlockedFor
-from apps.reservations.staff import stock, tiers
+from apps.reservations.staff import guarding, stock, tiers
 from apps.reservations.staff.selection import SEATS_MAX, Selection
 from apps.reservations.staff.standing import latest_changes, standing
 from ticketing.kernel import problems
@@ -25,6 +25,7 @@ MAY_SEE = "reservations.view_seatinventory"
 MAY_CHANGE_SEATS = "reservations.change_seatinventory"
 MAY_CHANGE_PLACES = "reservations.change_generaladmissioninventory"
 MAY_CHANGE_PRICES = "events.change_category"
+MAY_GUARD = "reservations.change_accesscode"
 
 _Given = Mapping[str, str]
 _Act = Callable[[events.EventView, _Given, dict[str, str]], str]
@@ -34,7 +35,9 @@ _Act = Callable[[events.EventView, _Given, dict[str, str]], str]
 def stock_desk(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
     """One event's stock. What is sent is done by a service and told; what is refused is told beside what was sent."""
     # Who may change something there may see what there is to change.
-    if not any(map(request.user.has_perm, (MAY_SEE, MAY_CHANGE_SEATS, MAY_CHANGE_PLACES, MAY_CHANGE_PRICES))):
+    if not any(
+        map(request.user.has_perm, (MAY_SEE, MAY_CHANGE_SEATS, MAY_CHANGE_PLACES, MAY_CHANGE_PRICES, MAY_GUARD))
+    ):
         raise PermissionDenied
     try:
         event = events.get_event_by_id(event_id)
@@ -84,6 +87,7 @@ def _page(request: HttpRequest, event: events.EventView, site: AdminSite, *, sta
         "given": request.POST,
         "may_change_seats": request.user.has_perm(MAY_CHANGE_SEATS),
         "may_change_places": request.user.has_perm(MAY_CHANGE_PLACES),
+        "may_guard": request.user.has_perm(MAY_GUARD),
         "may_change_prices": request.user.has_perm(MAY_CHANGE_PRICES),
     }
     return TemplateResponse(request, "admin/reservations/stock.html", context, status=status)
@@ -136,6 +140,18 @@ def _add_price(event: events.EventView, given: _Given, by: dict[str, str]) -> st
     return f"{added.category} costs {money(added.after, event.currency)}; move seats to it."
 
 
+def _guard(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+    return _said_of_guard(guarding.guard(event, given.get("section", ""), needs_access=True, **by), "with a code")
+
+
+def _open(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+    return _said_of_guard(guarding.guard(event, given.get("section", ""), needs_access=False, **by), "everybody")
+
+
+def _said_of_guard(is_new: bool, who: str) -> str:
+    return f"{'From now on' if is_new else 'As before'}: {who}."
+
+
 ACTS: dict[str, tuple[_Act, str]] = {
     "block": (_block, MAY_CHANGE_SEATS),
     "unblock": (_unblock, MAY_CHANGE_SEATS),
@@ -145,6 +161,8 @@ ACTS: dict[str, tuple[_Act, str]] = {
     "unblock_places": (_unblock_places, MAY_CHANGE_PLACES),
     "reprice": (_reprice, MAY_CHANGE_PRICES),
     "add_price": (_add_price, MAY_CHANGE_PRICES),
+    "guard": (_guard, MAY_GUARD),
+    "open": (_open, MAY_GUARD),
 }
 
 

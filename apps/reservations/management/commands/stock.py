@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
 from apps.reservations.models import BlockedFor
-from apps.reservations.staff import stock, tiers
+from apps.reservations.staff import guarding, stock, tiers
 from apps.reservations.staff.selection import Selection
 from apps.reservations.staff.standing import latest_changes, standing
 from ticketing.kernel import problems
@@ -58,6 +58,11 @@ class Command(BaseCommand):
         add_price.add_argument("category", metavar="CATEGORY")
         add_price.add_argument("price", metavar="MINOR", help=MINOR)
         add_price.add_argument("--color", default="", metavar="#RRGGBB", help="on the map")
+        for name, words in (
+            ("guard", "let nobody hold in a section without an access code; who holds there already stays"),
+            ("open", "let everybody hold in a section again"),
+        ):
+            act(name, words).add_argument("section", metavar="SECTION")
         move = act("move", "give free and blocked seats another price category")
         seats(move)
         move.add_argument("--to", required=True, metavar="CATEGORY")
@@ -92,6 +97,11 @@ class Command(BaseCommand):
                 price = whole_number(options["price"], "MINOR (the price in the currency's smallest unit)")
                 added = tiers.add_price(event, options["category"], price, color=options["color"], **by)
                 return f"{event.slug}: {_priced(event, added)}"
+            case "guard" | "open":
+                needs_access = options["act"] == "guard"
+                is_new = guarding.guard(event, options["section"], needs_access=needs_access, **by)
+                who = "with an access code only" if needs_access else "open to everybody"
+                return f"{event.slug}: {options['section']} is {who}{'' if is_new else ', as before'}"
             case "move":
                 moved = tiers.move_seats(event, _selection(options), options["to"], **by)
                 to = options["to"]
@@ -148,7 +158,8 @@ def _shown(event: events.EventView) -> str:
     rows: list[tuple[str, ...]] = [titles]
     for one in standing(event.id):
         figures = (one.capacity, one.free, one.held, one.sold, one.house, one.out_of_use)
-        rows.append((one.section.slug, *(f"{figure:,}" for figure in figures)))
+        name = f"{one.section.slug} (with code)" if one.section.needs_access else one.section.slug
+        rows.append((name, *(f"{figure:,}" for figure in figures)))
     wide = [max(len(row[column]) for row in rows) for column in range(len(titles))]
     lines = [f"{event.name} ({event.slug})"]
     for name, *figures_said in rows:
