@@ -1,4 +1,5 @@
-"""The staff's site: Django's admin under our name, with the auditor's latest word on its first page."""
+"""The staff's site: Django's admin under our name, with the auditor's latest word on its first page, and how many
+differences with payment providers wait for a person."""
 
 from typing import Any
 
@@ -14,9 +15,13 @@ class StaffSite(AdminSite):
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         # This module is read while the apps are still loading; their models exist later.
+        from apps.orders import facade as orders
         from ticketing.kernel import audit
 
-        return super().index(request, {**(extra_context or {}), "audit": audit.standing()})
+        told: dict[str, Any] = {"audit": audit.standing()}
+        if request.user.has_perm("orders.view_paymentdifference"):
+            told["waiting"] = orders.count_open_differences()
+        return super().index(request, {**(extra_context or {}), **told})
 
 
 class StaffConfig(AdminConfig):

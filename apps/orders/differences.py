@@ -2,6 +2,7 @@
 who says what was done."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -54,7 +55,7 @@ def agree(provider: str, references: Collection[str]) -> None:
     """About these the books agree now: what was listed of them has settled itself. Own transaction."""
     with transactions.write():
         listed = PaymentDifference.objects.filter(provider=provider, reference__in=references, settled_at=None)
-        listed.exclude(kind=Kind.FAILED_REFUND).update(
+        listed.exclude(kind__in=PaymentDifference.NOT_COMPARED).update(
             settled_at=clock.now(), settled_by=BY_ITSELF, note="The books agree by now."
         )
 
@@ -68,6 +69,20 @@ def settle_failed(refund_id: UUID, provider: str) -> None:
     )
 
 
+def close(kind: PaymentDifference.Kind, provider: str, reference: str, words: str) -> None:
+    """The difference is listed no more, for the reason that these words say. Joins the caller's transaction."""
+    transactions.require()
+    listed = PaymentDifference.objects.filter(kind=kind, provider=provider, reference=reference, settled_at=None)
+    listed.update(settled_at=clock.now(), settled_by=BY_ITSELF, note=words[:NOTE_MAX])
+
+
+def open_again(kind: PaymentDifference.Kind, provider: str, reference: str) -> None:
+    """The difference is listed again, if it had settled itself. Joins the caller's transaction."""
+    transactions.require()
+    closed = PaymentDifference.objects.filter(kind=kind, provider=provider, reference=reference, settled_by=BY_ITSELF)
+    closed.update(settled_at=None, settled_by="", note="")
+
+
 def settle(difference_id: int, who: str, text: str) -> None:
     """The difference is settled, with a person's word for what was done. Raises DifferenceNotSettled without one."""
     words = " ".join(text.replace("\x00", "").split())[:NOTE_MAX]
@@ -77,6 +92,20 @@ def settle(difference_id: int, who: str, text: str) -> None:
         PaymentDifference.objects.filter(pk=difference_id, settled_at=None).update(
             settled_at=clock.now(), settled_by=who, note=words
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCount:
+    """How many wait for a person."""
+
+    differences: int
+    disputes: int
+    """Of them; these have a deadline at the provider."""
+
+
+def count_open() -> OpenCount:
+    waiting = PaymentDifference.objects.filter(settled_at=None)
+    return OpenCount(waiting.count(), waiting.filter(kind=Kind.DISPUTE).count())
 
 
 def note_failed_refunds(limit: int = FAILED_NOTED_MAX) -> int:

@@ -11,6 +11,7 @@ from apps.orders import (
     charging,
     circuit,
     comparing,
+    differences,
     event_canceling,
     inbox,
     invoices,
@@ -26,6 +27,7 @@ from ticketing.kernel.outbox.facade import Message
 
 attach_orders = attaching.attach_orders
 providers_resting = circuit.resting
+count_open_differences = differences.count_open
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ def handlers() -> list[TopicHandler]:
         ),
         TopicHandler(topics.SEND_RETURN_NOTICE, mail.send_return_notice, short),
         TopicHandler(topics.SEND_CANCELLATION_NOTICE, mail.send_cancellation_notice, short),
+        TopicHandler(topics.SEND_DISPUTE_NOTICE, mail.send_dispute_notice, short),
         TopicHandler(topics.CANCEL_EVENT, event_canceling.go_on, timedelta(minutes=2)),
         TopicHandler(sandbox.WEBHOOK_TOPIC, inbox.deliver_sandbox_webhook, short),
     ]

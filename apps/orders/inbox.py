@@ -6,7 +6,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from apps.orders import given_back, settlement, topics
+from apps.orders import disputes, given_back, settlement, topics
 from apps.orders.locks import lock_payment
 from apps.orders.models import Order, Payment, ProviderMessage
 from apps.orders.providers import get_provider, sandbox
@@ -69,6 +69,7 @@ def _store(provider_name: str, event: ProviderEvent) -> tuple[ProviderMessage, b
             "refund_key": event.refund_key,
             "refund_reference": event.refund_reference,
             "failure": event.failure,
+            "dispute_reference": event.dispute_reference,
             "next_action": None if event.next_action is None else dict(event.next_action),
             "raw": event.raw,
             "received_at": clock.now(),
@@ -99,8 +100,11 @@ def _process(locked: tuple[Order, Payment] | None, message: ProviderMessage) -> 
 
 
 def _settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
-    if Kind(message.kind).is_of_refund:
+    kind = Kind(message.kind)
+    if kind.is_of_refund:
         return given_back.settle(order, payment, message)
+    if kind.is_of_dispute:
+        return disputes.settle(payment, message)
     return settlement.settle(order, payment, message)
 
 

@@ -1,11 +1,13 @@
 """What a buyer is told by mail. Each is sent from the outbox, so a mail that fails is tried again and a mail server
 that is away delays no sale."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -13,11 +15,17 @@ from django.urls import reverse
 from apps.orders import calendars, documents, topics
 from apps.orders.access import order_link
 from apps.orders.locks import lock_order
-from apps.orders.models import EventCancellation, Order
+from apps.orders.models import EventCancellation, Order, ProviderMessage
+from apps.orders.providers.protocol import Kind
 from apps.orders.selectors import OrderView, absolute, get_order
 from ticketing.kernel import clock, transactions
 from ticketing.kernel.outbox import facade as outbox
 from ticketing.kernel.outbox.facade import Message
+
+logger = logging.getLogger(__name__)
+
+STAFF_MAX = 20
+"""So many of the staff hear of a dispute at most."""
 
 
 def send_tickets(message: Message) -> None:
@@ -60,6 +68,37 @@ def send_cancellation_notice(message: Message) -> None:
     words = EventCancellation.objects.get(event_id=order.event.id).words
     fees_back_minor = message.body.get("fees_back_minor", 0)
     _send(order, f"Canceled: {order.event.name}", "event_canceled", words=words, fees_back_minor=fees_back_minor)
+
+
+def send_dispute_notice(message: Message) -> None:
+    """Staff who settles differences has mail that a buyer disputes a payment, or what the bank has decided."""
+    said = ProviderMessage.objects.select_related("payment__order__event").get(pk=message.body["message"])
+    assert said.payment is not None
+    order, to = said.payment.order, _settlers()
+    if not to:
+        logger.warning("order %s: %s, and no staff has an e-mail address", order.number, Kind(said.kind).words)
+        return
+    context = {
+        "order": order,
+        "said": said,
+        "words": Kind(said.kind).words,
+        "is_open": said.kind == Kind.DISPUTED,
+        "order_url": absolute(reverse("admin:orders_refund_desk", args=[order.pk])),
+    }
+    EmailMultiAlternatives(
+        subject=f"Order {order.number}: {Kind(said.kind).words}",
+        body=render_to_string("orders/email/disputed.txt", context),
+        to=to,
+    ).send()
+
+
+def _settlers() -> list[str]:
+    staff = get_user_model()._default_manager.with_perm(
+        "orders.change_paymentdifference", backend="django.contrib.auth.backends.ModelBackend"
+    )
+    return list(
+        staff.filter(is_staff=True).exclude(email="").order_by("pk").values_list("email", flat=True)[:STAFF_MAX]
+    )
 
 
 def _send(

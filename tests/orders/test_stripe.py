@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import requests
 import stripe as sdk
 from django.core import mail
 from django.core.checks import run_checks
@@ -45,12 +44,7 @@ def server() -> Iterator[Account]:
 
 @pytest.fixture(autouse=True)
 def account(server: Account, settings: Any) -> Account:
-    requests.delete(f"{server.base}/_config/data", timeout=10).raise_for_status()
-    settings.PAYMENT_PROVIDER = "stripe"
-    settings.STRIPE_SECRET_KEY = stripe_account.SECRET
-    settings.STRIPE_PUBLISHABLE_KEY = stripe_account.PUBLISHABLE
-    settings.STRIPE_WEBHOOK_SECRETS = [stripe_account.SIGNING]
-    settings.STRIPE_API_BASE = server.base
+    stripe_account.connect(server, settings)
     return server
 
 

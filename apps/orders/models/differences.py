@@ -19,6 +19,11 @@ class PaymentDifference(models.Model):
         REFUND_AMOUNT = "refund_amount", "refunded there is another amount"
         MISSING_REFUND = "missing_refund", "refunded by us, and not known there"
         FAILED_REFUND = "failed_refund", "a refund failed: its buyer is still owed it"
+        DISPUTE = "dispute", "disputed by the buyer: answer it at the provider"
+        DISPUTED_MONEY = "disputed_money", "withdrawn by the bank over a dispute"
+
+    NOT_COMPARED = (Kind.FAILED_REFUND, Kind.DISPUTE, Kind.DISPUTED_MONEY)
+    """What no comparison of a day tells, and none settles."""
 
     id = models.BigAutoField(primary_key=True)
     kind = models.CharField(max_length=20, choices=Kind.choices)

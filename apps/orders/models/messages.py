@@ -22,7 +22,10 @@ class ProviderMessage(models.Model):
     occurred_at = models.DateTimeField(help_text="The provider's word for when; it decides.")
     refund_key = models.CharField(max_length=120, blank=True, help_text="Of a refund: our id of it, if it is ours.")
     refund_reference = models.CharField(max_length=120, blank=True, help_text="Of a refund, in the provider's words.")
-    failure = models.CharField(max_length=200, blank=True, help_text="Why a refund failed, in the provider's words.")
+    failure = models.CharField(
+        max_length=200, blank=True, help_text="Why a refund failed, or how a dispute stands, in the provider's words."
+    )
+    dispute_reference = models.CharField(max_length=120, blank=True, help_text="Of a dispute, in the provider's words.")
     next_action = models.JSONField(null=True, blank=True, help_text="What the buyer must do for a pending charge.")
     raw = models.BinaryField(help_text="The bytes as they came.")
     received_at = models.DateTimeField()
@@ -40,7 +43,12 @@ class ProviderMessage(models.Model):
         indexes = [
             models.Index(
                 fields=["received_at"], condition=Q(processed_at__isnull=True), name="provider_message_unprocessed"
-            )
+            ),
+            models.Index(
+                fields=["provider", "dispute_reference"],
+                condition=~Q(dispute_reference=""),
+                name="provider_message_of_dispute",
+            ),
         ]
 
     def __str__(self) -> str:

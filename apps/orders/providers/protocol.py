@@ -12,7 +12,7 @@ from uuid import UUID
 
 
 class Kind(StrEnum):
-    """What a provider can say of a charge, and of a refund of it."""
+    """What a provider can say of a charge, of a refund of it, and of a dispute about it."""
 
     PENDING = "payment.pending"
     SUCCEEDED = "payment.succeeded"
@@ -22,10 +22,33 @@ class Kind(StrEnum):
     REFUND_PENDING = "refund.pending"
     REFUNDED = "refund.succeeded"
     REFUND_FAILED = "refund.failed"
+    DISPUTED = "dispute.opened"
+    """Its buyer has asked the bank for the money."""
+    DISPUTE_WITHDRAWN = "dispute.withdrawn"
+    """The bank has taken the money, until it is decided."""
+    DISPUTE_REINSTATED = "dispute.reinstated"
+    DISPUTE_CLOSED = "dispute.closed"
+
+    @property
+    def is_of_dispute(self) -> bool:
+        return self in _DISPUTE_WORDS
+
+    @property
+    def words(self) -> str:
+        """Of a dispute: what staff reads."""
+        return _DISPUTE_WORDS[self]
 
     @property
     def is_of_refund(self) -> bool:
         return self in (Kind.REFUND_PENDING, Kind.REFUNDED, Kind.REFUND_FAILED)
+
+
+_DISPUTE_WORDS = {
+    Kind.DISPUTED: "the buyer disputes the payment",
+    Kind.DISPUTE_WITHDRAWN: "the disputed money was withdrawn",
+    Kind.DISPUTE_REINSTATED: "the disputed money is back",
+    Kind.DISPUTE_CLOSED: "the bank has decided the dispute",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +74,9 @@ class ProviderEvent:
     key: str
     """The idempotency key of the charge it speaks of: our payment's id, if it is ours."""
     reference: str
-    """The provider's own id of that charge, also where it speaks of a refund."""
+    """The provider's own id of that charge, also where it speaks of a refund or a dispute."""
     amount_minor: int
-    """Of the refund, if it speaks of one."""
+    """Of the refund or the dispute, if it speaks of one."""
     currency: str
     occurred_at: datetime
     raw: bytes
@@ -64,7 +87,8 @@ class ProviderEvent:
     """Of a refund: our refund's id, if it is ours. Somebody may give money back by hand, at the provider."""
     refund_reference: str = ""
     failure: str = ""
-    """Why a refund failed, in the provider's words."""
+    """Why a refund failed, or how a dispute stands, in the provider's words."""
+    dispute_reference: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,12 @@ _OF_CHARGE = {
     "payment_intent.canceled": Kind.CANCELED,
 }
 _OF_REFUND = {"refund.created", "refund.updated", "refund.failed", "charge.refund.updated"}
+_OF_DISPUTE = {
+    "charge.dispute.created": Kind.DISPUTED,
+    "charge.dispute.funds_withdrawn": Kind.DISPUTE_WITHDRAWN,
+    "charge.dispute.funds_reinstated": Kind.DISPUTE_REINSTATED,
+    "charge.dispute.closed": Kind.DISPUTE_CLOSED,
+}
 _REFUND_KINDS = {
     RefundState.SUCCEEDED: Kind.REFUNDED,
     RefundState.PENDING: Kind.REFUND_PENDING,
@@ -161,6 +167,8 @@ class Stripe:
                 return _event(row, _OF_CHARGE[kind], **about)
             if kind in _OF_REFUND and row.get("payment_intent"):
                 return _refund_event(row, **about)
+            if kind in _OF_DISPUTE and row.get("payment_intent"):
+                return _dispute_event(row, _OF_DISPUTE[kind], **about)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError, RecursionError) as error:
             raise problems.MalformedBody("This is not a message of Stripe's.") from error
         return None
@@ -303,6 +311,24 @@ def _refund_event(refund: Row, *, message_id: str, occurred_at: datetime, raw: b
         refund_key=_metadata(refund, "refund"),
         refund_reference=answer.reference,
         failure=answer.failure,
+    )
+
+
+def _dispute_event(dispute: Row, kind: Kind, *, message_id: str, occurred_at: datetime, raw: bytes) -> ProviderEvent:
+    currency = _currency(dispute)
+    said = [str(dispute[name]).replace("_", " ") for name in ("status", "reason") if dispute.get(name)]
+    return ProviderEvent(
+        message_id=message_id,
+        kind=kind,
+        # A dispute says whose charge it is by its intent; its metadata is the account owner's.
+        key="",
+        reference=_id(dispute["payment_intent"]),
+        amount_minor=_amount(dispute["amount"], currency),
+        currency=currency,
+        occurred_at=occurred_at,
+        raw=raw,
+        failure=_text(", ".join(said), FAILURE_MAX),
+        dispute_reference=_id(dispute["id"]),
     )
 
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 
 from apps.orders import refunds, returning
 from apps.orders.errors import OrderNotFound
-from apps.orders.models import Order
+from apps.orders.models import Order, PaymentDifference
 from apps.orders.selectors import get_order
 from ticketing.kernel import problems
 from ticketing.kernel.templatetags.fairgate import money
@@ -89,6 +89,7 @@ def _page(request: HttpRequest, order_id: UUID, site: AdminSite, *, status: int 
         "quote": _quote(request, order_id) if status == 200 and chosen else None,
         "kept_minor": returning.owed_minor(row) if order.is_standing or order.status == "refunded" else 0,
         "adjustments": row.adjustments.select_related("line"),
+        "differences": PaymentDifference.objects.filter(order=row, settled_at=None),
     }
     return TemplateResponse(request, "admin/orders/refund_desk.html", context, status=status)
 
