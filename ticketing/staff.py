@@ -13,6 +13,12 @@ class StaffSite(AdminSite):
     site_title = "Fairgate staff"
     index_title = "The house"
 
+    def admin_view(self, view: Any, cacheable: bool = False) -> Any:
+        # Like what index needs, its imports exist later than this module.
+        from ticketing import clicked
+
+        return super().admin_view(clicked.refusing(view), cacheable)
+
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         # This module is read while the apps are still loading; their models exist later.
         from apps.orders import facade as orders
