@@ -326,7 +326,16 @@ class PaymentAdmin(_ReadOnly):
 
 @admin.register(Refund)
 class RefundAdmin(_ReadOnly):
-    list_display = ["order", "amount", "status", "reason", "requested_by", "requested_at", "settled_at"]
+    list_display = [
+        "order",
+        "amount",
+        "status",
+        "reason",
+        "requested_by",
+        "requested_at",
+        "settled_at",
+        "paid_out_note",
+    ]
     list_filter = ["status", "requested_at"]
     search_fields = ["order__number", "order__email", "reference"]
     list_select_related = ["order"]

@@ -8,8 +8,10 @@ from apps.orders.models import Order, Payment, PaymentDifference, ProviderMessag
 from apps.orders.providers import get_provider
 from apps.orders.providers.protocol import Kind, RefundAnswer, RefundRequest, RefundState
 from apps.orders.staff.errors import RefundNotFailed
-from ticketing.kernel import clock, transactions
+from ticketing.kernel import clock, problems, transactions
 from ticketing.kernel.outbox import facade as outbox
+
+PAID_OUT_NOTE_MAX = 200
 
 
 def request(payment: Payment, reason: str, requested_by: str, *, amount_minor: int | None = None) -> int:
@@ -57,18 +59,48 @@ def send_again(refund_id: UUID, who: str) -> Refund:
 
     Raises RefundNotFailed.
     """
-    order_id = Refund.objects.filter(pk=refund_id).values_list("order_id", flat=True).first()
     with transactions.write():
-        if order_id is None:
-            raise RefundNotFailed
-        lock_order(order_id)
-        failed = Refund.objects.select_related("payment").get(pk=refund_id)
-        if failed.status != Refund.Status.FAILED or Refund.objects.filter(replaces=failed).exists():
-            raise RefundNotFailed
-        PaymentDifference.objects.filter(
-            kind=PaymentDifference.Kind.FAILED_REFUND, reference=str(failed.pk), settled_at=None
-        ).update(settled_at=clock.now(), settled_by=who, note="sent again")
+        failed = _lock_failed(refund_id)
+        _settle_listed(failed, who, "sent again")
         return _ask(failed.payment, failed.amount_minor, failed.reason, who, replaces=failed)
+
+
+def pay_out(refund_id: UUID, note: str, who: str) -> Refund:
+    """The failed refund has reached its buyer by other means, as this note says, committed. Whoever says so has paid;
+    nothing is sent. The order owes and keeps what it did, since its payment counts the refund already.
+
+    Of this and another try at once the second reads what the first one did: nobody is paid twice. Raises
+    RefundNotFailed, and Invalid without a note.
+    """
+    words = " ".join("".join(letter if letter.isprintable() else " " for letter in note).split())[:PAID_OUT_NOTE_MAX]
+    if not words:
+        raise problems.Invalid({"note": "say how it was paid out, and to whom"})
+    with transactions.write():
+        refund = _lock_failed(refund_id)
+        refund.status, refund.settled_at = Refund.Status.PAID_OUT, clock.now()
+        refund.paid_out_by, refund.paid_out_note = who, words
+        refund.save(update_fields=["status", "settled_at", "paid_out_by", "paid_out_note"])
+        _settle_listed(refund, who, f"paid out by other means: {words}")
+        return refund
+
+
+def _lock_failed(refund_id: UUID) -> Refund:
+    """The refund that failed and was not sent again, with its order locked. Joins the caller's transaction. Raises
+    RefundNotFailed."""
+    order_id = Refund.objects.filter(pk=refund_id).values_list("order_id", flat=True).first()
+    if order_id is None:
+        raise RefundNotFailed
+    lock_order(order_id)
+    failed = Refund.objects.select_related("payment").get(pk=refund_id)
+    if failed.status != Refund.Status.FAILED or Refund.objects.filter(replaces=failed).exists():
+        raise RefundNotFailed
+    return failed
+
+
+def _settle_listed(failed: Refund, who: str, note: str) -> None:
+    PaymentDifference.objects.filter(
+        kind=PaymentDifference.Kind.FAILED_REFUND, reference=str(failed.pk), settled_at=None
+    ).update(settled_at=clock.now(), settled_by=who, note=note)
 
 
 def send(message: outbox.Message) -> None:

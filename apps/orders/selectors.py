@@ -92,7 +92,7 @@ class PaymentView:
 
 @dataclass(frozen=True, slots=True)
 class RefundView:
-    """Money on its way back, or back. `state` is requested, pending, succeeded or failed."""
+    """Money on its way back, or back. `state` is requested, pending, succeeded, failed or paid_out."""
 
     id: UUID
     amount_minor: int
@@ -102,6 +102,8 @@ class RefundView:
     settled_at: datetime | None
     failure: str = ""
     """In the provider's words: for staff."""
+    paid_out: str = ""
+    """By whom and how it was paid out by other means: for staff."""
 
     @property
     def words(self) -> str:
@@ -122,6 +124,7 @@ _REFUND_WORDS = {
     Refund.Status.PENDING: "On its way; your bank has it.",
     Refund.Status.SUCCEEDED: "Sent; depending on your bank it shows within a few days.",
     Refund.Status.FAILED: "Your bank refused it; the organizer will contact you.",
+    Refund.Status.PAID_OUT: "Your bank had refused it; the organizer paid it out to you by other means.",
 }
 
 
@@ -359,6 +362,7 @@ def _refund_view(refund: Refund) -> RefundView:
         refund.requested_at,
         refund.settled_at,
         refund.failure,
+        f"by {refund.paid_out_by}: {refund.paid_out_note}" if refund.paid_out_note else "",
     )
 
 

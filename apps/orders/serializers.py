@@ -71,7 +71,9 @@ class TicketSerializer(serializers.Serializer):
 class RefundSerializer(serializers.Serializer):
     refund_id = serializers.UUIDField()
     amount_minor = serializers.IntegerField()
-    state = serializers.ChoiceField(choices=Refund.Status.choices, help_text="failed: the organizer sees to it.")
+    state = serializers.ChoiceField(
+        choices=Refund.Status.choices, help_text="failed: the organizer sees to it; paid_out: and has, by other means."
+    )
     requested_at = serializers.DateTimeField()
     settled_at = serializers.DateTimeField(allow_null=True)
 

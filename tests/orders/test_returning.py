@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from apps.events import facade as events
 from apps.events.models import Event
 from apps.events.pricing import price
-from apps.orders import canceling, refunds, returning
+from apps.orders import canceling, comparing, differences, refunds, returning
 from apps.orders.errors import (
     OrderNotReturnable,
     ReturnNotAllowed,
@@ -26,17 +26,19 @@ from apps.orders.models import (
     OrderLine,
     OrganizerMessage,
     Payment,
+    PaymentDifference,
     Refund,
     ReturnPolicy,
     SandboxRefund,
     Ticket,
 )
+from apps.orders.providers.protocol import RefundAnswer, RefundState
 from apps.orders.selectors import get_order
 from apps.orders.staff.errors import AmountChanged, AmountTooLarge, RefundNotFailed
 from apps.reservations import facade as reservations
 from tests.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, make_event
 from tests.orders.listening import make_feed_key
-from tests.orders.sale import buy, deliver_all
+from tests.orders.sale import OWN, buy, deliver_all
 from tests.races import storm
 from tests.reservations.race.buyers import places, seat
 from ticketing.kernel import clock, problems
@@ -241,6 +243,82 @@ def test_a_failed_refund_is_sent_again_once_under_a_key_of_its_own(order) -> Non
     deliver_all()
     assert Refund.objects.get(replaces=refund).status == Refund.Status.SUCCEEDED
     assert [shown.state for shown in get_order(order.pk).refunds] == ["succeeded"]
+
+
+def failed_refund(order: Order) -> Refund:
+    """A ticket's refund that its bank has refused, and that is listed."""
+    give(order, codes(order)[:1])
+    deliver_all()
+    Refund.objects.update(status=Refund.Status.FAILED, failure="account closed")
+    differences.note_failed_refunds()
+    return Refund.objects.get()
+
+
+def test_a_refund_that_no_bank_takes_is_paid_out_by_other_means_and_its_buyer_reads_so(order) -> None:
+    refund = failed_refund(order)
+    before = Payment.objects.get().refunded_minor
+    with pytest.raises(problems.Invalid):
+        refunds.pay_out(refund.pk, " \x00\n", "staff:7")
+    refunds.pay_out(refund.pk, "Cash at the box office,\nreceipt 17\x00", "staff:7")
+    refund.refresh_from_db()
+    assert (refund.status, refund.paid_out_by) == (Refund.Status.PAID_OUT, "staff:7")
+    assert refund.paid_out_note == "Cash at the box office, receipt 17"
+    assert refund.failure == "account closed"
+    (shown,) = get_order(order.pk).refunds
+    assert "paid it out to you by other means" in shown.words
+    assert shown.contract()["state"] == "paid_out"
+    assert "receipt 17" not in str(shown.contract())
+    (listed,) = PaymentDifference.objects.all()
+    assert (listed.settled_by, listed.note) == (
+        "staff:7",
+        "paid out by other means: Cash at the box office, receipt 17",
+    )
+    assert Payment.objects.get().refunded_minor == before
+    for act in (lambda: refunds.send_again(refund.pk, "staff:7"), lambda: refunds.pay_out(refund.pk, "x", "staff:7")):
+        with pytest.raises(RefundNotFailed):
+            act()
+    assert differences.note_failed_refunds() == 0
+    assert comparing.compare_day("sandbox", clock.now().date())[0] == 1
+
+
+def test_of_all_who_see_to_a_failed_refund_at_once_one_does(order) -> None:
+    """All wait for the order's lock; who comes second reads that it was paid out, or sent again."""
+    refund = failed_refund(order)
+
+    def act(number: int) -> object:
+        if number % 2:
+            return refunds.send_again(refund.pk, "staff:7")
+        return refunds.pay_out(refund.pk, f"cash {number}", "staff:7")
+
+    outcomes = storm(6, act)
+    assert sum(outcome.error is None for outcome in outcomes) == 1
+    deliver_all()
+
+
+def test_a_word_of_the_provider_s_about_what_was_paid_out_is_listed_and_changes_nothing(order) -> None:
+    """The bank took it after all: the buyer has it twice, and a person must know."""
+    refund = failed_refund(order)
+    refunds.pay_out(refund.pk, "cash", "staff:7")
+    refunds.record_answer(refund.pk, order.pk, RefundAnswer("re_1", RefundState.SUCCEEDED))
+    refund.refresh_from_db()
+    assert refund.status == Refund.Status.PAID_OUT
+    comparing.compare_day("sandbox", clock.now().date())
+    assert list(PaymentDifference.objects.filter(settled_at=None).values_list("kind", flat=True)) == [
+        "unsettled_refund"
+    ]
+
+
+def test_staff_says_at_the_desk_how_it_was_paid_out(order, admin_client) -> None:
+    refund = failed_refund(order)
+    desk = f"/admin/orders/order/{order.pk}/money/"
+    assert "Paid out by other means" in admin_client.get(desk).content.decode()
+    sent = {"action": "paid_out", "refund": str(refund.pk)}
+    assert admin_client.post(desk, sent, headers=OWN).status_code == 422
+    assert admin_client.post(desk, {**sent, "note": "Cash, receipt 17"}, headers=OWN).status_code == 302
+    page = admin_client.get(desk).content.decode()
+    assert "Cash, receipt 17" in page
+    assert 'value="paid_out"' not in page
+    assert admin_client.post(desk, {**sent, "note": "again"}, headers=OWN).status_code == 409
 
 
 # --- races -----------------------------------------------------------------------------------------------------------

@@ -96,7 +96,8 @@ class Refund(models.Model):
         REQUESTED = "requested", "requested"  # the provider may not know of it → pending, succeeded, failed
         PENDING = "pending", "pending"  # the provider has it, and settles it later → succeeded, failed
         SUCCEEDED = "succeeded", "succeeded"  # → failed: a bank may send it back days later
-        FAILED = "failed", "failed"  # the buyer is still owed it: a person decides
+        FAILED = "failed", "failed"  # the buyer is still owed it: a person decides → paid_out
+        PAID_OUT = "paid_out", "paid out by other means"  # cash, a transfer: staff says so, and no provider has it
 
     OPEN = (Status.REQUESTED, Status.PENDING)
 
@@ -117,6 +118,8 @@ class Refund(models.Model):
     requested_at = models.DateTimeField()
     asked_at = models.DateTimeField(null=True, blank=True, help_text="When the reconciler last asked about it.")
     settled_at = models.DateTimeField(null=True, blank=True)
+    paid_out_by = models.CharField(max_length=120, blank=True)
+    paid_out_note = models.CharField(max_length=200, blank=True, help_text="How it was paid out by other means.")
 
     class Meta:
         ordering = ["-requested_at"]
@@ -124,8 +127,13 @@ class Refund(models.Model):
             models.CheckConstraint(condition=Q(amount_minor__gt=0), name="refund_amount_positive"),
             models.CheckConstraint(
                 condition=Q(status__in=["requested", "pending"], settled_at__isnull=True)
-                | Q(status__in=["succeeded", "failed"], settled_at__isnull=False),
+                | Q(status__in=["succeeded", "failed", "paid_out"], settled_at__isnull=False),
                 name="refund_settled_has_time",
+            ),
+            models.CheckConstraint(
+                condition=(Q(status="paid_out") & ~Q(paid_out_by="") & ~Q(paid_out_note=""))
+                | (~Q(status="paid_out") & Q(paid_out_by="", paid_out_note="")),
+                name="refund_paid_out_says_how",
             ),
             models.UniqueConstraint(
                 fields=["payment", "reference"], condition=~Q(reference=""), name="refund_reference_once"

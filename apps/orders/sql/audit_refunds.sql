@@ -8,7 +8,7 @@ LEFT JOIN LATERAL (
         sum(amount_minor) FILTER (
             WHERE NOT EXISTS (SELECT FROM orders_refund AS again WHERE again.replaces_id = refund.id)
         ),
-        sum(amount_minor) FILTER (WHERE refund.status = 'succeeded')
+        sum(amount_minor) FILTER (WHERE refund.status IN ('succeeded', 'paid_out'))
     ) AS sum_minor
     FROM orders_refund AS refund
     WHERE payment_id = payment.id

@@ -4,7 +4,7 @@ from ticketing.kernel.problems import Problem
 
 
 class RefundNotFailed(Problem):
-    type, status, title = "refund-not-failed", 409, "This refund has not failed, or was sent again already."
+    type, status, title = "refund-not-failed", 409, "This refund has not failed, or somebody has seen to it already."
 
 
 class AmountTooLarge(Problem):

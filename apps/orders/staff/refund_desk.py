@@ -67,6 +67,9 @@ def _act(order_id: UUID, given: QueryDict, who: str) -> str | None:
         case "again":
             sent = refunds.send_again(_refund_id(given), who)
             return f"{money(sent.amount_minor, sent.currency)} is sent again."
+        case "paid_out":
+            paid = refunds.pay_out(_refund_id(given), given.get("note", ""), who)
+            return f"{money(paid.amount_minor, paid.currency)} was paid out by other means; the buyer reads so."
         case _:
             return None
 
