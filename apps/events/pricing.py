@@ -54,6 +54,11 @@ class PricePolicy:
         """What a place of this price comes to, its fee and the tax on both in it."""
         return self.taxed(price_minor + self.place_fee_minor(price_minor))[1]
 
+    @property
+    def order_fee_total_minor(self) -> int:
+        """What the order's fee comes to, the tax on it in it."""
+        return self.taxed(self.order_fee_minor)[1]
+
     def words(self, currency: str) -> str:
         """What prices shown with `place_total_minor` have in them, and what they have not; empty for nothing."""
         fees = []
@@ -68,8 +73,7 @@ class PricePolicy:
             parts.append(f"{percent(self.tax_rate)} tax")
         said = f"Prices include {' and '.join(parts)}." if parts else ""
         if self.order_fee_minor:
-            _, fee_minor = self.taxed(self.order_fee_minor)
-            said = f"{said} A fee of {money(fee_minor, currency)} is added once per order.".strip()
+            said = f"{said} A fee of {money(self.order_fee_total_minor, currency)} is added once per order.".strip()
         return said
 
 

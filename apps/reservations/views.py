@@ -166,6 +166,8 @@ def _page(
         ],
         "categories": _categories(sections, view),
         "price_words": event.price_policy.words(event.currency),
+        "order_fee_minor": event.price_policy.order_fee_total_minor,
+        "fee_on_free": not event.price_policy.waives_fees_when_free,
         "currency": event.currency,
         "limit": event.policy.seats_per_reservation_max,
         # With its version: browsers keep the plan for minutes, and prices may change meanwhile.

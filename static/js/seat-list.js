@@ -1,9 +1,9 @@
 // The list works as a plain form; this counts along, so that the limit is known before the form is sent.
 
+import { showTotal } from "./tray-total.js";
+
 const form = document.querySelector("[data-seat-list]");
 const limit = Number(form.dataset.limit);
-const money = new Intl.NumberFormat("en", { style: "currency", currency: form.dataset.currency });
-const minorDigits = money.resolvedOptions().maximumFractionDigits;
 const says = form.querySelector("[data-list-says]");
 const total = form.querySelector("[data-tray-total]");
 const elsewhere = form.querySelectorAll("input[type=hidden][name=seats]").length;
@@ -13,7 +13,8 @@ function count() {
   const seats = chosen.length + elsewhere;
   const sum = chosen.reduce((minor, box) => minor + Number(box.dataset.price), 0);
   says.textContent = seats ? `${seats} of ${limit} chosen${elsewhere ? `, ${elsewhere} in other sections` : ""}` : `Tick up to ${limit} seats, then hold them.`;
-  total.textContent = chosen.length && !elsewhere ? money.format(sum / 10 ** minorDigits) : "";
+  if (chosen.length && !elsewhere) showTotal(total, sum, form.dataset.currency);
+  else total.textContent = "";
   document.querySelectorAll("a[data-keep-seats]").forEach((link) => {
     const url = new URL(link.href);
     url.searchParams.delete("seats");

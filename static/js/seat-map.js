@@ -2,6 +2,7 @@
 
 import { Plan } from "./seat-map-plan.js";
 import { View } from "./seat-map-view.js";
+import { showTotal } from "./tray-total.js";
 
 const STATUS_EVERY_MS = 3000;
 const STATUS_EVERY_MS_MAX = 30_000;
@@ -93,7 +94,8 @@ function showChoice() {
   const seats = [...chosen].sort((a, b) => a - b);
   find("tray-seats").replaceChildren(...seats.map(chip));
   find("tray-empty").hidden = seats.length > 0;
-  find("tray-total").textContent = seats.length ? money(seats.reduce((sum, seat) => sum + plan.price(seat), 0)) : "";
+  if (seats.length) showTotal(find("tray-total"), seats.reduce((sum, seat) => sum + plan.price(seat), 0), currency);
+  else find("tray-total").textContent = "";
   hold.disabled = !seats.length;
   hold.textContent = seats.length === 1 ? "Hold this seat" : "Hold these seats";
   document.querySelectorAll("a[data-keep-seats]").forEach((link) => {

@@ -1,0 +1,55 @@
+"""What the chosen seats come to, with the order's fee in it, as one chooses: on the list and on the map."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from apps.events.facade import PricePolicy
+from tests.browser.test_whole_sale import (
+    DESKTOP,
+    PHONE,
+    assert_nothing_sticks_out,
+    choose_seat_by_keyboard,
+    get_in,
+)
+from tests.factories import make_event
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+OpenPage = Callable[..., "Page"]
+# A seat is 50.00, fees and tax 20% on top: 52.50 with its own fee makes 63.00, and the order's fee 1.20 once.
+FEES = PricePolicy(ticket_fee_minor=250, order_fee_minor=100, tax_rate=2_000, tax_included=False)
+
+
+@pytest.mark.parametrize(("size", "dark"), [(DESKTOP, False), (PHONE, True)], ids=["desktop", "phone in the dark"])
+def test_the_running_total_has_the_order_s_fee_in_it_once(
+    live_site: str, browser_page: OpenPage, size: tuple[int, int], dark: bool
+) -> None:
+    make_event(price_policy=FEES)
+    page = browser_page(*size, dark=dark)
+    get_in(page, live_site, "concert")
+    page.goto(f"{live_site}/events/concert/choose?view=list")
+    total = page.locator("[data-tray-total]")
+    assert total.inner_text() == ""
+    page.locator("input[name=seats][value=hall-A-4]").check(force=True)
+    assert total.inner_text().split("\n") == ["$64.20", "with $1.20 fee per order"]
+    page.locator("input[name=seats][value=hall-A-5]").check(force=True)
+    assert total.inner_text().split("\n")[0] == "$127.20"
+    assert_nothing_sticks_out(page)
+    page.goto(f"{live_site}/events/concert/choose?view=map")
+    choose_seat_by_keyboard(page)
+    assert "$64.20" in total.inner_text()
+    assert "with $1.20 fee per order" in total.inner_text()
+    assert_nothing_sticks_out(page)
+
+
+def test_what_is_free_bears_no_fee_in_the_running_total_either(live_site: str, browser_page: OpenPage) -> None:
+    make_event(price_policy=FEES, price_minor=0)
+    page = browser_page(*DESKTOP)
+    get_in(page, live_site, "concert")
+    page.goto(f"{live_site}/events/concert/choose?view=list")
+    page.locator("input[name=seats][value=hall-A-4]").check(force=True)
+    assert page.locator("[data-tray-total]").inner_text() == "$0.00"
