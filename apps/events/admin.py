@@ -130,7 +130,7 @@ class OnSaleInline(OfDraft, admin.StackedInline):
 class CategoryForm(forms.ModelForm):
     class Meta:
         model = Category
-        fields = ("key", "name", "color", "price_minor", "position")
+        fields = ("key", "name", "color", "price_minor", "tax_rate", "position")
 
     def clean_color(self) -> str:
         color = normal_color(self.cleaned_data["color"])

@@ -87,6 +87,7 @@ class EventSpec:
     per_buyer_max: int | None = None
     room: RoomWish | None = None  # None: no waiting room
     price_policy: PricePolicy = PLAIN_PRICES
+    tax_rates: Mapping[str, int] = field(default_factory=dict)  # category, or general admission, to basis points
     needs_access: tuple[str, ...] = ()  # ids of sections that nobody holds in without an access code
     description: str = ""
     city: str = ""  # empty: whatever the venue says
@@ -234,6 +235,8 @@ def _check_numbers(spec: EventSpec) -> None:
     _in_range(policy.order_fee_minor, 0, FEE_MINOR_MAX, "the fee per order")
     _in_range(policy.ticket_fee_rate, 0, RATE_MAX, "the fee per ticket in basis points")
     _in_range(policy.tax_rate, 0, RATE_MAX, "the tax in basis points")
+    for category, rate in spec.tax_rates.items():
+        _in_range(rate, 0, RATE_MAX, f"the tax of “{category[:80]}” in basis points")
     if spec.room is not None:
         _in_range(spec.room.rate_per_second, 1, ROOM_RATE_MAX, "the waiting room's rate")
         _in_range(spec.room.active_max, 1, ROOM_ACTIVE_MAX, "the waiting room's active")
@@ -258,6 +261,10 @@ def _check_offer(spec: EventSpec, plan: Plan | None) -> None:
     unpriced = [name for name in used if name not in spec.prices]
     if unpriced:
         raise EventRefused(f"no price for {', '.join(f'“{name}”' for name in unpriced)}")
+    offered = {*used, *(area.name for area in spec.general_admission)}
+    unknown = [name for name in spec.tax_rates if name not in offered]
+    if unknown:
+        raise EventRefused(f"a tax is given for “{unknown[0][:80]}”, which is no category that is sold")
     if len(spec.general_admission) > GENERAL_ADMISSION_SECTIONS_MAX:
         raise EventRefused(f"more than {GENERAL_ADMISSION_SECTIONS_MAX} general admission sections")
     taken = {section.slug: section.name for section in plan.sections} if plan is not None else {}
@@ -369,6 +376,7 @@ def _write_offer(event: Event, spec: EventSpec, plan: Plan | None) -> None:
             name=category.name,
             color=category.color,
             price_minor=spec.prices[category.name],
+            tax_rate=spec.tax_rates.get(category.name),
             position=position,
         )
         for position, category in enumerate(priced)
@@ -381,6 +389,7 @@ def _write_offer(event: Event, spec: EventSpec, plan: Plan | None) -> None:
             name=area.name,
             color=area.color or PALETTE[(len(priced) + index) % len(PALETTE)],
             price_minor=area.price_minor,
+            tax_rate=spec.tax_rates.get(area.name),
             position=len(priced) + index,
         )
         Section.objects.create(
@@ -467,6 +476,7 @@ def _given_values(spec: EventSpec, timezone: str) -> dict[str, str]:
         "needs-access": _listed(set(spec.needs_access)),
         **_said_of(spec.price_policy),
         **{f"price of “{name}”": str(price) for name, price in spec.prices.items()},
+        **{f"tax of “{name}”": str(rate) for name, rate in spec.tax_rates.items()},
         **{
             f"general admission “{area.name}”": f"{area.capacity} at {area.price_minor}"
             for area in spec.general_admission
@@ -478,7 +488,8 @@ def _standing_values(event: Event) -> dict[str, str]:
     on_sale = event.on_sale
     general = list(Section.objects.filter(event=event, kind=Section.Kind.GENERAL_ADMISSION).select_related("category"))
     theirs = {section.category_id for section in general}
-    prices = [category for category in Category.objects.filter(event=event) if category.pk not in theirs]
+    categories = list(Category.objects.filter(event=event))
+    prices = [category for category in categories if category.pk not in theirs]
     return {
         "name": f"“{event.name}”",
         "description": f"“{event.description}”",
@@ -502,6 +513,7 @@ def _standing_values(event: Event) -> dict[str, str]:
         ),
         **_said_of(on_sale.price_policy),
         **{f"price of “{category.key}”": str(category.price_minor) for category in prices},
+        **{f"tax of “{one.key}”": str(one.tax_rate) for one in categories if one.tax_rate is not None},
         **{
             f"general admission “{section.name}”": f"{section.capacity} at {section.category.price_minor}"
             for section in general

@@ -109,10 +109,12 @@ class PriceView:
     name: str
     color: str
     price_minor: int
+    tax_rate: int | None = None
+    """None: the event's."""
 
     def at_full_price(self, policy: PricePolicy) -> "PriceView":
         """The same at what a buyer cannot avoid: with the ticket's fee and the tax."""
-        return replace(self, price_minor=policy.place_total_minor(self.price_minor))
+        return replace(self, price_minor=policy.place_total_minor(self.price_minor, self.tax_rate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,8 @@ class SeatView:
     price_minor: int
     accessible: bool
     companion: bool
+    tax_rate: int | None = None
+    """Its category's; None: the event's."""
 
 
 @lru_cache(maxsize=1_024)
@@ -364,7 +368,8 @@ def plan_version(event_id: int) -> str:
     Prices, capacities, what needs an access code, and the latest link between a section and a category: moving seats
     writes those anew.
     """
-    prices = Category.objects.filter(event_id=event_id).values_list("key", "name", "color", "price_minor")
+    said_of = ("key", "name", "color", "price_minor", "tax_rate")
+    prices = Category.objects.filter(event_id=event_id).values_list(*said_of)
     sections = list(Section.objects.filter(event_id=event_id).values_list("capacity", "needs_access_since"))
     links = Section.categories.through.objects.filter(section__event_id=event_id).aggregate(last=Max("id"))
     currency = Event.objects.values_list("currency", flat=True).get(pk=event_id)

@@ -135,7 +135,7 @@ class OnSale(models.Model):
         default=True, help_text="A ticket that costs nothing bears no fee, and an order of such tickets none either."
     )
     tax_rate = models.PositiveIntegerField(
-        default=0, help_text="Basis points: 1,900 is 19 percent. On prices and fees alike."
+        default=0, help_text="Basis points: 1,900 is 19 percent. On prices and fees alike; a category may have another."
     )
     tax_included = models.BooleanField(
         default=True, help_text="Prices and fees have the tax in them. If not, it is added to them."
@@ -197,6 +197,9 @@ class Category(models.Model):
     name = models.CharField(max_length=120)
     color = models.CharField(max_length=9, default="#6b7280", help_text="#rrggbb")
     price_minor = models.PositiveBigIntegerField(help_text="In the smallest unit of the event's currency.")
+    tax_rate = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Basis points: 700 is 7 percent. Empty: the event's."
+    )
     position = models.PositiveSmallIntegerField(default=0)
 
     class Meta:
@@ -205,6 +208,7 @@ class Category(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["event", "key"], name="category_key_once_per_event"),
             models.CheckConstraint(condition=Q(price_minor__lte=10**12), name="category_price_sane"),
+            models.CheckConstraint(condition=Q(tax_rate__lte=RATE_MAX), name="category_tax_rate_sane"),
         ]
 
     def __str__(self) -> str:

@@ -7,8 +7,8 @@ one place is what was paid for it. Nothing is left over to be spread, but an amo
 `spread` does that to the last unit.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ticketing.kernel.templatetags.fairgate import money
@@ -34,6 +34,7 @@ class PricePolicy:
     waives_fees_when_free: bool = True
     """What costs nothing bears no fee."""
     tax_rate: int = 0
+    """On what has no rate of its own, and on the order's fee."""
     tax_included: bool = True
     """Whether prices and fees have the tax in them; else it is added."""
 
@@ -50,17 +51,22 @@ class PricePolicy:
         tax_minor = _half_up(amount_minor * self.tax_rate, WHOLE)
         return tax_minor, amount_minor + tax_minor
 
-    def place_total_minor(self, price_minor: int) -> int:
-        """What a place of this price comes to, its fee and the tax on both in it."""
-        return self.taxed(price_minor + self.place_fee_minor(price_minor))[1]
+    def at_rate(self, tax_rate: int | None) -> "PricePolicy":
+        """The same for a place whose category is taxed at this rate, its fee with it; None: at the event's."""
+        return self if tax_rate is None or tax_rate == self.tax_rate else replace(self, tax_rate=tax_rate)
+
+    def place_total_minor(self, price_minor: int, tax_rate: int | None = None) -> int:
+        """What a place of this price and its category's rate comes to, its fee and the tax on both in it."""
+        return self.at_rate(tax_rate).taxed(price_minor + self.place_fee_minor(price_minor))[1]
 
     @property
     def order_fee_total_minor(self) -> int:
         """What the order's fee comes to, the tax on it in it."""
         return self.taxed(self.order_fee_minor)[1]
 
-    def words(self, currency: str) -> str:
-        """What prices shown with `place_total_minor` have in them, and what they have not; empty for nothing."""
+    def words(self, currency: str, tax_rates: Collection[int | None] = ()) -> str:
+        """What prices shown with `place_total_minor` have in them, and what they have not; empty for nothing.
+        `tax_rates`: those of the categories in sight."""
         fees = []
         if self.ticket_fee_minor:
             fees.append(money(self.ticket_fee_minor, currency))
@@ -69,8 +75,9 @@ class PricePolicy:
         parts = []
         if fees:
             parts.append(f"a fee of {' and '.join(fees)} per ticket")
-        if self.tax_rate:
-            parts.append(f"{percent(self.tax_rate)} tax")
+        rates = sorted({self.tax_rate if rate is None else rate for rate in tax_rates or (None,)})
+        if any(rates):
+            parts.append(f"{' or '.join(map(percent, rates))} tax")
         said = f"Prices include {' and '.join(parts)}." if parts else ""
         if self.order_fee_minor:
             said = f"{said} A fee of {money(self.order_fee_total_minor, currency)} is added once per order.".strip()
@@ -89,6 +96,8 @@ class Place:
     description: str
     category: str
     price_minor: int
+    tax_rate: int | None = None
+    """Its category's; None: the event's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +258,7 @@ def price(places: Iterable[Place], policy: PricePolicy, codes: Sequence[Code] = 
 
 
 def _place_line(place: Place, left_minor: int, policy: PricePolicy) -> BillLine:
+    policy = policy.at_rate(place.tax_rate)
     fee_minor = policy.place_fee_minor(left_minor)
     tax_minor, total_minor = policy.taxed(left_minor + fee_minor)
     return BillLine(

@@ -6,9 +6,10 @@ from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import msgspec
+from django.contrib.postgres.aggregates import ArrayAgg
 from django.core.cache import cache
 from django.db import connection
-from django.db.models import Min, Q
+from django.db.models import Q
 from django.utils.text import slugify
 
 from apps.events import facade
@@ -92,8 +93,10 @@ class _Row(NamedTuple):
     closes_at: datetime | None
     lobby_opens_at: datetime | None
     currency: str
-    from_price_minor: int | None
-    """Its face."""
+    prices_minor: list[int | None]
+    """Of its categories, at their face; of an event without any Django says [None]."""
+    tax_rates: list[int | None]
+    """Of the same, in the same order."""
     ticket_fee_minor: int
     ticket_fee_rate: int
     order_fee_minor: int
@@ -108,7 +111,7 @@ class _Row(NamedTuple):
 
 _COLUMNS = (
     "slug", "name", "description", "venue__name", "venue__city", "venue__timezone", "starts_at", "status",
-    "on_sale__opens_at", "on_sale__closes_at", "on_sale__room_lobby_opens_at", "currency", "from_price_minor",
+    "on_sale__opens_at", "on_sale__closes_at", "on_sale__room_lobby_opens_at", "currency", "prices_minor", "tax_rates",
     "on_sale__ticket_fee_minor", "on_sale__ticket_fee_rate", "on_sale__order_fee_minor",
     "on_sale__waives_fees_when_free", "on_sale__tax_rate", "on_sale__tax_included",
 )  # fmt: skip
@@ -125,7 +128,10 @@ def list_catalogue(search: str = "") -> list[EventCard]:
         events = events.filter(
             Q(name__icontains=word) | Q(venue__name__icontains=word) | Q(venue__city__icontains=word)
         )
-    priced = events.annotate(from_price_minor=Min("categories__price_minor")).order_by("starts_at", "slug")
+    priced = events.annotate(
+        prices_minor=ArrayAgg("categories__price_minor", order_by="categories__id"),
+        tax_rates=ArrayAgg("categories__tax_rate", order_by="categories__id"),
+    ).order_by("starts_at", "slug")
     found = list(priced.values_list("pk", *_COLUMNS)[:CATALOGUE_MAX])
     free = facade.availability(facade.section_slugs(event_id for event_id, *_ in found))
     return [_card(_Row(*row), now, free.get(event_id)) for event_id, *row in found]
@@ -178,9 +184,14 @@ def _card(row: _Row, now: datetime, free: dict[int, int] | None) -> EventCard:
         lobby_opens_at=row.lobby_opens_at,
         has_open_lobby=state == "upcoming" and row.lobby_opens_at is not None and row.lobby_opens_at <= now,
         currency=row.currency,
-        from_price_minor=None
-        if row.from_price_minor is None
-        else row.price_policy.place_total_minor(row.from_price_minor),
+        from_price_minor=min(
+            (
+                row.price_policy.place_total_minor(price_minor, tax_rate)
+                for price_minor, tax_rate in zip(row.prices_minor, row.tax_rates, strict=True)
+                if price_minor is not None
+            ),
+            default=None,
+        ),
         available=available,
         judged_at=now,
     )
@@ -246,7 +257,7 @@ def _plan(slug: str) -> dict[str, Any]:
                 "name": category.name,
                 "color": category.color,
                 "price_minor": category.price_minor,
-                "full_price_minor": policy.place_total_minor(category.price_minor),
+                "full_price_minor": policy.place_total_minor(category.price_minor, category.tax_rate),
             }
             for category in categories
         ],

@@ -55,7 +55,7 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
         "seats_per_reservation": page.seats_per_reservation,
         "per_buyer_cap": page.per_buyer_cap,
         "is_selling": is_selling,
-        "price_words": page.price_policy.words(page.card.currency),
+        "price_words": page.price_policy.words(page.card.currency, {price.tax_rate for price in prices}),
         "prices": sorted(prices, key=lambda price: (-price.price_minor, price.name)),
         "section_rows": [_section_row(section, page.card.currency, is_selling) for section in page.sections],
     }

@@ -4,9 +4,10 @@ The outbox asks for it after an order was confirmed and after money went back; h
 what is missing is written and nothing twice. So the numbers' one hot row is never met by who confirms an order.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import product
 from typing import Any
 from uuid import UUID
 
@@ -88,26 +89,68 @@ def _rows_of(lines: Iterable[OrderLine]) -> list[_Row]:
 
 
 def _credited_rows(order: Order, invoice: Invoice, credited: Sequence[Invoice], back_minor: int) -> list[_Row]:
-    """What a credit note over this amount lists: the lines given back that none lists yet, and one more for whatever
-    their sum differs by, such as a fee that was kept. All notes together take the invoice back to the unit, tax too."""
+    """What a credit note over this amount lists: the lines given back that none lists yet, and for each rate of tax one
+    more for whatever their sum differs by, such as a fee that was kept. All notes together take the invoice back to the
+    unit: of every rate, tax too."""
     known = {row["order_line"] for note in credited for row in note.paper["lines"]}
     canceled = OrderLine.objects.filter(order=order, canceled_at__isnull=False).exclude(pk__in=known - {None})
     rows = _rows_of(canceled)
+    left = {rate: _sums_of(invoice, rate) for rate in sorted({row["tax_rate"] for row in invoice.paper["lines"]})}
+    for note, rate in product(credited, left):
+        total_minor, tax_minor = _sums_of(note, rate)
+        left[rate] = (left[rate][0] - total_minor, left[rate][1] - tax_minor)
+    for rate, rate_back_minor in _back_by_rate(order, left, back_minor).items():
+        rows += _balance(rate, [row for row in rows if row.tax_rate == rate], *left[rate], rate_back_minor)
+    return rows
+
+
+def _sums_of(paper: Invoice, rate: int) -> tuple[int, int]:
+    """What a paper has of this rate: total, and the tax within it."""
+    lines = [row for row in paper.paper["lines"] if row["tax_rate"] == rate]
+    return sum(row["total_minor"] for row in lines), sum(row["tax_minor"] for row in lines)
+
+
+def _back_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor: int) -> dict[int, int]:
+    """The amount in parts by rate: of each goes back what is neither owed nor credited yet. What was given back beside
+    the tickets belongs to no rate; it is spread over what the order owes of each."""
+    owed = dict.fromkeys(left, 0)
+    beside_minor = 0
+    for line in OrderLine.objects.filter(order=order, canceled_at=None):
+        owed[line.tax_rate] += line.total_minor
+    for one in OrderAdjustment.objects.filter(order=order).select_related("line"):
+        if one.line is None:
+            beside_minor -= one.amount_minor
+        else:
+            owed[one.line.tax_rate] += one.amount_minor
+    beside = events.spread(max(beside_minor, 0), list(owed.values()))
+    parts = {}
+    for (rate, (left_minor, _)), less_minor in zip(left.items(), beside, strict=True):
+        # An earlier note may have credited a unit of rounding more of a rate than goes back of it by now.
+        parts[rate] = min(max(left_minor - owed[rate] + less_minor, 0), left_minor)
+    over_minor = sum(parts.values()) - back_minor
+    for rate in sorted(parts, key=lambda rate: -parts[rate]):
+        change = min(over_minor, parts[rate]) if over_minor > 0 else max(over_minor, parts[rate] - left[rate][0])
+        parts[rate] -= change
+        over_minor -= change
+    return parts
+
+
+def _balance(rate: int, rows: Sequence[_Row], left_minor: int, left_tax_minor: int, back_minor: int) -> list[_Row]:
+    """What makes these rows of one rate come to this amount. Neither tax nor net of all notes together may pass the
+    invoice's; what the last one leaves of both is nothing."""
+    more = []
     rest_minor = back_minor - sum(row.total_minor for row in rows)
     if rest_minor:
-        rate = max((row["tax_rate"] for row in invoice.paper["lines"]), default=0)
         tax_minor, _ = events.PricePolicy(tax_rate=rate).taxed(abs(rest_minor))
         sign = 1 if rest_minor > 0 else -1
         words = "Other refund" if rest_minor > 0 else "Not given back"
-        rows.append(_Row(words, "", rate, sign * tax_minor, rest_minor))
-    # Neither tax nor net of all notes together may pass the invoice's; what the last one leaves of both is nothing.
-    left_tax_minor = invoice.tax_minor - sum(note.tax_minor for note in credited)
-    left_net_minor = invoice.total_minor - sum(note.total_minor for note in credited) - left_tax_minor
-    told_minor = sum(row.tax_minor for row in rows)
+        more.append(_Row(words, "", rate, sign * tax_minor, rest_minor))
+    left_net_minor = left_minor - left_tax_minor
+    told_minor = sum(row.tax_minor for row in (*rows, *more))
     tax_minor = min(max(told_minor, back_minor - left_net_minor, 0), left_tax_minor, back_minor)
     if tax_minor != told_minor:
-        rows.append(_Row("Rounding of tax", "", rows[0].tax_rate, tax_minor - told_minor, 0))
-    return rows
+        more.append(_Row("Rounding of tax", "", rate, tax_minor - told_minor, 0))
+    return more
 
 
 def _write(order: Order, kind: PaperKind, rows: Sequence[_Row], refers_to: Invoice | None) -> Invoice:

@@ -26,6 +26,7 @@ class HeldSeat:
     category: str
     category_name: str
     price_minor: int
+    tax_rate: int | None
 
     @property
     def label(self) -> str:
@@ -44,6 +45,7 @@ class HeldPlaces:
     quantity: int
     price_minor: int
     """Of one."""
+    tax_rate: int | None
 
     def label(self, place: int) -> str:
         return f"{self.section_name}, {place} of {self.quantity}" if self.quantity > 1 else self.section_name
@@ -94,10 +96,12 @@ class ReservationView:
     def places(self) -> Iterator[events.Place]:
         """Every place, at the price that the hold froze."""
         for seat in self.seats:
-            yield events.Place(seat.line_id, 1, seat.label, seat.category_name, seat.price_minor)
+            yield events.Place(seat.line_id, 1, seat.label, seat.category_name, seat.price_minor, seat.tax_rate)
         for held in self.general_admission:
             for place in range(1, held.quantity + 1):
-                yield events.Place(held.line_id, place, held.label(place), held.category, held.price_minor)
+                yield events.Place(
+                    held.line_id, place, held.label(place), held.category, held.price_minor, held.tax_rate
+                )
 
     @property
     def bill(self) -> events.Bill:
@@ -205,6 +209,7 @@ def view_reservations(rows: Iterable[Reservation]) -> list[ReservationView]:
                         category=sections[line.section_id].prices[0].category,
                         quantity=line.quantity,
                         price_minor=line.price_minor,
+                        tax_rate=sections[line.section_id].prices[0].tax_rate,
                     )
                     for line in own
                     if line.seat_id is None
@@ -228,4 +233,5 @@ def _held_seat(line_id: int, price_minor: int, seat: events.SeatView) -> HeldSea
         category=seat.category,
         category_name=seat.category_name,
         price_minor=price_minor,
+        tax_rate=seat.tax_rate,
     )

@@ -165,7 +165,9 @@ def _page(
             for section in sections
         ],
         "categories": _categories(sections, view),
-        "price_words": event.price_policy.words(event.currency),
+        "price_words": event.price_policy.words(
+            event.currency, {price.tax_rate for section in sections for price in section.prices}
+        ),
         "order_fee_minor": event.price_policy.order_fee_total_minor,
         "fee_on_free": not event.price_policy.waives_fees_when_free,
         "currency": event.currency,
@@ -212,7 +214,7 @@ def _list(
                 "number": seat.number,
                 "category_name": seat.category_name,
                 "color": seat.color,
-                "price_minor": event.price_policy.place_total_minor(seat.price_minor),
+                "price_minor": event.price_policy.place_total_minor(seat.price_minor, seat.tax_rate),
                 "status": taken.get(seat.id, "available"),
                 "accessible": seat.accessible,
                 "companion": seat.companion,

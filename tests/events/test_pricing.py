@@ -45,8 +45,13 @@ class Amount:
 codes = st.lists(st.one_of(st.builds(Percent, rates), st.builds(Amount, amounts)), max_size=3)
 
 
-def places(*prices: int) -> list[Place]:
-    return [Place(number, 1, f"place {number}", "Standard", minor) for number, minor in enumerate(prices, 1)]
+def places(*prices: int, rates: Sequence[int | None] = ()) -> list[Place]:
+    """Places of these prices; each at its own rate, those left over at the event's."""
+    own = [*rates, *([None] * len(prices))]
+    return [
+        Place(number, 1, f"place {number}", "Standard", minor, rate)
+        for number, (minor, rate) in enumerate(zip(prices, own, strict=False), 1)
+    ]
 
 
 wanted = st.lists(amounts, min_size=1, max_size=12)
@@ -74,6 +79,52 @@ def test_net_and_tax_are_the_total_for_each_rate_and_for_all(prices, policy, giv
     assert sum(part.net_minor + part.tax_minor for part in bill.taxes) == sum(map(sum, taxed))
     assert sum(part.tax_minor for part in bill.taxes) == bill.tax_minor
     assert len(bill.taxes) <= 1
+
+
+own_rates = st.lists(st.one_of(st.none(), rates), max_size=12)
+
+
+@given(wanted, own_rates, policies, codes)
+def test_each_place_is_taxed_at_its_own_rate_and_each_rate_s_parts_are_its_lines(
+    prices, own, policy, given_codes
+) -> None:
+    wanted_places = places(*prices, rates=own)
+    bill = price(wanted_places, policy, given_codes)
+    for line, place in zip(bill.lines, wanted_places, strict=False):
+        rate = policy.tax_rate if place.tax_rate is None else place.tax_rate
+        net = line.price_minor - line.discount_minor + line.fee_minor
+        assert line.tax_rate == rate
+        assert (line.tax_minor, line.total_minor) == policy.at_rate(rate).taxed(net)
+    assert all(line.tax_rate == policy.tax_rate for line in bill.lines if line.kind == FEE)
+    assert bill.total_minor == sum(line.total_minor for line in bill.lines)
+    assert bill.total_minor == bill.places_minor - bill.discount_minor + bill.fees_minor + bill.tax_added_minor
+    assert [part.rate for part in bill.taxes] == sorted({line.tax_rate for line in bill.lines} - {0}, reverse=True)
+    for part in bill.taxes:
+        lines = [line for line in bill.lines if line.tax_rate == part.rate]
+        assert part.net_minor + part.tax_minor == sum(line.total_minor for line in lines)
+        assert part.tax_minor == sum(line.tax_minor for line in lines)
+    assert sum(part.tax_minor for part in bill.taxes) == bill.tax_minor
+
+
+@given(wanted, own_rates, policies)
+def test_a_place_of_its_own_rate_costs_what_was_shown(prices, own, policy) -> None:
+    wanted_places = places(*prices, rates=own)
+    for line, place in zip(price(wanted_places, policy).lines, wanted_places, strict=False):
+        assert line.total_minor == policy.place_total_minor(place.price_minor, place.tax_rate)
+
+
+@given(wanted, policies)
+def test_a_rate_that_is_the_event_s_changes_nothing(prices, policy) -> None:
+    same = [policy.tax_rate] * len(prices)
+    assert price(places(*prices, rates=same), policy) == price(places(*prices), policy)
+
+
+def test_words_name_every_rate_in_sight() -> None:
+    policy = PricePolicy(tax_rate=1_900)
+    assert policy.words("EUR", {None, 700}) == "Prices include 7% or 19% tax."
+    assert policy.words("EUR", {700}) == "Prices include 7% tax."
+    assert policy.words("EUR", {0}) == ""
+    assert policy.words("EUR") == policy.words("EUR", {None}) == "Prices include 19% tax."
 
 
 @given(wanted, policies, st.randoms())

@@ -2,7 +2,8 @@
 SELECT event.id, on_sale.hold_minutes, on_sale.seats_per_reservation_max, on_sale.per_buyer_max,
        event.slug, event.name, event.description, venue.name, venue.city, venue.timezone, event.starts_at, event.status,
        on_sale.opens_at, on_sale.closes_at, on_sale.room_lobby_opens_at, event.currency,
-       (SELECT min(category.price_minor) FROM events_category AS category WHERE category.event_id = event.id),
+       ARRAY(SELECT price_minor FROM events_category WHERE event_id = event.id ORDER BY id),
+       ARRAY(SELECT tax_rate FROM events_category WHERE event_id = event.id ORDER BY id),
        on_sale.ticket_fee_minor, on_sale.ticket_fee_rate, on_sale.order_fee_minor, on_sale.waives_fees_when_free,
        on_sale.tax_rate, on_sale.tax_included,
        clock_timestamp()

@@ -2,7 +2,7 @@
 -- those of these ids. What is not asked by is null.
 SELECT seat.id, seat.guid, seat.section_id, section.slug, section.name, seat.row, seat.number,
        seat.category_id, category.key, category.name, category.color, category.price_minor,
-       seat.accessible, seat.companion
+       seat.accessible, seat.companion, category.tax_rate
 FROM events_seat AS seat
 JOIN events_section AS section ON section.id = seat.section_id
 JOIN events_category AS category ON category.id = seat.category_id

@@ -1,7 +1,7 @@
 -- These events' sections in the order of the house, a line for each price found in one, dearest first.
 SELECT section.event_id, section.id, section.slug, section.name, section.kind, section.capacity, section.category_id,
        section.needs_access_since IS NOT NULL,
-       category.key, category.name, category.color, category.price_minor
+       category.key, category.name, category.color, category.price_minor, category.tax_rate
 FROM events_section AS section
 LEFT JOIN events_section_categories AS link ON link.section_id = section.id
 LEFT JOIN events_category AS category ON category.id = link.category_id

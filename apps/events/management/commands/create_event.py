@@ -67,6 +67,13 @@ class Command(BaseCommand):
             metavar="SECTION",
             help="the id of a section that nobody holds in without an access code; may be repeated",
         )
+        add(
+            "--category-tax",
+            action="append",
+            default=[],
+            metavar="CATEGORY:BP",
+            help="basis points for a category, or for general admission by its name, where it is taxed otherwise",
+        )
         add("--draft", action="store_true", help="do not publish; the same command without it does")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -109,6 +116,7 @@ def _spec(options: dict[str, Any]) -> EventSpec:
         per_buyer_max=None if options["per_buyer"] is None else whole_number(options["per_buyer"], "--per-buyer"),
         room=_room(options["waiting_room"]),
         price_policy=_price_policy(options["fees"], options["tax"]),
+        tax_rates=_tax_rates(options["category_tax"]),
         needs_access=tuple(dict.fromkeys(options["needs_access"])),
         description=options["description"],
         draft=options["draft"],
@@ -137,6 +145,16 @@ def _room(value: str) -> RoomWish | None:
         whole_number(given["active"], "--waiting-room active"),
         _moment(given["lobby"], "--waiting-room lobby") if "lobby" in given else None,
     )
+
+
+def _tax_rates(values: list[str]) -> dict[str, int]:
+    rates = {}
+    for value in values:
+        name, colon, rate = value.rpartition(":")
+        if not colon or not name:
+            raise CommandError(f"--category-tax {value[:80]!r} must be CATEGORY:BP, as in Programme:700")
+        rates[name] = whole_number(rate, f"--category-tax {name[:80]!r}:")
+    return rates
 
 
 def _price_policy(fees: str, tax: str) -> PricePolicy:
