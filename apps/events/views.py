@@ -57,6 +57,7 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
         "is_selling": is_selling,
         "price_words": page.price_policy.words(page.card.currency, {price.tax_rate for price in prices}),
         "prices": sorted(prices, key=lambda price: (-price.price_minor, price.name)),
+        "has_guarded": any(section.needs_access for section in page.sections),
         "section_rows": [_section_row(section, page.card.currency, is_selling) for section in page.sections],
     }
     is_sold_out = page.card.state == "sold_out"

@@ -20,6 +20,11 @@ from apps.reservations.checks.compensating import provide_sale
 from apps.reservations.checks.history import provide_order_names
 from apps.reservations.ending import SweepResult, cancel_live, sweep, sweep_all
 from apps.reservations.errors import (
+    AccessCodeLimitReached,
+    AccessCodeNotValid,
+    AccessCodeRequired,
+    AccessCodeUsedUp,
+    AccessCodeWrong,
     NotEnoughLeft,
     PaymentInProgress,
     PlacesNotStanding,
@@ -31,6 +36,7 @@ from apps.reservations.errors import (
     SoldOut,
 )
 from apps.reservations.gates import gate, resetting, wishes
+from apps.reservations.holds import access
 from apps.reservations.holds.holding import Held, HoldOutcome, Refused, hold, holds
 from apps.reservations.holds.requests import HoldRequest, resolve
 from apps.reservations.paying import prepare_payment
@@ -56,6 +62,11 @@ __all__ = [
     "METRICS",
     "PAGE_TURNED",
     "PAGE_TURNED_BY_STOCK",
+    "AccessCodeLimitReached",
+    "AccessCodeNotValid",
+    "AccessCodeRequired",
+    "AccessCodeUsedUp",
+    "AccessCodeWrong",
     "Answer",
     "Availability",
     "Held",
@@ -80,6 +91,7 @@ __all__ = [
     "cancel",
     "cancel_live",
     "confirm",
+    "examine_access_code",
     "free_by_event",
     "free_counts",
     "gate_states",
@@ -138,6 +150,13 @@ def hold_one(
             gate.forget_request(event.id, entry.id, idempotency_key)
         raise outcome.problem
     return outcome.answer
+
+
+def examine_access_code(event: events.EventView, code: str, buyer: str) -> list[str]:
+    """The names of the sections that the code opens for the buyer now; nothing is held or used by it. Raises
+    AccessCodeWrong and the other refusals of a code."""
+    guarded = {section.id: section.name for section in events.list_sections(event.id) if section.needs_access}
+    return [guarded[one] for one in access.examine(event.id, code, buyer, guarded)]
 
 
 def release(reservation_id: UUID, who: str) -> ReservationView:

@@ -19,6 +19,7 @@ class Choice:
     payload: dict[str, Any] = field(default_factory=dict)
     general_admission: dict[str, str] = field(default_factory=dict)
     best: dict[str, Any] = field(default_factory=dict)
+    access_code: str = ""
     errors: list[str] = field(default_factory=list)
 
 
@@ -58,6 +59,9 @@ def read_choice(sent: QueryDict) -> Choice:
         choice.errors.append("Nothing is chosen yet: choose at least one place, then hold it.")
     if sent.get("replace"):
         choice.payload["replace"] = sent["replace"]
+    choice.access_code = sent.get("access_code", "").strip()
+    if choice.access_code:
+        choice.payload["access_code"] = choice.access_code
     return choice
 
 

@@ -14,7 +14,7 @@ from apps.reservations import aftermath
 from apps.reservations.ending import lock
 from apps.reservations.errors import PurchaseCapReached, ReservationExpired
 from apps.reservations.holds import access
-from apps.reservations.models import Reservation
+from apps.reservations.models import AccessCode, Reservation
 from apps.reservations.slots import complete_slot, refresh_slots
 from ticketing.kernel import clock, problems, sql, transactions
 
@@ -87,7 +87,8 @@ def confirm(reservation_id: UUID, *, occurred_at: datetime, who: str, why: str) 
         if reservation.status == Reservation.Status.EXPIRED:
             if policy.per_buyer_max is not None:
                 _check_caps_again(cursor, reservation, policy.per_buyer_max)
-            _check_code_again(cursor, reservation)
+            if reservation.access_code_id is not None:
+                _check_code_again(cursor, reservation, reservation.access_code_id)
             _take_again(cursor, reservation)
             reservation.ended_at = None
         else:
@@ -132,9 +133,9 @@ def _check_caps_again(cursor: sql.Cursor, reservation: Reservation, most: int) -
         raise ReservationExpired("The time to pay was over, and with it this would be more than one buyer may have.")
 
 
-def _check_code_again(cursor: sql.Cursor, reservation: Reservation) -> None:
+def _check_code_again(cursor: sql.Cursor, reservation: Reservation, code_id: int) -> None:
     """An expired reservation's use of its access code was anybody's to have. Raises ReservationExpired."""
-    code = reservation.access_code
+    code = AccessCode.objects.filter(pk=code_id).first()
     if code is not None and not access.has_room(cursor, (code.event_id, code.code), reservation.buyer):
         raise ReservationExpired("The time to pay was over, and its access code has been used by others since.")
 

@@ -72,6 +72,8 @@ class ReservationView:
     seats: tuple[HeldSeat, ...]
     general_admission: tuple[HeldPlaces, ...]
     price_policy: events.PricePolicy
+    has_access_code: bool = False
+    """Whether a code let it in: who replaces it keeps that."""
 
     @property
     def reserved_until(self) -> datetime:
@@ -215,6 +217,7 @@ def view_reservations(rows: Iterable[Reservation]) -> list[ReservationView]:
                     if line.seat_id is None
                 ),
                 price_policy=by_event[row.event_id].price_policy,
+                has_access_code=row.access_code_id is not None,
             )
         )
     return views

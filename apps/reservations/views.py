@@ -5,6 +5,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -18,10 +19,12 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from apps.events import facade as events
 from apps.queue import facade as queue
-from apps.reservations import facade
+from apps.reservations import facade, kept_codes
 from apps.reservations.forms import read_choice
+from apps.reservations.holds.requests import code_of
 from apps.reservations.owner import owned_reservation, who_of
-from ticketing.kernel import clock, problems
+from apps.reservations.tries import count_try
+from ticketing.kernel import client_address, clock, problems
 
 SELECTED_MAX = 100
 SEAT_ID_LENGTH_MAX = 120
@@ -35,6 +38,10 @@ class _Form:
     selected: Sequence[str] = ()
     general_admission: Mapping[str, str] = field(default_factory=dict)
     best: Mapping[str, Any] = field(default_factory=dict)
+    access_code: str | None = None
+    """As it was typed just now; None: what the browser has with it."""
+    opened: Sequence[str] = ()
+    """The names of the sections that the code opens, after it was asked."""
     errors: Sequence[str] = ()
     taken: Sequence[Mapping[str, str]] = ()
     idempotency_key: str = ""
@@ -47,6 +54,12 @@ class _Form:
 def choose(request: HttpRequest, slug: str) -> HttpResponse:
     """The visitor sees what is free, or holds what was chosen and is on the way to the reservation."""
     event = events.get_event(slug)
+    code = kept_codes.brought(request) if request.method != "POST" else None
+    if code is not None:
+        # Out of the address at once, wherever the visitor stands: before the sale opens, too.
+        response: HttpResponse = redirect(kept_codes.address_without(request))
+        kept_codes.keep(request, response, event.slug, code)
+        return response
     caller = queue.caller_of(request, event.slug)
     entry = queue.status(event, caller) if caller.is_known else None
     if event.selling_state(clock.now()) != "on_sale":
@@ -56,7 +69,7 @@ def choose(request: HttpRequest, slug: str) -> HttpResponse:
     except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
         return _join_first(request, event, entry, problem)
     if request.method == "POST":
-        return _hold(request, event, admitted)
+        return _hold(request, event, caller, admitted)
     held = facade.live_reservation_of(admitted.id)
     form = _Form(selected=_selected(request.GET.getlist("seats")))
     if held is None:
@@ -74,19 +87,23 @@ def _wants_change(request: HttpRequest) -> bool:
     return bool(request.GET.get("change"))
 
 
-def _hold(request: HttpRequest, event: events.EventView, entry: queue.EntryView) -> HttpResponse:
+def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, entry: queue.EntryView) -> HttpResponse:
     choice = read_choice(request.POST)
     held = facade.live_reservation_of(entry.id) if "replace" in choice.payload else None
     form = _Form(
         selected=_selected(choice.payload.get("seats", ())),
         general_admission=choice.general_admission,
         best=choice.best,
+        access_code=choice.access_code,
         errors=choice.errors,
         status=422 if choice.errors else 200,
     )
+    if "use_code" in request.POST:
+        return _look_at_code(request, event, caller, entry, form, held)
     if choice.errors:
         return _page(request, event, entry, form, held)
     try:
+        count_try(caller, choice.payload, partial(client_address.of_environ, request.META))
         try:
             answer = facade.hold_one(event, entry, choice.payload, choice.idempotency_key)
         except problems.IdempotencyMismatch:
@@ -125,7 +142,39 @@ def _hold(request: HttpRequest, event: events.EventView, entry: queue.EntryView)
         return response
     if "replace" in choice.payload:
         messages.success(request, "Changed: these are yours now. The time to pay is the same as before.")
-    return _see_other("reservations:reservation", json.loads(answer.body)["reservation_id"])
+    response = _see_other("reservations:reservation", json.loads(answer.body)["reservation_id"])
+    if choice.access_code:
+        kept_codes.keep(request, response, event.slug, code_of(choice.access_code) or "")
+    return response
+
+
+def _look_at_code(
+    request: HttpRequest,
+    event: events.EventView,
+    caller: queue.Caller,
+    entry: queue.EntryView,
+    form: _Form,
+    held: facade.ReservationView | None,
+) -> HttpResponse:
+    """The same page, which says what the typed code opens; the choice stays, and nothing is held."""
+    form.errors, form.status = (), 200
+    code = code_of(form.access_code)
+    headers: Mapping[str, str] = {}
+    if code != "":
+        try:
+            count_try(caller, {"access_code": form.access_code}, partial(client_address.of_environ, request.META))
+            if code is None:
+                raise facade.AccessCodeWrong
+            form.opened = facade.examine_access_code(event, code, entry.buyer)
+            form.access_code = code
+        except problems.Problem as problem:
+            form.errors, form.status, headers = _sentences(problem, form.best), problem.status, problem.headers()
+    response = _page(request, event, entry, form, held)
+    for name, value in headers.items():
+        response.headers[name] = value
+    if form.opened or code == "":
+        kept_codes.keep(request, response, event.slug, code or "")
+    return response
 
 
 def _page(
@@ -161,9 +210,13 @@ def _page(
                 "available": free[section.id],
                 "capacity": section.capacity,
                 "prices": section.prices,
+                "needs_access": section.needs_access,
             }
             for section in sections
         ],
+        "guarded": [section.name for section in sections if section.needs_access],
+        "access_code": kept_codes.kept(request) if form.access_code is None else form.access_code,
+        "opened": form.opened,
         "categories": _categories(sections, view),
         "price_words": event.price_policy.words(
             event.currency, {price.tax_rate for section in sections for price in section.prices}
@@ -178,6 +231,7 @@ def _page(
         "admission_expires_at": entry.admission_expires_at if held is None else held.reserved_until,
         "keep": "&change=1" if held is not None else "",
         "held": held.shown() if held is not None else None,
+        "keeps_code": held is not None and held.has_access_code,
         "idempotency_key": str(uuid.uuid4()),
         "selected": list(form.selected),
         "form_errors": form.errors,
@@ -222,7 +276,7 @@ def _list(
         )
     here = {seat["seat_id"] for row in rows.values() for seat in row}
     return {
-        "list_section": {"slug": section.slug, "name": section.name},
+        "list_section": {"slug": section.slug, "name": section.name, "needs_access": section.needs_access},
         "list_rows": [{"row": row, "seats": seats} for row, seats in rows.items()],
         "selected_elsewhere": [guid for guid in form.selected if guid not in here],
     }
@@ -328,6 +382,10 @@ def _selected(guids: Sequence[Any]) -> list[str]:
 def _sentences(problem: problems.Problem, best: Mapping[str, Any]) -> list[str]:
     if isinstance(problem, problems.Invalid):
         return [f"{_LABELS.get(name, name)}: {_flat(what)}." for name, what in problem.extra["errors"].items()]
+    if isinstance(problem, facade.AccessCodeRequired):
+        return [f"{problem.detail} Type yours below."]
+    if isinstance(problem, facade.AccessCodeWrong):
+        return [f"{problem.detail} Look once more how it is spelled."]
     if isinstance(problem, facade.NotEnoughLeft):
         return [f"Only {problem.extra['available']} left there now. Choose fewer, or another part of the house."]
     if isinstance(problem, facade.SoldOut) and best:
@@ -347,6 +405,7 @@ _LABELS = {
     "ga_quantity": "How many",
     "best_available": "Best seats",
     "replace": "What you hold",
+    "access_code": "Access code",
     "body": "Your choice",
 }
 

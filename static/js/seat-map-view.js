@@ -321,13 +321,14 @@ export class View {
       const general = section.kind === "general_admission";
       const node = shape("polygon", {
         id: `map-section-${index}`,
-        class: general ? "section section--general" : "section",
+        class: `section${general ? " section--general" : ""}${section.needs_access ? " section--guarded" : ""}`,
         role: "option",
         "aria-selected": "false",
         "data-section": section.id,
         points: section.outline.map((point) => point.join(",")).join(" "),
         fill: main === undefined ? undefined : this.plan.categories[main].color,
-        "stroke-width": this.plan.pitch * 0.5,
+        "stroke-width": this.plan.pitch * (section.needs_access ? 0.14 : 0.5),
+        "stroke-dasharray": section.needs_access ? `${this.plan.pitch * 0.5} ${this.plan.pitch * 0.35}` : undefined,
       });
       this.layers.outlines.append(node);
       return node;
@@ -382,13 +383,15 @@ export class View {
         [x, y] = section.middle;
         if (words.length * letter > wide * 0.94) words = tail;
         if (words.length * letter > wide || high < size) words = "";
-        const count = section.free ? (general || wide > 70 ? `${section.free.toLocaleString("en")} free` : String(section.free)) : wide > 58 ? "sold out" : "–";
+        let count = section.free ? (general || wide > 70 ? `${section.free.toLocaleString("en")} free` : String(section.free)) : wide > 58 ? "sold out" : "–";
         // In a slanting section the corners of the words are what meets the neighbours.
         const fits = (text, above, below) => {
           const [half, em] = [(text.length * letter) / 2 / this.scale, size / this.scale];
           return hasRoom(section, x - half, y - above * em, x + half, y + below * em);
         };
         if (words && !general && !fits(words, 0.35, 0.35)) words = "";
+        const withCode = `${count} · code`;
+        if (section.needs_access && withCode.length * letter < wide && (general || fits(withCode, 0, 1.05))) count = withCode;
         if (words && high > size * 2.5 && count.length * letter < wide && (general || (fits(words, 0.75, 0) && fits(count, 0, 1.05)))) second = count;
       } else if (section.box.width * this.scale < 40 || section.isNamed) words = "";
       label.node.toggleAttribute("hidden", !words);

@@ -37,6 +37,7 @@ function describe(seat) {
   const parts = [plan.place(seat), plan.sections[plan.section[seat]].name, money(plan.price(seat))];
   const kind = plan.kind(seat);
   if (kind) parts.push(kind);
+  if (plan.sections[plan.section[seat]].needs_access) parts.push("with code");
   if (plan.taken[seat] && !chosen.has(seat)) parts.push("taken");
   return parts.join(" · ");
 }
@@ -47,6 +48,7 @@ function describeSection(index) {
   const parts = [section.name, section.free ? `${section.free.toLocaleString("en")} free` : "sold out"];
   if (prices.length) parts.push(prices.length > 1 ? `${money(Math.min(...prices))} to ${money(Math.max(...prices))}` : money(prices[0]));
   if (section.kind === "general_admission") parts.push("general admission");
+  if (section.needs_access) parts.push("with code");
   return parts.join(" · ");
 }
 
@@ -435,7 +437,7 @@ async function start() {
   watchPointer();
   watchKeys();
   form.addEventListener("submit", (event) => {
-    if (!chosen.size) event.preventDefault();
+    if (!chosen.size && event.submitter?.name !== "use_code") event.preventDefault();
   });
   form.querySelectorAll("[data-map-zoom]").forEach((button) => {
     button.addEventListener("click", () => ({ in: () => closer(1.7), out: () => closer(1 / 1.7), fit: whole })[button.dataset.mapZoom]());

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
+from django.db import connection
+
 from apps.reservations.errors import (
     AccessCodeLimitReached,
     AccessCodeNotValid,
@@ -99,6 +101,27 @@ def given_up_by(replaced: Iterable[Replaced | None]) -> Mapping[Word, int]:
     return Counter((one.event_id, one.access_word) for one in replaced if one is not None and one.access_word)
 
 
+def examine(event_id: int, word: str, buyer: str, guarded: Collection[int]) -> list[int]:
+    """Those of these sections that the code opens for the buyer now, as far as can be told without a lock. Raises
+    AccessCodeWrong and the other refusals of a code."""
+    codes = {"event_ids": [event_id], "words": [word]}
+    with connection.cursor() as cursor:
+        found = [_Code(*row) for row in _codes.rows(cursor, **codes)]
+        uses = {row[0]: _Uses(row[2], row[3] or ()) for row in _uses_of_buyers.rows(cursor, **codes, buyers=[buyer])}
+    opened = [one for one in guarded if found and found[0].opens([one])]
+    if not opened:
+        raise AccessCodeWrong
+    (code,) = found
+    verdict: Refused | Short | None = _by_itself(code)
+    if verdict is None and code.uses_max is not None:
+        verdict = _within(_Uses(code.standing, code.lapsed or ()), None, code.uses_max, AccessCodeUsedUp())
+    if verdict is None and (cap := code.uses_per_buyer_max) is not None:
+        verdict = _within(uses.get(code.id, _Uses(0, ())), None, cap, AccessCodeLimitReached(cap=cap))
+    if isinstance(verdict, Refused):
+        raise verdict.problem
+    return opened
+
+
 def has_room(cursor: sql.Cursor, word: Word, buyer: str) -> bool:
     """Whether one use more of the code by this buyer is within its limits, lapsed ones counted too; the code stays
     locked until the caller's transaction ends."""
@@ -152,18 +175,17 @@ class Codes:
             return Refused(AccessCodeWrong())
         if code.id not in self._ours:
             return Contended(problems.Busy())
-        if code.is_early:
-            return Refused(AccessCodeNotValid("This access code is not valid yet."))
-        if code.is_over:
-            return Refused(AccessCodeNotValid("This access code is no longer valid."))
+        refused = _by_itself(code)
+        if refused is not None:
+            return refused
         own = given_up if given_up is not None and given_up.access_word == written else None
         if code.uses_max is not None:
             going = (perhaps or {}).get(word, 0) - (own is not None)
             more = self._more.get(word, 0) - max(going, 0)
             uses = _Uses(code.standing + more, code.lapsed or ())
-            verdict = _within(uses, own, code.uses_max, AccessCodeUsedUp())
-            if verdict is not None:
-                return verdict
+            limited = _within(uses, own, code.uses_max, AccessCodeUsedUp())
+            if limited is not None:
+                return limited
         cap = code.uses_per_buyer_max
         if cap is not None:
             uses = self._of_buyers.get((code.id, request.buyer), _Uses(0, ()))
@@ -185,6 +207,15 @@ class Codes:
     def _lapsed(self, word: Word) -> Collection[UUID]:
         code = self._known.get(word)
         return () if code is None else code.lapsed or ()
+
+
+def _by_itself(code: _Code) -> Refused | None:
+    """What refuses a code whoever asks with it."""
+    if code.is_early:
+        return Refused(AccessCodeNotValid("This access code is not valid yet."))
+    if code.is_over:
+        return Refused(AccessCodeNotValid("This access code is no longer valid."))
+    return None
 
 
 def _within(uses: _Uses, own: Replaced | None, most: int, problem: problems.Problem) -> Refused | Short | None:
