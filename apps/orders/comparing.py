@@ -51,16 +51,21 @@ def ask_due() -> int:
 
 
 def _used() -> list[str]:
-    return [name for name in NAMES if is_set_up(name) and _captured(name).exists()]
+    return [name for name in NAMES if is_set_up(name) and _started(name).exists()]
 
 
-def _captured(provider: str) -> QuerySet[Payment]:
-    return Payment.objects.filter(provider=provider, status=Payment.Status.SUCCEEDED)
+def _started(provider: str) -> QuerySet[Payment]:
+    """Payments that the provider may have taken, whatever we have heard of them: where every word was lost, none of
+    ours says so."""
+    return Payment.objects.filter(provider=provider, started_at__isnull=False)
 
 
 def _days(provider: str, today: date) -> Iterator[date]:
-    first = _captured(provider).aggregate(first=Min("occurred_at"))["first"]
-    begin = max(first.astimezone(UTC).date(), today - timedelta(days=DAYS_MAX))
+    begin = today - timedelta(days=DAYS_MAX)
+    if not ComparedDay.objects.filter(provider=provider, day__lte=begin).exists():
+        # Only in the first days of a provider: all of its payments are looked through for the first.
+        first = _started(provider).aggregate(first=Min("started_at"))["first"]
+        begin = max(first.astimezone(UTC).date(), begin)
     yield from (begin + timedelta(days=number) for number in range((today - begin).days + 1))
 
 

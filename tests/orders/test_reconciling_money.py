@@ -424,7 +424,7 @@ def test_a_provider_that_goes_away_in_the_middle_is_compared_from_the_beginning_
 def test_the_days_that_are_due_are_compared_once_by_whoever_looks(monkeypatch) -> None:
     paid()
     two_days_ago = clock.now() - timedelta(days=2)
-    Payment.objects.update(occurred_at=two_days_ago)
+    Payment.objects.update(started_at=two_days_ago, occurred_at=two_days_ago)
     ProviderMessage.objects.update(occurred_at=two_days_ago)
     SandboxCharge.objects.update(occurred_at=two_days_ago)
     assert sum(values(storm(4, lambda _: comparing.ask_due()))) == 3
@@ -435,6 +435,16 @@ def test_the_days_that_are_due_are_compared_once_by_whoever_looks(monkeypatch) -
     assert comparing.ask_due() >= 1, "today goes on"
     assert ComparedDay.objects.filter(asked_at__lt=clock.now() - timedelta(hours=1)).count() >= 1, "a day over does not"
     deliver_all()
+    assert_audit_clean()
+
+
+def test_days_are_compared_also_where_no_word_of_a_payment_ever_came() -> None:
+    """The first charge of all was declined and then paid, and nobody was told: no payment of ours says captured."""
+    order = buy(hold(make_event(), seats=[SEAT]), sandbox.DECLINES)
+    sandbox.settle(str(payment_of(order).pk), "succeeded", clock.now())
+    assert comparing.ask_due() == 1
+    deliver_all()
+    assert told(order) == "confirmed"
     assert_audit_clean()
 
 
