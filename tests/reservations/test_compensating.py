@@ -1,8 +1,6 @@
 """An oversell, which must be impossible, planted with the constraints out of the way: found, planned, and made up for
 in both ways, once."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from io import StringIO
 from uuid import UUID, uuid4
@@ -20,45 +18,20 @@ from apps.reservations.models import (
     GeneralAdmissionInventory,
     InventoryChange,
     Reservation,
-    ReservationLine,
     ReservationTransition,
     SeatInventory,
 )
 from tests.factories import assert_audit_clean, hold, lapse, make_event
 from tests.orders import sale
 from tests.races import rival_at
+from tests.reservations.oversells import drop_constraints, share_seat, shrink, without_constraints
 from tests.reservations.race.buyers import places, run, seat
 from ticketing.kernel import reconciling, transactions
-
-NEVER_OVERSOLD = "general_admission_never_oversold"
-
-
-def drop_constraints() -> None:
-    """Nothing in the database stands before an oversell any more."""
-    run("SET CONSTRAINTS ALL IMMEDIATE")
-    run(f"ALTER TABLE reservations_generaladmissioninventory DROP CONSTRAINT {NEVER_OVERSOLD}")
-    run("DROP INDEX reservation_line_seat_held_once")
-    run("DROP INDEX ticket_one_live_per_seat")
 
 
 def way(event: events.EventView, strategy: str) -> events.EventView:
     OnSale.objects.filter(event_id=event.id).update(oversell=strategy)
     return events.get_event(event.slug)
-
-
-def shrink(capacity: int) -> None:
-    """The house is smaller than what was sold, as if nothing had stood in the way."""
-    GeneralAdmissionInventory.objects.update(capacity=capacity)
-    run("UPDATE events_section SET capacity = %s WHERE kind = 'general_admission'", [capacity])
-
-
-def share_seat(first: UUID, second: UUID, guid: str) -> None:
-    """The second reservation's only seat is the first one's too."""
-    line = ReservationLine.objects.get(reservation_id=second)
-    SeatInventory.objects.filter(pk=line.seat_id).update(status=0, reservation_id=None)
-    ReservationLine.objects.filter(pk=line.pk).update(seat=seat(guid))
-    Ticket.objects.filter(line=line).update(seat=seat(guid))
-    assert Reservation.objects.filter(pk=first).exists()
 
 
 def keep(*guids: str) -> None:
@@ -82,6 +55,7 @@ def differences() -> list[str]:
 @pytest.fixture
 def concert(db: None) -> events.EventView:
     event = make_event(general_admission=10)
+    run("SET CONSTRAINTS ALL IMMEDIATE")
     drop_constraints()
     return event
 
@@ -209,6 +183,7 @@ def test_the_house_gives_the_nearest_seat_and_new_tickets(concert: events.EventV
 
 def test_an_accessible_seat_is_made_up_for_by_an_accessible_one_and_kept_from_the_others(db: None) -> None:
     event = make_event(accessible=frozenset({"hall-A-1", "hall-A-3", "hall-E-10"}))
+    run("SET CONSTRAINTS ALL IMMEDIATE")
     drop_constraints()
     house = way(event, "house_seats")
     one = hold(house, seats=["hall-A-1"])
@@ -247,6 +222,7 @@ def test_what_is_past_its_deadline_gives_up_first(concert: events.EventView, row
 def test_a_large_part_of_a_section_needs_a_person_s_approval(db: None) -> None:
     """One place of 20 is 5 %, and done; two of 20 are 10 %, and wait for a name."""
     event = make_event(general_admission=20)
+    run("SET CONSTRAINTS ALL IMMEDIATE")
     drop_constraints()
     for _ in range(20):
         hold(event, ga_section="floor", ga_quantity=1)
@@ -269,6 +245,7 @@ def test_a_large_part_of_a_section_needs_a_person_s_approval(db: None) -> None:
 def test_what_was_done_before_approval_was_missing_is_told(db: None) -> None:
     """A hold is past its deadline and a seat says free under its buyer: both are put right, and the oversell stays."""
     event = make_event(general_admission=20)
+    run("SET CONSTRAINTS ALL IMMEDIATE")
     drop_constraints()
     hold(event, ga_section="floor", ga_quantity=8)
     hold(event, ga_section="floor", ga_quantity=8)
@@ -318,20 +295,6 @@ def test_whom_to_take_places_from() -> None:
 
 
 # --- twice at once -------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def without_constraints() -> Iterator[None]:
-    """Dropped for every connection, and back at the end: these tests' rows are committed."""
-    run(f"ALTER TABLE reservations_generaladmissioninventory DROP CONSTRAINT {NEVER_OVERSOLD}")
-    try:
-        yield
-    finally:
-        GeneralAdmissionInventory.objects.update(capacity=1_000)
-        run(
-            f"ALTER TABLE reservations_generaladmissioninventory ADD CONSTRAINT {NEVER_OVERSOLD}"
-            " CHECK (capacity >= taken + blocked)"
-        )
 
 
 def oversold_by_one() -> tuple[events.EventView, list[reservations.ReservationView]]:
