@@ -9,12 +9,13 @@ if TYPE_CHECKING:
 @pytest.fixture
 def open_house(settings: Any, monkeypatch: pytest.MonkeyPatch) -> "OpenHouse":
     """Opens a house with so many seats, whose money the provider `books` takes: `open_house(seats, prices=None)`."""
-    from apps.orders import comparing, event_canceling, providers
+    from apps.orders import comparing, documents, event_canceling, providers
     from apps.orders.organizers import webhooks
     from tests.money.books import NAME, Books
     from tests.money.harness import House
     from tests.money.organizers import Organizer
     from ticketing.kernel import outbound
+    from ticketing.kernel.outbox import facade
 
     books, organizer = Books(), Organizer()
     settings.PAYMENT_PROVIDER = NAME
@@ -22,6 +23,9 @@ def open_house(settings: Any, monkeypatch: pytest.MonkeyPatch) -> "OpenHouse":
     monkeypatch.setattr(comparing, "NAMES", (NAME,))
     monkeypatch.setattr(outbound, "post", organizer.post)
     monkeypatch.setattr(webhooks, "_rests_until", {})
+    # Whoever delivers here is called by name; and what tickets look like is drawn, at some cost, by other tests.
+    monkeypatch.setattr(facade, "_wake", [])
+    monkeypatch.setattr(documents, "tickets_pdf", lambda order: b"%PDF")
     # What caches may still let through does not come here: all holds go to the ledger.
     monkeypatch.setattr(event_canceling, "STRAGGLERS_SECONDS", 0)
     return lambda seats, prices=None: House(books, organizer, seats, prices)

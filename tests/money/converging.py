@@ -33,6 +33,8 @@ FOR_A_PERSON = {
     "unknown_capture": "money there that no buyer of ours paid: whose it is a person finds out",
     "unknown_refund": "a part sent back by hand: only who sent it knows for which places",
     "failed_refund": "the bank sent the money back: somebody must pay the buyer otherwise",
+    "dispute": "the buyer's bank asks: staff answers it at the provider",
+    "disputed_money": "the bank has withdrawn the money: staff writes it off or gives the order back",
 }
 """Differences that nothing here could settle by itself. Any other left open is a fault; these too, unless the run made
 one on purpose and says so."""

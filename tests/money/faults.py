@@ -36,15 +36,34 @@ CUT_AT = (Step.STATEMENT, Step.BEFORE_COMMIT, Step.AFTER_COMMIT)
 
 @dataclass
 class Fault:
-    """Strikes at the step of this number, from 1, counting those of these kinds."""
+    """Strikes at the first step that is not known yet: a statement by its text, another step by its number."""
 
-    number: int
     kills: bool
-    steps: list[str] = field(default_factory=list)
-    struck: bool = False
+    known: set[str] = field(default_factory=set)
+    struck_at: str = ""
+    """Empty: it met nothing new."""
+    commits: int = 0
+    calls: int = 0
+    """That had been made when it struck."""
+    commits_after: int = 0
+    """By what went on with another connection."""
+    _counted: int = 0
 
     def __str__(self) -> str:
-        return f"{'killed' if self.kills else 'cut'} at {self.number}: {self.steps[-1] if self.steps else 'nothing'}"
+        return f"{'killed' if self.kills else 'cut'} at {self.struck_at[:80] or 'nothing'}"
+
+    def meets(self, step: Step, name: str) -> bool:
+        """Whether it strikes here."""
+        self.commits += step == Step.AFTER_COMMIT
+        self.calls += step == Step.CALL
+        if step not in (KILL_AT if self.kills else CUT_AT):
+            return False
+        if step != Step.STATEMENT:
+            self._counted += 1
+            name = f"{self._counted}: {name}"
+        if name not in self.known:
+            self.struck_at = name
+        return bool(self.struck_at)
 
 
 def strike(fault: Fault, house: House, act: Callable[[], Any]) -> Outcome:
@@ -58,19 +77,15 @@ def strike(fault: Fault, house: House, act: Callable[[], Any]) -> Outcome:
 
 def _run(fault: Fault, house: House, act: Callable[[], Any], hangman: BaseDatabaseWrapper) -> Any:
     own: Any = connections["default"]
-    counted = KILL_AT if fault.kills else CUT_AT
 
     def reach(step: Step, name: str) -> None:
-        if fault.struck:
+        if fault.struck_at:
             if fault.kills:
                 raise Killed
+            fault.commits_after += step == Step.AFTER_COMMIT
             return
-        if step not in counted:
+        if not fault.meets(step, name):
             return
-        fault.steps.append(name)
-        if len(fault.steps) < fault.number:
-            return
-        fault.struck = True
         if fault.kills:
             own.connection.close()
             raise Killed
@@ -82,7 +97,7 @@ def _run(fault: Fault, house: House, act: Callable[[], Any], hangman: BaseDataba
             raise OperationalError("committed, and the answer was lost")
 
     def execute(run: Callable[..., Any], statement: str, params: Any, many: bool, context: Any) -> Any:
-        reach(Step.STATEMENT, " ".join(str(statement).split())[:80])
+        reach(Step.STATEMENT, " ".join(str(statement).split()))
         return run(statement, params, many, context)
 
     commit = own.commit
@@ -98,7 +113,7 @@ def _run(fault: Fault, house: House, act: Callable[[], Any], hangman: BaseDataba
             return act()
         finally:
             del own.commit
-            if fault.struck:
+            if fault.struck_at:
                 # Whatever block it died in, this connection is of no more use, not even to close it in order.
                 own.in_atomic_block = False
 
