@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID
 
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 
 from apps.events import facade as events
 from apps.orders import canceling, topics
@@ -121,6 +121,9 @@ def _try_one(cancellation: EventCancellation, order_id: UUID) -> None:
     try:
         cancel_one(order_id, cancellation.started_by)
     except Exception as error:
+        if isinstance(error, OperationalError | InterfaceError) and not transactions.is_passing(error):
+            # The ledger is away, which is no fault of this order's: all of it goes on with the next delivery.
+            raise
         # One order must not keep all others from being given back; what failed is on record, and tried when resumed.
         logger.exception("order %s could not be given back", order_id)
         said = {"cancellation": cancellation, "error": f"{type(error).__name__}: {error}"[:500], "at": clock.now()}
