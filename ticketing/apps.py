@@ -13,6 +13,7 @@ class CompositionConfig(AppConfig):
         from ticketing import handlers, session_limits
         from ticketing.kernel import batching, limits, metrics, traffic
         from ticketing.kernel.lane import turnstile
+        from ticketing.kernel.live import hub
         from ticketing.kernel.outbox import figures
 
         handlers.register()
@@ -23,6 +24,7 @@ class CompositionConfig(AppConfig):
             *traffic.METRICS,
             *turnstile.METRICS,
             *figures.METRICS,
+            *hub.METRICS,
         )
         # Django tells only apps that have models.
         kernel = apps.get_app_config("kernel")

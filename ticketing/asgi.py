@@ -14,6 +14,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 django.setup()
 
 from apps.reservations.lane import courier  # noqa: E402 - needs Django set up
+from apps.reservations.live.doors import PATH as UPDATES  # noqa: E402
+from apps.reservations.live.doors import doors  # noqa: E402
 from ticketing import serving  # noqa: E402
 from ticketing.forward import Forwarder, site_address  # noqa: E402
 from ticketing.kernel import batching  # noqa: E402
@@ -37,8 +39,11 @@ lane = lane_in_front_of(forwarder)
 
 
 async def http(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["path"] == "/healthz":
+    path = scope["path"]
+    if path == "/healthz":
         await _healthz(send)
+    elif path.endswith("/updates") and scope["method"] in ("GET", "HEAD") and (found := UPDATES.fullmatch(path)):
+        await doors.http(scope, receive, send, found["slug"])
     else:
         await lane(scope, receive, send)
 
@@ -57,7 +62,10 @@ async def reject_socket(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 # Django's stubs know views only; Channels routes ASGI applications by the same patterns.
-SOCKETS: list[URLPattern] = [re_path(r"", cast("Any", reject_socket))]
+SOCKETS: list[URLPattern] = [
+    re_path(UPDATES.pattern.lstrip("/"), cast("Any", doors.socket)),
+    re_path(r"", cast("Any", reject_socket)),
+]
 
 
 async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,6 +75,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
             await forwarder.close()
+            await doors.close()
             courier.close()
             await asyncio.to_thread(threads.close)
             await asyncio.to_thread(batching.close_all)

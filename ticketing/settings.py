@@ -173,8 +173,12 @@ CACHES = {
 }
 CHANNEL_LAYERS = {
     "default": {
-        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        "CONFIG": {"hosts": [REDIS_URL], "prefix": "channels"},
+        "BACKEND": "ticketing.kernel.live.layer.Layer",
+        "CONFIG": {
+            "hosts": [{"address": REDIS_URL, "socket_connect_timeout": 1.0}],
+            # What is published is heard in every database of a server: two houses on one are told apart by its number.
+            "prefix": f"channels:{urlsplit(REDIS_URL).path.strip('/') or 0}:",
+        },
     }
 }
 # Sessions live in PostgreSQL: losing Redis logs nobody out.
@@ -229,6 +233,8 @@ CELERY_BEAT_SCHEDULE = {
 
 # --- the lane: the crowd's calls, answered beside the framework -----------------------------------------------------
 # Threads of each process for what asks PostgreSQL or Redis outside of group commit, each with a connection.
+# Who listens to what changes, in each process of `web`; past it short polls are answered still.
+LIVE_LISTENERS_MAX = env.int("LIVE_LISTENERS_MAX", default=15_000)
 LANE_THREADS = env.int("LANE_THREADS", default=4)
 # How many holds of one event each process of web has under way: while no other event has any, and beside others.
 LANE_HOLDS_MAX = env.int("LANE_HOLDS_MAX", default=128)
@@ -476,5 +482,7 @@ LOGGING = {
         "ticketing.kernel.token_keys": {"filters": ["warnings"]},
         "ticketing.kernel.redis": {"filters": ["warnings"]},
         "apps.queue.exceptional": {"filters": ["warnings"]},
+        # Each second, with its trace, while Redis is away; what is done without it has a line of its own.
+        "channels_redis.pubsub": {"level": "CRITICAL"},
     },
 }

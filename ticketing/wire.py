@@ -20,7 +20,8 @@ from uvicorn.server import ServerState
 
 from ticketing import in_one_piece
 from ticketing.answering import WholeCycle, send_whole, travelling, write_whole
-from ticketing.kernel.lane.whole import AT_SIGHT, BY_NAME, CLIENT, LATER, WHOLE, Client, Whole
+from ticketing.kernel.lane.whole import AT_SIGHT, BY_NAME, CLIENT, LATER, STREAM, WHOLE, Client, Whole
+from ticketing.streaming import WireListener
 
 # From the connection, or the first byte of a later request, to the end of its headers.
 HEADER_SECONDS_MAX = 10.0
@@ -94,6 +95,7 @@ class Wire(HttpToolsProtocol):
         # The request that has come with the bytes that are just being read; it is begun when all of them are.
         self._come: tuple[Any, Any] | None = None
         self._is_reading = False
+        self._listener: WireListener | None = None
 
     # --- the transport's calls ---------------------------------------------------------------------------------------
 
@@ -107,6 +109,9 @@ class Wire(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
+            return
+        if self._listener is not None:
+            self.transport.abort()  # It was told that the answer goes on.
             return
         if self._may_read_pieces and self._is_between_requests() and (piece := in_one_piece.read(data)) is not None:
             self._take(piece)
@@ -131,6 +136,8 @@ class Wire(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._client.has_gone = True
+        if self._listener is not None:
+            self._listener.hung_up()
         self._stop_clock()
         self._stop_unread_clock()
         self._unset_keepalive_if_required()  # uvicorn leaves it running after an error.
@@ -140,10 +147,14 @@ class Wire(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._start_unread_clock()
+        if self._listener is not None:
+            self._listener.pause()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop_unread_clock()
+        if self._listener is not None:
+            self._listener.resume()
 
     # --- uvicorn's calls ---------------------------------------------------------------------------------------------
 
@@ -195,6 +206,7 @@ class Wire(HttpToolsProtocol):
 
     def _begin_task(self, cycle: Any, app: Any) -> None:
         cycle.scope[WHOLE] = partial(send_whole, cycle)
+        cycle.scope[STREAM] = partial(self._hand_over, cycle)
         super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:
@@ -206,6 +218,7 @@ class Wire(HttpToolsProtocol):
         if self._answering is not None:
             # It leads back to its own scope: kept, each request would be left to the collector.
             self._answering.scope.pop(WHOLE, None)
+            self._answering.scope.pop(STREAM, None)
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             self.flow.resume_reading()
@@ -251,6 +264,9 @@ class Wire(HttpToolsProtocol):
         uvicorn closes an idle connection at once. The next request of its client may be on its way by then and would
         get no answer, so it stays open for as long as an idle one may.
         """
+        if self._listener is not None:
+            self._listener.server_ends()
+            return
         if FAREWELL_SECONDS <= 0:
             super().shutdown()
             return
@@ -261,6 +277,30 @@ class Wire(HttpToolsProtocol):
             self._start_clock(None, FAREWELL_SECONDS)
         elif cycle is not None and not cycle.response_started:
             cycle.keep_alive = False
+
+    # --- an answer that goes on --------------------------------------------------------------------------------------
+
+    def _hand_over(self, cycle: Any, head: bytes) -> WireListener | None:
+        """The answer has begun and has no end; the connection is the listener's. None: nobody is there any more, or
+        something was sent ahead, which would wait for ever."""
+        if cycle.disconnected or self.transport.is_closing():
+            return None
+        if self.pipeline or cycle.more_body or cycle is not self._answering:
+            self._abort()
+            return None
+        self._stop_clock()
+        self._unset_keepalive_if_required()
+        cycle.response_started = cycle.response_complete = True  # For uvicorn, which would look for its end.
+        self.server_state.total_requests += 1
+        said = head + b"transfer-encoding: chunked\r\n"
+        self.transport.write(travelling(self.server_state.default_headers, 200, said, b"", b""))
+        self._listener = listener = WireListener(self.transport)
+        # What was read of the request is of no use any more; there may be ten thousand of them.
+        cycle.scope.pop(WHOLE, None)
+        cycle.scope.pop(STREAM, None)
+        self.cycle = self.scope = self._answering = self.parser = None  # type: ignore[assignment]
+        self.headers = []
+        return listener
 
     # --- a request in one piece --------------------------------------------------------------------------------------
 

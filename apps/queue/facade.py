@@ -24,7 +24,7 @@ from apps.queue.merging import bring_along
 from apps.queue.models import QueueEntry
 from apps.queue.recognizing import caller_of as caller_soon
 from apps.queue.rooms import report_supplies, report_supply, rooms_in_use
-from apps.queue.watching import Seen, event_at_hand, see
+from apps.queue.watching import Seen, event_at_hand, progress_soon, see
 from apps.queue.watching import at_hand as entry_at_hand
 from apps.queue.watching import come as come_soon
 from apps.queue.watching import event_of as event_soon
@@ -62,6 +62,7 @@ __all__ = [
     "new_visitor_id",
     "owns",
     "payment_faults",
+    "progress_soon",
     "report_supplies",
     "report_supply",
     "require_entry",

@@ -3,6 +3,7 @@ loop's own thread. What is a moment too old is read anew in a thread, once for e
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -13,7 +14,7 @@ from apps.queue import exceptional, exchange, finding, line, polling, telling
 from apps.queue.entries import Entry, EntryView, has_lapsed, view_of
 from apps.queue.identity import OF_THE_QUEUE, Caller, number_of
 from apps.queue.models import QueueEntry, WaitingRoom
-from apps.queue.outlook import of_number, outlook
+from apps.queue.outlook import expected_rate, of_number, outlook
 from apps.queue.polling import Place
 from ticketing.kernel import arrays, problems, sql, tokens
 from ticketing.kernel.lane import threads
@@ -166,6 +167,21 @@ async def stand(event: events.EventView, entry: EntryView) -> Place:
     if entry.is_marked or place.outlook.ahead == 0 or polling.is_drawn(board, entry.number):
         return await threads.ask(polling.stand, event, entry)
     return place
+
+
+async def progress_soon(event: events.EventView) -> dict[str, Any] | None:
+    """How far the line is, for everybody who waits in it: who has this number or a lower one is asked in. None: the
+    event has no waiting room."""
+    try:
+        board = await _board(event.id, 0)
+    except WaitingRoom.DoesNotExist:
+        return None
+    document: dict[str, Any] = {"state": board.state, "now_serving": board.head, "message": board.message}
+    if not board.stage:
+        document["tickets_left"] = board.supply_available
+        # In steps, so that a rate which is measured anew each second is not news each second.
+        document["rate_per_second"] = float(f"{expected_rate(board):.1g}")
+    return document
 
 
 async def _board(event_id: int, with_number: int) -> boards.Board:

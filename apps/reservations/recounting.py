@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
+from uuid import UUID
 
 from django.db import connection
 
@@ -56,6 +57,10 @@ class Recount:
         self._last: _Ends | None = None
         self._read_on_from: _Ends | None = None
         self._marks: deque[_Mark] = deque(maxlen=_MARKS_MAX)
+        self.moved: set[int] | None = None
+        """The sections in which something may have happened, as the last count found; None: in any of them."""
+        self.touched: list[tuple[int, UUID]] = []
+        """Sections and the reservations of which something was heard there; of some, where there was too much news."""
 
     def free(self, section_ids: Iterable[int]) -> dict[int, int]:
         """What is free in each of these sections, as `availability.free_counts`."""
@@ -78,7 +83,7 @@ class Recount:
         """The sections in which something may have happened since this was asked last; None: nobody can tell."""
         begin = self._read_on_from
         with connection.cursor() as cursor:
-            ((moved, news, ledger, record, transaction, oldest),) = _moved_sections.rows(
+            ((moved, places, reservations, news, ledger, record, transaction, oldest),) = _moved_sections.rows(
                 cursor,
                 ledger_end=begin.ledger if begin else None,
                 record_end=begin.record if begin else None,
@@ -89,4 +94,6 @@ class Recount:
         self._last = _Ends(ledger, record)
         while self._marks and self._marks[0].transaction <= oldest:
             self._read_on_from = self._marks.popleft().ends
-        return None if begin is None or news >= NEWS_MAX else set(moved)
+        self.touched = list(zip(places, reservations, strict=True)) if begin is not None else []
+        self.moved = None if begin is None or news >= NEWS_MAX else set(moved)
+        return self.moved

@@ -4,6 +4,10 @@ every process shows it instead of counting for itself, and every second in Postg
 Counted is what has moved (`recounting`), all of it in one statement, and what has changed is written in another: an
 event in which nothing happens costs next to nothing. In Redis a frame does not outlive the relay: what is there was
 true a moment ago.
+
+Those who listen are told over the channel layer, an event at most every quarter of a second, and less often where
+counting takes long: the newest counts, which sections moved and which reservations; at least twice a second that there
+is nothing new (`live.following`). Of any number of relays one leads, the others stand by.
 """
 
 import logging
@@ -12,15 +16,20 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import psycopg
 from django.db import DatabaseError, close_old_connections, connection
 from redis import Redis
 
 from apps.events import facade as events
 from apps.reservations.availability import frame_key
 from apps.reservations.gates import gate
+from apps.reservations.live.groups import group_of
 from apps.reservations.recounting import Recount
 from ticketing.kernel import clock, idempotency, redis, resting, sql, telemetry, transactions
+from ticketing.kernel.leading import Lead
+from ticketing.kernel.live import layer as live
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +41,10 @@ AGAIN_SECONDS = 10.0
 """What has not changed is written again so often: a frame's time says that the relay lives."""
 FRESH_SECONDS_MIN, FRESH_SECONDS_MAX = 1.0, 5.0
 """So long a frame stays in Redis without a relay that says it again."""
+TELL_SECONDS_MIN, TELL_SECONDS_MAX = 0.25, 0.5
+"""Listeners are told of an event no more often than the first, and at least as often as the second."""
+TELL_ROUNDS = 3
+"""Where a round takes long there are so many rounds' time between two frames."""
 FRESH_ROUNDS = 4
 """A relay that is slow, since the machine is busy, may come this many times later than it came last."""
 
@@ -63,21 +76,31 @@ class Relay:
         self._stored: dict[int, str] = {}
         """The ids of the frames that PostgreSQL has."""
         self._came_at = float("-inf")
+        self._told_at: dict[int, float] = {}
+        self._told: dict[int, str] = {}
+        """The ids of the frames that listeners were told."""
+        self._moved: dict[int, set[str]] = {}
+        self._touched: dict[int, set[bytes]] = {}
+        """What listeners are still to be told of each event: sections, and reservations by their ids."""
 
     def run_once(self) -> int:
         """Every event on sale has a frame with the counts of this moment in PostgreSQL and, where it answers, in Redis;
         how many. Written is what has changed, and now and then the rest."""
         self._sections = events.section_slugs(events.selling_event_ids())
-        self._count(time.monotonic() - AGAIN_SECONDS)
+        begun = time.monotonic()
+        self._count(begun - AGAIN_SECONDS)
         self._store()
         self._copy()
+        self._tell(begun)
         return len(self._sections)
 
     def follow(self) -> None:
         """Redis, where it answered last, has the counts of this moment, of the events that were on sale then."""
         if self.has_redis:
+            begun = time.monotonic()
             self._count(float("-inf"))
             self._copy()
+            self._tell(begun)
 
     def _count(self, again_from: float) -> None:
         """Every event has a frame of this moment: a new one if its counts have changed, or it was written before that
@@ -91,6 +114,46 @@ class Relay:
                 last = self._frame(free)
             frames[event_id] = last
         self._last = frames
+        self._note_what_moved()
+
+    def _note_what_moved(self) -> None:
+        moved = self._recount.moved
+        event_of = {section: event_id for event_id, sections in self._sections.items() for section in sections}
+        for section_id in event_of if moved is None else moved:
+            event_id = event_of.get(section_id)
+            if event_id is not None:
+                self._moved.setdefault(event_id, set()).add(self._sections[event_id][section_id])
+        for section_id, reservation_id in self._recount.touched:
+            event_id = event_of.get(section_id)
+            if event_id is not None:
+                self._touched.setdefault(event_id, set()).add(reservation_id.bytes)
+
+    def _tell(self, begun: float) -> None:
+        """Who listens has been told what it is time for, if Redis is there. What is not told now is told next time, and
+        what gets lost is read by the listeners' own processes."""
+        now = time.monotonic()
+        pause = min(TELL_SECONDS_MAX, max(TELL_SECONDS_MIN, TELL_ROUNDS * (now - begun)))
+        due = {}
+        for event_id, frame in self._last.items():
+            is_news = self._told.get(event_id) != frame.id or event_id in self._moved or event_id in self._touched
+            if now - self._told_at.get(event_id, float("-inf")) >= (pause if is_news else TELL_SECONDS_MAX):
+                due[event_id] = frame
+        if not due or not live.tell_all([self._message(event_id, frame) for event_id, frame in due.items()]):
+            return
+        for event_id, frame in due.items():
+            self._told_at[event_id], self._told[event_id] = now, frame.id
+            self._moved.pop(event_id, None)
+            self._touched.pop(event_id, None)
+
+    def _message(self, event_id: int, frame: _Frame) -> tuple[str, dict[str, Any]]:
+        message: dict[str, Any] = {"type": "news", "event": event_id}
+        if self._told.get(event_id) != frame.id:
+            message |= {"id": frame.id, "counts": frame.text.encode()}
+        if event_id in self._moved:
+            message["moved"] = sorted(self._moved[event_id])
+        if event_id in self._touched:
+            message["reservations"] = b"".join(sorted(self._touched[event_id]))
+        return group_of(event_id), message
 
     def _frame(self, free: Mapping[str, int]) -> _Frame:
         self.sequence += 1
@@ -160,23 +223,29 @@ def _write(client: Redis, frames: Mapping[int, _Frame], fresh_seconds: float) ->
 
 def loop(stopping: threading.Event) -> None:
     """Runs until `stopping` is set; a restarted database or a lost Redis costs windows, not the relay."""
-    relay = Relay()
+    lead = Lead("relay")
+    relay: Relay | None = None
     has_database = True
     window_at = time.monotonic()
     while not stopping.is_set():
         begun, pause = time.monotonic(), FOLLOW_SECONDS
         try:
-            if begun >= window_at:
-                window_at = begun + WINDOW_SECONDS
+            if not lead.holds():
+                relay, pause = None, WINDOW_SECONDS / 2
+            elif relay is None:
+                relay = Relay()  # With an epoch of its own: what another told meanwhile is not what this one knows.
+                relay.run_once()
+            elif begun >= window_at:
+                window_at = begun + (WINDOW_SECONDS if relay.has_redis else WINDOW_SECONDS / 2)
                 relay.run_once()
             else:
                 relay.follow()
             if not has_database:
                 logger.warning("relay: the database answers again")
             has_database = True
-        except DatabaseError as error:
+        except (DatabaseError, psycopg.Error) as error:
             pause = WINDOW_SECONDS
-            if telemetry.lost_connection(error) is None:
+            if isinstance(error, DatabaseError) and telemetry.lost_connection(error) is None:
                 logger.exception("relay: this window failed; the next one recounts everything")
             elif has_database:
                 logger.error(
@@ -186,3 +255,4 @@ def loop(stopping: threading.Event) -> None:
         finally:
             close_old_connections()
         stopping.wait(max(pause, resting.rest_seconds(begun)))
+    lead.resign()

@@ -1,23 +1,27 @@
 -- The sections in which anything was held, given back or changed since these ends of the ledger and of the record of the
--- inventory (none, where these are NULL), from at most so many reservations; how many those were; where both end now, and
--- which transactions this statement could not see: its own number, which is younger than theirs, and the least of those
--- under way.
+-- inventory (none, where these are NULL), from at most so many reservations; these with their sections; how many entries
+-- of the ledger that was; where both end now, and which transactions this statement could not see: its own number, which
+-- is younger than theirs, and the least of those under way.
 WITH news AS MATERIALIZED (
     SELECT reservation_id
     FROM reservations_reservationtransition
     WHERE id > %(ledger_end)s::bigint
     ORDER BY id
     LIMIT %(most)s
-), moved AS (
-    SELECT line.section_id
+), held AS MATERIALIZED (
+    SELECT DISTINCT line.section_id, news.reservation_id
     FROM news
     JOIN reservations_reservationline AS line ON line.reservation_id = news.reservation_id
+), moved AS (
+    SELECT section_id FROM held
     UNION
     SELECT section_id
     FROM reservations_inventorychange
     WHERE id > %(record_end)s::bigint AND section_id IS NOT NULL
 )
 SELECT ARRAY(SELECT section_id FROM moved),
+       ARRAY(SELECT section_id FROM held ORDER BY reservation_id, section_id),
+       ARRAY(SELECT reservation_id FROM held ORDER BY reservation_id, section_id),
        (SELECT count(*) FROM news),
        -- A sequence that was never asked says 1 as well.
        (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM reservations_reservationtransition_id_seq),

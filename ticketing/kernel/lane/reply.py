@@ -58,19 +58,27 @@ class Reply:
 
     def lines(self, request_id: str, *, secure: bool) -> bytes:
         """The same headers as they travel."""
+        lines = self.stream_lines(request_id, secure=secure)
+        return lines if self.status == 304 else b"%bcontent-length: %d\r\n" % (lines, len(self.body))
+
+    def stream_lines(self, request_id: str, *, secure: bool) -> bytes:
+        """The same of an answer whose end nobody knows."""
         own = self.headers
         lines = _constant_lines(own, secure) if type(own) is tuple else _lines(own) + _constant_lines((), secure)
         if self._cookies:
             lines += _lines(_cookie_headers(self._cookies))
-        if self.status != 304:
-            lines += b"content-length: %d\r\n" % len(self.body)
         return b"%bx-request-id: %b\r\n" % (lines, request_id.encode("latin-1"))
 
     def head(self, request_id: str, *, secure: bool) -> Headers:
         """All headers of the answer."""
-        headers = [*self.headers, (b"x-request-id", request_id.encode("latin-1")), *house_headers(secure)]
+        headers = self.stream_head(request_id, secure=secure)
         if self.status != 304:
             headers.append((b"content-length", b"%d" % len(self.body)))
+        return headers
+
+    def stream_head(self, request_id: str, *, secure: bool) -> list[tuple[bytes, bytes]]:
+        """The same of an answer whose end nobody knows."""
+        headers = [*self.headers, (b"x-request-id", request_id.encode("latin-1")), *house_headers(secure)]
         if self._cookies:
             headers += _cookie_headers(self._cookies)
         return headers

@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from django.conf import settings
+from django.http import QueryDict
 from django.http.cookie import parse_cookie
 from django.http.request import split_domain_port, validate_host
 
@@ -104,6 +105,11 @@ class Request:
         return self._cookies
 
     @property
+    def GET(self) -> Mapping[str, str]:  # noqa: N802 - As Django calls it.
+        """The query's parameters, the last of each name."""
+        return QueryDict(self.scope["query_string"]).dict()
+
+    @property
     def content_type(self) -> str:
         """Without its parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -116,13 +122,22 @@ class Request:
     def is_plain(self) -> bool:
         """Whether nothing about the request needs the site's eye: a host of ours, over TLS where the house wants it,
         from somebody who reads JSON. What is wrong with it otherwise the site says."""
-        if _wants_tls() and not self.is_secure():
-            return False
         query = self.scope["query_string"]
-        if (query and b"format=" in query) or not _is_ours(self.headers.plain(b"host")):
+        if (query and b"format=" in query) or not self.is_for_us():
             return False
         accept = self.headers.plain(b"accept")
         return accept is None or accept == b"*/*" or _takes_json(accept)
+
+    def is_for_us(self) -> bool:
+        """Whether it names a host of ours, over TLS where the house wants it."""
+        if _wants_tls() and not self.is_secure():
+            return False
+        return _is_ours(self.headers.plain(b"host"))
+
+    def takes_events(self) -> bool:
+        """Whether it asks for server-sent events."""
+        accept = self.headers.plain(b"accept")
+        return accept is not None and b"text/event-stream" in accept.lower()
 
     def has_gone(self) -> bool:
         """Whether its client is known to have gone, so that nobody is left to answer."""

@@ -6,6 +6,10 @@ WHOLE = "fairgate.whole"
 """Where the server puts into the scope what sends a whole answer: `(status, head, body)`, awaited. Other servers put
 nothing there."""
 
+STREAM = "fairgate.stream"
+"""Where it puts what begins an answer that goes on: `(head) -> listener`, the headers as they travel; None where nobody
+is left to listen. The request's task may end after it."""
+
 BY_NAME = "fairgate.headers"
 """Where it puts a request's headers by their names in lower case, if each was given once. Nobody changes them."""
 
