@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings
-from django.utils.http import parse_etags
 
 from apps.events import facade as events
 from apps.queue import facade as queue
@@ -26,6 +25,7 @@ from apps.reservations.tries import count_try
 from ticketing.kernel import client_address, idempotency, problems
 from ticketing.kernel.lane import threads
 from ticketing.kernel.lane.activity import Activity
+from ticketing.kernel.lane.conditional import has_etag
 from ticketing.kernel.lane.courier import Courier
 from ticketing.kernel.lane.remembering import Remembered
 from ticketing.kernel.lane.reply import JSON, Reply, personal, written
@@ -62,7 +62,7 @@ def sections_at_sight(request: Request, slug: str, body: bytes | bytearray) -> R
 def _counted(request: Request, frame: CountFrame) -> Reply:
     headers = [(b"etag", frame.etag.encode()), _CACHEABLE, _VARIES]
     known = request.headers.get("if-none-match")
-    if known is not None and _has(known, frame.etag):
+    if known is not None and has_etag(known, frame.etag):
         return Reply(304, b"", headers)
     accepted = request.headers.plain(b"accept-encoding")
     if frame.compressed is not None and accepted is not None and _takes_gzip(accepted):
@@ -78,12 +78,6 @@ def _takes_gzip(accepted: bytes) -> bool:
         weights[coding.strip()] = parameters.replace(" ", "")
     # As "q=0", "q=0." or "q=0.000": not at all.
     return "gzip" in weights and _NOT_AT_ALL.fullmatch(weights["gzip"]) is None
-
-
-def _has(known: str, etag: str) -> bool:
-    # As a cache compares them: strong or weak is one.
-    tags = parse_etags(known)
-    return "*" in tags or etag.removeprefix("W/") in [tag.removeprefix("W/") for tag in tags]
 
 
 async def hold(request: Request, slug: str) -> Reply:

@@ -25,11 +25,11 @@ from redis import Redis
 from apps.events import facade as events
 from apps.reservations.availability import frame_key
 from apps.reservations.gates import gate
-from apps.reservations.live.groups import group_of
 from apps.reservations.recounting import Recount
 from ticketing.kernel import clock, idempotency, redis, resting, sql, telemetry, transactions
 from ticketing.kernel.leading import Lead
 from ticketing.kernel.live import layer as live
+from ticketing.kernel.live.groups import group_of
 
 logger = logging.getLogger(__name__)
 

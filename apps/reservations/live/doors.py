@@ -23,7 +23,6 @@ from django.conf import settings
 from apps.events import facade as events
 from apps.queue import facade as queue
 from apps.reservations.live.following import Following
-from apps.reservations.live.groups import topic_of
 from apps.reservations.live.reading import OwnerReader
 from apps.reservations.owner import owned_by
 from ticketing.kernel import client_address, limits, problems, traffic
@@ -33,6 +32,7 @@ from ticketing.kernel.lane.request import Receive, Request, Scope, Send
 from ticketing.kernel.lane.whole import STREAM
 from ticketing.kernel.limits import kinds
 from ticketing.kernel.live.frames import Frame
+from ticketing.kernel.live.groups import topic_of
 from ticketing.kernel.live.hub import Hub, Listener
 from ticketing.kernel.live.queued import QueuedListener
 

@@ -19,12 +19,12 @@ from channels.layers import get_channel_layer
 
 from apps.events import facade as events
 from apps.queue import facade as queue
-from apps.reservations.live.groups import group_of, topic_of
 from apps.reservations.live.reading import OwnerReader, Told, read_reservations, read_told
 from apps.reservations.live.states import Owned, Seats
 from ticketing.kernel import clock, redis, resting, telemetry
 from ticketing.kernel.lane import threads
 from ticketing.kernel.live.frames import Frame, Key, frame
+from ticketing.kernel.live.groups import group_of, topic_of
 from ticketing.kernel.live.hub import Hub
 
 logger = logging.getLogger(__name__)
