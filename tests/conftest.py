@@ -157,6 +157,7 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
 def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll tells what is committed, not what a process or Redis knew a moment ago; those who test that memory
     (`tests.queue.boards.remembering`) turn it on again."""
+    from apps.events.announcements import lane as announcements
     from apps.queue import board, exceptional, health, polling, watching
     from apps.reservations import houses, lane
     from apps.reservations.gates import resetting, wishes
@@ -165,7 +166,7 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(crew, "IDLE_SECONDS", 0.05)
     monkeypatch.setattr(resting, "REST_TIMES", 0.0)
-    for remembered in (watching.events_known, houses._words, lane.frames):
+    for remembered in (watching.events_known, houses._words, lane.frames, announcements.feeds):
         remembered.forget()
         monkeypatch.setattr(remembered, "fresh_seconds", 0.0)
         monkeypatch.setattr(remembered, "stale_seconds", 0.0)

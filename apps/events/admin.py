@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from apps.events.announcements import admin as announcements_admin
 from apps.events.changing import CAPACITY_MAX
 from apps.events.creation import is_timezone, plan_limits, store_plan
 from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
@@ -18,6 +19,8 @@ from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.plans.colors import normal_color
 from apps.events.publishing import EventRefused, lock_event, publish_event
 from ticketing.kernel import clock
+
+__all__ = ["announcements_admin"]  # Read with this: Django looks for no other.
 
 
 class ReadOnly(admin.ModelAdmin):
@@ -208,10 +211,10 @@ class EventAdmin(admin.ModelAdmin):
     actions = ("publish",)
     fields = (
         "name", "slug", "description", "venue", "plan", "starts_at", "currency", "status", "published_at", "page",
-        "stock", "cancellation",
+        "announcements", "stock", "cancellation",
     )  # fmt: skip
     # Set by services alone.
-    readonly_fields = ("status", "published_at", "page", "stock", "cancellation")
+    readonly_fields = ("status", "published_at", "page", "announcements", "stock", "cancellation")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Event]:
         return super().get_queryset(request).defer("poster", "plan__layout")
@@ -242,6 +245,13 @@ class EventAdmin(admin.ModelAdmin):
         if obj.pk is None or obj.status == Event.Status.DRAFT:
             return "after publication"
         return format_html('<a href="{0}">{0}</a>', reverse("events:event", args=[obj.slug]))
+
+    @admin.display(description="announcements")
+    def announcements(self, obj: Event) -> SafeString | str:
+        if obj.pk is None or obj.status == Event.Status.DRAFT:
+            return "after publication"
+        desk = reverse("admin:events_announcements", args=[obj.pk])
+        return format_html('<a href="{}">Say something to everybody, correct it, take it back</a>', desk)
 
     @admin.display(description="prices and stock")
     def stock(self, obj: Event) -> SafeString | str:

@@ -12,6 +12,7 @@ from django.db import connection
 from django.db.models import Max, Q
 
 from apps.events import changing, pricing
+from apps.events.announcements import announced, feed, ledger, posting
 from apps.events.models import Category, Event, OnSale, Seat, Section
 from ticketing.kernel import arrays, clock, problems, sql
 
@@ -406,6 +407,30 @@ cancel_event = changing.cancel_event
 reprice_category = changing.reprice_category
 resize_section = changing.resize_section
 guard_section = changing.guard_section
+
+# What the organizer says to everybody; see apps/events/announcements/.
+Announcement = ledger.Announcement
+AnnouncementFeed = feed.Feed
+AnnouncementsStanding = ledger.Standing
+ANNOUNCEMENT_FRAME = posting.FRAME
+
+
+def announcements_of(slug: str) -> AnnouncementFeed:
+    """What everybody gets who asks now for the event's announcements. Raises EventNotFound."""
+    event = get_event(slug)
+    return feed.read(event.id, event.starts_at)
+
+
+def newest_announcements(event: EventView) -> dict[str, Any]:
+    """The newest of the event's announcements, for includes/announcements.html."""
+    return announced.newest(feed.read(event.id, event.starts_at))
+
+
+def announcements_since(known: Mapping[int, int]) -> dict[int, AnnouncementFeed]:
+    """The same from PostgreSQL, of those of these events at which something was said after the number that is known of
+    each (0: nothing is)."""
+    return {event_id: feed.Feed(standing) for event_id, standing in ledger.changed_since(known).items()}
+
 
 _publish_listeners: list[Callable[[int], None]] = []
 

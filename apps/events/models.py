@@ -10,7 +10,21 @@ from dataclasses import fields
 from django.db import models
 from django.db.models import F, Q
 
+from apps.events.announcements.models import AnnouncementArchive, AnnouncementFeed, AnnouncementVersion
 from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX, PricePolicy
+
+__all__ = [
+    "AnnouncementArchive",
+    "AnnouncementFeed",
+    "AnnouncementVersion",
+    "Category",
+    "Event",
+    "OnSale",
+    "Seat",
+    "SeatingPlan",
+    "Section",
+    "Venue",
+]
 
 
 class Venue(models.Model):

@@ -3,10 +3,13 @@
 from django.urls import path
 
 from apps.events import api_views, views
+from apps.events.announcements import api_views as announcements_api
+from apps.events.announcements import views as announcements
 
 page_urls = [
     path("", views.catalogue, name="catalogue"),
     path("events/<slug:slug>/", views.event, name="event"),
+    path("events/<slug:slug>/announcements/", announcements.announcements, name="announcements"),
     path("events/<slug:slug>/plan.json", views.plan, name="plan"),
     path("events/<slug:slug>/poster.svg", views.poster, name="poster"),
 ]
@@ -14,4 +17,14 @@ page_urls = [
 api_urls = [
     path("events", api_views.EventList.as_view(), name="events_api_events"),
     path("events/<slug:event>", api_views.EventDetail.as_view(), name="events_api_event"),
+    path(
+        "events/<slug:event>/announcements",
+        announcements_api.AnnouncementsView.as_view(),
+        name="events_api_announcements",
+    ),
+    path(
+        "events/<slug:event>/announcements/history",
+        announcements_api.AnnouncementHistoryView.as_view(),
+        name="events_api_announcement_history",
+    ),
 ]

@@ -264,6 +264,7 @@ def test_its_thread_ends_when_it_is_told_to() -> None:
         ("GET /api/events/a/queue/status", "poll"),
         ("GET /events/a/wait", "poll"),
         ("GET /api/events/a/sections", "read"),
+        ("GET /api/events/a/announcements", "read"),
         ("GET /events/a/choose/status.json", "read"),
         ("POST /api/events/a/reservations", "hold"),
         ("POST /events/a/choose", "hold"),

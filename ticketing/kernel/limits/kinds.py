@@ -10,7 +10,7 @@ _SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
 _LOG_IN = frozenset(("/accounts/log-in", "/accounts/sign-up", "/api/auth/token", "/api/auth/token/refresh"))
 _OF_EVENT = re.compile(
     r"/(?:api/)?events/[^/]+/(?:"
-    r"(?P<join>queue|join)|(?P<poll>queue/status|wait)|(?P<read>sections|choose/status\.json)|(?P<hold>reservations|choose)"
+    r"(?P<join>queue|join)|(?P<poll>queue/status|wait)|(?P<read>sections|announcements|choose/status\.json)|(?P<hold>reservations|choose)"
     r")/?"
 )
 _VISITOR = re.compile(r"(?:^|;\s*)(?:sessionid|visitor)=([^;]{1,200})")

@@ -1,0 +1,32 @@
+"""What was announced and by whom, for staff, and the desk at which they do it."""
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path
+
+from apps.events.announcements.desk import announcements_desk
+from apps.events.announcements.models import AnnouncementArchive, AnnouncementVersion
+from ticketing.kernel.staff_lists import ReadOnlyAdmin
+
+
+@admin.register(AnnouncementVersion)
+class AnnouncementVersionAdmin(ReadOnlyAdmin):
+    list_display = ["at", "event", "who", "announcement", "number", "text"]
+    list_filter = ["event"]
+    list_select_related = ["event"]
+    search_fields = ["text", "who"]
+
+    def get_urls(self) -> list[URLPattern]:
+        desk = path("of/<int:event_id>/", self.admin_site.admin_view(self.desk), name="events_announcements")
+        return [desk, *super().get_urls()]
+
+    def desk(self, request: HttpRequest, event_id: int) -> HttpResponse:
+        return announcements_desk(request, event_id, self.admin_site)
+
+
+@admin.register(AnnouncementArchive)
+class AnnouncementArchiveAdmin(ReadOnlyAdmin):
+    list_display = ["event", "day", "first", "last", "version_count", "archived_at"]
+    list_filter = ["event"]
+    list_select_related = ["event"]
+    exclude = ["body"]

@@ -1,0 +1,107 @@
+"""The staff's page of an event's announcements: saying something, and the last ten as readers get them."""
+
+import uuid
+from collections.abc import Callable
+
+from django.contrib import messages
+from django.contrib.admin import AdminSite
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.views.decorators.http import require_http_methods
+
+from apps.events import facade
+from apps.events.announcements import feed, ledger, posting
+from apps.events.announcements.announced import shown
+from apps.events.announcements.models import TEXT_CHARACTERS_MAX, AnnouncementVersion
+
+ADDRESS = "admin:events_announcements"
+SHOWN = 10
+RECORD_SHOWN = 20
+MAY_SEE = "events.view_announcementversion"
+MAY_SAY = "events.add_announcementversion"
+MAY_CHANGE = "events.change_announcementversion"
+_NUMBER_DIGITS_MAX = 9
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def announcements_desk(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
+    """One event's announcements. What is sent is done by a service; what is refused is told beside what was sent."""
+    if not any(map(request.user.has_perm, (MAY_SEE, MAY_SAY, MAY_CHANGE))):
+        raise PermissionDenied
+    try:
+        event = facade.get_event_by_id(event_id)
+    except facade.EventNotFound as error:
+        raise Http404 from error
+    if not event.is_public:
+        raise Http404
+    if request.method != "POST":
+        return _page(request, event, site)
+    act, permission = ACTS.get(request.POST.get("action", ""), (None, ""))
+    if act is None:
+        messages.error(request, "Press the button of what is to be done; nothing was said.")
+        return redirect(ADDRESS, event_id)
+    if not request.user.has_perm(permission):
+        raise PermissionDenied
+    try:
+        said = act(event_id, request.POST, request.user.get_username())
+    except posting.AnnouncementRefused as refused:
+        words = str(refused)
+        messages.error(request, f"{words[:1].upper()}{words[1:]}.")
+        return _page(request, event, site, status=422)
+    messages.success(request, said)
+    return redirect(ADDRESS, event_id)
+
+
+def _post(event_id: int, given: QueryDict, who: str) -> str:
+    said = posting.post(event_id, given.get("text", ""), who=who, key=given.get("key", ""))
+    return "Everybody can read it now." if said.is_new else "It was said already: once is enough."
+
+
+def _correct(event_id: int, given: QueryDict, who: str) -> str:
+    said = posting.correct(
+        event_id, _number(given, "announcement"), given.get("text", ""), who=who, key=given.get("key", ""),
+        version=_number(given, "version"),
+    )  # fmt: skip
+    return "Everybody reads it corrected now." if said.is_new else "As before: it says that already."
+
+
+def _take_back(event_id: int, given: QueryDict, who: str) -> str:
+    said = posting.take_back(event_id, _number(given, "announcement"), who=who)
+    return "It is taken back." if said.is_new else "It was taken back already."
+
+
+ACTS: dict[str, tuple[Callable[[int, QueryDict, str], str], str]] = {
+    "post": (_post, MAY_SAY),
+    "correct": (_correct, MAY_CHANGE),
+    "take_back": (_take_back, MAY_CHANGE),
+}
+
+
+def _number(given: QueryDict, name: str) -> int:
+    text = given.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX):
+        raise posting.AnnouncementRefused("the form is not one of ours; open it anew")
+    return int(text)
+
+
+def _page(request: HttpRequest, event: facade.EventView, site: AdminSite, *, status: int = 200) -> HttpResponse:
+    delivered = feed.read(event.id, event.starts_at)
+    latest = ledger.latest_of([event.id]).get(event.id, 0)
+    given = request.POST if request.method == "POST" else QueryDict()
+    context = {
+        **site.each_context(request),
+        "title": f"Announcements of {event.name}",
+        "event": event,
+        "delivered": [one | {"key": uuid.uuid4()} for one in shown(delivered.shown[:SHOWN])],
+        "is_behind": delivered.standing.latest < latest,
+        "record": AnnouncementVersion.objects.filter(event_id=event.id)[:RECORD_SHOWN],
+        "key": uuid.uuid4(),
+        "text_max": TEXT_CHARACTERS_MAX,
+        "per_minute_max": posting.PER_MINUTE_MAX,
+        "given_text": given.get("text", "") if given.get("action") == "post" else "",
+        "may_say": request.user.has_perm(MAY_SAY),
+        "may_change": request.user.has_perm(MAY_CHANGE),
+    }
+    return TemplateResponse(request, "admin/events/announcements.html", context, status=status)

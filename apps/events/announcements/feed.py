@@ -1,0 +1,90 @@
+"""What readers get: of an event what is at hand, and of that what somebody has not read yet."""
+
+import hashlib
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from apps.events.announcements import hot, ledger
+from apps.events.announcements.ledger import Announcement, Standing
+from ticketing.kernel import problems
+
+NEXT_POLL_MS = 5_000
+MAX_AGE_SECONDS = 3
+_NUMBER_DIGITS_MAX = 9
+_TOLD_KEPT_MAX = 64
+
+
+class Told(NamedTuple):
+    """An answer, the same to everybody who asks the same."""
+
+    body: bytes
+    etag: str
+    """Quoted."""
+
+
+class Feed:
+    """What is at hand of one event at one moment."""
+
+    __slots__ = ("_told", "standing")
+
+    def __init__(self, standing: Standing) -> None:
+        self.standing = standing
+        self._told: dict[int, Told] = {}
+
+    @property
+    def shown(self) -> list[Announcement]:
+        """Those that stand, the newest first."""
+        return self.standing.shown
+
+    def told(self, since: int) -> Told:
+        """What was said after `since`, the number of what its reader has heard last; 0: what stands."""
+        since = min(since, self.standing.latest)
+        told = self._told.get(since)
+        if told is None:
+            if len(self._told) >= _TOLD_KEPT_MAX:
+                self._told.clear()
+            told = self._told[since] = self._tell(since)
+        return told
+
+    def _tell(self, since: int) -> Told:
+        standing = self.standing
+        said = self.shown
+        older = standing.has_older
+        if since:
+            said = [one for one in standing.announcements if one.version > since]
+            # Of those that stand all that are newer are told where the oldest at hand is not new.
+            oldest = min((one.version for one in standing.announcements if one.is_standing), default=0)
+            older = older and oldest > since
+        body = msgspec.json.encode(
+            {"announcements": said, "latest": standing.latest, "has_older": older, "next_poll": NEXT_POLL_MS}
+        )
+        return Told(body, f'W/"{hashlib.sha256(body).hexdigest()[:24]}"')
+
+
+def since_of(text: str | None) -> int:
+    """The number that a reader sends. Raises Invalid."""
+    return _number_of(text, "since") or 0
+
+
+def before_of(text: str | None) -> int | None:
+    """The announcement before which a reader wants to read on. Raises Invalid."""
+    return _number_of(text, "before")
+
+
+def _number_of(text: str | None, field: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX):
+        raise problems.Invalid({field: "a number that an answer of ours gave is expected"})
+    return int(text)
+
+
+def read(event_id: int, starts_at: datetime) -> Feed:
+    """What everybody gets who asks now: the hot list, else what PostgreSQL says."""
+    standing = hot.read(event_id)
+    if standing is None:
+        standing = ledger.standing(event_id)
+        hot.keep(event_id, standing, starts_at)
+    return Feed(standing)

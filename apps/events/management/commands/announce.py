@@ -1,0 +1,68 @@
+"""`manage.py announce EVENT "text"`: everybody at an event reads it; without a text, what they read now."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from apps.events import facade
+from apps.events.announcements import feed, posting
+from ticketing.kernel.command_line import refuse_in_one_line, who_types, whole_number
+
+SHOWN = 10
+
+
+class Command(BaseCommand):
+    help = (
+        "Says something to everybody who waits for or looks at an event, corrects it, or takes it back. All of it is "
+        "kept with who and when. Without a text it shows the last ten as readers get them."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        refuse_in_one_line(parser)
+        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
+        parser.add_argument("text", nargs="?", metavar="TEXT", help="plain text of at most 500 characters")
+        which = parser.add_mutually_exclusive_group()
+        which.add_argument("--correct", metavar="ID", help="TEXT replaces this announcement's")
+        which.add_argument("--take-back", metavar="ID", help="nobody reads this announcement any more")
+        parser.add_argument("--who", default="", metavar="NAME", help="default: whoever runs the command")
+        parser.add_argument("--key", default="", metavar="KEY", help="the same key again says nothing more")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            event = facade.get_event(options["event"])
+        except facade.EventNotFound as error:
+            raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
+        try:
+            self.stdout.write(self._act(event, options))
+        except posting.AnnouncementRefused as refused:
+            raise CommandError(f"{event.slug}: {refused}") from refused
+
+    def _act(self, event: facade.EventView, options: dict[str, Any]) -> str:
+        text, correct, take_back = options["text"], options["correct"], options["take_back"]
+        key = options["key"]
+        who = options["who"] or who_types()
+        if take_back is not None:
+            if text is not None:
+                raise CommandError("say TEXT, or --take-back")
+            said = posting.take_back(event.id, whole_number(take_back, "ID"), who=who, key=key)
+            done = "is taken back" if said.is_new else "was taken back already"
+        elif correct is not None:
+            if text is None:
+                raise CommandError("say TEXT that is to stand in its place")
+            said = posting.correct(event.id, whole_number(correct, "ID"), text, who=who, key=key)
+            done = "is corrected" if said.is_new else "says that already"
+        elif text is None:
+            return _delivered(event)
+        else:
+            said = posting.post(event.id, text, who=who, key=key)
+            done = "can be read by everybody" if said.is_new else "was said already"
+        return f"{event.slug}: announcement {said.announcement.announcement_id} {done}"
+
+
+def _delivered(event: facade.EventView) -> str:
+    lines = [
+        f"{one.announcement_id:>4}  {one.posted:%d %b %H:%M:%S}{'  corrected' if one.changed_at else ''}  "
+        + (one.text or "").replace("\n", " / ")
+        for one in feed.read(event.id, event.starts_at).shown[:SHOWN]
+    ]
+    return "\n".join(lines) or f"{event.slug}: nothing is announced"

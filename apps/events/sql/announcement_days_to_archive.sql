@@ -1,0 +1,9 @@
+-- Days of events long over whose announcements nobody has touched for as long, oldest first.
+SELECT version.event_id, (version.posted_at AT TIME ZONE 'UTC')::date AS day
+FROM events_announcementversion AS version
+JOIN events_event AS event ON event.id = version.event_id
+WHERE event.starts_at < %(before)s
+GROUP BY version.event_id, day
+HAVING max(version.at) < %(before)s
+ORDER BY day, version.event_id
+LIMIT %(limit)s

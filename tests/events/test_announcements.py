@@ -1,0 +1,407 @@
+"""Announcements: what is said is in PostgreSQL first, at hand for everybody, corrected, taken back, and never lost."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, transaction
+from redis import Redis
+
+from apps.events import facade
+from apps.events.announcements import archiving, feed, hot, ledger, posting
+from apps.events.announcements.models import AnnouncementArchive, AnnouncementFeed, AnnouncementVersion
+from apps.events.facade import EventView
+from apps.events.models import Event
+from tests import factories
+from tests.own_redis import OwnRedis
+from ticketing.kernel import clock, redis
+from ticketing.kernel.live import layer
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def concert(db: None) -> EventView:
+    return factories.make_event("concert", rows=0, general_admission=20)
+
+
+def say(event: EventView, text: str = "Doors open at seven.", **options: Any) -> ledger.Announcement:
+    return posting.post(event.id, text, **({"who": "ann"} | options)).announcement
+
+
+def read(event: EventView) -> list[str | None]:
+    """What everybody reads who asks now, newest first."""
+    return [one.text for one in facade.announcements_of(event.slug).shown]
+
+
+def test_what_is_said_is_read_and_on_record(concert: EventView) -> None:
+    said = say(concert, "  First line \n second line ")
+    assert read(concert) == ["First line\nsecond line"]
+    row = AnnouncementVersion.objects.get()
+    assert (row.who, row.number, row.announcement, row.at) == ("ann", 1, 1, row.posted_at)
+    assert (said.announcement_id, said.version, said.changed_at) == (1, 1, None)
+
+
+def test_a_correction_stands_in_the_same_place_and_both_texts_stay_on_record(concert: EventView) -> None:
+    first = say(concert, "Doors open at sven.")
+    say(concert, "The bar is open.")
+    fixed = posting.correct(concert.id, first.announcement_id, "Doors open at seven.", who="bob").announcement
+    assert (fixed.announcement_id, fixed.version, fixed.posted_at) == (1, 3, first.posted_at)
+    assert fixed.changed_at is not None
+    assert read(concert) == ["The bar is open.", "Doors open at seven."]
+    record = AnnouncementVersion.objects.order_by("number").values_list("who", "text")
+    assert list(record) == [
+        ("ann", "Doors open at sven."),
+        ("ann", "The bar is open."),
+        ("bob", "Doors open at seven."),
+    ]
+
+
+def test_what_is_taken_back_is_read_by_nobody_and_told_to_who_has_read_it(concert: EventView) -> None:
+    said = say(concert)
+    posting.take_back(concert.id, said.announcement_id, who="ann")
+    assert read(concert) == []
+    (gone,) = ledger.standing(concert.id).announcements
+    assert (gone.announcement_id, gone.version, gone.text) == (1, 2, None)
+    assert not posting.take_back(concert.id, said.announcement_id, who="bob").is_new, "again is nothing"
+    with pytest.raises(posting.AnnouncementRefused, match="was taken back"):
+        posting.correct(concert.id, said.announcement_id, "Something else.", who="ann")
+
+
+def test_what_was_said_cannot_be_rewritten_nor_removed(concert: EventView) -> None:
+    say(concert)
+    for act in (
+        lambda: AnnouncementVersion.objects.update(text="Something else."),
+        lambda: AnnouncementVersion.objects.all().delete(),
+    ):
+        with pytest.raises(IntegrityError, match="stays on record"), transaction.atomic():
+            act()
+
+
+def test_the_same_form_sent_twice_says_it_once(concert: EventView) -> None:
+    first = posting.post(concert.id, "Doors open at seven.", who="ann", key="form")
+    again = posting.post(concert.id, "Doors open at seven.", who="ann", key="form")
+    assert (first.is_new, again.is_new) == (True, False)
+    assert first.announcement == again.announcement
+    with pytest.raises(posting.AnnouncementRefused, match="something else already"):
+        posting.post(concert.id, "Doors open at eight.", who="ann", key="form")
+    assert AnnouncementVersion.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "  \n ", "x" * 501, "nul\x00", "bell\x07", "turned\u202eround", "half \ud800 a pair", "tab\tbed"],
+    ids=["empty", "blank", "long", "nul", "control", "bidi", "surrogate", "tab"],
+)
+def test_what_is_no_plain_text_is_refused(concert: EventView, text: str) -> None:
+    with pytest.raises(posting.AnnouncementRefused):
+        say(concert, text)
+    assert not AnnouncementVersion.objects.exists()
+
+
+@pytest.mark.parametrize("text", ["x" * 500, "👨‍👩‍👧 welcome", "Türen ⏰ 19:00", "<b>not bold</b>"])
+def test_plain_text_of_any_script_is_said_as_it_is(concert: EventView, text: str) -> None:
+    say(concert, text)
+    assert read(concert) == [text]
+
+
+def test_one_author_says_only_so_much_in_a_minute_but_may_always_take_back(concert: EventView) -> None:
+    for number in range(posting.PER_MINUTE_MAX):
+        say(concert, f"Number {number}.")
+    with pytest.raises(posting.AnnouncementRefused, match="in a minute"):
+        say(concert, "One too many.")
+    with pytest.raises(posting.AnnouncementRefused, match="in a minute"):
+        posting.correct(concert.id, 1, "One too many.", who="ann")
+    assert posting.take_back(concert.id, 1, who="ann").is_new
+    assert say(concert, "Another author.", who="bob").version == posting.PER_MINUTE_MAX + 2
+
+
+def test_two_who_correct_the_same_are_told_of_each_other(concert: EventView) -> None:
+    seen = say(concert).version
+    posting.correct(concert.id, 1, "Doors open at eight.", who="bob", version=seen)
+    with pytest.raises(posting.AnnouncementRefused, match="changed meanwhile by bob"):
+        posting.correct(concert.id, 1, "Doors open at nine.", who="ann", version=seen)
+
+
+def test_nothing_is_said_at_a_draft_nor_where_there_is_nothing(concert: EventView) -> None:
+    Event.objects.filter(pk=concert.id).update(status=Event.Status.DRAFT)
+    for event_id in (concert.id, 999_999):
+        with pytest.raises(posting.AnnouncementRefused, match="published"):
+            posting.post(event_id, "Hello.", who="ann")
+    assert not AnnouncementFeed.objects.exists()
+
+
+def test_thirty_are_at_hand_and_all_of_them_are_history(concert: EventView) -> None:
+    for number in range(1, 36):
+        say(concert, f"Number {number}.", who=f"author {number}")
+    posting.take_back(concert.id, 20, who="ann")
+    standing = ledger.standing(concert.id)
+    shown = [one.announcement_id for one in standing.shown]
+    assert shown == [number for number in range(35, 4, -1) if number != 20]
+    assert standing.has_older
+    seen, before = [], None
+    while True:
+        page = archiving.history(concert.id, before, page_size=10)
+        seen += [one.announcement_id for one in page.announcements]
+        before = page.next_before
+        if before is None:
+            break
+    assert seen == [number for number in range(35, 0, -1) if number != 20]
+
+
+# --- the hot list -----------------------------------------------------------------------------------------------------
+
+
+def test_readers_are_answered_from_the_hot_list(
+    concert: EventView, redis_client: Redis, django_assert_num_queries: Any
+) -> None:
+    say(concert)
+    with django_assert_num_queries(0):
+        assert [one.text for one in feed.read(concert.id, concert.starts_at).shown] == ["Doors open at seven."]
+    left = redis_client.pexpiretime(hot.key_of(concert.id)) / 1_000 - concert.starts_at.timestamp()
+    assert abs(left - hot.KEPT_AFTER.total_seconds()) < 1, "gone an hour after the event"
+
+
+def test_without_redis_postgresql_answers(concert: EventView, own_redis: OwnRedis) -> None:
+    say(concert, "Before.")
+    own_redis.kill()
+    say(concert, "While it is away.")
+    assert read(concert) == ["While it is away.", "Before."]
+    own_redis.return_empty()
+    assert read(concert) == ["While it is away.", "Before."]
+    assert hot.read(concert.id) == ledger.standing(concert.id), "who finds none fills it in"
+
+
+def test_a_hot_list_that_missed_a_commit_is_written_anew(concert: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that said it ended between its commit and Redis."""
+    say(concert, "First.")
+    with monkeypatch.context() as patched:
+        patched.setattr(hot, "keep", lambda *_: None)
+        say(concert, "Second.")
+    assert read(concert) == ["First."], "the race is there"
+    assert hot.refresh() == 1
+    assert read(concert) == ["Second.", "First."]
+    assert hot.refresh() == 0
+
+
+def test_a_hot_list_of_a_time_that_postgresql_has_forgotten_goes(concert: EventView) -> None:
+    say(concert)
+    ahead = ledger.Standing(99, (), has_older=False)
+    hot.keep(concert.id, ahead, concert.starts_at)
+    assert read(concert) == []
+    assert hot.refresh() == 1
+    assert read(concert) == ["Doors open at seven."]
+
+
+def test_an_older_list_never_takes_the_place_of_a_newer_one(concert: EventView) -> None:
+    """A reader finds no list and reads PostgreSQL; somebody says more and writes it; then the reader writes."""
+    say(concert, "First.")
+    older = ledger.standing(concert.id)
+    say(concert, "Second.")
+    hot.keep(concert.id, older, concert.starts_at)
+    assert read(concert) == ["Second.", "First."]
+
+
+def test_what_in_redis_is_not_ours_is_passed_over(concert: EventView, redis_client: Redis) -> None:
+    say(concert)
+    redis_client.hset(hot.key_of(concert.id), "said", "{}")
+    assert read(concert) == ["Doors open at seven."]
+
+
+# --- at once ----------------------------------------------------------------------------------------------------------
+
+
+def at_once(*acts: Callable[[], Any]) -> list[Any]:
+    """What each has returned or raised, all begun together, each on a connection of its own."""
+    from django.db import connection
+
+    barrier, found = threading.Barrier(len(acts)), [None] * len(acts)
+
+    def run(place: int, act: Callable[[], Any]) -> None:
+        try:
+            barrier.wait(10)
+            found[place] = act()
+        except Exception as error:
+            found[place] = error
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=one) for one in enumerate(acts)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return found
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_clicks_at_once_say_it_once_and_many_authors_get_numbers_without_a_gap() -> None:
+    """Both find no such key, and only one of them under the lock."""
+    concert = factories.make_event("concert", rows=0, general_admission=20)
+    clicks = at_once(*[lambda: posting.post(concert.id, "Doors open.", who="ann", key="form")] * 6)
+    assert sorted(click.is_new for click in clicks) == [False] * 5 + [True]
+
+    def author(number: int) -> Callable[[], Any]:
+        return lambda: posting.post(concert.id, f"Number {number}.", who=f"author {number}")
+
+    said = at_once(*[author(number) for number in range(8)])
+    assert sorted(one.announcement.version for one in said) == list(range(2, 10))
+    assert facade.announcements_of("concert").standing == ledger.standing(concert.id)
+    factories.assert_audit_clean()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_corrections_at_once_the_second_hears_of_the_first() -> None:
+    concert = factories.make_event("concert", rows=0, general_admission=20)
+    seen = say(concert).version
+
+    def correct(who: str) -> Callable[[], Any]:
+        return lambda: posting.correct(concert.id, 1, f"By {who}.", who=who, version=seen)
+
+    outcomes = at_once(correct("ann"), correct("bob"))
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AnnouncementRefused", "Said"]
+    factories.assert_audit_clean()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_listeners_are_told_after_the_commit_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    concert = factories.make_event("concert", rows=0, general_admission=20)
+    told: list[tuple[str, Any, int]] = []
+
+    def tell(group: str, message: Any) -> bool:
+        counted = at_once(AnnouncementVersion.objects.count)
+        told.append((group, message, counted[0]))
+        return True
+
+    monkeypatch.setattr(layer, "tell", tell)
+    said = say(concert)
+    frame = ["announcement", "1", "", said.document()]
+    assert told == [(f"live.{concert.id}", {"type": "news", "event": concert.id, "frames": [frame]}, 1)]
+
+
+# --- the archive ------------------------------------------------------------------------------------------------------
+
+
+def long_ago(event: EventView, monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+    """The clock stands `days` later from now on."""
+    later = clock.now() + timedelta(days=days)
+    monkeypatch.setattr(clock, "now", lambda: later)
+
+
+def past(days: float) -> EventView:
+    event = factories.make_event("concert", rows=0, general_admission=20)
+    Event.objects.filter(pk=event.id).update(starts_at=clock.now() - timedelta(days=days))
+    return facade.get_event("concert")
+
+
+def test_a_month_after_the_event_all_of_it_is_packed_and_read_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = past(1)
+    for text in ("First.", "Second.", "Third."):
+        say(event, text)
+    posting.correct(event.id, 1, "First, corrected.", who="bob")
+    posting.take_back(event.id, 2, who="bob")
+    before = archiving.history(event.id)
+    record = list(AnnouncementVersion.objects.order_by("number").values_list("number", "text", "who", "key"))
+    assert archiving.archive_old() == 0, "it is not old yet"
+    long_ago(event, monkeypatch, 31)
+    assert archiving.archive_old() == 5
+    assert not AnnouncementVersion.objects.exists()
+    archive = AnnouncementArchive.objects.get()
+    packed = [(one.number, one.text, one.who, one.key) for one in archiving.versions_in(archive)]
+    assert packed == record, "who said what, and when, stays"
+    assert bytes(archive.body[:2]) == b"\x1f\x8b"
+    assert archiving.history(event.id) == before
+    assert ledger.standing(event.id).latest == 5, "numbers go on where they were"
+    assert archiving.archive_old() == 0
+    assert say(event, "Long after.").version == 6
+    assert [one.text for one in archiving.history(event.id).announcements] == [
+        "Long after.", "Third.", "First, corrected."
+    ]  # fmt: skip
+
+
+def test_what_was_touched_lately_waits_with_its_whole_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = past(1)
+    say(event, "First.")
+    long_ago(event, monkeypatch, 20)
+    posting.correct(event.id, 1, "Corrected later.", who="ann")
+    long_ago(event, monkeypatch, 11)
+    assert archiving.archive_old() == 0
+    long_ago(event, monkeypatch, 20)
+    assert archiving.archive_old() == 2
+
+
+def test_what_is_packed_can_be_changed_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = past(1)
+    say(event)
+    long_ago(event, monkeypatch, 31)
+    archiving.archive_old()
+    with pytest.raises(posting.AnnouncementRefused, match="could be changed"):
+        posting.correct(event.id, 1, "Something else.", who="ann")
+
+
+def test_an_event_to_come_keeps_what_it_said_however_long_ago(
+    concert: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(concert)
+    long_ago(concert, monkeypatch, 29)
+    assert archiving.archive_old() == 0
+    assert read(concert) == ["Doors open at seven."]
+
+
+def test_days_are_read_page_by_page_packed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = past(1)
+    real = clock.now
+    for day in range(3):
+        monkeypatch.setattr(clock, "now", lambda day=day: real() + timedelta(days=day))
+        for number in range(4):
+            say(event, f"Day {day}, number {number}.", who=f"author {day} {number}")
+    monkeypatch.setattr(clock, "now", lambda: real() + timedelta(days=31, hours=12))
+    assert archiving.archive_old() == 8
+    assert AnnouncementVersion.objects.exists()
+    seen, before = [], None
+    while before is not None or not seen:
+        page = archiving.history(event.id, before, page_size=3)
+        seen += [one.announcement_id for one in page.announcements]
+        before = page.next_before
+    assert seen == list(range(12, 0, -1))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_archivers_at_once_pack_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both find the day due; one of them has the feed locked, and the other leaves it alone or finds nothing there."""
+    event = past(1)
+    say(event)
+    long_ago(event, monkeypatch, 31)
+    assert sorted(at_once(archiving.archive_old, archiving.archive_old)) == [0, 1]
+    assert AnnouncementArchive.objects.get().version_count == 1
+
+
+# --- by command -------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_says_corrects_takes_back_and_shows(concert: EventView, capsys: Any) -> None:
+    call_command("announce", "concert", "Doors open at sven.", who="ann")
+    call_command("announce", "concert", "Doors open at seven.", correct="1", who="ann")
+    call_command("announce", "concert")
+    out = capsys.readouterr().out
+    assert "concert: announcement 1 can be read by everybody" in out
+    assert "corrected  Doors open at seven." in out
+    call_command("announce", "concert", take_back="1", who="ann")
+    call_command("announce", "concert")
+    assert "nothing is announced" in capsys.readouterr().out
+    for wrong in (("nowhere", "Hello."), ("concert", "\x00"), ("concert", "x" * 501)):
+        with pytest.raises(CommandError):
+            call_command("announce", *wrong, who="ann")
+    for options in ({"correct": "1"}, {"correct": "x", "text": "Hello."}, {"take_back": "7"}):
+        with pytest.raises(CommandError):
+            call_command("announce", "concert", who="ann", **options)
+
+
+def test_what_redis_refuses_is_no_outage(concert: EventView, redis_client: Redis) -> None:
+    redis_client.set(hot.key_of(concert.id), "no hash")
+    say(concert)
+    assert read(concert) == ["Doors open at seven."]
+    assert not redis.rests()
