@@ -19,6 +19,7 @@ from channels.layers import get_channel_layer
 
 from apps.events import facade as events
 from apps.queue import facade as queue
+from apps.reservations.live.announced import Announced
 from apps.reservations.live.reading import OwnerReader, Told, read_reservations, read_told
 from apps.reservations.live.states import Owned, Seats
 from ticketing.kernel import clock, redis, resting, telemetry
@@ -61,6 +62,7 @@ class _Followed:
     wanted_at: float = 0.0
     is_subscribed: bool = False
     is_late: bool = False
+    announced: Announced = field(default_factory=Announced)
 
 
 class Following:
@@ -78,6 +80,7 @@ class Following:
         self._telling_apart: asyncio.Task[None] | None = None
         self._asking_queue: asyncio.Task[None] | None = None
         self._subscribing: asyncio.Task[None] | None = None
+        self._asking_announcements: asyncio.Task[None] | None = None
         self.own("reservation", read_reservations)
 
     def own(self, kind: str, reader: OwnerReader) -> None:
@@ -98,9 +101,10 @@ class Following:
             self._ensure_tasks()
             await self._read_counts([event.id])
             await self._ask_queue(followed)
+            await self._ask_announcements([event.id])
         followed.wanted_at = monotonic()
         self._ensure_tasks()
-        return list(followed.latest.values())
+        return [*followed.latest.values(), *followed.announced.newest()]
 
     def section_of(self, event_id: int, slug: str) -> int | None:
         followed = self._by_id.get(event_id)
@@ -109,7 +113,14 @@ class Following:
     async def close(self) -> None:
         """Everybody has been sent away, and nothing is asked any more."""
         await self.hub.close()
-        for task in (self._looking, self._hearing, self._telling_apart, self._asking_queue, self._subscribing):
+        for task in (
+            self._looking,
+            self._hearing,
+            self._telling_apart,
+            self._asking_queue,
+            self._subscribing,
+            self._asking_announcements,
+        ):
             if task is not None:
                 task.cancel()
 
@@ -146,12 +157,13 @@ class Following:
         followed = self._by_id.get(message.get("event", 0))
         if followed is None:
             return
-        followed.heard_at = monotonic()
-        self._tell_state(followed, is_late=False)
+        if "frames" not in message and "owned" not in message:  # It is the relay that speaks.
+            followed.heard_at = monotonic()
+            self._tell_state(followed, is_late=False)
         if "counts" in message:
             self._tell_counts(followed, Told(message["id"], message["counts"]))
         for kind, about, frame_id, data in message.get("frames", ()):
-            self._tell(followed, Frame(Key(kind, about), data, frame_id))
+            self._tell_frame(followed, Frame(Key(kind, about), data, frame_id))
         moved = [followed.sections[slug] for slug in message.get("moved", ()) if slug in followed.sections]
         by_id = {section_id: slug for slug, section_id in followed.sections.items()}
         self.seats.moved([(section_id, by_id[section_id]) for section_id in moved])
@@ -161,6 +173,12 @@ class Following:
         for kind, name in message.get("owned", ()):
             if kind in self._owned:
                 self._owned[kind].moved([uuid.UUID(name)])
+
+    def _tell_frame(self, followed: _Followed, told: Frame) -> None:
+        if told.key.kind != events.ANNOUNCEMENT_FRAME:
+            self._tell(followed, told)
+        elif followed.announced.is_new(told):
+            self.hub.publish(topic_of(followed.event.id), told)
 
     def _tell(self, followed: _Followed, told: Frame) -> None:
         followed.latest[told.key] = told
@@ -222,6 +240,10 @@ class Following:
             due = [one for one in self._by_id.values() if now - one.asked_queue_at > QUEUE_SECONDS]
             if due:
                 self._asking_queue = asyncio.get_running_loop().create_task(self._ask_queues(due))
+        if self._asking_announcements is None or self._asking_announcements.done():
+            late = [event_id for event_id, one in self._by_id.items() if one.announced.is_due(now, one.heard_at)]
+            if late:
+                self._asking_announcements = asyncio.get_running_loop().create_task(self._ask_announcements(late))
         self.seats.look()
         for owned in self._owned.values():
             owned.look()
@@ -264,6 +286,21 @@ class Following:
         last = followed.latest.get(_QUEUE)
         if last is None or last.data != told.data:
             self._tell(followed, told)
+
+    async def _ask_announcements(self, event_ids: Collection[int]) -> None:
+        """Whatever was announced and did not come over the subscription is told."""
+        asked = {event_id: one.announced for event_id in event_ids if (one := self._by_id.get(event_id)) is not None}
+        for announced in asked.values():
+            announced.asked_at = monotonic()
+        try:
+            known = {event_id: announced.read_to for event_id, announced in asked.items()}
+            found = await threads.ask(events.announcements_since, known)
+        except Exception as error:  # noqa: BLE001 - As above.
+            logger.debug("announcements are looked for again: %s", telemetry.brief(error))
+            return
+        for event_id, feed in found.items():
+            for told in asked[event_id].read(feed):
+                self.hub.publish(topic_of(event_id), told)
 
     async def _leave_group(self, event_id: int) -> None:
         if self._channel is not None:

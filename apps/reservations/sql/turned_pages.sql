@@ -14,6 +14,7 @@ FROM (
                                       section.needs_access_since IS NOT NULL)::text, ','
                                   ORDER BY section.position, section.id)
                 FROM events_section AS section WHERE section.event_id = event.id),
+               (SELECT feed.latest FROM events_announcementfeed AS feed WHERE feed.event_id = event.id),
                -- Moving seats writes these links anew.
                (SELECT max(link.id)
                 FROM events_section AS section
