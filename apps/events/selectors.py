@@ -70,6 +70,7 @@ class SectionOffer:
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
+    event_id: int
     card: EventCard
     hold_minutes: int
     seats_per_reservation: int
@@ -164,7 +165,7 @@ def get_event_page(slug: str) -> EventPage:
         for section in sections
     )
     card = _card(read, now, free)
-    return EventPage(card, hold_minutes, seats_per_reservation, per_buyer_cap, offers, policy)
+    return EventPage(event_id, card, hold_minutes, seats_per_reservation, per_buyer_cap, offers, policy)
 
 
 def _card(row: _Row, now: datetime, free: dict[int, int] | None) -> EventCard:

@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import condition, require_safe
 
 from apps.events import caching, facade, posters, selectors
+from apps.events.announcements import announced, feed
 
 _CARD = tuple(field.name for field in fields(selectors.EventCard))
 
@@ -50,6 +51,7 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
         raise Http404 from error
     prices = {price for section in page.sections for price in section.prices}
     is_selling = page.card.state in ("on_sale", "sold_out")
+    said = feed.read(page.event_id, page.card.starts_at)
     shown = _shown(page.card) | {
         "hold_minutes": page.hold_minutes,
         "seats_per_reservation": page.seats_per_reservation,
@@ -62,7 +64,8 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
     }
     is_sold_out = page.card.state == "sold_out"
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_sold_out else settings.CACHE_PAGE_SECONDS
-    html = render_to_string("events/event.html", {"event": shown})  # As above.
+    context = {"event": shown, "news": announced.newest(said)}
+    html = render_to_string("events/event.html", context)  # As above.
     return caching.public_page(request, html, caching.lifetime([page.card], seconds))
 
 

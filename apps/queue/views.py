@@ -145,6 +145,7 @@ def _page(
         "odds_words": odds_words(people_ahead, place.tickets_left),
         "countdown_style": "words" if is_far else "digits",
         "now": now,
+        "news": events.newest_announcements(event),
         "refresh_seconds": max(REFRESH_SECONDS_MIN, place.ask_again_ms // 1_000),
     }
     return render(request, "queue/wait.html", context, status=status)
