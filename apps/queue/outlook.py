@@ -49,6 +49,8 @@ class Outlook:
     """While waiting: admissions per second as they go."""
     message: str = ""
     """While waiting: what the organiser says to everybody."""
+    number: int | None = None
+    """While it decides: one's own, of which the last number reached is taken."""
 
 
 def outlook(entry: EntryView) -> Outlook:
@@ -87,6 +89,7 @@ def of_number(board: Board, number: int | None) -> Outlook:
         tickets_left=board.supply_available,
         rate=0.0 if board.state == WaitingRoom.State.PAUSED else max(0.01, round(expected, 2)),
         message=board.message,
+        number=number if ahead else None,
     )
 
 

@@ -25,6 +25,9 @@ class JoinBody(serializers.Serializer):
 class Place(serializers.Serializer):
     status = serializers.ChoiceField(choices=STATUSES)
     position_in_queue = serializers.IntegerField(allow_null=True, help_text="0 from ready on; null in the lobby.")
+    number = serializers.IntegerField(
+        required=False, help_text="While waiting: one's own; the position is this less `now_serving` of the updates."
+    )
     estimated_wait_time = serializers.IntegerField(help_text="Seconds.")
     estimated_wait_range = serializers.ListField(
         child=serializers.IntegerField(), min_length=2, max_length=2, help_text="Seconds, from and to."
@@ -51,6 +54,10 @@ def place_answer(event: events.EventView, place: PlaceSeen) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "status": seen.status,
         "position_in_queue": seen.ahead,
+    }
+    if seen.number is not None:
+        answer["number"] = seen.number
+    answer |= {
         "estimated_wait_time": seen.wait_seconds,
         "estimated_wait_range": list(seen.wait_range),
         "next_poll": seen.ask_again_ms,

@@ -35,8 +35,9 @@ class Telling:
         ahead = number - self._head
         rate = self._rate
         likely = ahead / rate if rate is not None else outlook.seconds_until(self._board, ahead)
-        numbers = b'%d,"estimated_wait_time":%d,"estimated_wait_range":[%d,%d],"next_poll":%d' % (
+        numbers = b'%d,"number":%d,"estimated_wait_time":%d,"estimated_wait_range":[%d,%d],"next_poll":%d' % (
             ahead,
+            number,
             math.ceil(likely),
             ahead // self._ceiling,
             math.ceil(likely * outlook.RANGE_HIGH),

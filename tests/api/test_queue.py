@@ -26,7 +26,7 @@ PLACE_FIELDS = {
     "admission_token",
     "expires_at",
 }
-WAITING_FIELDS = {"tickets_left", "message", "rate_per_second"}
+WAITING_FIELDS = {"tickets_left", "message", "rate_per_second", "number"}
 
 
 def test_who_joins_with_the_room_off_is_ready_at_once(api: Api, concert: events.EventView) -> None:
