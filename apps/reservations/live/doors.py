@@ -1,9 +1,9 @@
 """The three doors to what changes: server-sent events, a socket, and a short poll. They tell the same frames.
 
-`GET /api/events/<slug>/sections/updates` with `?section=` (its seats, for who may choose), `?reservation=` and
-`?order=` (their owner's): events for who accepts them, else the frames of this moment as one document, with `since`,
-ETag and `next_poll`. The same address as a socket. A browser that comes back is told everything anew that is a state;
-what it says it has read (Last-Event-ID) it is not told again.
+`GET /api/events/<slug>/sections/updates` with `?section=` (its seats, for who may choose; up to four of them),
+`?reservation=` and `?order=` (their owner's): events for who accepts them, else the frames of this moment as one
+document, with `since`, ETag and `next_poll`. The same address as a socket. A browser that comes back is told everything
+anew that is a state; what it says it has read (Last-Event-ID) it is not told again.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from typing import Any
 
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.conf import settings
+from django.http import QueryDict
 
 from apps.events import facade as events
 from apps.queue import facade as queue
@@ -28,7 +29,7 @@ from apps.reservations.owner import owned_by
 from ticketing.kernel import client_address, limits, problems, traffic
 from ticketing.kernel.lane import reply, threads
 from ticketing.kernel.lane.reply import JSON, Reply
-from ticketing.kernel.lane.request import Receive, Request, Scope, Send
+from ticketing.kernel.lane.request import Forward, Receive, Request, Scope, Send
 from ticketing.kernel.lane.whole import STREAM
 from ticketing.kernel.limits import kinds
 from ticketing.kernel.live.frames import Frame
@@ -40,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 PATH = re.compile(r"/api/events/(?P<slug>[-a-zA-Z0-9_]+)/sections/updates")
 NEXT_POLL_MS, NEXT_POLL_SPREAD_MS = 3_000, 1_000
+SECTIONS_MAX = 4
+"""The seats of so many sections may be listened to at once: what a map shows of a house from near."""
 RECHECK_SECONDS = 20.0
 """Whether somebody may still see seats is asked anew so often."""
 _STREAM_HEADERS = (
@@ -115,10 +118,13 @@ class Doors:
         """Who asks, where that matters. Raises what the calls for the same things say."""
         if not wanted.is_personal:
             return None
-        caller = await queue.caller_soon(request, event.slug)
-        if not caller.is_known:
-            raise problems.TokenMissing
-        if wanted.section:
+        try:
+            caller = await queue.caller_soon(request, event.slug)
+        except Forward:
+            caller = queue.Caller()  # A session that is over, or such: the site sets it right, here it proves nothing.
+        if wanted.sections:
+            if not caller.is_known:
+                raise problems.TokenMissing
             queue.require_entry(event.id, await queue.status_soon(event, caller))
         for kind, thing in wanted.things():
             await threads.ask(self._authorize[kind], caller, request, thing)
@@ -127,22 +133,24 @@ class Doors:
     async def _frames(self, event: events.EventView, wanted: "_Wanted") -> list[Frame]:
         """What somebody is told who stays for nothing."""
         frames = await self.following.follow(event)
-        section_id = self._section(event, wanted)
-        if section_id is not None and (seats := await self.following.seats.glance((section_id, wanted.section))):
-            frames.append(seats)
+        for section in self._sections(event, wanted):
+            if seats := await self.following.seats.glance(section):
+                frames.append(seats)
         for kind, thing in wanted.things():
             state = await self.following.owned(kind).glance(thing)
             if state is not None:
                 frames.append(state)
         return frames
 
-    def _section(self, event: events.EventView, wanted: "_Wanted") -> int | None:
-        if not wanted.section:
-            return None
-        section_id = self.following.section_of(event.id, wanted.section)
-        if section_id is None:
-            raise problems.NotFound("There is no such section.")
-        return section_id
+    def _sections(self, event: events.EventView, wanted: "_Wanted") -> list[tuple[int, str]]:
+        """Ids and public names. Raises NotFound."""
+        found = []
+        for slug in wanted.sections:
+            section_id = self.following.section_of(event.id, slug)
+            if section_id is None:
+                raise problems.NotFound("There is no such section.")
+            found.append((section_id, slug))
+        return found
 
     async def _poll(self, request: Request, event: events.EventView, wanted: "_Wanted") -> Reply:
         frames = await self._frames(event, wanted)
@@ -166,7 +174,7 @@ class Doors:
     ) -> None:
         self._require_room()
         await self.following.follow(event)
-        self._section(event, wanted)
+        self._sections(event, wanted)
         begin = request.scope.get(STREAM)
         if request.method == "HEAD":
             await _send(Reply(200, b"", _STREAM_HEADERS), request, send)
@@ -188,14 +196,18 @@ class Doors:
         for one in await self.following.follow(event):
             if not one.id or one.id != wanted.since:
                 listener.tell(one)
-        section_id = self._section(event, wanted)
-        if section_id is not None and caller is not None:
-            await _first(listener, self.following.seats.watch(listener, (section_id, wanted.section)))
-            self._beside(self._recheck(listener, event, caller, self.following.seats.topic((section_id, ""))))
+        sections = self._sections(event, wanted)
+        for section in sections:
+            await _first(listener, self.following.seats.watch(listener, section))
+        if sections and caller is not None:
+            topics = [self.following.seats.topic(section) for section in sections]
+            self._beside(self._recheck(listener, event, caller, topics))
         for kind, thing in wanted.things():
             await _first(listener, self.following.owned(kind).watch(listener, thing))
 
-    async def _recheck(self, listener: Listener, event: events.EventView, caller: queue.Caller, topic: str) -> None:
+    async def _recheck(
+        self, listener: Listener, event: events.EventView, caller: queue.Caller, topics: list[str]
+    ) -> None:
         """Seats are shown for as long as one may choose."""
         while not listener.is_gone:
             await asyncio.sleep(RECHECK_SECONDS)
@@ -204,7 +216,8 @@ class Doors:
             except problems.Busy:
                 continue
             except problems.Problem:
-                self.hub.leave_topic(listener, topic)
+                for topic in topics:
+                    self.hub.leave_topic(listener, topic)
                 return
 
     def _beside(self, act: Any) -> None:
@@ -262,7 +275,7 @@ class Doors:
             event = await queue.event_soon(found["slug"])
             caller = await self._check(request, event, wanted)
             await self.following.follow(event)
-            self._section(event, wanted)
+            self._sections(event, wanted)
         except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
             # As the status over http, in the range that is the application's own.
             await send({"type": "websocket.close", "code": 4000 + _refusal(request, error).status})
@@ -285,7 +298,10 @@ class _Wanted:
 
     def __init__(self, request: Request) -> None:
         asked: Mapping[str, str] = request.GET
-        self.section = asked.get("section", "")[:200]
+        given = QueryDict(request.scope["query_string"]).getlist("section")
+        self.sections = [slug for slug in dict.fromkeys(given) if slug]
+        if len(self.sections) > SECTIONS_MAX:
+            raise problems.Invalid({"section": f"at most {SECTIONS_MAX}"})
         self.since = asked.get("since") or request.headers.get("last-event-id", "")
         self._things: list[tuple[str, uuid.UUID]] = []
         for kind in ("reservation", "order"):
@@ -297,7 +313,7 @@ class _Wanted:
 
     @property
     def is_personal(self) -> bool:
-        return bool(self.section or self._things)
+        return bool(self.sections or self._things)
 
     def things(self) -> Sequence[tuple[str, uuid.UUID]]:
         return self._things
