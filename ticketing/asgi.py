@@ -13,7 +13,8 @@ from django.urls import URLPattern, re_path
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 django.setup()
 
-from apps.reservations.lane import courier  # noqa: E402 - needs Django set up
+from apps.orders import facade as orders  # noqa: E402 - needs Django set up
+from apps.reservations.lane import courier  # noqa: E402
 from apps.reservations.live.doors import PATH as UPDATES  # noqa: E402
 from apps.reservations.live.doors import doors  # noqa: E402
 from ticketing import serving  # noqa: E402
@@ -36,6 +37,7 @@ gc.freeze()
 gc.set_threshold(20_000, 20, 20)
 forwarder = Forwarder(*site_address())
 lane = lane_in_front_of(forwarder)
+doors.own(orders.LISTENED_AS, orders.authorize_listener, orders.read_for_listeners)
 
 
 async def http(scope: Scope, receive: Receive, send: Send) -> None:

@@ -8,10 +8,12 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from apps.orders.errors import OrderNotFound
+from apps.orders.models import Order
 from apps.orders.selectors import OrderView, absolute, get_order, order_of_reservation
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from ticketing.kernel import client_address, limits, problems
+from ticketing.kernel.lane.request import Request
 
 COOKIE = "orders"
 COOKIE_DAYS = 90
@@ -46,6 +48,18 @@ def open_order(request: HttpRequest, order_id: UUID) -> OrderView:
     order = get_order(order_id)
     _require_owner(caller, order.entry_id, order.event.slug, order.account_id)
     return order
+
+
+def require_reader(request: HttpRequest | Request, caller: queue.Caller, order_id: UUID) -> None:
+    """Returns for whom `open_order` would open it, who is known already."""
+    if fits(order_id, request.GET.get("key", "")) or order_id in opened_by_link(request):
+        return
+    if not caller.is_known:
+        raise problems.TokenMissing
+    found = Order.objects.filter(pk=order_id).values_list("entry_id", "event__slug", "account_id").first()
+    if found is None:
+        raise OrderNotFound
+    _require_owner(caller, *found)
 
 
 def may_open(request: HttpRequest, order: OrderView) -> bool:
@@ -96,7 +110,7 @@ def _require_owner(caller: queue.Caller, entry_id: UUID, event_slug: str, accoun
     queue.require_owner(caller, entry)
 
 
-def opened_by_link(request: HttpRequest) -> list[UUID]:
+def opened_by_link(request: HttpRequest | Request) -> list[UUID]:
     """The orders this browser has opened by their links, latest last."""
     try:
         text = _cookies.unsign(request.COOKIES.get(COOKIE, ""), max_age=COOKIE_DAYS * 86_400)

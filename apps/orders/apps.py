@@ -9,7 +9,16 @@ class OrdersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from apps.orders import auditing, canceling, comparing, compensating, reconciling, selectors, unsettled
+        from apps.orders import (
+            auditing,
+            canceling,
+            comparing,
+            compensating,
+            reconciling,
+            selectors,
+            unsettled,
+            watching,
+        )
         from apps.orders.organizers import feed
         from apps.reservations import facade as reservations
         from ticketing.kernel import maintenance
@@ -17,6 +26,7 @@ class OrdersConfig(AppConfig):
         import_module("apps.orders.providers.checks")
 
         auditing.register()
+        watching.connect()
         reconciling.register()
         reservations.provide_sale(compensating.Orders())
         reservations.provide_order_names(selectors.numbers_by_reservation)

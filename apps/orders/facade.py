@@ -19,6 +19,7 @@ from apps.orders import (
     refunds,
     topics,
     unsettled,
+    watching,
 )
 from apps.orders.organizers import webhooks
 from apps.orders.providers import sandbox
@@ -28,6 +29,9 @@ from ticketing.kernel.outbox.facade import Message
 attach_orders = attaching.attach_orders
 providers_resting = circuit.resting
 count_open_differences = differences.count_open
+authorize_listener = watching.authorize
+read_for_listeners = watching.read
+LISTENED_AS = watching.KIND
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from apps.orders import access, calendars, documents, papers, reissuing, returning, selectors
+from apps.orders import access, calendars, documents, papers, reissuing, returning, selectors, watching
 from apps.orders.canceling import answer_cancel
 from apps.orders.checkout import check_out
 from apps.orders.errors import (
@@ -241,6 +241,7 @@ def _shown(order: OrderView) -> dict[str, Any]:
         "number": order.number,
         "status": status,
         "is_in_progress": is_in_progress,
+        "known": watching.known(order),
         "follow": f"{status} {order.payment.attempt} {order.payment.refunded_minor} {confirm_url}",
         "attempt": order.payment.attempt,
         "attempts_max": ATTEMPTS_MAX,
