@@ -188,7 +188,8 @@ def _page(
     # With what cannot be avoided, here as on the bill.
     sections = [section.at_full_prices(event.price_policy) for section in events.list_sections(event.id)]
     free = facade.free_counts(section.id for section in sections)
-    for section_id, count in (held.by_section if held is not None else {}).items():
+    own = held.by_section if held is not None else {}
+    for section_id, count in own.items():
         free[section_id] += count
     if not any(free.values()) and not form.errors and not form.taken:
         return render(request, "reservations/sold_out.html", {"event": event})
@@ -208,6 +209,7 @@ def _page(
                 "name": section.name,
                 "kind": section.kind,
                 "available": free[section.id],
+                "own": own.get(section.id, 0),
                 "capacity": section.capacity,
                 "prices": section.prices,
                 "needs_access": section.needs_access,
@@ -232,6 +234,7 @@ def _page(
         "keep": "&change=1" if held is not None else "",
         "held": held.shown() if held is not None else None,
         "keeps_code": held is not None and held.has_access_code,
+        "own_seats": [seat.seat_id for seat in held.seats] if held is not None else [],
         "idempotency_key": str(uuid.uuid4()),
         "selected": list(form.selected),
         "form_errors": form.errors,

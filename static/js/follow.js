@@ -4,14 +4,19 @@
 //   data-follow-open         it is looked at again while this is there
 //   data-follow-ms=N         how often at first; the longer nothing happens, the less often
 //   data-follow-reload       the whole page is loaded again when there is news
+//   data-follow-known=WORDS  how the order or the reservation stands, as the page's stream tells it (live.js): other
+//                            words are a reason to look at once; while they come the page looks by itself but seldom
 // [data-follow-says]         takes the news for those who listen
 // [data-follow-trouble]      shown while the network is away: nothing is lost by that
+
+import { heardElsewhere, isHeard, on, stopListening } from "./live.js";
 
 const FIRST_MS = 1500;
 const SLOWEST_MS = 6000;
 const TROUBLED_MS = 15_000;
 const HIDDEN_MS = 20_000;
 const ANSWER_MS = 8000;
+const QUIET_MS = 25_000;
 const TROUBLES_SHOWN_FROM = 2;
 const voice = document.querySelector("[data-follow-says]");
 const trouble = document.querySelector("[data-follow-trouble]");
@@ -19,6 +24,7 @@ let wait = FIRST_MS;
 let troubles = 0;
 let timer;
 let looking = false;
+let lookAgain = false;
 
 async function look() {
   const shown = document.querySelector("[data-follow]");
@@ -33,6 +39,7 @@ async function look() {
     const fresh = page.querySelector("[data-follow]");
     if (!fresh) throw new Error("the page is not the one it was");
     isWell();
+    heardElsewhere();
     if (fresh.dataset.follow === shown.dataset.follow) wait = Math.min(wait * 1.15, SLOWEST_MS);
     else if ("followReload" in shown.dataset) return location.reload();
     else takeIn(shown, fresh, page.title);
@@ -44,6 +51,7 @@ async function look() {
   } finally {
     looking = false;
   }
+  if (lookAgain) return soon();
   again(Math.max(wait, asked));
 }
 
@@ -60,6 +68,7 @@ function takeIn(shown, fresh, title) {
   shown.replaceWith(fresh);
   document.title = title;
   wait = firstWait();
+  if (!("followOpen" in fresh.dataset)) stopListening();
   const heading = fresh.querySelector("h1");
   if (voice && heading && heading.textContent !== before) voice.textContent = heading.textContent;
   // Who stood on a link with the keyboard stands on it still, or at the top of the news.
@@ -78,7 +87,7 @@ function firstWait() {
 
 function again(ms) {
   clearTimeout(timer);
-  const pause = document.hidden ? Math.max(ms, HIDDEN_MS) : ms;
+  const pause = document.hidden ? Math.max(ms, HIDDEN_MS) : isHeard() ? Math.max(ms, QUIET_MS) : ms;
   timer = setTimeout(look, pause * (0.9 + Math.random() * 0.2));
 }
 
@@ -89,6 +98,24 @@ function atOnce() {
   look();
 }
 
+// The stream has told of something that the page does not show. What is told while a look is under way may have happened
+// after it was answered.
+function heard(words) {
+  const shown = document.querySelector("[data-follow]");
+  if (!shown || words === shown.dataset.followKnown) return;
+  if (looking) lookAgain = true;
+  else soon();
+}
+
+function soon() {
+  lookAgain = false;
+  clearTimeout(timer);
+  look();
+}
+
+on("order", (order) => heard([order.status, order.payment_state, order.attempt, order.refunded_minor, order.action ?? ""].join(" ")));
+on("reservation", (reservation) => heard(reservation.status));
+document.addEventListener("live:connection", () => again(wait));
 addEventListener("online", atOnce);
 document.addEventListener("visibilitychange", atOnce);
 wait = firstWait();

@@ -1,15 +1,36 @@
-// The list works as a plain form; this counts along, so that the limit is known before the form is sent.
+// The list works as a plain form; this counts along, so that the limit is known before the form is sent, and shows at once
+// what others take and give back (live.js).
 
+import { JustGone, listed } from "./just-gone.js";
+import { on, watchSections } from "./live.js";
 import { showTotal } from "./tray-total.js";
 
+const ROW_AWAY = 2.5; // The row behind is about as far as so many seats along.
 const form = document.querySelector("[data-seat-list]");
 const limit = Number(form.dataset.limit);
+const money = new Intl.NumberFormat("en", { style: "currency", currency: form.dataset.currency });
+const minorDigits = money.resolvedOptions().maximumFractionDigits;
 const says = form.querySelector("[data-list-says]");
 const total = form.querySelector("[data-tray-total]");
 const elsewhere = form.querySelectorAll("input[type=hidden][name=seats]").length;
+const own = new Set(JSON.parse(document.getElementById("own-seats").textContent));
+const news = new JustGone(form.querySelector("[data-just-gone]"), takeOffered);
+const boxes = [...form.querySelectorAll("input[type=checkbox][name=seats]")];
+const byId = new Map(boxes.map((box) => [box.value, box]));
+const places = new Map();
+form.querySelectorAll(".seat-row").forEach((row, down) => {
+  row.querySelectorAll("input[type=checkbox]").forEach((box, along) => places.set(box, { down, along, row: row.dataset.row }));
+});
+let isTold = false; // Whether every seat was told, and every change is.
+let gone = [];
+let offered = [];
+let sent = false;
+
+const price = (box) => money.format(Number(box.dataset.price) / 10 ** minorDigits);
+const name = (box) => `row ${places.get(box).row} seat ${box.dataset.number}`;
 
 function count() {
-  const chosen = [...form.querySelectorAll("input[type=checkbox][name=seats]:checked")];
+  const chosen = boxes.filter((box) => box.checked);
   const seats = chosen.length + elsewhere;
   const sum = chosen.reduce((minor, box) => minor + Number(box.dataset.price), 0);
   says.textContent = seats ? `${seats} of ${limit} chosen${elsewhere ? `, ${elsewhere} in other sections` : ""}` : `Tick up to ${limit} seats, then hold them.`;
@@ -24,11 +45,97 @@ function count() {
   return seats;
 }
 
+// ---- what others take
+
+function setTaken(box, isTaken) {
+  box.disabled = isTaken;
+  box.closest(".seat").classList.toggle("seat--taken", isTaken);
+  const old = box.parentElement.querySelector("[data-seat-is]");
+  const words = document.createElement("span");
+  words.dataset.seatIs = "";
+  words.className = isTaken ? "visually-hidden" : "seat__price";
+  words.textContent = isTaken ? ", taken" : price(box);
+  old.replaceWith(words);
+}
+
+function nearestLike(lost, except) {
+  const here = places.get(lost);
+  let best = null;
+  let bestScore = Infinity;
+  for (const box of boxes) {
+    if (box.disabled || box.checked || except.includes(box) || box.dataset.kind !== lost.dataset.kind || box.dataset.price !== lost.dataset.price) continue;
+    const { down, along } = places.get(box);
+    const score = Math.abs(down - here.down) * ROW_AWAY + Math.abs(along - here.along);
+    if (score < bestScore) [best, bestScore] = [box, score];
+  }
+  return best;
+}
+
+function takeIn({ section_id: id, complete, seats }) {
+  if (id !== form.dataset.section || sent) return;
+  if (complete) isTold = true;
+  else if (!isTold) return;
+  const lost = [];
+  for (const [seat, box] of complete ? byId : Object.keys(seats).map((one) => [one, byId.get(one)])) {
+    if (!box) continue;
+    const status = seats[seat] ?? "available";
+    const isTaken = status !== "available" && !(status === "held" && own.has(seat));
+    if (isTaken === box.disabled) continue;
+    if (isTaken && box.checked) {
+      box.checked = false;
+      lost.push(box);
+    }
+    setTaken(box, isTaken);
+  }
+  if (lost.length) count();
+  if (lost.length || (news.isShown && offered.some((box) => box.disabled))) offer([...gone, ...lost]);
+}
+
+function offer(lost) {
+  mark(false);
+  gone = lost.filter((box) => box.disabled);
+  offered = [];
+  for (const box of gone) {
+    const found = nearestLike(box, offered);
+    if (found) offered.push(found);
+  }
+  mark(true);
+  news.show(`${listed(gone.map(name))}`, listed(offered.map(name)), "No other seat like it is free in this section.");
+}
+
+function mark(isOffered) {
+  offered.forEach((box) => box.closest(".seat").classList.toggle("seat--offered", isOffered));
+}
+
+function takeOffered() {
+  const chosen = boxes.filter((box) => box.checked).length + elsewhere;
+  const free = offered.filter((box) => !box.disabled).slice(0, limit - chosen);
+  endOffer();
+  free.forEach((box) => (box.checked = true));
+  count();
+  (free[0] ?? form.querySelector("[type=submit].button")).focus();
+}
+
+function endOffer() {
+  mark(false);
+  [gone, offered] = [[], []];
+  news.clear();
+}
+
 form.addEventListener("change", (event) => {
   if (count() > limit && event.target.checked) {
     event.target.checked = false;
     count();
     says.textContent = `${limit} seats at a time is the most.`;
-  }
+  } else if (event.target.checked && news.isShown) endOffer();
 });
+form.addEventListener("submit", () => {
+  sent = true;
+});
+addEventListener("pageshow", () => {
+  sent = false;
+});
+on("seats", takeIn);
+document.addEventListener("live:connection", ({ detail }) => detail.way || (isTold = false));
+if (form.dataset.section) watchSections([form.dataset.section]);
 count();

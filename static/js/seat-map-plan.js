@@ -48,17 +48,59 @@ export class Plan {
 
   // ---- what is taken
 
-  // Takes the whole list; returns the seats that changed. Sections are counted again, never nudged.
-  setTaken(list) {
+  // Takes the whole list, but for sections of which more is known; returns the seats that changed. Sections are counted
+  // again, never nudged.
+  setTaken(list, known) {
     const now = new Uint8Array(this.count);
     for (const seat of list) now[seat] = 1;
     const changed = [];
-    for (let seat = 0; seat < this.count; seat++) if (now[seat] !== this.taken[seat]) changed.push(seat);
-    this.taken = now;
-    for (const section of this.sections) {
-      if (section.seats.length) section.free = section.seats.reduce((free, seat) => free + 1 - now[seat], 0);
+    for (let seat = 0; seat < this.count; seat++) {
+      if (known.has(this.section[seat]) || now[seat] === this.taken[seat]) continue;
+      this.taken[seat] = now[seat];
+      changed.push(seat);
     }
+    this.sections.forEach((section, index) => known.has(index) || this.#countFree(section));
     return changed;
+  }
+
+  // Takes what is told of one section, by seat ids: all that are not free, or only what has changed. `own` are free for
+  // this visitor while they are held. Returns the seats that changed.
+  setSeats(index, told, isComplete, own) {
+    const section = this.sections[index];
+    const changed = [];
+    const set = (seat, status) => {
+      const isTaken = status === "available" || (status === "held" && own.has(this.ids[seat])) ? 0 : 1;
+      if (this.taken[seat] === isTaken) return;
+      this.taken[seat] = isTaken;
+      changed.push(seat);
+    };
+    if (isComplete) for (const seat of section.seats) set(seat, told[this.ids[seat]] ?? "available");
+    else {
+      for (const [id, status] of Object.entries(told)) {
+        const seat = this.index.get(id);
+        if (seat !== undefined) set(seat, status);
+      }
+    }
+    this.#countFree(section);
+    return changed;
+  }
+
+  #countFree(section) {
+    if (section.seats.length) section.free = section.seats.reduce((free, seat) => free + 1 - this.taken[seat], 0);
+  }
+
+  // The free seat of the same section, price and kind that lies nearest to this one, of equally near ones the one nearer
+  // to `others`; -1 where there is none.
+  nearestLike(lost, except, others) {
+    let best = -1;
+    let bestScore = Infinity;
+    const away = (a, b) => Math.hypot(this.x[a] - this.x[b], this.y[a] - this.y[b]);
+    for (const seat of this.sections[this.section[lost]].seats) {
+      if (this.taken[seat] || except.has(seat) || this.category[seat] !== this.category[lost] || this.flags[seat] !== this.flags[lost]) continue;
+      const score = away(seat, lost) + 0.001 * Math.min(...others.map((other) => away(seat, other)), 0.1 * this.box.width);
+      if (score < bestScore) [best, bestScore] = [seat, score];
+    }
+    return best;
   }
 
   // ---- neighbours

@@ -39,7 +39,7 @@ export class View {
     this.ink = plan.categories.map(({ color }) => (isBright(luminance(color)) ? "seat-no seat-no--dark" : "seat-no"));
 
     this.layers = Object.fromEntries(
-      ["areas", "outlines", "seats", "labels", "picks", "cursor"].map((name) => [name, shape("g", { class: `map-${name}`, role: "presentation" })]),
+      ["areas", "outlines", "seats", "labels", "picks", "offers", "cursor"].map((name) => [name, shape("g", { class: `map-${name}`, role: "presentation" })]),
     );
     this.world = shape("g", { role: "presentation" }, ...Object.values(this.layers));
     this.svg = shape("svg", {
@@ -425,6 +425,29 @@ export class View {
           shape("path", { d: `M${x - r * 0.42} ${y + r * 0.03}l${r * 0.3} ${r * 0.3} ${r * 0.56} ${-r * 0.62}`, "stroke-width": r * 0.24 }));
       }),
     );
+  }
+
+  // A ring around each seat that is offered in place of one that was lost.
+  setOffered(seats) {
+    const { plan } = this;
+    this.layers.offers.replaceChildren(
+      ...seats.map((seat) => shape("circle", { class: "offer", cx: plan.x[seat], cy: plan.y[seat], r: plan.pitch * 0.6, "stroke-width": plan.pitch * 0.14, "aria-hidden": "true" })),
+    );
+  }
+
+  // The sections whose seats are to be seen now, the one that fills the most of the screen first.
+  sectionsInSight() {
+    if (this.level === "far") return [];
+    const [x0, y0] = this.toPlan(0, 0);
+    const [x1, y1] = this.toPlan(this.width, this.height);
+    const seen = this.plan.sections.map(({ box, seats }, index) => {
+      if (!box || !seats.length) return [index, 0];
+      const width = Math.min(x1, box.x + box.width) - Math.max(x0, box.x);
+      const height = Math.min(y1, box.y + box.height) - Math.max(y0, box.y);
+      // A section may be a single row, which has no height.
+      return [index, width < 0 || height < 0 ? 0 : (width + 1) * (height + 1)];
+    });
+    return seen.filter(([, area]) => area > 0).sort((a, b) => b[1] - a[1]).map(([index]) => index);
   }
 
   // A ring around what the keyboard or the pointer is on. Far and near, seats have no elements of their own: then the

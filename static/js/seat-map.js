@@ -1,10 +1,15 @@
 // Choosing seats on the map: pointer, keyboard, the tray, and what other buyers take meanwhile.
 
+import { JustGone, listed } from "./just-gone.js";
+import { heardElsewhere, isHeard } from "./live.js";
+import { Watch } from "./seat-map-live.js";
 import { Plan } from "./seat-map-plan.js";
 import { View } from "./seat-map-view.js";
 import { showTotal } from "./tray-total.js";
 
 const STATUS_EVERY_MS = 3000;
+const STATUS_EVERY_MS_HEARD = 60_000;
+const SENT_MS_MAX = 20_000;
 const STATUS_EVERY_MS_MAX = 30_000;
 const DRAG_PX = 6;
 const PICK_PX_MOUSE = 6.5; // seats closer together than this are not picked: the map comes closer instead
@@ -30,6 +35,8 @@ let plan;
 let view;
 let at = null; // {seat} or {section}: what the keyboard is on
 const chosen = new Set();
+const own = new Set(JSON.parse(document.getElementById("own-seats").textContent)); // Held already, and free to choose anew.
+const news = new JustGone(find("just-gone"), takeOffered);
 
 // ---- words
 
@@ -86,6 +93,7 @@ function choose(seat) {
     return;
   } else {
     chosen.add(seat);
+    if (news.isShown) endOffer();
     say(`${plan.place(seat)} chosen, ${money(plan.price(seat))}. ${chosen.size} of ${limit}.`);
   }
   showChoice();
@@ -93,6 +101,7 @@ function choose(seat) {
 
 function showChoice() {
   view.setChosen(chosen);
+  watch?.settle();
   const seats = [...chosen].sort((a, b) => a - b);
   find("tray-seats").replaceChildren(...seats.map(chip));
   find("tray-empty").hidden = seats.length > 0;
@@ -355,6 +364,13 @@ function whole() {
 let etag = "";
 let pause = STATUS_EVERY_MS;
 let over = false;
+let sent = false;
+let watch = null; // What the stream tells; null until there is a map.
+let readAt = 0;
+let reading = null;
+let timer = 0;
+let gone = []; // Lost, and something is offered instead:
+let offered = [];
 
 // Asked too often from this connection: no word about one's own admission.
 async function isRateLimited(answer) {
@@ -363,28 +379,67 @@ async function isRateLimited(answer) {
 
 async function readStatus() {
   const answer = await fetch(statusUrl, { headers: etag ? { "If-None-Match": etag } : {}, cache: "no-store", credentials: "same-origin" });
-  if (answer.status === 304) return;
+  if (answer.status === 304) return heardElsewhere();
   if ([401, 403, 410].includes(answer.status) || (answer.status === 429 && !(await isRateLimited(answer)))) {
     endOfAdmission();
     return;
   }
   if (!answer.ok) throw new Error(`status answered ${answer.status}`);
-  etag = answer.headers.get("ETag") ?? "";
   const status = await answer.json();
-  const changed = plan.setTaken(status.taken);
+  etag = answer.headers.get("ETag") ?? "";
+  heardElsewhere();
   for (const [id, free] of Object.entries(status.general_admission ?? {})) {
     const section = plan.sections.find((one) => one.id === id);
     if (section) section.free = free;
   }
+  takeIn(plan.setTaken(status.taken, watch?.known ?? new Set()));
+}
+
+// These seats have changed hands. What one has just sent off oneself is nobody else's.
+function takeIn(changed) {
+  view.refresh(changed);
+  if (sent) return;
   const lost = changed.filter((seat) => plan.taken[seat] && chosen.has(seat));
   lost.forEach((seat) => chosen.delete(seat));
-  view.refresh(changed);
-  if (lost.length) {
-    showChoice();
-    const names = lost.slice(0, CHANGED_MAX_SPOKEN).map((seat) => plan.place(seat)).join(", ");
-    say(`Just gone: ${names}. ${lost.length === 1 ? "It was" : "They were"} taken before you.`);
-    warn(`Just gone: ${names}.`);
+  if (lost.length) showChoice();
+  if (lost.length || (news.isShown && offered.some((seat) => plan.taken[seat]))) offer([...gone, ...lost]);
+}
+
+const short = (seat) => `row ${plan.row[seat]} seat ${plan.number[seat]}`;
+
+// Of each that was lost, the nearest like it; what is still chosen stays together with it where that is as near.
+function offer(lost) {
+  gone = lost.filter((seat) => plan.taken[seat]);
+  offered = [];
+  for (const seat of gone) {
+    const found = plan.nearestLike(seat, new Set([...chosen, ...offered]), [...chosen, ...offered]);
+    if (found >= 0) offered.push(found);
   }
+  view.setOffered(offered);
+  const names = gone.slice(0, CHANGED_MAX_SPOKEN).map(short);
+  if (gone.length > CHANGED_MAX_SPOKEN) names.push(`${gone.length - CHANGED_MAX_SPOKEN} more`);
+  const where = plan.sections[plan.section[gone[0]]].name;
+  news.show(`${listed(names)} in ${where}`, listed(offered.map(short)), "No other seat like it is free in this section.");
+  if (offered.length) view.reveal(plan.x[offered[0]], plan.y[offered[0]]);
+}
+
+function takeOffered() {
+  const free = offered.filter((seat) => !plan.taken[seat] && !chosen.has(seat)).slice(0, limit - chosen.size);
+  endOffer();
+  free.forEach((seat) => chosen.add(seat));
+  if (free.length) {
+    at = { seat: free[0] };
+    view.setCursor({ ...at, keyboard: document.activeElement === view.svg });
+  }
+  say(free.length ? `${listed(free.map(short))} chosen instead. ${chosen.size} of ${limit}.` : "Gone too. Choose another seat.");
+  showChoice();
+  hold.focus({ preventScroll: true });
+}
+
+function endOffer() {
+  [gone, offered] = [[], []];
+  news.clear();
+  view.setOffered([]);
 }
 
 function warn(words) {
@@ -407,18 +462,30 @@ function endOfAdmission() {
   say("Your time to choose has ended.");
 }
 
+// With the stream only now and then, for what it does not tell: that one's time to choose has been ended.
 async function keepUp() {
+  clearTimeout(timer);
   if (!document.hidden) {
     try {
-      await readStatus();
+      readAt = Date.now();
+      reading ??= readStatus().finally(() => (reading = null));
+      await reading;
       pause = STATUS_EVERY_MS;
     } catch {
       // What is shown grows old for a moment; the hold itself is what decides.
       pause = Math.min(pause * 2, STATUS_EVERY_MS_MAX);
     }
   }
-  if (!over) setTimeout(keepUp, pause);
+  keepUpIn(isHeard() ? Math.max(pause, STATUS_EVERY_MS_HEARD) : pause);
 }
+
+function keepUpIn(ms) {
+  clearTimeout(timer);
+  if (!over) timer = setTimeout(keepUp, ms);
+}
+
+// Something in sight is not as it is shown, or nobody tells any more: soon, but no more often than without the stream.
+const lookSoon = () => keepUpIn(Math.max(0, readAt + pause - Date.now()));
 
 // ---- start
 
@@ -429,6 +496,7 @@ async function start() {
   find("map-wait").remove();
   view = new View(stage, plan, { describe, describeSection });
   await readStatus();
+  readAt = Date.now();
   for (const id of JSON.parse(document.getElementById("selected-seats").textContent)) {
     const seat = plan.index.get(id);
     if (seat !== undefined && !plan.taken[seat] && chosen.size < limit) chosen.add(seat);
@@ -437,12 +505,17 @@ async function start() {
   watchPointer();
   watchKeys();
   form.addEventListener("submit", (event) => {
-    if (!chosen.size && event.submitter?.name !== "use_code") event.preventDefault();
+    if (!chosen.size && event.submitter?.name !== "use_code") return event.preventDefault();
+    sent = true;
+    setTimeout(() => (sent = false), SENT_MS_MAX);
   });
   form.querySelectorAll("[data-map-zoom]").forEach((button) => {
     button.addEventListener("click", () => ({ in: () => closer(1.7), out: () => closer(1 / 1.7), fit: whole })[button.dataset.mapZoom]());
   });
-  setTimeout(keepUp, STATUS_EVERY_MS);
+  watch = new Watch(plan, view, chosen, own, { seats: takeIn, counts: () => view.refresh([]), look: lookSoon });
+  view.onmove = () => watch.settle();
+  document.addEventListener("live:connection", () => (isHeard() ? keepUpIn(STATUS_EVERY_MS_HEARD) : lookSoon()));
+  keepUpIn(STATUS_EVERY_MS);
   form.dataset.ready = "yes";
 }
 

@@ -1,4 +1,6 @@
-// The line moves while one waits: ask again when the answer said to, show it, and go on when it is one's turn.
+// The line moves while one waits: the stream tells how far it is (live.js), one's place is the own number less that, and
+// the house is asked when the turn has come. While nothing is heard it is asked again when the answer said to.
+import { heardElsewhere, isStreaming, on } from "./live.js";
 import { ring, wantsToBeTold } from "./tell.js";
 
 const AGAIN_MS_MIN = 1_000;
@@ -8,6 +10,9 @@ const ANSWER_MS_MAX = 20_000;
 const SPEAK_MS_MIN = 60_000;
 const RELOAD_MS_MIN = 10_000;
 const RING_MS = 1_300;
+const QUIET_MS = 180_000; // With the stream: for what is about this place alone, and for a better estimate.
+const TURN_SPREAD_MS = 1_200; // Those whose turn comes together do not ask together.
+const NEWS_SPREAD_MS = 8_000; // Nor do all who wait when the line is closed.
 const TROUBLE = {
   away: "No connection right now. Your place is kept; this page tries again by itself.",
   busy: "Very many people are here right now. Your place is kept; this page asks again by itself.",
@@ -20,10 +25,21 @@ const follows = line.classList.contains("line");
 const pageTitle = document.title.replace(/^[^·]*· /, "");
 let trouble = 0;
 let spokenAt = Date.now();
-let askedAt = 0;
+let askedAt = Date.now();
 let notBefore = 0;
 let asking = false;
 let timer;
+// The last answer; at first what the page says. `number` is one's own, absent where there is nothing to reckon with.
+let told = {
+  status: line.dataset.status,
+  number: Number(line.dataset.number) || undefined,
+  position_in_queue: Number(line.dataset.place) || 0,
+  estimated_wait_range: (line.dataset.range ?? "").split(" ").map(Number),
+};
+let place = told.position_in_queue; // As it was shown last: nobody's ever rises.
+let rateThen = 0; // How fast the line was said to be when that answer came.
+let serving = null; // What the stream told last of the line.
+let pollMs = Number(line.dataset.nextPoll);
 
 // What is kept over reloads; a browser that keeps nothing only forgets where one began.
 function recall(key) {
@@ -244,8 +260,8 @@ async function ask() {
       showTrouble(answer.status === 429 || answer.status === 503 ? "busy" : "wrong");
       return;
     }
-    const place = await readPlace(answer);
-    if (!place) {
+    const said = await readPlace(answer);
+    if (!said) {
       again = backOff(0);
       showTrouble("wrong");
       return;
@@ -253,10 +269,15 @@ async function ask() {
     trouble = 0;
     notBefore = 0;
     showTrouble("");
-    again = Math.min(REST_MS_MAX, Math.max(AGAIN_MS_MIN / 4, Number(place.next_poll) || AGAIN_MS_MAX));
-    if (place.status === "ready") comeIn();
-    else if (follows && Object.hasOwn(STAMPS, place.status)) show(place);
-    else if (place.status !== line.dataset.status) loadAgain();
+    heardElsewhere();
+    pollMs = Math.min(REST_MS_MAX, Math.max(AGAIN_MS_MIN / 4, Number(said.next_poll) || AGAIN_MS_MAX));
+    told = said;
+    place = said.position_in_queue;
+    rateThen = serving?.rate_per_second ?? 0;
+    again = restMs();
+    if (said.status === "ready") comeIn();
+    else if (follows && Object.hasOwn(STAMPS, said.status)) show(said);
+    else if (said.status !== line.dataset.status) loadAgain();
   } catch {
     again = backOff(0);
     showTrouble("away");
@@ -265,6 +286,55 @@ async function ask() {
     clearTimeout(timer);
     timer = setTimeout(ask, again);
   }
+}
+
+// While the stream says how far the line is, there is next to nothing to ask for: but in a lobby, whose numbers are drawn
+// for each, and at the front, where the answer may be that it is one's turn.
+function restMs() {
+  const isReckoned = isStreaming() && serving && told.number > serving.now_serving;
+  return isReckoned ? Math.max(pollMs, QUIET_MS * (0.8 + 0.4 * Math.random())) : pollMs;
+}
+
+function askWithin(ms) {
+  if (asking) return;
+  clearTimeout(timer);
+  timer = setTimeout(ask, Math.max(notBefore - Date.now(), Math.random() * ms));
+}
+
+// What is left of the time that goes with the last answer, now that the stream has come or gone.
+function setTimer() {
+  if (asking || line.dataset.status === "ready") return;
+  const left = Math.max(askedAt + restMs(), notBefore) - Date.now();
+  clearTimeout(timer);
+  timer = setTimeout(ask, Math.max(left, Math.random() * AGAIN_MS_MIN * 3));
+}
+
+// How far the line is, for everybody in it. What only this place can be told the next answer says.
+function follow(news) {
+  const before = serving;
+  const stage = line.dataset.status;
+  serving = news;
+  if (!follows || stage === "ready") return;
+  if (!before) setTimer();
+  if (news.state !== before?.state && (news.state === "drained" || news.state === "off")) return askWithin(NEWS_SPREAD_MS);
+  if (typeof news.message === "string") showMessage(news.message);
+  if (!told.number || (stage !== "waiting" && stage !== "paused")) return;
+  if (told.number <= news.now_serving) {
+    // Once: the answer says what becomes of it, and when to ask again.
+    if (!before || before.now_serving < told.number) askWithin(TURN_SPREAD_MS);
+    return;
+  }
+  place = Math.min(place, told.number - news.now_serving);
+  const said = { ...told, position_in_queue: place, status: news.state === "paused" ? "paused" : "waiting", message: news.message };
+  if (news.tickets_left !== undefined) said.tickets_left = news.tickets_left;
+  if (isSpan(told.estimated_wait_range) && told.position_in_queue > 0) {
+    // As the answer reckoned it, for the way that is left and the speed of now.
+    const way = place / told.position_in_queue;
+    const slower = rateThen > 0 && news.rate_per_second > 0 ? rateThen / news.rate_per_second : 1;
+    const [from, to] = told.estimated_wait_range;
+    said.estimated_wait_range = [Math.floor(from * way), Math.ceil(to * way * slower)];
+  }
+  show(said);
 }
 
 // After sleep, a lost network or another tab: at once, for a turn may have come. But never before the time that the
@@ -282,7 +352,9 @@ if (follows) part("leave").hidden = false;
 if (follows && (line.dataset.status === "waiting" || line.dataset.status === "paused")) {
   showProgress(Number(line.dataset.place));
 }
-timer = setTimeout(ask, Number(line.dataset.nextPoll));
+timer = setTimeout(ask, pollMs);
+on("queue", follow);
+document.addEventListener("live:connection", setTimer);
 addEventListener("online", askNow);
 addEventListener("offline", () => showTrouble("away"));
 document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && askNow());

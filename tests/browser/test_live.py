@@ -1,0 +1,286 @@
+"""Pages that change by themselves: two windows, one does something, the other sees it and nobody reloads."""
+
+import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from apps.events import facade as events
+from apps.events.facade import RoomWish
+from apps.queue import admitting, facade, line, rooms
+from apps.queue.models import WaitingRoom
+from apps.reservations import facade as reservations
+from apps.reservations.models import Reservation
+from tests.factories import assert_audit_clean, hold, join, make_event
+from tests.races import in_another_connection
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, Request, Route
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+DESKTOP, PHONE = (1440, 900), (360, 740)
+SIZES = pytest.mark.parametrize(("size", "dark"), [(DESKTOP, False), (PHONE, True)], ids=["desk", "phone in the dark"])
+OpenPage = Callable[..., "Page"]
+
+
+def an_event(**spec: Any) -> events.EventView:
+    """One with a name of its own: `web` remembers events for seconds, and they end with the test."""
+    return make_event(f"event-{uuid.uuid4().hex[:12]}", **spec)
+
+
+def get_in(page: "Page", site: str, event: events.EventView, view: str = "map") -> None:
+    page.goto(f"{site}/events/{event.slug}/")
+    page.get_by_role("button", name=re.compile("get tickets", re.IGNORECASE)).first.click()
+    page.wait_for_url(re.compile(f"/events/{event.slug}/choose"))
+    page.goto(f"{site}/events/{event.slug}/choose?view={view}")
+
+
+def says_live(page: "Page") -> None:
+    page.locator("[data-live-state=stream]", has_text=re.compile("^Live$")).wait_for()
+
+
+def assert_nothing_sticks_out(page: "Page") -> None:
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def take(event: events.EventView, *seats: str) -> reservations.ReservationView:
+    """Another buyer is quicker."""
+    return in_another_connection(lambda: hold(event, seats=list(seats)))
+
+
+def asked(page: "Page", part: str) -> "list[Request]":
+    found: list[Request] = []
+    page.on("request", lambda request: found.append(request) if part in request.url else None)
+    return found
+
+
+@SIZES
+def test_the_counts_of_an_event_change_by_themselves_and_nobody_asks(
+    house: str, browser_page: OpenPage, size: tuple[int, int], dark: bool, tmp_path: Path
+) -> None:
+    event = an_event(general_admission=20)
+    page = browser_page(*size, dark=dark)
+    polls = asked(page, "/sections")
+    page.goto(f"{house}/events/{event.slug}/")
+    says_live(page)
+    held = take(event, "hall-A-1", "hall-A-2")
+    page.locator("[data-left-section=hall] [data-left-words]", has_text="48 free").wait_for()
+    page.get_by_text("Only 68 left").wait_for()
+    assert_nothing_sticks_out(page)
+    page.screenshot(path=str(tmp_path / "event.png"))
+    in_another_connection(lambda: reservations.release(held.id, who="test"))
+    page.locator("[data-left-section=hall] [data-left-words]", has_text="50 free").wait_for()
+    assert [request.url.rpartition("/")[2] for request in polls] == ["updates"]
+
+
+@SIZES
+def test_a_seat_that_one_takes_the_other_sees_taken_on_the_map(
+    house: str, browser_page: OpenPage, size: tuple[int, int], dark: bool
+) -> None:
+    event = an_event()
+    one, other = browser_page(*size, dark=dark), browser_page(*DESKTOP)
+    get_in(one, house, event)
+    get_in(other, house, event, "list")
+    says_live(one)
+    other.locator("input[name=seats][value=hall-C-5]").check(force=True)
+    other.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    other.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    seat = one.locator("[data-seat=hall-C-5]")
+    one.locator("[data-seat=hall-C-5].seat-mark--taken").wait_for(state="attached")
+    other.get_by_role("button", name=re.compile("give .* back", re.IGNORECASE)).click()
+    one.locator("[data-seat=hall-C-5]:not(.seat-mark--taken)").wait_for(state="attached")
+    assert seat.count() == 1
+
+
+@SIZES
+def test_a_seat_lost_under_the_finger_on_the_map_says_so_and_one_tap_takes_the_nearest(
+    house: str, browser_page: OpenPage, size: tuple[int, int], dark: bool, tmp_path: Path
+) -> None:
+    event = an_event()
+    page = browser_page(*size, dark=dark)
+    page.goto(f"{house}/events/{event.slug}/")
+    get_in(page, house, event, "map&seats=hall-C-5&seats=hall-C-6")
+    says_live(page)
+    page.locator("[data-tray-seats] li").nth(1).wait_for()
+    take(event, "hall-C-5")
+    gone = page.locator("[data-just-gone]")
+    gone.get_by_text("row C seat 5 in").wait_for()
+    assert page.locator("[data-tray-seats] input[name=seats]").evaluate_all("all => all.map(one => one.value)") == [
+        "hall-C-6"
+    ]
+    assert_nothing_sticks_out(page)
+    page.screenshot(path=str(tmp_path / "gone.png"))
+    # Before the tap that one goes too: what is offered is free.
+    page.get_by_role("button", name="Take row C seat 4 instead").wait_for()
+    take(event, "hall-C-4")
+    page.get_by_role("button", name=re.compile("Take row [BD] seat 5 instead")).click()
+    chosen = page.locator("[data-tray-seats] input[name=seats]").evaluate_all("all => all.map(one => one.value)")
+    assert sorted(chosen) in (["hall-B-5", "hall-C-6"], ["hall-C-6", "hall-D-5"])
+    assert not gone.text_content()
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    assert Reservation.objects.count() == 3
+    assert_audit_clean()
+
+
+@SIZES
+def test_a_seat_lost_under_the_finger_in_the_list_says_so_and_one_tap_takes_the_nearest(
+    house: str, browser_page: OpenPage, size: tuple[int, int], dark: bool, tmp_path: Path
+) -> None:
+    event = an_event(accessible=frozenset({"hall-B-4"}))
+    page = browser_page(*size, dark=dark)
+    get_in(page, house, event, "list")
+    says_live(page)
+    page.locator("input[name=seats][value=hall-B-5]").check(force=True)
+    take(event, "hall-B-5", "hall-B-6")
+    # The seat beside it is a wheelchair place, which is nobody's second choice.
+    button = page.get_by_role("button", name=re.compile("Take row . seat . instead"))
+    button.wait_for()
+    assert button.text_content() != "Take row B seat 4 instead"
+    assert page.locator("input[name=seats][value=hall-B-5]").is_disabled()
+    page.locator("[data-free=hall]", has_text="48 free").wait_for()
+    assert_nothing_sticks_out(page)
+    page.screenshot(path=str(tmp_path / "list.png"))
+    button.click()
+    page.get_by_text("1 of").first.wait_for()
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("heading", name=re.compile("held for you", re.IGNORECASE)).wait_for()
+    assert_audit_clean()
+
+
+def test_what_one_holds_oneself_is_not_lost_while_one_chooses_anew(house: str, browser_page: OpenPage) -> None:
+    event = an_event()
+    page = browser_page(*DESKTOP)
+    get_in(page, house, event, "list")
+    page.locator("input[name=seats][value=hall-A-1]").check(force=True)
+    page.get_by_role("button", name=re.compile("^hold", re.IGNORECASE)).click()
+    page.get_by_role("link", name="Choose other places").click()
+    for view in ("map", "list"):
+        page.goto(f"{house}/events/{event.slug}/choose?change=1&view={view}&seats=hall-A-1")
+        says_live(page)
+        taken = take(event, "hall-A-2")
+        gone = page.locator("[data-seat=hall-A-2].seat-mark--taken, input[value=hall-A-2]:disabled")
+        gone.wait_for(state="attached")
+        assert not page.locator("[data-just-gone]").text_content()
+        assert page.locator("[data-tray-seats] li, input[value=hall-A-1]:checked").count() == 1
+        in_another_connection(lambda view=taken: reservations.release(view.id, who="test"))
+
+
+@pytest.fixture
+def waiting() -> "tuple[events.EventView, list[facade.EntryView]]":
+    """One is in, and one waits."""
+    event = an_event(room=RoomWish(rate_per_second=10, active_max=1), general_admission=20)
+    return event, [join(event), join(event)]
+
+
+def line_up(page: "Page", site: str, event: events.EventView) -> None:
+    page.goto(f"{site}/events/{event.slug}/")
+    page.get_by_role("button", name=re.compile("get tickets", re.IGNORECASE)).first.click()
+    page.wait_for_url(re.compile(f"/events/{event.slug}/wait"))
+
+
+def free_the_slot(event: events.EventView, entry: facade.EntryView) -> None:
+    def act() -> None:
+        line.leave(event, facade.Caller(entry_id=entry.id))
+        WaitingRoom.objects.update(ticked_at=None)
+        assert admitting.tick(event.id, 1) == 1
+
+    in_another_connection(act)
+
+
+@SIZES
+def test_the_place_in_line_moves_without_a_question_and_the_turn_is_asked_for(
+    house: str,
+    browser_page: OpenPage,
+    waiting: "tuple[events.EventView, list[facade.EntryView]]",
+    size: tuple[int, int],
+    dark: bool,
+    tmp_path: Path,
+) -> None:
+    event, (first, second) = waiting
+    page = browser_page(*size, dark=dark)
+    line_up(page, house, event)
+    says_live(page)
+    polls = asked(page, "/queue/status")
+    page.locator("[data-line-place]", has_text=re.compile("^2$")).wait_for()
+    before = len(polls)
+    free_the_slot(event, first)
+    page.locator("[data-line-place]", has_text=re.compile("^1$")).wait_for()
+    in_another_connection(lambda: rooms.set_message(event.id, "The till is <i>slow</i>.", who="boss"))
+    page.locator(".line__message-text", has_text="The till is <i>slow</i>.").wait_for()
+    in_another_connection(lambda: rooms.set_state(event.id, "paused", who="boss"))
+    page.get_by_text("Your place is safe").first.wait_for()
+    in_another_connection(lambda: rooms.set_state(event.id, "open", who="boss"))
+    page.locator("[data-line-stamp]", has_text="In line").wait_for()
+    assert_nothing_sticks_out(page)
+    page.screenshot(path=str(tmp_path / "wait.png"))
+    assert len(polls) == before
+    free_the_slot(event, line.entry_by_id(second.id))
+    page.wait_for_url(re.compile("/choose"))
+
+
+def test_where_no_stream_is_to_be_had_the_page_asks_and_says_so(house: str, browser_page: OpenPage) -> None:
+    event = an_event()
+    page = browser_page(*PHONE)
+
+    def refuse(route: "Route") -> None:
+        if "text/event-stream" in route.request.headers["accept"]:
+            route.fulfill(status=503, headers={"Retry-After": "1"}, json={"type": "busy"})
+        else:
+            route.continue_()
+
+    page.route("**/sections/updates*", refuse)
+    get_in(page, house, event, "list&section=hall")
+    page.locator("[data-live-state=poll]", has_text="Updating every few seconds").wait_for()
+    page.locator("input[name=seats][value=hall-B-5]").check(force=True)
+    take(event, "hall-B-5")
+    page.get_by_role("button", name=re.compile("Take row . seat . instead")).wait_for()
+    page.goto(f"{house}/events/{event.slug}/")
+    page.get_by_text("Updating twice a minute").wait_for()
+
+
+@SIZES
+def test_a_network_that_goes_and_comes_back_is_said_calmly_and_nothing_is_missed(
+    house: str, browser_page: OpenPage, size: tuple[int, int], dark: bool, tmp_path: Path
+) -> None:
+    event = an_event()
+    page = browser_page(*size, dark=dark)
+    get_in(page, house, event, "map&seats=hall-C-5")
+    says_live(page)
+    page.locator("[data-tray-seats] li").wait_for()
+    page.context.set_offline(True)
+    page.locator(
+        "[data-live-state=away]", has_text=re.compile(r"^No connection, what you see is from \d\d:\d\d:\d\d$")
+    ).wait_for()
+    assert_nothing_sticks_out(page)
+    page.screenshot(path=str(tmp_path / "away.png"))
+    take(event, "hall-C-5")
+    page.context.set_offline(False)
+    says_live(page)
+    page.get_by_role("button", name=re.compile("Take row C seat [46] instead")).wait_for()
+
+
+HIDE = """(isHidden) => {
+  Object.defineProperty(document, "hidden", {value: isHidden, configurable: true});
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_who_looks_elsewhere_takes_no_line_and_has_one_again_on_coming_back(house: str, browser_page: OpenPage) -> None:
+    event = an_event()
+    page = browser_page(*DESKTOP)
+    page.clock.install()
+    page.goto(f"{house}/events/{event.slug}/")
+    says_live(page)
+    page.evaluate("document.addEventListener('live:connection', (event) => { window.way = event.detail.way; })")
+    page.evaluate(HIDE, True)
+    page.clock.run_for(35_000)
+    page.wait_for_function("window.way === ''")
+    take(event, "hall-A-1")
+    page.evaluate(HIDE, False)
+    page.wait_for_function("window.way === 'stream'")
+    page.locator("[data-left-section=hall] [data-left-words]", has_text="49 free").wait_for()
