@@ -45,6 +45,38 @@ class SectionsView(APIView):
         return get_conditional_response(request._request, etag=frame.etag, response=answer) or answer
 
 
+class UpdatesView(APIView):
+    """`live.doors` answers this in `web`, before the site is asked. Who reaches the site past it is told to ask for the
+    counts instead, as whoever comes when as many listen as may."""
+
+    @extend_schema(
+        operation_id="listen_to_updates",
+        tags=["availability"],
+        summary="What changes: as server-sent events, over a socket, or as the frames of this moment",
+        auth=[],
+        parameters=[
+            OpenApiParameter("section", str, description="Also how this section's seats stand; for who may choose."),
+            OpenApiParameter("reservation", uuid.UUID, description="Also how this reservation stands; for its owner."),
+            OpenApiParameter("order", uuid.UUID, description="Also how this order stands; for its owner."),
+            OpenApiParameter("since", str, description="The id of the last frame one has read; as Last-Event-ID."),
+        ],
+        responses={
+            (200, "application/json"): serializers.Updates,
+            (200, "text/event-stream"): OpenApiResponse(str, description="The same frames as events, as they come"),
+            304: OpenApiResponse(description="Unchanged since that ETag"),
+            401: _NO_IDENTITY,
+            403: _NOT_YOURS,
+            404: OpenApiResponse(description="`not-found`"),
+            422: OpenApiResponse(description="`invalid`"),
+            429: _NOT_READY,
+            503: OpenApiResponse(description="`busy`: as many listen as may"),
+        },
+    )
+    def get(self, request: Request, event: str) -> HttpResponseBase:
+        events.get_event(event)
+        raise problems.Busy
+
+
 class SeatsView(APIView):
     @extend_schema(
         operation_id="list_seats",

@@ -26,6 +26,17 @@ class SectionCounts(serializers.Serializer):
     currency = serializers.CharField(help_text="ISO 4217.")
 
 
+class UpdateFrame(serializers.Serializer):
+    event = serializers.CharField(help_text="What it is about: sections, queue, state, seats, reservation, order, …")
+    id = serializers.CharField(allow_blank=True, help_text="What `since` gives back; empty where nothing does.")
+    data = serializers.JSONField()  # type: ignore[assignment] # A field of that name, as the contract has it.
+
+
+class Updates(serializers.Serializer):
+    frames = UpdateFrame(many=True)
+    next_poll = serializers.IntegerField(help_text="Milliseconds until asking again is worth it.")
+
+
 class Sections(serializers.Serializer):
     sections = SectionCounts(many=True)
 

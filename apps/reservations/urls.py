@@ -13,6 +13,7 @@ page_urls = [
 
 api_urls = [
     path("events/<slug:event>/sections", api_views.SectionsView.as_view(), name="reservations_api_sections"),
+    path("events/<slug:event>/sections/updates", api_views.UpdatesView.as_view(), name="reservations_api_updates"),
     path(
         "events/<slug:event>/sections/<slug:section>/seats",
         api_views.SeatsView.as_view(),

@@ -82,6 +82,7 @@ class Listener(ABC):
         older = waiting.pop(frame.key, None)
         waiting[frame.key] = frame if older is None else frame.after(older)
         if len(waiting) > HELD_BACK_MAX:
+            waiting.clear()
             self.close(return_seconds())
 
     def catch_up(self) -> None:
