@@ -23,6 +23,8 @@ OVERLAP_SECONDS = 5.0
 SLICE_MAX = 5_000
 """Endings read by one poll: nobody waits for a million."""
 EVENTS_MAX = 1_000
+LATELY_SECONDS = 30.0
+LATELY_MAX = 200
 
 _PACKAGE = "apps.queue"
 _endings = sql.load(_PACKAGE, "endings")
@@ -57,6 +59,9 @@ class Feed:
         self.numberless: set[UUID] = set()
         """Of the lobby, before it was drawn."""
         self.has_caught_up = False
+        self._marked: set[int] = set()
+        self._marked_lately: dict[int, float] = {}
+        """When this process found them, on its monotonic clock."""
         self._reading = threading.Lock()
         self._writing = threading.Lock()
         self._from = (_BEGINNING, _FIRST_ID)
@@ -73,6 +78,11 @@ class Feed:
                 self.numberless.add(entry_id)
             else:
                 self.numbers.add(number)
+
+    def marked_lately(self) -> list[int]:
+        """The numbers that were let through ahead of their turn within the last LATELY_SECONDS, LATELY_MAX at most."""
+        since = time.monotonic() - LATELY_SECONDS
+        return sorted(number for number, at in list(self._marked_lately.items()) if at >= since)[:LATELY_MAX]
 
     def overdue_seconds(self) -> float:
         """For how long it has been time to read on; negative: it is not yet."""
@@ -99,6 +109,7 @@ class Feed:
             self.note(number, entry_id)
         for entry_id, number in marked:
             self.note(number, entry_id)
+        self._note_marked({number for _, number in marked if number is not None})
         if ended:
             self._newest = max(self._newest, ended[-1][0])
         if len(ended) == SLICE_MAX:
@@ -107,6 +118,14 @@ class Feed:
         self._from = (self._newest - timedelta(seconds=OVERLAP_SECONDS), _FIRST_ID)
         self._due_at = time.monotonic() + FEED_SECONDS
         self.has_caught_up = True
+
+    def _note_marked(self, marked: set[int]) -> None:
+        now = time.monotonic()
+        # What was marked before this process knew anything is no news: whoever comes asks.
+        new = marked - self._marked if self.has_caught_up else set()
+        kept = {number: at for number, at in self._marked_lately.items() if at >= now - LATELY_SECONDS}
+        self._marked_lately = kept | dict.fromkeys(new, now)
+        self._marked = marked
 
 
 _feeds: dict[int, Feed] = {}

@@ -181,6 +181,12 @@ async def progress_soon(event: events.EventView) -> dict[str, Any] | None:
         document["tickets_left"] = board.supply_available
         # In steps, so that a rate which is measured anew each second is not news each second.
         document["rate_per_second"] = float(f"{expected_rate(board):.1g}")
+    feed = exceptional.feed_of(event.id)
+    if _feed_at_hand(event.id) is None:
+        await _feeds.wait(event.id, feed.refresh_if_due)
+    let_in = feed.marked_lately()
+    if let_in:
+        document["let_in"] = let_in
     return document
 
 

@@ -291,9 +291,12 @@ async function ask() {
 // While the stream says how far the line is, there is next to nothing to ask for: but in a lobby, whose numbers are drawn
 // for each, and at the front, where the answer may be that it is one's turn.
 function restMs() {
-  const isReckoned = isStreaming() && serving && told.number > serving.now_serving;
+  const isReckoned = isStreaming() && serving && told.number > serving.now_serving && !isLetIn(serving);
   return isReckoned ? Math.max(pollMs, QUIET_MS * (0.8 + 0.4 * Math.random())) : pollMs;
 }
+
+// Ahead of its turn, by hand or by a link.
+const isLetIn = (news) => Array.isArray(news.let_in) && news.let_in.includes(told.number);
 
 function askWithin(ms) {
   if (asking) return;
@@ -319,6 +322,10 @@ function follow(news) {
   if (news.state !== before?.state && (news.state === "drained" || news.state === "off")) return askWithin(NEWS_SPREAD_MS);
   if (typeof news.message === "string") showMessage(news.message);
   if (!told.number || (stage !== "waiting" && stage !== "paused")) return;
+  if (isLetIn(news)) {
+    if (!before || !isLetIn(before)) askWithin(TURN_SPREAD_MS);
+    return;
+  }
   if (told.number <= news.now_serving) {
     // Once: the answer says what becomes of it, and when to ask again.
     if (!before || before.now_serving < told.number) askWithin(TURN_SPREAD_MS);

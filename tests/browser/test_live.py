@@ -11,7 +11,7 @@ import pytest
 from apps.events import facade as events
 from apps.events.facade import RoomWish
 from apps.queue import admitting, facade, line, rooms
-from apps.queue.models import WaitingRoom
+from apps.queue.models import QueueEntry, WaitingRoom
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
 from tests.factories import assert_audit_clean, hold, join, make_event
@@ -220,6 +220,20 @@ def test_the_place_in_line_moves_without_a_question_and_the_turn_is_asked_for(
     page.screenshot(path=str(tmp_path / "wait.png"))
     assert len(polls) == before
     free_the_slot(event, line.entry_by_id(second.id))
+    page.wait_for_url(re.compile("/choose"))
+
+
+def test_who_is_let_in_ahead_of_the_turn_hears_it_long_before_the_next_question(
+    house: str, browser_page: OpenPage, waiting: "tuple[events.EventView, list[facade.EntryView]]"
+) -> None:
+    event, (first, _) = waiting
+    page = browser_page(*PHONE)
+    line_up(page, house, event)
+    says_live(page)
+    page.locator("[data-line-place]", has_text=re.compile("^2$")).wait_for()
+    mine = QueueEntry.objects.filter(event_id=event.id).latest("number")
+    in_another_connection(lambda: rooms.let_through(mine.id, who="boss", why="the drummer's mother"))
+    free_the_slot(event, first)
     page.wait_for_url(re.compile("/choose"))
 
 
