@@ -132,4 +132,4 @@ def test_sections_nobody_knows_are_not_found(api: Api, concert: events.EventView
     token = api.admission("concert")
     assert_problem(api.get(f"{SECTIONS}/nowhere/seats", token=token), 404, "not-found")
     assert_problem(api.get("/events/nowhere/sections"), 404, "not-found")
-    assert_problem(api.get(f"{SECTIONS}/updates"), 404, "not-found")
+    assert_problem(api.get(f"{SECTIONS}/updated"), 404, "not-found")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import DatabaseError
+from django.db import DatabaseError, connections
 
 from tests.kernel.test_outbox_crew import SECONDS_MAX, Deliveries, left, publish
 from ticketing.kernel.outbox import facade as outbox
@@ -44,9 +44,16 @@ def test_a_stuck_message_delays_nobody_and_the_command_ends_with_it(deliveries: 
     assert left() == []
 
 
+def _deliver_and_close() -> None:
+    try:
+        outbox.deliver()
+    finally:
+        connections.close_all()
+
+
 def test_control_delivered_one_after_the_other_everybody_waits(deliveries: Deliveries) -> None:
     publish(("stuck", 0), *((f"key-{number}", number) for number in range(10)))
-    alone = threading.Thread(target=outbox.deliver)
+    alone = threading.Thread(target=_deliver_and_close)
     alone.start()
     assert deliveries.is_stuck.wait(SECONDS_MAX)
     assert (deliveries.ended, len(left())) == ([], 11)

@@ -12,7 +12,7 @@ from tests.money.operations import OPERATIONS, SEATS, Operation, park, undo_clai
 from tests.orders.sale import deliver_all
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SALES_MAX = 100
+SALES_MAX = 2 * 100
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

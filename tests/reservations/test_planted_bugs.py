@@ -29,6 +29,7 @@ pytestmark = pytest.mark.django_db
 NOWHERE = 999_999_999
 
 LEFT_OUT = {
+    "reservations_accesscode": "what a code opens and allows, by staff; what it let in reservations count",
     "reservations_availabilityframe": "the last frame that was published: shown, never decided by",
     "reservations_cleanuplog": "what sweeps did: shown, never decided by",
     "reservations_inventorychange": "what staff did: shown, never decided by",
