@@ -157,6 +157,10 @@ class Beside:
         finally:
             connections.close_all()
 
+    @property
+    def is_under_way(self) -> bool:
+        return self._thread.is_alive()
+
     def until_it_waits(self) -> "Beside":
         """Returns itself as soon as PostgreSQL says that it waits for somebody's lock. Raises AssertionError if it
         ends without ever waiting."""

@@ -1,14 +1,14 @@
 """Delivering by hand: many at once like a worker, until nothing is due, and to a clean end."""
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import DatabaseError, connections
+from django.db import DatabaseError
 
 from tests.kernel.test_outbox_crew import SECONDS_MAX, Deliveries, left, publish
+from tests.races import Beside
 from ticketing.kernel.outbox import facade as outbox
 from ticketing.kernel.outbox.crew import Crew
 from ticketing.kernel.outbox.management.commands import deliver_outbox
@@ -32,33 +32,23 @@ def test_a_stuck_message_delays_nobody_and_the_command_ends_with_it(deliveries: 
     B … K: came after it, and are delivered meanwhile; then A's ends, and with it the command
     """
     publish(("stuck", 0), *((f"key-{number}", number) for number in range(10)))
-    command = threading.Thread(target=call_command, args=("deliver_outbox",))
-    command.start()
+    command = Beside(lambda: call_command("deliver_outbox"))
     deliveries.wait_for(10)
     assert ("stuck", 0) not in deliveries.ended
-    assert command.is_alive()
+    assert command.is_under_way
     deliveries.go_on.set()
-    command.join(SECONDS_MAX)
-    assert not command.is_alive()
+    command.result()
     assert capsys.readouterr().out == "outbox: 11 messages handed over\n"
     assert left() == []
 
 
-def _deliver_and_close() -> None:
-    try:
-        outbox.deliver()
-    finally:
-        connections.close_all()
-
-
 def test_control_delivered_one_after_the_other_everybody_waits(deliveries: Deliveries) -> None:
     publish(("stuck", 0), *((f"key-{number}", number) for number in range(10)))
-    alone = threading.Thread(target=_deliver_and_close)
-    alone.start()
+    alone = Beside(outbox.deliver)
     assert deliveries.is_stuck.wait(SECONDS_MAX)
     assert (deliveries.ended, len(left())) == ([], 11)
     deliveries.go_on.set()
-    alone.join(SECONDS_MAX)
+    assert alone.result() == 11
     assert left() == []
 
 
