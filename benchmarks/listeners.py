@@ -116,8 +116,8 @@ def make_event() -> Any:
 
 def tell_ours(event_id: int) -> Any:
     def tell(number: int) -> None:
-        from apps.reservations.live.groups import group_of
         from ticketing.kernel.live import layer
+        from ticketing.kernel.live.groups import group_of
 
         data = json.dumps({"number": number, "text": "x" * 1_000}).encode()
         told = layer.tell(group_of(event_id), {"type": "news", "event": event_id, "frames": [["mark", "", "", data]]})
