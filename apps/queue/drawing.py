@@ -32,6 +32,7 @@ from apps.queue.fairness import proofs
 from apps.queue.models import RoomAct
 from apps.queue.room import lock_room, record, save_room
 from ticketing.kernel import sql, transactions
+from ticketing.kernel.leading import Lead
 from ticketing.kernel.troubles import Troubles
 
 logger = logging.getLogger(__name__)
@@ -47,11 +48,15 @@ BEACON_PAUSE_SECONDS = 2.0
 """Between two questions to a beacon that gave no answer."""
 STATEMENT_MS_MAX = 600_000
 """Digest and draw are one statement each, over the whole lobby."""
-LOCK_KEY = int.from_bytes(b"fairdraw", "big")
+LOCK_KEY = b"fairdraw"
+SESSION_OPTIONS = (
+    "-c client_connection_check_interval=1000 -c tcp_keepalives_idle=5 "
+    "-c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
+)
+"""Killed in the middle of a long statement: the server notices within a second and gives the lock free."""
 AWAY = "draw: the database is away or ended the session"
 
 _PACKAGE = "apps.queue"
-_try_leadership = sql.load(_PACKAGE, "try_leadership")
 _draws_under_way = sql.load(_PACKAGE, "draws_under_way")
 _digest_entrants = sql.load(_PACKAGE, "digest_entrants")
 _fix_digest = sql.load(_PACKAGE, "fix_digest")
@@ -117,9 +122,7 @@ class Drawer:
     """One drawer: its session, and its steps while it has the lock."""
 
     def __init__(self, conninfo: str = "") -> None:
-        self._conninfo = conninfo or settings.DATABASE_DIRECT_URL
-        self._session: Connection[Any] | None = None
-        self._has_lock = False
+        self.lead = Lead("drawer", LOCK_KEY, conninfo=conninfo, options=SESSION_OPTIONS)
         self._ask_again_at: dict[int, float] = {}
         self._troubles = Troubles(logger)
         self._chunk = CHUNK
@@ -128,10 +131,11 @@ class Drawer:
         """Every draw under way has gone one step on, as far as it can go now; whether any has. Not if another drawer
         is at work."""
         try:
-            session = self._session_with_lock()
-            if session is None:
+            if not self.lead.holds():
                 self._troubles.over(AWAY)
                 return False
+            session = self.lead.session
+            assert session is not None
             with session.cursor() as cursor:
                 draws = [_UnderWay(*row) for row in _draws_under_way.rows(cursor)]
         except psycopg.Error as error:
@@ -160,28 +164,7 @@ class Drawer:
 
     def close(self) -> None:
         """Whoever comes next may draw."""
-        session, self._session, self._has_lock = self._session, None, False
-        if session is not None:
-            session.close()
-
-    def _session_with_lock(self) -> Connection[Any] | None:
-        if self._session is None:
-            self._session = psycopg.connect(
-                self._conninfo,
-                autocommit=True,
-                connect_timeout=2,
-                application_name="fairgate drawer",
-                # Killed in the middle of a long statement: the server notices within a second and gives the lock free.
-                options=(
-                    "-c client_connection_check_interval=1000 -c tcp_keepalives_idle=5 "
-                    "-c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
-                ),
-            )
-            self._has_lock = False
-        if not self._has_lock:
-            with self._session.cursor() as cursor:
-                ((self._has_lock,),) = _try_leadership.rows(cursor, key=LOCK_KEY)
-        return self._session if self._has_lock else None
+        self.lead.resign()
 
     def _advance(self, session: Connection[Any], draw: _UnderWay) -> bool:
         if draw.digest is None:

@@ -1,9 +1,7 @@
-"""One leader among any number of gatekeepers: whoever has the advisory lock, in a session of its own.
+"""One leader among any number of gatekeepers (ticketing/kernel/leading.py), each time with a new epoch.
 
-The session is a direct connection (a pooler in transaction mode would hand it to others). When the leader's process is
-killed the server ends the session and a stand-by has the lock at its next try. When the process only hangs, the server
-ends a session that has said nothing for a while; should the old leader wake up in the middle of a tick, its epoch is
-older than the room's and it is refused under the room's lock.
+Should an old leader wake up in the middle of a tick, its epoch is older than the room's and it is refused under the
+room's lock.
 """
 
 import logging
@@ -12,12 +10,12 @@ import socket
 import threading
 
 import psycopg
-from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
 from apps.queue import admitting, board, pacing
 from apps.queue.errors import Fenced
 from ticketing.kernel import sql
+from ticketing.kernel.leading import Lead, beside_the_work
 from ticketing.kernel.troubles import Troubles
 
 logger = logging.getLogger(__name__)
@@ -26,23 +24,18 @@ TICK_SECONDS = 0.25
 SILENCE_MS_MAX = 1_500
 """A leader that has not spoken for so long leads no more."""
 LEADERSHIP = "gatekeeper"
-LOCK_KEY = int.from_bytes(b"fairgate", "big")
+LOCK_KEY = b"fairgate"
 AWAY = "gatekeeper: the database is away or ended the session"
 STALE = "gatekeeper: the boards are as of an earlier tick"
 
-_PACKAGE = "apps.queue"
-_try_leadership = sql.load(_PACKAGE, "try_leadership")
-_raise_epoch = sql.load(_PACKAGE, "raise_epoch")
-_give_up_leadership = sql.load(_PACKAGE, "give_up_leadership")
-_keep_leading = sql.load(_PACKAGE, "keep_leading")
+_raise_epoch = sql.load("apps.queue", "raise_epoch")
 
 
 class Gatekeeper:
     """One gatekeeper's part in the election, and its ticks while it leads."""
 
     def __init__(self, conninfo: str = "") -> None:
-        self._conninfo = conninfo or settings.DATABASE_DIRECT_URL
-        self._session: psycopg.Connection | None = None
+        self.lead = Lead(LEADERSHIP, LOCK_KEY, conninfo=conninfo, options=beside_the_work(SILENCE_MS_MAX))
         self.epoch = 0
         """Of its leadership; 0 while another leads."""
         self._pacer = pacing.Pacer()
@@ -61,7 +54,7 @@ class Gatekeeper:
                 return 0
             admitted = 0
             for event_id in admitting.due_rooms():
-                self._speak()
+                self.lead.speak()
                 failing = f"gatekeeper: the tick of event {event_id} fails"
                 try:
                     admitted += admitting.tick(event_id, self.epoch)
@@ -70,7 +63,7 @@ class Gatekeeper:
                     self._troubles.met(failing, error)
                 else:
                     self._troubles.over(failing)
-            self._pacer.run_if_due(self.epoch, before_each=self._speak)
+            self._pacer.run_if_due(self.epoch, before_each=self.lead.speak)
             self._show()
             return admitted
         except Fenced as error:
@@ -84,47 +77,18 @@ class Gatekeeper:
     def resign(self) -> None:
         """It does not lead, and whoever tries may."""
         self.epoch = 0
-        session, self._session = self._session, None
-        if session is None:
-            return
-        # The server ends a closed session when it comes to it; said in so many words the lead is free at once.
-        try:
-            with session.cursor() as cursor:
-                _give_up_leadership.rows(cursor)
-        except psycopg.Error as error:
-            logger.info("gatekeeper: its session had ended before it resigned: %s", error)
-        finally:
-            session.close()
+        self.lead.resign()
 
     def _keep_or_take_the_lead(self) -> bool:
-        if self.leads:
-            self._speak()
-            return True
-        if self._session is None:
-            self._session = psycopg.connect(
-                self._conninfo,
-                autocommit=True,
-                connect_timeout=2,
-                application_name="fairgate gatekeeper",
-                # A machine that vanished without a word is found out by keep-alives, a process that hangs by silence.
-                options=(
-                    f"-c idle_session_timeout={SILENCE_MS_MAX} -c tcp_keepalives_idle=1 "
-                    "-c tcp_keepalives_interval=1 -c tcp_keepalives_count=1 -c statement_timeout=1500"
-                ),
-            )
-        with self._session.cursor() as cursor:
-            ((has_lock,),) = _try_leadership.rows(cursor, key=LOCK_KEY)
-            if not has_lock:
-                return False
+        if not self.lead.holds():
+            return False
+        if not self.leads:
+            assert self.lead.session is not None
             leader = f"{socket.gethostname()}:{os.getpid()}"[:120]
-            ((self.epoch,),) = _raise_epoch.rows(cursor, name=LEADERSHIP, leader=leader)
-        logger.info("gatekeeper: %s leads, epoch %s", leader, self.epoch)
+            with self.lead.session.cursor() as cursor:
+                ((self.epoch,),) = _raise_epoch.rows(cursor, name=LEADERSHIP, leader=leader)
+            logger.info("gatekeeper: %s leads, epoch %s", leader, self.epoch)
         return True
-
-    def _speak(self) -> None:
-        assert self._session is not None, "a leader has its session"
-        with self._session.cursor() as cursor:
-            _keep_leading.rows(cursor)
 
     def _show(self) -> None:
         """What the ticks have done is on the boards. To fail at it costs nobody the lead: PostgreSQL is read

@@ -47,6 +47,7 @@ TELL_ROUNDS = 3
 """Where a round takes long there are so many rounds' time between two frames."""
 FRESH_ROUNDS = 4
 """A relay that is slow, since the machine is busy, may come this many times later than it came last."""
+LOCK_KEY = b"fairtell"
 
 _publish_frames = sql.load("apps.reservations", "publish_frames")
 
@@ -223,7 +224,7 @@ def _write(client: Redis, frames: Mapping[int, _Frame], fresh_seconds: float) ->
 
 def loop(stopping: threading.Event) -> None:
     """Runs until `stopping` is set; a restarted database or a lost Redis costs windows, not the relay."""
-    lead = Lead("relay")
+    lead = Lead("relay", LOCK_KEY)
     relay: Relay | None = None
     has_database = True
     window_at = time.monotonic()

@@ -27,6 +27,7 @@ from tests.queue.lobbies import (
 from tests.queue.rooms import EPOCH, row, tick
 from tests.races import Beside, rival_at, statements, storm, values
 from ticketing.kernel import clock, sql
+from ticketing.kernel.leading import Lead
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SMALL_CHUNK = 2
@@ -146,12 +147,12 @@ def test_drawers_without_the_lock_of_leadership_still_draw_once(monkeypatch: pyt
     event, _ = make_lobby(entrants=6)
     close_lobby(event)
 
-    def everybody_leads(self: Drawer) -> psycopg.Connection[Any]:
-        if self._session is None:
-            self._session = psycopg.connect(self._conninfo, autocommit=True)
-        return self._session
+    def everybody_leads(self: Lead) -> bool:
+        if self.session is None:
+            self.session = psycopg.connect(self._conninfo, autocommit=True)
+        return True
 
-    monkeypatch.setattr(Drawer, "_session_with_lock", everybody_leads)
+    monkeypatch.setattr(Lead, "holds", everybody_leads)
 
     def act(number: int) -> None:
         drawer = Drawer(direct_url())
@@ -262,7 +263,9 @@ def test_the_shape_of_a_draw() -> None:
     close_lobby(event)
     with statements() as seen:
         draw_all()
-    work = [name for name in seen if name not in ("try_leadership", "draws_under_way")]
+    work = [
+        name for name in seen if name not in ("try_leadership", "keep_leading", "draws_under_way", "give_up_leadership")
+    ]
     assert work == [
         "digest_entrants", "lock_draw", "fix_digest", "record_act",
         "lock_draw", "reveal_draw", "record_act",
@@ -298,9 +301,9 @@ def test_a_database_that_ends_the_session_costs_one_round() -> None:
     drawer = Drawer(direct_url())
     try:
         assert drawer.run_once() is True
-        assert drawer._session is not None
+        assert drawer.lead.session is not None
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [drawer._session.info.backend_pid])
+            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [drawer.lead.session.info.backend_pid])
         assert drawer.run_once() is False
         drawer.run_until_it_waits()
     finally:

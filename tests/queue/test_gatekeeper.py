@@ -77,16 +77,16 @@ def test_a_leader_whose_session_ended_leads_no_more_and_what_it_began_is_refused
     first, second = pair
     full_line(event, 9)
     first.run_once()
-    assert first._session is not None
+    assert first.lead.session is not None
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s)", [first._session.info.backend_pid])
+        cursor.execute("SELECT pg_terminate_backend(%s)", [first.lead.session.info.backend_pid])
     until(lambda: second.run_once() >= 0 and second.leads, "the stand-by leads")
     WaitingRoom.objects.update(active_max=6)
     pass_time(event)
     assert second.run_once() == 3
     WaitingRoom.objects.update(active_max=9)
     pass_time(event)
-    first._speak = lambda: None  # type: ignore[method-assign]  # It does not look before it acts.
+    first.lead.speak = lambda: None  # type: ignore[method-assign]  # It does not look before it acts.
     assert first.run_once() == 0
     assert not first.leads
     assert statuses(event).count("ready") == 6
@@ -97,9 +97,9 @@ def test_a_leader_that_hangs_loses_its_session_by_its_silence(pair: tuple[Gateke
     first, second = pair
     first.run_once()
     assert first.leads
-    assert first._session is not None
-    assert first._session.execute("SHOW idle_session_timeout").fetchone() == ("10min",)
-    first._session.execute("SET idle_session_timeout = 50")  # So that the test need not wait for it.
+    assert first.lead.session is not None
+    assert first.lead.session.execute("SHOW idle_session_timeout").fetchone() == ("10min",)
+    first.lead.session.execute("SET idle_session_timeout = 50")  # So that the test need not wait for it.
     until(lambda: second.run_once() >= 0 and second.leads, "the stand-by leads")
     first.run_once()
     assert not first.leads
@@ -143,7 +143,7 @@ def test_a_database_that_is_away_is_told_of_once_and_when_it_is_over(caplog: pyt
     gatekeeper = Gatekeeper(f"postgres://nobody@127.0.0.1:{free_port()}/nowhere")
     for _ in range(4):
         assert gatekeeper.run_once() == 0
-    gatekeeper._conninfo = database_url()
+    gatekeeper.lead._conninfo = database_url()
     gatekeeper.run_once()
     assert gatekeeper.leads
     gatekeeper.resign()

@@ -65,8 +65,8 @@ def of_the_gatekeeper() -> Any:
     leader = Gatekeeper(conninfo())
     leader.run_once()
     try:
-        assert leader._session is not None
-        return leader._session.execute(READ).fetchone()
+        assert leader.lead.session is not None
+        return leader.lead.session.execute(READ).fetchone()
     finally:
         leader.resign()
 
@@ -74,9 +74,9 @@ def of_the_gatekeeper() -> Any:
 def of_the_drawer() -> Any:
     drawer = Drawer(conninfo())
     try:
-        session = drawer._session_with_lock()
-        assert session is not None
-        return session.execute(READ).fetchone()
+        assert drawer.lead.holds()
+        assert drawer.lead.session is not None
+        return drawer.lead.session.execute(READ).fetchone()
     finally:
         drawer.close()
 
