@@ -230,3 +230,11 @@ def test_no_wish_at_all_breaks_the_hold(api: Api, concert: events.EventView, bod
 
 def _token(api: Api, path: str) -> str:
     return api.admission("concert") if path.startswith("/events/") else ""
+
+
+def test_to_have_too_much_to_do_is_an_answer_and_no_error_in_the_log(
+    api: Api, concert: events.EventView, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream is the lane's; whoever asks the site for it is told to come again."""
+    assert_problem(api.call("GET", "/events/concert/sections/updates"), 503, "busy")
+    assert not [record for record in caplog.records if record.name == "django.request"]

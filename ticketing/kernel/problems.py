@@ -209,7 +209,13 @@ def from_exception(error: BaseException) -> Problem | None:
 
 def respond(problem: Problem) -> JsonResponse:
     """The problem as a response."""
-    return JsonResponse(problem.document(), status=problem.status, content_type=CONTENT_TYPE, headers=problem.headers())
+    response = JsonResponse(
+        problem.document(), status=problem.status, content_type=CONTENT_TYPE, headers=problem.headers()
+    )
+    if isinstance(problem, Busy):
+        # To come again is an answer, as a 4xx is. Django would log an error for each.
+        response._has_been_logged = True  # type: ignore[attr-defined]
+    return response
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
