@@ -25,9 +25,11 @@ from apps.events import facade as events
 from apps.queue import facade as queue
 from apps.reservations.live.following import Following
 from apps.reservations.live.reading import OwnerReader
+from apps.reservations.live.shoppers import Shoppers
 from apps.reservations.owner import owned_by
 from ticketing.kernel import client_address, limits, problems, traffic
 from ticketing.kernel.lane import reply, threads
+from ticketing.kernel.lane.conditional import has_etag
 from ticketing.kernel.lane.reply import JSON, Reply
 from ticketing.kernel.lane.request import Forward, Receive, Request, Scope, Send
 from ticketing.kernel.lane.whole import STREAM
@@ -43,8 +45,6 @@ PATH = re.compile(r"/api/events/(?P<slug>[-a-zA-Z0-9_]+)/sections/updates")
 NEXT_POLL_MS, NEXT_POLL_SPREAD_MS = 3_000, 1_000
 SECTIONS_MAX = 4
 """The seats of so many sections may be listened to at once: what a map shows of a house from near."""
-RECHECK_SECONDS = 20.0
-"""Whether somebody may still see seats is asked anew so often."""
 _STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store, no-transform"),
@@ -67,9 +67,9 @@ class Doors:
     def __init__(self) -> None:
         self.hub = Hub()
         self.following = Following(self.hub)
+        self._shoppers = Shoppers(self.hub)
         self._authorize: dict[str, Authorize] = {"reservation": _own_reservation}
         self._numbers = itertools.count(1)
-        self._tasks: set[asyncio.Task[None]] = set()
         self.socket = AllowedHostsOriginValidator(self._socket)
 
     def own(self, kind: str, authorize: Authorize, reader: OwnerReader) -> None:
@@ -79,8 +79,7 @@ class Doors:
 
     async def close(self) -> None:
         """Everybody has been sent away."""
-        for task in self._tasks:
-            task.cancel()
+        self._shoppers.close()
         await self.following.close()
 
     # --- over http ---------------------------------------------------------------------------------------------------
@@ -158,7 +157,8 @@ class Doors:
         said = ",".join(one.text for one in frames)
         etag = f'W/"{hashlib.sha256(said.encode()).hexdigest()[:24]}"'
         headers = [(b"etag", etag.encode()), (b"cache-control", b"private, no-cache")]
-        if request.headers.get("if-none-match") == etag:
+        known = request.headers.get("if-none-match")
+        if known is not None and has_etag(known, etag):
             return Reply(304, b"", headers)
         # The very same to everybody for whom nothing changes, so that the ETag means something.
         next_poll = NEXT_POLL_MS + _random.randrange(NEXT_POLL_SPREAD_MS)
@@ -200,30 +200,9 @@ class Doors:
         for section in sections:
             await _first(listener, self.following.seats.watch(listener, section))
         if sections and caller is not None:
-            topics = [self.following.seats.topic(section) for section in sections]
-            self._beside(self._recheck(listener, event, caller, topics))
+            self._shoppers.show(listener, event, caller, [self.following.seats.topic(section) for section in sections])
         for kind, thing in wanted.things():
             await _first(listener, self.following.owned(kind).watch(listener, thing))
-
-    async def _recheck(
-        self, listener: Listener, event: events.EventView, caller: queue.Caller, topics: list[str]
-    ) -> None:
-        """Seats are shown for as long as one may choose."""
-        while not listener.is_gone:
-            await asyncio.sleep(RECHECK_SECONDS)
-            try:
-                queue.require_entry(event.id, await queue.status_soon(event, caller))
-            except problems.Busy:
-                continue
-            except problems.Problem:
-                for topic in topics:
-                    self.hub.leave_topic(listener, topic)
-                return
-
-    def _beside(self, act: Any) -> None:
-        task = asyncio.get_running_loop().create_task(act)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _require_room(self) -> None:
         if self.hub.is_closing or self.hub.count >= settings.LIVE_LISTENERS_MAX:
