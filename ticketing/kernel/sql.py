@@ -12,6 +12,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
+from django.db.backends.utils import CursorWrapper
+from psycopg.pq import TransactionStatus
+
 from ticketing.kernel import journeys, preparing
 from ticketing.kernel.arrays import Array
 from ticketing.kernel.journeys import Done
@@ -80,17 +83,46 @@ def together(cursor: Cursor, calls: Sequence[Call]) -> list[Done]:
     """All of these statements have run, one after the other, in one round trip: what each gave, in order.
 
     Each sees what was committed before it began, as if it had been sent by itself, and after one that fails none runs.
-    They go one by one where somebody looks on (a test lets a rival in between), and on cursors of other kinds.
+    They go one by one where somebody looks on (a test lets a rival in between), and on cursors of other kinds than
+    those of `transactions.write_on` and Django's.
     """
     if not calls:
         return []
-    if not _travels(cursor):
-        return [_alone(cursor, call) for call in calls]
-    return cursor.travel(texts_of(cursor, calls))
+    if _travels(cursor):
+        return cursor.travel(texts_of(cursor, calls))
+    if _may_travel(cursor):
+        return _travel_on_django_s(cursor, calls)
+    return [_alone(cursor, call) for call in calls]
 
 
 def _travels(cursor: Cursor) -> TypeGuard[journeys.Cursor]:
     return isinstance(cursor, journeys.Cursor) and not _observers
+
+
+def _may_travel(cursor: Any) -> TypeGuard[CursorWrapper]:
+    """Whether it is a cursor of Django's connection, and Django has nobody to show its statements to."""
+    if not isinstance(cursor, CursorWrapper) or _observers:
+        return False
+    return not (cursor.db.execute_wrappers or cursor.db.queries_logged)
+
+
+def _travel_on_django_s(cursor: CursorWrapper, calls: Sequence[Call]) -> list[Done]:
+    """Where Django's block has begun and its transaction has not, that travels too. Errors are Django's, as by its own
+    cursor."""
+    with cursor.db.wrap_database_errors:
+        on = cursor.connection
+        with journeys.Cursor(on) as own:
+            if not on.autocommit and on.info.transaction_status == TransactionStatus.IDLE:
+                own.opens_with(["BEGIN"])
+            return own.travel(texts_of(own, calls))
+
+
+def unseen(cursor: CursorWrapper, call: Call) -> None:
+    """The statement has run, and no observer was told: it is the transaction's, not its caller's."""
+    if _may_travel(cursor):
+        _travel_on_django_s(cursor, [call])
+    else:
+        cursor.execute(call.statement.text, call.params)
 
 
 def finish(cursor: Cursor, calls: Sequence[Call]) -> None:

@@ -53,7 +53,7 @@ def write(*, lock_ms: int | None = None, statement_ms: int | None = None, idle_m
     """
     with transaction.atomic(durable=not _inside_test_transaction()):
         with connection.cursor() as cursor:
-            cursor.execute(_set_limits.text, _limits(lock_ms, statement_ms, idle_ms))
+            sql.unseen(cursor, _set_limits.call(**_limits(lock_ms, statement_ms, idle_ms)))
         yield
 
 
