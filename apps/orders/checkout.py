@@ -51,7 +51,7 @@ def check_out(
     """
     scope = f"checkout:{reservation.entry_id}"
     fingerprint = idempotency.fingerprint({"reservation": str(reservation.id), "body": dict(payload)})
-    known = idempotency.recall(scope, idempotency_key, fingerprint, clock.now())
+    known = idempotency.recall(scope, idempotency_key, fingerprint)
     if known is not None:
         return known
     provider = chosen_provider()
@@ -67,7 +67,7 @@ def check_out(
     reservations.prepare_payment(reservation.event_id, details.email)
     with transactions.write():
         order, is_new = _place(reservation, details, account_id, bill)
-        known = idempotency.recall(scope, idempotency_key, fingerprint, clock.now())
+        known = idempotency.recall(scope, idempotency_key, fingerprint)
         if known is not None:
             return known
         if is_new:
@@ -89,7 +89,7 @@ def check_out(
         answer = Answer(202, json.dumps(order_view(order).checkout_contract()))
         # Remembered also where nothing changed: a second tab's lost answer, asked for again after a decline, must not
         # become a new charge.
-        idempotency.remember(scope, idempotency_key, fingerprint, answer, clock.now())
+        idempotency.remember(scope, idempotency_key, fingerprint, answer)
     return answer
 
 

@@ -6,16 +6,20 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.db import IntegrityError, transaction
+from django.db import connection
 
-from ticketing.kernel import clock, problems
+from ticketing.kernel import clock, problems, sql
 from ticketing.kernel.carried import Asked
 from ticketing.kernel.models import IdempotentAnswer
-from ticketing.kernel.transactions import require, violated_constraint
+from ticketing.kernel.transactions import require
 
 REMEMBERED_HOURS = 24
 KEY_LENGTH_MAX = 200
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+_recall = sql.load("ticketing.kernel", "recall_answer")
+_remember = sql.load("ticketing.kernel", "remember_answer")
 
 
 class Answer(NamedTuple):
@@ -47,40 +51,40 @@ def check_key(key: str) -> str:
     return key
 
 
-def recall(scope: str, key: str, request_fingerprint: str, now: datetime) -> Answer | None:
-    """The remembered answer, or None. Raises IdempotencyMismatch when the key was used for another request."""
-    row = IdempotentAnswer.objects.filter(scope=scope, key=key).first()
-    if row is None or row.created_at < now - timedelta(hours=REMEMBERED_HOURS):
+def recall(scope: str, key: str, request_fingerprint: str, now: datetime | None = None) -> Answer | None:
+    """The answer that is remembered now, by the database's clock unless given, or None. Raises IdempotencyMismatch when
+    the key was used for another request."""
+    with connection.cursor() as cursor:
+        rows = _recall.rows(cursor, scope=scope, key=key, now=now, hours=REMEMBERED_HOURS)
+    if not rows:
         return None
-    if row.fingerprint != request_fingerprint:
+    ((known_fingerprint, status, answer),) = rows
+    if known_fingerprint != request_fingerprint:
         raise problems.IdempotencyMismatch
-    return Answer(row.status, row.answer)
+    return Answer(status, answer)
 
 
-def remember(scope: str, key: str, request_fingerprint: str, answer: Answer, now: datetime) -> None:
+def remember(scope: str, key: str, request_fingerprint: str, answer: Answer, now: datetime | None = None) -> None:
     """The answer is remembered with the caller's change, in the caller's transaction. Last statement of it: the
-    unique key would make a rival wait for our commit.
+    unique key makes a rival wait for our commit.
 
     Raises IdempotencyInProgress when a rival's answer to this key was committed first: the caller's transaction must
     then be undone, change and all, and who asks again is given the rival's answer.
     """
     require()
-    values = {
-        "fingerprint": request_fingerprint,
-        "status": answer.status,
-        "answer": answer.body,
-        "created_at": now,
-    }
-    forgotten = now - timedelta(hours=REMEMBERED_HOURS)
-    if IdempotentAnswer.objects.filter(scope=scope, key=key, created_at__lt=forgotten).update(**values):
-        return
-    try:
-        with transaction.atomic():
-            IdempotentAnswer.objects.create(scope=scope, key=key, **values)
-    except IntegrityError as error:
-        if violated_constraint(error) != "idempotent_answer_once":
-            raise
-        raise problems.IdempotencyInProgress from error
+    with connection.cursor() as cursor:
+        is_remembered = _remember.count(
+            cursor,
+            scope=scope,
+            key=key,
+            fingerprint=request_fingerprint,
+            status=answer.status,
+            answer=answer.body,
+            now=now,
+            hours=REMEMBERED_HOURS,
+        )
+    if not is_remembered:
+        raise problems.IdempotencyInProgress
 
 
 def once(scope: str, key: str, request_fingerprint: str, act: Callable[[], Answer]) -> Answer:
@@ -91,11 +95,11 @@ def once(scope: str, key: str, request_fingerprint: str, act: Callable[[], Answe
     IdempotencyMismatch, and IdempotencyInProgress where the key's other request is about another row.
     """
     require()
-    known = recall(scope, key, request_fingerprint, clock.now())
+    known = recall(scope, key, request_fingerprint)
     if known is not None:
         return known
     answer = act()
-    remember(scope, key, request_fingerprint, answer, clock.now())
+    remember(scope, key, request_fingerprint, answer)
     return answer
 
 
