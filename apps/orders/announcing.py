@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
 from django.db.models import Q, Sum
 
@@ -55,22 +54,13 @@ def announce_end(order: Order) -> None:
         announce(order, kind)
 
 
-def send(delivery: WebhookDelivery, order_id: UUID) -> None:
+def send(delivery: WebhookDelivery, order_id: Any) -> None:
     """The delivery will be attempted. Joins the caller's transaction.
 
     One key for each endpoint and order: an order's messages arrive in order, and one that is stuck delays no other
     order's, nor another endpoint's.
     """
-    outbox.publish(topics.WEBHOOK, _key(delivery, order_id), {"delivery": delivery.pk})
-
-
-def is_on_its_way(delivery: WebhookDelivery, order_id: UUID) -> bool:
-    """Whether the outbox still has it to deliver."""
-    return outbox.is_unsettled(topics.WEBHOOK, _key(delivery, order_id), {"delivery": delivery.pk})
-
-
-def _key(delivery: WebhookDelivery, order_id: UUID) -> str:
-    return f"{delivery.endpoint_id}:{order_id}"
+    outbox.publish(topics.WEBHOOK, f"{delivery.endpoint_id}:{order_id}", {"delivery": delivery.pk})
 
 
 def _body(message: OrganizerMessage, order: Order, tickets: Sequence[Ticket] | None) -> dict[str, Any]:

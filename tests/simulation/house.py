@@ -1,11 +1,12 @@
 """A house that speaks the queue's part of the contract and can be told to break it, so that the crowd can be seen to
 notice. It keeps everything in memory and knows nothing of the product."""
 
+import asyncio
 import base64
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -43,6 +44,50 @@ class Spot:
         return token(self.number, self.visitor)
 
 
+def counts(free: int) -> dict[str, Any]:
+    return {"sections": [{"section_id": "floor", "type": "general_admission", "available_seats": free}]}
+
+
+@dataclass
+class Voice:
+    """One stream, from the house's side."""
+
+    answer: Any
+    is_socket: bool
+
+    async def say(self, kind: str, document: Any, frame_id: str = "") -> None:
+        if self.is_socket:
+            await self.answer.send_json({"event": kind, "id": frame_id, "data": document})
+            return
+        named = f"id: {frame_id}\n" if frame_id else ""
+        await self.raw(f"event: {kind}\n{named}data: {json.dumps(document)}\n\n".encode())
+
+    async def raw(self, data: bytes) -> None:
+        await self.answer.write(data)
+
+    async def stay(self) -> None:
+        """Until the listener goes, or the house does."""
+        if self.is_socket:
+            await self.answer.receive()
+            return
+        await self.raw(b": \n\n")
+        await asyncio.Event().wait()
+
+
+async def tells_the_truth(voice: Voice, number: int, house: "House") -> None:
+    await voice.say("queue", {"now_serving": 1})
+    await voice.say("sections", counts(house.free), "e-1")
+    await voice.stay()
+
+
+@dataclass
+class Streams:
+    speaks: Callable[[Voice, int, "House"], Awaitable[None]] = tells_the_truth
+    refuses: Callable[[int], web.Response | None] = lambda number: None
+    came: list[str] = field(default_factory=list)
+    """What each said that it had read."""
+
+
 @dataclass
 class House:
     """Lets in whoever has asked `polls_to_wait` times. `breaks` changes what it answers: see the tests."""
@@ -53,6 +98,9 @@ class House:
     spots: dict[str, Spot] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    free: int = 20
+    """Places left in its only section, as it says to who asks."""
+    streams: "Streams" = field(default_factory=Streams)
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     def place(self, call: str, spot: Spot) -> web.Response:
@@ -79,7 +127,23 @@ class House:
         self.asked.append(("sections", request.headers.get("If-None-Match", "")))
         if request.headers.get("If-None-Match") == '"1"':
             return web.Response(status=304, headers={"ETag": '"1"'})
-        return web.json_response({"sections": []}, headers={"ETag": '"1"'})
+        return web.json_response(counts(self.free), headers={"ETag": '"1"'})
+
+    async def updates(self, request: web.Request) -> web.StreamResponse:
+        """Each stream is told what `streams.speaks` does."""
+        is_socket = request.headers.get("Upgrade", "").lower() == "websocket"
+        answer: Any = web.WebSocketResponse() if is_socket else web.StreamResponse()
+        if not is_socket:
+            answer.content_type = "text/event-stream"
+            answer.enable_chunked_encoding()
+        self.streams.came.append(request.headers.get("Last-Event-ID") or request.query.get("since", ""))
+        refusal = self.streams.refuses(len(self.streams.came))
+        if refusal is not None:
+            return refusal
+        await answer.prepare(request)
+        with suppress(ConnectionError):  # The listener may go at any moment.
+            await self.streams.speaks(Voice(answer, is_socket), len(self.streams.came), self)
+        return answer  # type: ignore[no-any-return]
 
     async def join(self, request: web.Request) -> web.Response:
         visitor = (await request.json())["visitor_id"]
@@ -115,12 +179,13 @@ async def open_house(**habits: Any) -> AsyncIterator[House]:
         [
             web.get("/api/events/{event}", house.event),
             web.get("/api/events/{event}/sections", house.sections),
+            web.get("/api/events/{event}/sections/updates", house.updates),
             web.post("/api/events/{event}/queue", house.join),
             web.delete("/api/events/{event}/queue", house.leave),
             web.get("/api/events/{event}/queue/status", house.status),
         ]
     )
-    runner = web.AppRunner(application, access_log=None)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.2)
     await runner.setup()
     site = web.TCPSite(runner, LOOPBACK, 0)
     await site.start()

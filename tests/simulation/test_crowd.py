@@ -38,7 +38,7 @@ async def breaches_of(**habits: Any) -> set[str]:
 
 async def test_all_come_wait_as_long_as_told_look_round_and_leave() -> None:
     async with open_house() as house:
-        result = await visited(house, twice=0.5, listeners=2)
+        result = await visited(house, twice=0.5, listeners=2, listen_by="poll")
     counts = result.figures.counts
     assert result.is_clean, result.figures.breaches
     assert counts["joined"] == counts["let in"] == counts["left the shop"] == len(house.left) == 20

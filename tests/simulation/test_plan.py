@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
+from ticketing.management.commands import simulate
 from ticketing.simulation.figures import Breaches, most_within, passes_rate, per_second, percentiles
 from ticketing.simulation.line import LineSeen, claims_of, number_of
 from ticketing.simulation.plan import PlanRefused, addresses_of, check_base, is_loopback
@@ -29,6 +30,9 @@ def refused(*args: str, event: str = "concert", visitors: str = "5", over: str =
         (["--buyers", "150%"], "not a share"),
         (["--buyers", "-1"], "not a whole number"),
         (["--listeners", "many"], "not a whole number"),
+        (["--listen-by", "pigeon"], "listen by sse or websocket or poll"),
+        (["--listeners", "30000"], "ports for 25,000 streams"),
+        (["--for", "1000"], "for must be between 0 and 900"),
         (["--twice", "2"], "not a share"),
         (["--stay", "nan"], "not a number"),
         (["--at-most", "0"], "at most must be between 1 and"),
@@ -40,6 +44,15 @@ def refused(*args: str, event: str = "concert", visitors: str = "5", over: str =
 )
 def test_a_wrong_option_is_one_line(args: list[str], said: str) -> None:
     assert said in refused(*args)
+
+
+def test_more_listeners_than_files_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulate.resource, "getrlimit", lambda _: (256, 1_024))
+    monkeypatch.setattr(simulate.resource, "setrlimit", lambda *_: None)
+    assert "2,000 listeners and 64 connections need 2,114 open files" in refused("--listeners", "2000")
+    assert "may open 1,024 (ulimit -Hn)" in refused("--listeners", "2000")
+    assert "nobody answers" in refused("--listeners", "2000", "--listen-by", "poll")
+    assert "nobody answers" in refused("--listeners", "500")
 
 
 def test_wrong_values_are_one_line() -> None:

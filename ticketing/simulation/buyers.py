@@ -138,6 +138,7 @@ class Buyer(Visitor):
         self._reservation = str(answer.document["reservation_id"])
         counts["reservations"] += 1
         self.door.line.holds(self.name, answer.received_at, left)
+        self.door.figures.held_at = answer.received_at
         self._held_until, self.inside_until = until, answer.received_at + left
         self.step = self.pay
         if self.habits.double_clicks:

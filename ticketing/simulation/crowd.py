@@ -4,8 +4,8 @@ import asyncio
 import math
 import random
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 import aiohttp
@@ -14,13 +14,18 @@ from ticketing.simulation.agenda import Actor, Agenda
 from ticketing.simulation.api import Api, Busy, NoAnswer, open_session
 from ticketing.simulation.buyers import Buyer, Wares
 from ticketing.simulation.figures import Figures, passes_rate
+from ticketing.simulation.hearing import Ears
 from ticketing.simulation.line import LineSeen
-from ticketing.simulation.listeners import Listener
+from ticketing.simulation.listeners import Listener, Stays
 from ticketing.simulation.plan import Plan, PlanRefused, check_base
+from ticketing.simulation.sockets import open_sockets
+from ticketing.simulation.streams import open_streams
 from ticketing.simulation.visitors import Door, Habits, Visitor
 
 FAREWELL_SECONDS_MAX = 15
 LOOK_SECONDS = 1.0
+COMING_SECONDS_MAX = 5.0
+"""Who listens is there within so long."""
 
 
 @dataclass(slots=True)
@@ -33,6 +38,8 @@ class Run:
     began_at: float = 0.0
     seconds: float = 0.0
     late_seconds_max: float = 0.0
+    ears: Ears | None = None
+    """Those who listen over a stream."""
     ended: str = ""
     """Why it ended before everybody's story did; empty when it did not."""
 
@@ -72,7 +79,8 @@ def assemble(plan: Plan, door: Door, wares: Wares) -> list[tuple[float, Actor]]:
                 comes_back=own.random() < plan.back,
             )
         crowd.append((moment, Buyer(name, door, own, habits, wares) if buys else Visitor(name, door, own, habits)))
-    listeners = [Listener(door, random.Random(rng.random())) for _ in range(plan.listeners)]  # noqa: S311
+    asking = plan.listeners - plan.streams
+    listeners = [Listener(door, random.Random(rng.random())) for _ in range(asking)]  # noqa: S311
     return [*crowd, *((rng.uniform(0, min(1.0, plan.over_seconds)), listener) for listener in listeners)]
 
 
@@ -93,19 +101,49 @@ async def run(plan: Plan, watch: Watch | None = None, stopping: asyncio.Event | 
         agenda = Agenda(plan.connections)
         for moment, actor in assemble(plan, door, wares):
             agenda.add(moment, actor)
+        agenda.add(plan.least_seconds, Stays())
         result.began_at = door.now()
-        crowd = asyncio.create_task(agenda.run())
-        try:
-            await _watch_over(crowd, result, door, agenda, watch, stopping)
-        finally:
-            result.seconds = door.now() - result.began_at
-            result.late_seconds_max = agenda.late_seconds_max
-            if not crowd.done():
-                crowd.cancel()
-                with suppress(asyncio.CancelledError):
-                    await crowd
+        async with _listening(result, door):
+            await _run(agenda, result, door, watch, stopping)
+            if result.ears is not None and not stopping.is_set():
+                await result.ears.settle(stopping)
     _judge(result)
     return result
+
+
+@asynccontextmanager
+async def _listening(result: Run, door: Door) -> AsyncIterator[None]:
+    """Whoever listens over a stream does so meanwhile. Raises PlanRefused."""
+    plan, base = result.plan, door.api.base
+    if not plan.streams:
+        yield
+        return
+    async with open_session(0, anywhere=plan.anywhere) as session:
+        opens = (
+            open_streams(base, plan.event, anywhere=plan.anywhere)
+            if plan.listen_by == "sse"
+            else open_sockets(session, base, plan.event)
+        )
+        rng = random.Random(plan.seed)  # noqa: S311
+        ears = result.ears = Ears(door, rng, plan.streams, plan.listen_by, opens)
+        ears.begin(min(COMING_SECONDS_MAX, plan.over_seconds))
+        try:
+            yield
+        finally:
+            await ears.close()
+
+
+async def _run(agenda: Agenda, result: Run, door: Door, watch: Watch | None, stopping: asyncio.Event) -> None:
+    crowd = asyncio.create_task(agenda.run())
+    try:
+        await _watch_over(crowd, result, door, agenda, watch, stopping)
+    finally:
+        result.seconds = door.now() - result.began_at
+        result.late_seconds_max = agenda.late_seconds_max
+        if not crowd.done():
+            crowd.cancel()
+            with suppress(asyncio.CancelledError):
+                await crowd
 
 
 async def _look_from_outside(plan: Plan, door: Door) -> Wares:

@@ -41,6 +41,8 @@ class Figures:
     """By call."""
     waited: "array[float]" = field(default_factory=lambda: array("d"))
     """Seconds from joining to being let in, of those who had to wait."""
+    held_at: float = 0.0
+    """When the last hold was answered."""
     told_right: int = 0
     """How many of those waited as long as the interval said that they were shown at joining."""
     breaches: Breaches = field(default_factory=Breaches)

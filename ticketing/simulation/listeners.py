@@ -1,4 +1,4 @@
-"""Somebody who only watches what is free. Until there is a stream to listen to, by asking for what has changed."""
+"""Somebody who only watches what is free, by asking for what has changed; over a stream: `hearing`."""
 
 import random
 
@@ -38,3 +38,12 @@ class Listener:
         door.figures.counts["unchanged" if answer.status == 304 else "changes seen"] += 1
         self._etag = answer.etag or self._etag
         return ASK_SECONDS * self._random.uniform(0.8, 1.2)
+
+
+class Stays:
+    """Nobody: the run goes on until it has acted."""
+
+    keeps_open = True
+
+    async def act(self, late_seconds: float) -> float | None:
+        return None

@@ -8,6 +8,10 @@ from urllib.parse import urlsplit
 VISITORS_MAX = 200_000
 CONNECTIONS_MAX = 1_000
 SECONDS_MAX = 86_400
+POLL = "poll"
+LISTEN_BY = ("sse", "websocket", POLL)
+STREAMS_MAX = 25_000
+OTHER_FILES = 50
 
 
 class PlanRefused(ValueError):
@@ -25,7 +29,11 @@ class Plan:
     buyers: int = 0
     """So many of the visitors buy; the others look round and leave."""
     listeners: int = 0
-    """Beside the visitors: they only follow what is free."""
+    """Beside the visitors: they only follow what is free,"""
+    listen_by: str = "sse"
+    """over a stream that they open again when it ends, or by asking for the sections."""
+    least_seconds: float = 0.0
+    """The listeners stay for so long at least, whatever becomes of the others."""
     twice: float = 0.05
     """The share that joins from two tabs at the same moment."""
     leavers: float = 0.05
@@ -51,13 +59,27 @@ class Plan:
     def __post_init__(self) -> None:
         self._within("visitors", self.visitors, 1, VISITORS_MAX)
         self._within("listeners", self.listeners, 0, VISITORS_MAX)
+        if self.listen_by not in LISTEN_BY:
+            raise PlanRefused(f"listen by {' or '.join(LISTEN_BY)}, not {self.listen_by!r}")
+        if self.streams > STREAMS_MAX:
+            raise PlanRefused(f"one address has ports for {STREAMS_MAX:,} streams, not for {self.streams:,}")
         self._within("buyers", self.buyers, 0, self.visitors)
         self._within("connections", self.connections, 1, CONNECTIONS_MAX)
         for name in ("over", "stay"):
             self._within(name, getattr(self, f"{name}_seconds"), 0, SECONDS_MAX)
         self._within("at most", self.seconds_max, 1, SECONDS_MAX)
+        self._within("for", self.least_seconds, 0, self.seconds_max)
         for name in ("twice", "leavers", "walk_away", "double", "change", "back"):
             self._within(name, getattr(self, name), 0, 1)
+
+    @property
+    def streams(self) -> int:
+        return self.listeners if self.listen_by != POLL else 0
+
+    @property
+    def files(self) -> int:
+        """So many the crowd opens at the same time."""
+        return self.streams + self.connections + OTHER_FILES
 
     def _within(self, name: str, value: float, least: float, most: float) -> None:
         if not least <= value <= most:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ticketing.simulation.crowd import Run
 from ticketing.simulation.figures import most_within, per_second, percentiles
+from ticketing.simulation.hearing import Heard
 
 CALLS = ("join", "poll", "leave", "sections", "seats", "hold", "checkout", "order", "listen")
 
@@ -13,11 +14,12 @@ def progress(run: Run, answers_before: int, seconds_since: float) -> str:
     counts, line = run.figures.counts, run.line
     rate = (run.figures.answers - answers_before) / max(seconds_since, 0.001)
     waiting = counts["joined"] - counts["let in"] - _ended_in_line(run)
+    listen = f", {run.ears.open_count:,} listen" if run.ears is not None else ""
     bought = f", {counts['bought']:,} bought" if run.plan.buyers else ""
     wrong = f", {sum(run.figures.breaches.counts.values())} WRONG" if run.figures.breaches.counts else ""
     return (
         f"{run.seconds:4.0f} s  {counts['joined']:,} joined, {max(0, waiting):,} waiting, {line.active:,} inside, "
-        f"{counts['let in']:,} let in{bought}; {rate:,.0f} answers/s{wrong}"
+        f"{counts['let in']:,} let in{bought}{listen}; {rate:,.0f} answers/s{wrong}"
     )
 
 
@@ -48,6 +50,8 @@ def report(run: Run) -> Iterator[str]:
         yield f"refused     {_list(figures.refusals.most_common())}"
     if figures.retries:
         yield f"no answer   {_list(figures.retries.most_common())}; asked again"
+    if run.ears is not None:
+        yield from _listened(run.ears.heard, figures.held_at)
     yield f"{'':<12}{'answers':>9}{'p50':>9}{'p95':>9}{'p99':>9}{'max':>9}  ms"
     for call in CALLS:
         if call in figures.took_ms:
@@ -59,6 +63,25 @@ def report(run: Run) -> Iterator[str]:
             f"answers, what was due had to wait"
         )
     yield from _verdict(run)
+
+
+def _listened(heard: Heard, held_at: float) -> Iterator[str]:
+    yield (
+        f"listeners   {heard.listeners:,} by {heard.door}: counts heard {heard.frames:,} times; streams opened "
+        f"{heard.opened:,}, broken {heard.broke:,}, sent away {heard.sent_away:,}, come back {heard.came_back:,}"
+    )
+    if heard.away:
+        half, most = percentiles(heard.away)[::3]
+        yield f"no stream   half of those times for {half:,.1f} s, the longest {most:,.1f} s"
+    if heard.wrong is None:
+        yield "heard last  not held against what the house says: it ended before"
+        return
+    right = heard.listeners - heard.wrong
+    after = ""
+    if right and held_at:
+        first, last = heard.first_right_at - held_at, heard.last_right_at - held_at
+        after = f"; from the answer to the last hold {first:+,.2f} s to the first of them, {last:+,.2f} s to the last"
+    yield f"heard last  {right:,} of {heard.listeners:,} ended with what the house says{after}"
 
 
 def _order(run: Run) -> str:

@@ -1,7 +1,9 @@
 """manage.py simulate: a crowd that speaks only the public HTTP API; exit 1 if anything happened that must not."""
 
 import asyncio
+import contextlib
 import random
+import resource
 import signal
 import sys
 import time
@@ -29,7 +31,8 @@ class Command(BaseCommand):
         "to, and once let in look round and leave, or buy as guests with the sandbox's card. Tells at the end what the "
         "crowd saw. Exit 1 if something happened that must not: a fault, a position that rose, somebody overtaken, a "
         "second place, a lost turn, a limit passed, two holds of one buyer, no answer however often asked. Without "
-        "--anywhere it goes to this machine's own addresses only."
+        "--anywhere it goes to this machine's own addresses only. Who listens (--listeners) has a stream that "
+        "is opened again when it ends, and must in the end have heard what the house says."
     )
     requires_system_checks: list[str] = []  # It is a client: nothing of this house need be in order here.
 
@@ -40,7 +43,10 @@ class Command(BaseCommand):
         add("--visitors", required=True, metavar="N", help="how many come")
         add("--over", required=True, metavar="S", help="within so many seconds, at random")
         add("--buyers", default="0", metavar="N|SHARE", help="who of them buys: 500, 30%% or 0.3; default: nobody")
-        add("--listeners", default="0", metavar="N", help="who only follow what is free; they poll the sections")
+        add("--listeners", default="0", metavar="N", help="who only follow what is free, beside the visitors")
+        add(
+            "--listen-by", default="sse", metavar="DOOR", help="sse, websocket, or poll: ask now and then; default: sse"
+        )
         add("--leavers", default="5%", metavar="SHARE", help="who lose patience in line; default: 5%%")
         add("--twice", default="5%", metavar="SHARE", help="who join from two tabs at once; default: 5%%")
         add("--walk-away", default="0", metavar="SHARE", help="buyers who hold and go without a word; default: none")
@@ -48,6 +54,7 @@ class Command(BaseCommand):
         add("--change", default="0", metavar="SHARE", help="buyers who replace what they hold; default: none")
         add("--back", default="0", metavar="SHARE", help="who come back if they bought nothing; default: none")
         add("--stay", default="5", metavar="S", help="how long, on average, each takes for a thing inside; default: 5")
+        add("--for", default="0", metavar="S", dest="least", help="listeners stay for so long at least")
         add("--at-most", default="900", metavar="S", help="then whoever still waits leaves; default: 900")
         add("--url", metavar="BASE", help="as in http://127.0.0.1:8000; default: the running demo")
         add("--anywhere", action="store_true", help="also at an address that is not this machine's own")
@@ -59,6 +66,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             plan = _plan(options)
+            _open_many_files(plan)
             result = _run(plan, self._progress())
         except PlanRefused as error:
             raise CommandError(str(error)) from error
@@ -120,6 +128,8 @@ def _plan(options: dict[str, Any]) -> Plan:
         over_seconds=_number(options["over"], "--over"),
         buyers=_some_of(visitors, options["buyers"], "--buyers"),
         listeners=_whole(options["listeners"], "--listeners"),
+        listen_by=options["listen_by"],
+        least_seconds=_number(options["least"], "--for"),
         twice=_share(options["twice"], "--twice"),
         leavers=_share(options["leavers"], "--leavers"),
         walk_away=_share(options["walk_away"], "--walk-away"),
@@ -134,6 +144,19 @@ def _plan(options: dict[str, Any]) -> Plan:
         active_max=None if active is None else _whole(active, "--active"),
         anywhere=anywhere,
     )
+
+
+def _open_many_files(plan: Plan) -> None:
+    """Each stream is a file: as many as this account may open, not as many as it is given at first."""
+    given, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        given = most
+    if given != resource.RLIM_INFINITY and given < plan.files:
+        raise PlanRefused(
+            f"{plan.listeners:,} listeners and {plan.connections:,} connections need {plan.files:,} open files, and "
+            f"this account may open {given:,} (ulimit -Hn): fewer of them, a higher limit, or --listen-by poll"
+        )
 
 
 def _slug(text: str) -> str:
