@@ -10,10 +10,6 @@ from typing import Any, NoReturn
 from django.core.management.base import CommandError
 from django.utils.dateparse import parse_datetime
 
-from ticketing.kernel.code_words import PREFIX_LENGTH_MAX, Unusable, normal_code
-
-NOTE_LENGTH_MAX = 200
-
 
 def refuse_in_one_line(parser: ArgumentParser) -> None:
     """From now on the parser ends a wrong call with one line and exit 1, as the command itself does."""
@@ -78,25 +74,6 @@ def moment(text: str | None, what: str) -> datetime | None:
     if time is None or time.tzinfo is None:
         raise CommandError(f"{what} {text[:80]!r} must be a time with its offset, such as 2027-03-01T10:00+01:00")
     return time
-
-
-def code_prefix(text: str) -> str:
-    """What new codes begin with, as codes are written. Raises CommandError."""
-    try:
-        prefix = normal_code(text)
-    except Unusable as error:
-        raise CommandError(f"--prefix: {error}") from error
-    if len(prefix) > PREFIX_LENGTH_MAX:
-        raise CommandError(f"--prefix: at most {PREFIX_LENGTH_MAX} characters")
-    return prefix
-
-
-def note(text: str) -> str:
-    """Words for staff, in one line. Raises CommandError."""
-    words = " ".join(text.split())
-    if len(words) > NOTE_LENGTH_MAX or not words.isprintable():
-        raise CommandError(f"--note: at most {NOTE_LENGTH_MAX} printable characters")
-    return words
 
 
 def who_types() -> str:

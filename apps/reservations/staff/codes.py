@@ -1,7 +1,6 @@
 """Access codes as staff make and limit them."""
 
 from collections.abc import Iterable
-from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
@@ -9,26 +8,9 @@ from django.db.models import Count
 from django.urls import reverse
 
 from apps.reservations.models import AccessCode, Reservation
-from ticketing.kernel import clock, code_words, transactions
+from ticketing.kernel import transactions
 
 STANDING = (*Reservation.LIVE, Reservation.Status.CONFIRMED)
-
-
-def make_codes(count: int, prefix: str, section_ids: Iterable[int], **values: Any) -> list[AccessCode]:
-    """So many new codes that nobody guesses, all alike but for their words, committed; all or none."""
-    opens = list(section_ids)
-    made: list[AccessCode] = []
-    with transactions.write():
-        now = clock.now()
-        for words in code_words.new_codes(count, prefix):
-            codes = AccessCode.objects.bulk_create(AccessCode(code=word, created_at=now, **values) for word in words)
-            AccessCode.sections.through.objects.bulk_create(
-                AccessCode.sections.through(accesscode_id=code.pk, section_id=section_id)
-                for code in codes
-                for section_id in opens
-            )
-            made += codes
-    return made
 
 
 def lock_codes(code_ids: Iterable[int]) -> list[AccessCode]:
