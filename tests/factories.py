@@ -2,6 +2,7 @@
 
 import uuid
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 from apps.events import facade as events
@@ -22,16 +23,16 @@ def make_event(
     seats_per_row: int = 10,
     general_admission: int = 0,
     accessible: frozenset[str] = frozenset(),
+    halls: tuple[str, ...] = ("Hall",),
     **spec: Any,
 ) -> events.EventView:
-    """A published event on sale: a section `hall` of rows A, B, … with seats `hall-A-1` …, and a section `floor` of
-    `general_admission` places. Seats named in `accessible` are accessible."""
+    """A published event on sale: a section `hall` (or several) of rows A, B, … with seats `hall-A-1` …, and a section
+    `floor` of `general_admission` places. Seats named in `accessible` are accessible."""
     lines = ["section,row,seat,x,y,category,accessible"]
-    for row in range(rows):
-        for seat in range(1, seats_per_row + 1):
-            name = chr(ord("A") + row)
-            is_accessible = "yes" if f"hall-{name}-{seat}" in accessible else "no"
-            lines.append(f"Hall,{name},{seat},{seat * 20},{row * 25},Standard,{is_accessible}")
+    for (at, hall), row, seat in product(enumerate(halls), range(rows), range(1, seats_per_row + 1)):
+        name = chr(ord("A") + row)
+        is_accessible = "yes" if f"{hall.lower()}-{name}-{seat}" in accessible else "no"
+        lines.append(f"{hall},{name},{seat},{seat * 20},{(at * (rows + 1) + row) * 25},Standard,{is_accessible}")
     create_event(
         EventSpec(
             slug=slug,

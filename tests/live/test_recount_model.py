@@ -1,0 +1,409 @@
+"""Whatever happens in whatever order, and wherever the relay looks in between: it tells what anybody finds who counts
+the rows one by one.
+
+Hypothesis lets buyers and staff come in any order. The relay's windows lie between them and in the midst of their
+transactions; a window may fail, what it tells may be refused or lost on the way, a relay may give way to another, and
+rows may be put right by hand, of which nothing is on record.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from apps.events import facade as events
+from apps.reservations import facade as reservations
+from apps.reservations import recounting, relay
+from apps.reservations.availability import frame_key
+from apps.reservations.models import (
+    AvailabilityFrame,
+    GeneralAdmissionInventory,
+    Reservation,
+    ReservationLine,
+    SeatInventory,
+)
+from apps.reservations.staff import stock, tiers
+from apps.reservations.staff.selection import Selection
+from tests.factories import SEAT_PRICE_MINOR, assert_audit_clean, join, lapse, make_event, wish
+from tests.races import in_another_connection
+from tests.reservations.race.buyers import begin_payment, cancel, confirm
+from ticketing.kernel import clock, problems, redis, sql
+from ticketing.kernel.live.groups import group_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SEATS = [f"{hall}-{row}-{number}" for hall in ("hall", "balcony") for row in "AB" for number in (1, 2, 3)]
+PLACES = 10
+STAFF: dict[str, Any] = {"who": "staff:ann", "why": "test"}
+WINDOW_SECONDS = 0.3
+KEPT_SECONDS = 60.0
+
+_slugs = count()
+
+seats = st.sets(st.sampled_from(SEATS), min_size=1, max_size=3).map(sorted)
+named = st.builds(lambda chosen: {"seats": chosen}, seats)
+places = st.builds(lambda quantity: {"ga_section": "floor", "ga_quantity": quantity}, st.integers(1, 4))
+best = st.builds(
+    lambda hall, quantity: {"best_available": {"section": hall, "quantity": quantity}},
+    st.sampled_from(["hall", "balcony"]),
+    st.integers(1, 4),
+)
+wishes = st.one_of(named, places, best, st.builds(lambda one, other: one | other, named, places))
+recent = st.integers(0, 5)
+moments = st.one_of(st.none(), st.integers(0, 25))
+"""In the midst of which statement the relay looks; None: of none."""
+
+
+class House(RuleBasedStateMachine):
+    """Two sections of six seats, one of ten places; a relay, and one who listens to what it tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        number = next(_slugs)
+        self.event = make_event(
+            f"show-{number}", venue=f"venue {number}", rows=2, seats_per_row=3, halls=("Hall", "Balcony"),
+            general_admission=PLACES,
+        )  # fmt: skip
+        tiers.add_price(self.event, "Better", 2 * SEAT_PRICE_MINOR, **STAFF)
+        self.sections = {section.slug: section.id for section in events.list_sections(self.event.id)}
+        self.now = 1_000.0
+        self.relay = relay.Relay()
+        self.heard: dict[str, int] | None = None
+        self.way = "heard"
+        """What becomes of what is told next: heard, refused by Redis, or lost without anybody's knowing."""
+        self.is_behind = True
+        """Something was lost on the way: whoever listens is told with the next frame of all."""
+        self.off_record: set[str] = set()
+        """Sections of which something is on no record: whatever is said of them is healed by the next count of all."""
+        self.stood = self.standing()
+        self.patched = pytest.MonkeyPatch()
+        self.patched.setattr(relay, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.patched.setattr(recounting, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.patched.setattr(relay.live, "tell_all", self.hear)
+        self.patched.setattr(relay, "FRESH_SECONDS_MIN", KEPT_SECONDS)
+        self.patched.setattr(relay, "FRESH_SECONDS_MAX", KEPT_SECONDS)
+        self.look(whole=True)
+
+    def teardown(self) -> None:
+        try:
+            self.look(whole=True)
+        finally:
+            self.patched.undo()
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    def naive(self) -> dict[str, int]:
+        """What is free, from the rows, one by one."""
+        lines = list(ReservationLine.objects.filter(section_id__in=self.sections.values(), live=True))
+        held = {line.seat_id for line in lines}
+        free = dict.fromkeys(self.sections, 0)
+        for slug, section_id in self.sections.items():
+            for seat in SeatInventory.objects.filter(section_id=section_id):
+                if seat.pk not in held and not seat.blocked_for:
+                    free[slug] += 1
+            for row in GeneralAdmissionInventory.objects.filter(section_id=section_id):
+                taken = sum(line.quantity for line in lines if line.section_id == section_id)
+                free[slug] += row.capacity - row.blocked - taken
+        return free
+
+    def standing(self) -> dict[str, tuple[int, ...]]:
+        """How every seat stands, by section."""
+        found: dict[str, tuple[int, ...]] = {}
+        for slug, section_id in self.sections.items():
+            rows = SeatInventory.objects.filter(section_id=section_id).order_by("pk")
+            found[slug] = tuple(row.status for row in rows)
+        return found
+
+    # --- what the relay says -----------------------------------------------------------------------------------------
+
+    def hear(self, messages: list[tuple[str, dict[str, Any]]]) -> bool:
+        """In the place of the channel layer."""
+        for group, message in messages:
+            if group == group_of(self.event.id) and self.way == "heard":
+                self.told = message
+                if "counts" in message:
+                    self.heard = counts(message["counts"])
+        return self.way != "refused"
+
+    def window(self, *, stores: bool = True, seconds: float = WINDOW_SECONDS) -> None:
+        """The relay looks once, wherever it is."""
+        self.now += seconds
+        if stores:
+            self.relay.run_once()
+        else:
+            self.relay.follow()
+
+    def look(self, *, stores: bool = True, whole: bool = False, way: str = "heard") -> None:
+        """It looks while nothing is under way, and has to be right."""
+        self.way, self.told = way, {}
+        self.window(stores=stores or whole, seconds=recounting.WHOLE_SECONDS + 1 if whole else WINDOW_SECONDS)
+        hidden = set(self.off_record)
+        if whole:
+            self.off_record.clear()
+        naive = self.naive()
+        said = redis.client().hget(frame_key(self.event.id), "frame")
+        self.compare(counts(said), naive, "Redis")
+        if stores or whole:
+            self.compare(counts(AvailabilityFrame.objects.get(event=self.event.id).frame), naive, "PostgreSQL")
+        stood, self.stood = self.stood, self.standing()
+        if way == "heard":
+            self.is_behind = self.is_behind and not whole
+            if not self.is_behind:
+                self.compare(self.heard or {}, naive, "listeners")
+                moved = {slug for slug in stood if stood[slug] != self.stood[slug]} - hidden
+                assert moved <= set(self.told.get("moved", ())), "seats have moved of which nobody was told"
+        elif way == "lost":
+            self.is_behind = True
+        else:
+            self.stood = stood
+
+    def compare(self, said: dict[str, int], naive: dict[str, int], who: str) -> None:
+        known = self.sections.keys() - self.off_record
+        assert {one: said.get(one) for one in known} == {one: naive[one] for one in known}, who
+
+    @contextmanager
+    def a_window_at(self, moment: int | None) -> Iterator[None]:
+        """The relay looks, over a connection of its own, in the midst of the so manyth statement of this thread."""
+        watched, seen = threading.get_ident(), count()
+        self.way = "refused"
+
+        def look(name: str, when: str) -> None:
+            if threading.get_ident() == watched and when == "after" and next(seen) == moment:
+                in_another_connection(lambda: self.window(stores=moment % 2 == 0))
+
+        with sql.observe(look):
+            yield
+
+    @rule(way=st.sampled_from(["heard", "heard", "heard", "refused", "lost"]), stores=st.booleans())
+    def a_window(self, way: str, stores: bool) -> None:
+        self.look(way=way, stores=stores)
+
+    @rule()
+    def a_window_of_everything(self) -> None:
+        self.look(whole=True)
+
+    @rule()
+    def a_window_that_fails(self) -> None:
+        def fail(section_ids: Any) -> Any:
+            list(section_ids)
+            raise OSError("the database has gone")
+
+        self.way = "refused"
+        with pytest.MonkeyPatch.context() as broken:
+            broken.setattr(recounting, "free_counts", fail)
+            with suppress(OSError):
+                self.window()
+
+    @rule()
+    def another_relay(self) -> None:
+        """It knows nothing of what was told before, and tells everything."""
+        self.relay, self.is_behind = relay.Relay(), True
+        self.look(whole=True)
+
+    @rule(data=st.data())
+    def by_hand(self, data: st.DataObject) -> None:
+        """Nobody is told of it: what reads the ledger cannot see it."""
+        guid = data.draw(st.sampled_from(SEATS))
+        row = SeatInventory.objects.get(event_id=self.event.id, seat__guid=guid)
+        if row.status == SeatInventory.Status.AVAILABLE:
+            row.status, row.blocked_for = SeatInventory.Status.BLOCKED, "house"
+            row.save(update_fields=["status", "blocked_for"])
+            self.off_record.add(guid.partition("-")[0])
+
+    @rule(section=st.sampled_from(["hall", "balcony", "floor"]))
+    def news_that_get_lost(self, section: str) -> None:
+        """What a window read of this section comes to nothing."""
+        read = self.relay._recount._moved
+        lost = self.sections[section]
+
+        def forgetful() -> set[int] | None:
+            moved = read()
+            return moved if moved is None else moved - {lost}
+
+        self.relay._recount._moved = forgetful  # type: ignore[method-assign]
+        self.off_record.add(section)
+        try:
+            self.look()
+        finally:
+            self.relay._recount._moved = read  # type: ignore[method-assign]
+
+    # --- buyers ------------------------------------------------------------------------------------------------------
+
+    def claim(self, recent: int, *among: str) -> Any:
+        """One of the reservations there are, the youngest first; of these statuses, if there is any."""
+        rows = Reservation.objects.filter(event_id=self.event.id).order_by("created_at", "pk")
+        names = list(rows.filter(status__in=among).values_list("pk", flat=True)) or list(
+            rows.values_list("pk", flat=True)
+        )
+        return names[-1 - recent % len(names)]
+
+    def has_claims(self) -> bool:
+        return Reservation.objects.filter(event_id=self.event.id).exists()
+
+    @rule(payload=wishes, moment=moments)
+    def hold(self, payload: dict[str, Any], moment: int | None) -> None:
+        with self.a_window_at(moment):
+            reservations.hold([wish(self.event, **payload)])
+
+    @rule(payload=wishes, other=wishes)
+    def hold_overtaken(self, payload: dict[str, Any], other: dict[str, Any]) -> None:
+        """Later numbers are committed, and seen, before earlier ones."""
+        self.way = "refused"
+
+        def overtake() -> None:
+            reservations.hold([wish(self.event, **other)])
+            self.window()
+
+        with overtaken(overtake):
+            reservations.hold([wish(self.event, **payload)])
+
+    @precondition(has_claims)
+    @rule(recent=recent, payload=wishes, moment=moments)
+    def replace(self, recent: int, payload: dict[str, Any], moment: int | None) -> None:
+        old = Reservation.objects.get(pk=self.claim(recent, "pending_payment"))
+        entry = join(self.event, visitor_id=old.buyer.removeprefix("visitor:"))
+        with self.a_window_at(moment):
+            reservations.hold([wish(self.event, entry, **payload, replace=str(old.pk))])
+
+    @precondition(has_claims)
+    @rule(recent=recent, moment=moments)
+    def release(self, recent: int, moment: int | None) -> None:
+        name = self.claim(recent, "pending_payment")
+        with self.a_window_at(moment):
+            said(lambda: reservations.release(name, who="buyer"))
+
+    @precondition(has_claims)
+    @rule(recent=recent, moment=moments)
+    def expire(self, recent: int, moment: int | None) -> None:
+        lapse(self.claim(recent, "pending_payment", "paying"))
+        with self.a_window_at(moment):
+            reservations.sweep(event_id=self.event.id)
+
+    @precondition(has_claims)
+    @rule(recent=recent, moment=moments, late=st.sampled_from([False, False, True]))
+    def pay(self, recent: int, moment: int | None, late: bool) -> None:
+        """In time; or after it lapsed and was swept, an hour too late."""
+        name = self.claim(recent, "pending_payment")
+        email = f"{name.hex[:12]}@example.org"
+        reservations.prepare_payment(self.event.id, email)
+        said(lambda: begin_payment(name, email))
+        if late:
+            lapse(name)
+            reservations.sweep(event_id=self.event.id)
+        with self.a_window_at(moment):
+            said(lambda: confirm(name, clock.now() + timedelta(hours=late)))
+
+    @precondition(has_claims)
+    @rule(recent=recent, moment=moments)
+    def give_back(self, recent: int, moment: int | None) -> None:
+        name = self.claim(recent, "confirmed")
+        with self.a_window_at(moment):
+            said(lambda: cancel(name))
+
+    # --- staff -------------------------------------------------------------------------------------------------------
+
+    @rule(data=st.data(), moment=moments)
+    def staff(self, data: st.DataObject, moment: int | None) -> None:
+        chosen, quantity = Selection(seats=tuple(data.draw(seats))), data.draw(st.integers(1, 3))
+        event, why = self.event, data.draw(st.sampled_from(["house", "out_of_use"]))
+        acts: list[Callable[[], object]] = [
+            lambda: stock.block_seats(event, chosen, why, **STAFF),
+            lambda: stock.unblock_seats(event, chosen, **STAFF),
+            lambda: stock.block_places(event, "floor", quantity, why, **STAFF),
+            lambda: stock.unblock_places(event, "floor", quantity, why, **STAFF),
+            lambda: stock.resize(event, "floor", PLACES - 2 + quantity, **STAFF),
+            lambda: tiers.move_seats(event, chosen, "Better", **STAFF),
+            lambda: tiers.reprice(event, "Standard", 1_000 * quantity, **STAFF),
+        ]
+        act = data.draw(st.sampled_from(acts))
+        with self.a_window_at(moment):
+            said(act)
+
+
+def counts(text: str | bytes) -> dict[str, int]:
+    return {one["section_id"]: one["available_seats"] for one in json.loads(text)["sections"]}
+
+
+def said(act: Callable[[], object]) -> None:
+    """It is done, or refused for a reason."""
+    with suppress(problems.Problem):
+        act()
+
+
+@contextmanager
+def overtaken(act: Callable[[], object]) -> Iterator[None]:
+    """Before this thread first commits what it put on record, another one does all of this."""
+    watched, came = threading.get_ident(), []
+
+    def look(name: str, when: str) -> None:
+        if threading.get_ident() == watched and (name, when) == ("insert_transitions", "after") and not came:
+            came.append(name)
+            in_another_connection(act)
+
+    with sql.observe(look):
+        yield
+
+
+def run(house: type[RuleBasedStateMachine], examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        house,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            derandomize=True,
+            deadline=None,
+            phases=[Phase.generate],  # Each step is real transactions: making a failure small would take minutes.
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_whatever_happens_the_relay_says_what_a_naive_count_finds() -> None:
+    run(House, 10, 30)
+    assert_audit_clean(without_money=True)
+
+
+class ForgetfulHouse(House):
+    """Its relay misses what happened on the floor, but for the counts of everything."""
+
+    def window(self, *, stores: bool = True, seconds: float = WINDOW_SECONDS) -> None:
+        read, lost = self.relay._recount._moved, self.sections["floor"]
+
+        def forgetful() -> set[int] | None:
+            moved = read()
+            return moved if moved is None else moved - {lost}
+
+        self.relay._recount._moved = forgetful  # type: ignore[method-assign]
+        try:
+            super().window(stores=stores, seconds=seconds)
+        finally:
+            self.relay._recount._moved = read  # type: ignore[method-assign]
+
+
+class MiscountingHouse(House):
+    """Its relay counts a seat too few in the balcony."""
+
+    def window(self, *, stores: bool = True, seconds: float = WINDOW_SECONDS) -> None:
+        counted, balcony = recounting.free_counts, self.sections["balcony"]
+        with pytest.MonkeyPatch.context() as wrong:
+            wrong.setattr(
+                recounting,
+                "free_counts",
+                lambda ids: {one: free - (one == balcony and free == 5) for one, free in counted(ids).items()},
+            )
+            super().window(stores=stores, seconds=seconds)
+
+
+@pytest.mark.parametrize("house", [ForgetfulHouse, MiscountingHouse])
+def test_a_relay_that_misses_something_or_miscounts_is_found(house: type[House]) -> None:
+    with pytest.raises(AssertionError, match=r"Redis|PostgreSQL|listeners"):
+        run(house, 12, 30)
