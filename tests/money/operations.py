@@ -42,6 +42,11 @@ def message(topic: str, begin: Begin) -> Operation:
     return Operation(begun, lambda house, sale: lambda: outbox.deliver(1), again=False, topic=topic)
 
 
+def deliver_one(topic: str) -> None:
+    let_only(topic)
+    outbox.deliver(1)
+
+
 # --- what waits ------------------------------------------------------------------------------------------------------
 
 
@@ -148,21 +153,22 @@ def unheard(house: House, label: str) -> Sale:
     return sale
 
 
-def unheard_for(minutes: int) -> Begin:
-    def begin(house: House, label: str) -> Sale:
-        sale = unheard(house, label)
+def long_since(begin: Begin, minutes: int) -> Begin:
+    """So many minutes have passed since."""
+
+    def begun(house: House, label: str) -> Sale:
+        sale = begin(house, label)
         park()
         house.age([sale], timedelta(minutes=minutes))
         return sale
 
-    return begin
+    return begun
 
 
 def confirmed(house: House, label: str) -> Sale:
     """Its mail, its invoice and its organizer's message wait in the outbox."""
     sale = placed(house, label)
-    let_only(topics.CHARGE)
-    outbox.deliver(1)
+    deliver_one(topics.CHARGE)
     return sale
 
 
@@ -176,16 +182,6 @@ def given_back(house: House, label: str) -> Sale:
     sale = bought(house, label)
     assert canceling.refund_order(sale.order_id, "staff:1")
     return ends(sale, "refunded")
-
-
-def given_back_for(minutes: int) -> Begin:
-    def begin(house: House, label: str) -> Sale:
-        sale = given_back(house, label)
-        park()
-        house.age([sale], timedelta(minutes=minutes))
-        return sale
-
-    return begin
 
 
 def partly_returned(house: House, label: str) -> Sale:
@@ -251,8 +247,7 @@ def called_off(house: House, label: str) -> Sale:
 
 def all_given_back(house: House, label: str) -> Sale:
     sale = called_off(house, label)
-    let_only(topics.CANCEL_EVENT)
-    outbox.deliver(1)
+    deliver_one(topics.CANCEL_EVENT)
     return sale
 
 
@@ -321,13 +316,6 @@ def compare(house: House, sale: Sale) -> Act:
     return comparing.ask_due
 
 
-def repair_unsettled() -> None:
-    """Of `reconcile --repair` the part that asks about money."""
-    check = reconciling._checks["unsettled money"]
-    for outcome in reconciling._report(check, None).outcomes:
-        reconciling._repair(check, outcome, "test")
-
-
 def to_compare(house: House, label: str) -> Sale:
     sale = unheard(house, label)
     park()
@@ -381,10 +369,12 @@ OPERATIONS: dict[str, Operation] = {
     "give an event's orders back": message(topics.CANCEL_EVENT, called_off),
     "mail that the event is canceled": message(topics.SEND_CANCELLATION_NOTICE, all_given_back),
     # the reconciler
-    "look for what is unsettled": Operation(unheard_for(5), lambda house, sale: unsettled.ask_due),
-    "reconcile a payment": message(topics.RECONCILE_PAYMENT, asked_about(unheard_for(5))),
-    "reconcile a refund": message(topics.RECONCILE_REFUND, asked_about(given_back_for(5))),
+    "look for what is unsettled": Operation(long_since(unheard, 5), lambda house, sale: unsettled.ask_due),
+    "reconcile a payment": message(topics.RECONCILE_PAYMENT, asked_about(long_since(unheard, 5))),
+    "reconcile a refund": message(topics.RECONCILE_REFUND, asked_about(long_since(given_back, 5))),
     "look for days to compare": Operation(unheard, compare),
     "compare a day": message(topics.COMPARE_DAY, to_compare),
-    "repair what is overdue": Operation(unheard_for(60), lambda house, sale: lambda: reconciling.run(repair_by="test")),
+    "repair what is overdue": Operation(
+        long_since(unheard, 60), lambda house, sale: lambda: reconciling.run(repair_by="test")
+    ),
 }
