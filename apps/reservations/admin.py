@@ -26,7 +26,7 @@ from apps.reservations.staff import code_desk, desk, stock
 from apps.reservations.staff.history_desk import ShowsHistory
 from apps.reservations.staff.selection import Selection
 from apps.reservations.staff.standing import standing
-from ticketing.kernel import problems, transactions
+from ticketing.kernel import problems, staff_desks, transactions
 from ticketing.kernel.staff_lists import CONFIRMED_MAX, ReadOnlyAdmin, ReadOnlyInline, WhyForm, ask_first, counted
 from ticketing.kernel.templatetags.fairgate import money
 
@@ -211,7 +211,7 @@ class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
                 who = request.user.get_username()
                 count = act(event, Selection(tuple(guids)), who=who, why=request.POST.get("why", ""))
             except problems.Problem as problem:
-                messages.warning(request, f"{event.name}: {desk.in_words(problem)}")
+                messages.warning(request, f"{event.name}: {staff_desks.in_words(problem)}")
                 continue
             left = len(guids) - count
             as_they_were = f", {counted(left, 'seat')} as before" if left else ""

@@ -3,11 +3,9 @@
 import uuid
 from collections.abc import Callable
 
-from django.contrib import messages
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.views.decorators.http import require_http_methods
 
@@ -15,6 +13,7 @@ from apps.events import facade
 from apps.events.announcements import feed, ledger, posting
 from apps.events.announcements.announced import shown
 from apps.events.announcements.models import TEXT_CHARACTERS_MAX, AnnouncementVersion
+from ticketing.kernel import staff_desks
 
 ADDRESS = "admin:events_announcements"
 SHOWN = 10
@@ -27,7 +26,7 @@ _NUMBER_DIGITS_MAX = 9
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def announcements_desk(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
-    """One event's announcements. What is sent is done by a service; what is refused is told beside what was sent."""
+    """One event's announcements; what is sent is done by a service."""
     if not any(map(request.user.has_perm, (MAY_SEE, MAY_SAY, MAY_CHANGE))):
         raise PermissionDenied
     try:
@@ -38,20 +37,14 @@ def announcements_desk(request: HttpRequest, event_id: int, site: AdminSite) -> 
         raise Http404
     if request.method != "POST":
         return _page(request, event, site)
-    act, permission = ACTS.get(request.POST.get("action", ""), (None, ""))
-    if act is None:
-        messages.error(request, "Press the button of what is to be done; nothing was said.")
-        return redirect(ADDRESS, event_id)
-    if not request.user.has_perm(permission):
-        raise PermissionDenied
-    try:
-        said = act(event_id, request.POST, request.user.get_username())
-    except posting.AnnouncementRefused as refused:
-        words = str(refused)
-        messages.error(request, f"{words[:1].upper()}{words[1:]}.")
-        return _page(request, event, site, status=422)
-    messages.success(request, said)
-    return redirect(ADDRESS, event_id)
+    who = request.user.get_username()
+    return staff_desks.carry_out(
+        request,
+        ACTS,
+        lambda act: act(event_id, request.POST, who),
+        lambda status: _page(request, event, site, status=status),
+        (ADDRESS, event_id),
+    )
 
 
 def _post(event_id: int, given: QueryDict, who: str) -> str:

@@ -17,7 +17,7 @@ from apps.events.announcements.models import (
     AnnouncementVersion,
 )
 from apps.events.models import Event
-from ticketing.kernel import clock, sql, telemetry, transactions
+from ticketing.kernel import clock, problems, sql, telemetry, transactions
 from ticketing.kernel.live import layer
 from ticketing.kernel.live.groups import group_of
 
@@ -30,7 +30,7 @@ _JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 """Emoji and some scripts are written with them."""
 
 
-class AnnouncementRefused(Exception):
+class AnnouncementRefused(problems.Problem):
     """Nothing was said; the words are for its author."""
 
 

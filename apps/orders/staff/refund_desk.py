@@ -17,6 +17,7 @@ from apps.orders.errors import OrderNotFound
 from apps.orders.models import Order, PaymentDifference
 from apps.orders.selectors import get_order
 from ticketing.kernel import problems
+from ticketing.kernel.staff_desks import in_words, whole_number
 from ticketing.kernel.templatetags.fairgate import money
 
 ADDRESS = "admin:orders_refund_desk"
@@ -35,7 +36,7 @@ def refund_desk(request: HttpRequest, order_id: UUID, site: AdminSite) -> HttpRe
     try:
         said = _act(order_id, request.POST, f"staff:{request.user.pk}")
     except problems.Problem as problem:
-        messages.error(request, _in_words(problem))
+        messages.error(request, in_words(problem))
         return _page(request, order_id, site, status=problem.status)
     if said is None:
         return _page(request, order_id, site)
@@ -107,21 +108,12 @@ def _quote(request: HttpRequest, order_id: UUID) -> returning.Quote | None:
             also_checked_in=given.get("inside") == "yes",
         )
     except problems.Problem as problem:
-        messages.error(request, _in_words(problem))
+        messages.error(request, in_words(problem))
         return None
 
 
-def _in_words(problem: problems.Problem) -> str:
-    if isinstance(problem, problems.Invalid):
-        return "; ".join(f"{field}: {what}" for field, what in problem.extra["errors"].items())
-    return problem.detail
-
-
 def _number(given: Mapping[str, str], name: str) -> int:
-    text = given.get(name, "").strip().replace(",", "")
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise problems.Invalid({name: "a whole number, in the smallest unit, is expected"})
-    return int(text)
+    return whole_number(given, name, "a whole number, in the smallest unit, is expected")
 
 
 def _refund_id(given: Mapping[str, str]) -> UUID:

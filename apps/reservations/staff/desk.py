@@ -3,11 +3,9 @@
 import re
 from collections.abc import Callable, Mapping
 
-from django.contrib import messages
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.views.decorators.http import require_http_methods
 
@@ -16,7 +14,8 @@ from apps.reservations.models import BlockedFor
 from apps.reservations.staff import guarding, stock, tiers
 from apps.reservations.staff.selection import SEATS_MAX, Selection
 from apps.reservations.staff.standing import latest_changes, standing
-from ticketing.kernel import problems
+from ticketing.kernel import problems, staff_desks
+from ticketing.kernel.staff_desks import whole_number
 from ticketing.kernel.templatetags.fairgate import money
 
 ADDRESS = "admin:reservations_stock"
@@ -33,7 +32,7 @@ _Act = Callable[[events.EventView, _Given, dict[str, str]], str]
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def stock_desk(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
-    """One event's stock. What is sent is done by a service and told; what is refused is told beside what was sent."""
+    """One event's stock; what is sent is done by a service."""
     # Who may change something there may see what there is to change.
     if not any(
         map(request.user.has_perm, (MAY_SEE, MAY_CHANGE_SEATS, MAY_CHANGE_PLACES, MAY_CHANGE_PRICES, MAY_GUARD))
@@ -47,29 +46,14 @@ def stock_desk(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResp
         raise Http404
     if request.method != "POST":
         return _page(request, event, site)
-    act, permission = ACTS.get(request.POST.get("action", ""), (None, ""))
-    if act is None:
-        messages.error(request, "Press the button of what is to be done; nothing has changed.")
-        return redirect(ADDRESS, event_id)
-    if not request.user.has_perm(permission):
-        raise PermissionDenied
     by = {"who": request.user.get_username(), "why": request.POST.get("why", "")}
-    try:
-        said = act(event, request.POST, by)
-    except problems.Problem as problem:
-        messages.error(request, in_words(problem))
-        return _page(request, event, site, status=problem.status)
-    messages.success(request, said)
-    return redirect(ADDRESS, event_id)
-
-
-def in_words(problem: problems.Problem) -> str:
-    """What was refused, as a sentence for staff."""
-    words = problem.detail
-    if isinstance(problem, problems.Invalid):
-        words = "; ".join(f"{field}: {what}" for field, what in problem.extra["errors"].items())
-    words = words[:1].upper() + words[1:]
-    return words if words.endswith((".", "!", "?")) else f"{words}."
+    return staff_desks.carry_out(
+        request,
+        ACTS,
+        lambda act: act(event, request.POST, by),
+        lambda status: _page(request, event, site, status=status),
+        (ADDRESS, event_id),
+    )
 
 
 def _page(request: HttpRequest, event: events.EventView, site: AdminSite, *, status: int = 200) -> HttpResponse:
@@ -113,30 +97,30 @@ def _move(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
 
 
 def _resize(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
-    places = stock.resize(event, given.get("section", ""), _number(given, "capacity"), **by)
+    places = stock.resize(event, given.get("section", ""), whole_number(given, "capacity"), **by)
     return f"{places.capacity:,} places, {places.free:,} of them free."
 
 
 def _block_places(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
-    quantity, reason, seen = _number(given, "quantity"), given.get("reason", ""), _number(given, "seen")
+    quantity, reason, seen = whole_number(given, "quantity"), given.get("reason", ""), whole_number(given, "seen")
     places = stock.block_places(event, given.get("section", ""), quantity, reason, seen=seen, **by)
     return f"{quantity:,} more {BlockedFor(reason).label}; {places.free:,} free."
 
 
 def _unblock_places(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
-    quantity, reason, seen = _number(given, "quantity"), given.get("reason", ""), _number(given, "seen")
+    quantity, reason, seen = whole_number(given, "quantity"), given.get("reason", ""), whole_number(given, "seen")
     places = stock.unblock_places(event, given.get("section", ""), quantity, reason, seen=seen, **by)
     return f"{quantity:,} back on sale; {places.free:,} free."
 
 
 def _reprice(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
-    changed = tiers.reprice(event, given.get("category", ""), _number(given, "price"), **by)
+    changed = tiers.reprice(event, given.get("category", ""), whole_number(given, "price"), **by)
     now = f"{changed.category} costs {money(changed.after, event.currency)}"
     return f"{now}, as before." if changed.before == changed.after else f"{now} for everyone who holds from now on."
 
 
 def _add_price(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
-    added = tiers.add_price(event, given.get("category", ""), _number(given, "price"), **by)
+    added = tiers.add_price(event, given.get("category", ""), whole_number(given, "price"), **by)
     return f"{added.category} costs {money(added.after, event.currency)}; move seats to it."
 
 
@@ -174,13 +158,6 @@ def _selection(given: _Given) -> Selection:
         # An empty field must not take a whole section off sale.
         raise problems.Invalid({"rows": "name them, or tick that the whole section is meant"})
     return chosen
-
-
-def _number(given: _Given, name: str) -> int:
-    text = given.get(name, "").strip().replace(",", "")
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise problems.Invalid({name: "a whole number is expected"})
-    return int(text)
 
 
 def _seats(count: int) -> str:
