@@ -13,8 +13,6 @@ from typing import Any
 
 import django
 
-MAIN_THREAD = "MainThread"
-
 
 class Line:
     """To whoever wanted this worker. One speaks at a time, and nobody takes a step before it was let go."""
@@ -31,7 +29,6 @@ class Line:
         return value
 
     def reach(self, step: str) -> None:
-        # Who looks for more to do beside the one at work is no part of it.
         self.ask("step", step)
 
 
