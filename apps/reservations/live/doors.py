@@ -200,7 +200,8 @@ class Doors:
         for section in sections:
             await _first(listener, self.following.seats.watch(listener, section))
         if sections and caller is not None:
-            self._shoppers.show(listener, event, caller, [self.following.seats.topic(section) for section in sections])
+            shown = {self.following.seats.topic(section): section[1] for section in sections}
+            self._shoppers.show(listener, event, caller, shown)
         for kind, thing in wanted.things():
             await _first(listener, self.following.owned(kind).watch(listener, thing))
 

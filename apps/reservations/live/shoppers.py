@@ -4,13 +4,15 @@ task for each would cost as much as the listener."""
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
 from apps.events import facade as events
 from apps.queue import facade as queue
 from ticketing.kernel import problems, telemetry
+from ticketing.kernel.live.frames import frame
 from ticketing.kernel.live.hub import Hub, Listener
 
 logger = logging.getLogger(__name__)
@@ -26,7 +28,8 @@ class _Shopper:
     listener: Listener
     event: events.EventView
     caller: queue.Caller
-    topics: Sequence[str]
+    sections: Mapping[str, str]
+    """What they are called, by topic."""
     due_at: float
 
 
@@ -39,9 +42,12 @@ class Shoppers:
         """In the order in which they are due."""
         self._asking: asyncio.Task[None] | None = None
 
-    def show(self, listener: Listener, event: events.EventView, caller: queue.Caller, topics: Sequence[str]) -> None:
-        """The listener hears of these topics for as long as the caller may choose."""
-        self._wait(_Shopper(listener, event, caller, topics, 0.0))
+    def show(
+        self, listener: Listener, event: events.EventView, caller: queue.Caller, sections: Mapping[str, str]
+    ) -> None:
+        """The listener hears of these sections, which are called so, for as long as the caller may choose; and then why
+        it hears no more. By topic."""
+        self._wait(_Shopper(listener, event, caller, sections, 0.0))
         if self._asking is None or self._asking.done():
             self._asking = asyncio.get_running_loop().create_task(self._ask_on())
 
@@ -67,8 +73,13 @@ class Shoppers:
         except Exception as error:  # noqa: BLE001 - Whatever it is, the others are asked about.
             problem = problems.from_exception(error)
             if problem is not None and problem.status < 500:
-                for topic in shopper.topics:
+                for topic, section in shopper.sections.items():
                     self._hub.leave_topic(shopper.listener, topic)
+                    shopper.listener.tell(frame("seats", _no_more(section, problem), about=section))
                 return
             logger.debug("whether somebody may still choose is asked again: %s", telemetry.brief(error))
         self._wait(shopper)
+
+
+def _no_more(section: str, problem: problems.Problem) -> dict[str, Any]:
+    return {"section_id": section, "seats": {}, "ended": problem.type}
