@@ -120,6 +120,7 @@ class _Crowd:
         self.bought = Bought(0)
         self.again_until = 0.0
         self.all_answered = asyncio.Event()
+        self.are_too_few = False
 
     async def connect(self, count: int) -> None:
         self.idle = [one for one in self.idle if one.transport is not None and not one.transport.is_closing()]
@@ -130,7 +131,9 @@ class _Crowd:
 
     def send(self) -> None:
         """Whoever is due asks, as far as there are connections."""
-        while self.due and self.idle:
+        if self.due and not self.requests:
+            self.are_too_few = True
+        while self.due and self.idle and self.requests:
             one, due = self.idle.pop(), self.due.popleft()
             if one.transport is None or one.transport.is_closing():
                 self.due.appendleft(due)
@@ -195,6 +198,7 @@ async def _serve(pipe: Connection, crowd: _Crowd, connections: int) -> None:
         per_second, seconds = await asyncio.to_thread(pipe.recv)
         try:
             await crowd.connect(connections)
-            pipe.send(await (crowd.at_once(seconds) if per_second is None else crowd.at_a_pace(per_second, seconds)))
+            bought = await (crowd.at_once(seconds) if per_second is None else crowd.at_a_pace(per_second, seconds))
+            pipe.send(RuntimeError("more buyers are needed than were let in") if crowd.are_too_few else bought)
         except Exception as error:  # noqa: BLE001 - Raised where it was asked.
             pipe.send(error)
