@@ -96,9 +96,6 @@ def refusals(rounds: int, calls: int, callers: int) -> None:
     def let_through(entry: Any) -> None:
         assert ask(free, entry, PLACES, uuid.uuid4().hex) is None
 
-    def note(entry: Any) -> None:
-        gate._tell(free.id, [str(entry.id)], {next(iter(events.section_ids([free.id])[free.id])): 0})
-
     ways: list[tuple[str, Callable[[Any], None], list[Any]]] = [
         ("refused by the gate", by_gate, entries),
         ("refused by the ledger", by_ledger, entries),
@@ -164,7 +161,7 @@ def resets(live: int, seats: int) -> None:
 
     from apps.events import facade as events
     from apps.events.creation import EventSpec, GeneralAdmission, create_event
-    from apps.reservations.gates import resetting
+    from apps.reservations.gates import gate, resetting
     from benchmarks.crowds import _FILL
     from ticketing.kernel import clock, redis
 
@@ -198,7 +195,7 @@ def resets(live: int, seats: int) -> None:
         begun = time.perf_counter()
         assert resetting.reset(event.id) == "open"
         again.append(time.perf_counter() - begun)
-    size = sum(redis.client().memory_usage(key) or 0 for key in resetting.gate.keys(event.id))
+    size = sum(redis.client().memory_usage(key) or 0 for key in gate.keys(event.id))
     print(f"\n{seats:,} seats in {len(events.list_sections(event.id)) - 1} sections, {live:,} live reservations")
     print(f"the first reset, ledger examined and all marks read: {first * 1e3:.1f} ms")
     print(f"every further one: median {statistics.median(again[14:]) * 1e3:.1f} ms, {size:,} bytes in Redis")

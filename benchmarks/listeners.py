@@ -76,8 +76,8 @@ def measure(options: argparse.Namespace, environment: dict[str, str]) -> int:
 
 def tell_ours(event_id: int) -> Callable[[int], None]:
     def tell(number: int) -> None:
-        from apps.reservations.live.groups import group_of
         from ticketing.kernel.live import layer
+        from ticketing.kernel.live.groups import group_of
 
         data = json.dumps({"number": number, "text": "x" * 1_000}).encode()
         told = layer.tell(group_of(event_id), {"type": "news", "event": event_id, "frames": [["mark", "", "", data]]})

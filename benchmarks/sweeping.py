@@ -247,6 +247,7 @@ class Buyers:
         from django.db import connections
 
         from apps.reservations import facade as reservations
+        from apps.reservations.holds.holding import holds
         from tests.factories import join
 
         try:
@@ -261,7 +262,7 @@ class Buyers:
                 entry = join(event)
                 request = reservations.resolve(event, entry, payload, uuid.uuid4().hex)
                 begun = time.perf_counter()
-                outcome = reservations.holds.submit_sync(request, 10_000)
+                outcome = holds.submit_sync(request, 10_000)
                 waits.seconds.append(time.perf_counter() - begun)
                 waits.refused += not isinstance(outcome, reservations.Held)
                 stopping.wait(PAUSE_SECONDS)
