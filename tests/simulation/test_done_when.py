@@ -90,6 +90,7 @@ def test_a_crowd_comes_through_the_room_while_redis_loses_everything(
         over_seconds=1,
         buyers=BUYERS,
         listeners=1,
+        listen_by="poll",  # The site alone has no streams.
         double=0.5,
         change=0.5,
         back=0.5,

@@ -177,10 +177,10 @@ class Ear:
         """The house does not want it: for now, or this is no house of ours."""
         self.ears.door.figures.refusals[f"stream: {status}"] += 1
         self.line = None
-        if status in (403, 404, 401, 422) or status < 400:
+        if status < 500 and status != 429:
             self.ears.door.breaches.note("unexpected answers", f"a listener: {status}")
             return
-        if status != 503 and status != 429:
+        if status >= 500 and status != 503:
             self.ears.door.breaches.note("faults", f"a listener: {status}")
         if not self.ears.is_closing:
             self.ears.open_in(retry_after_seconds * (1 + self.ears.random.random()), self)
