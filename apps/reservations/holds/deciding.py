@@ -1,15 +1,13 @@
-"""One transaction of a hold: what it locks, in which order, and what it decides.
+"""One transaction of a hold: what it decides, lock by lock.
 
 The order inside, which is the order of the whole system: queue entries, reservations to be replaced, cap rows, access
-codes, seats, then general-admission rows; within each kind by id. Everything is decided in memory, in arrival order;
-only then is anything written.
+codes, seats, then general-admission rows; within each kind by id (`statements` has them). Everything is decided in
+memory, in arrival order; only then is anything written.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import Enum
-from operator import attrgetter
 from uuid import UUID
 
 from apps.events import facade as events
@@ -21,7 +19,7 @@ from apps.reservations.errors import (
     ReservationExists,
     SoldOut,
 )
-from apps.reservations.holds import access, known
+from apps.reservations.holds import access, known, statements
 from apps.reservations.holds.answers import answer_text, reservation_of_answer
 from apps.reservations.holds.choosing import FreeSeat
 from apps.reservations.holds.claims import Claims
@@ -29,22 +27,9 @@ from apps.reservations.holds.outcomes import Contended, Held, HoldOutcome, Refus
 from apps.reservations.holds.proposing import Proposer
 from apps.reservations.holds.replacing import Replaced, lock_replaced, not_found
 from apps.reservations.holds.requests import HoldRequest
+from apps.reservations.holds.statements import Patience
 from apps.reservations.holds.winning import ANSWER_STATUS, Line, Win, write_wins
-from ticketing.kernel import arrays, clock, idempotency, journeys, problems, sql, transactions
-
-
-class Patience(Enum):
-    """What a transaction of holds waits for; the rest of what rivals have locked it passes over."""
-
-    GLANCING = "general admission only"
-    """Its rows are hot: a wait is likely, and short. One double click or one seat being decided delays nobody."""
-    WAITING = "everything, in the order of all locks"
-    NONE = "nothing"
-
-    @property
-    def is_waiting(self) -> bool:
-        return self is Patience.WAITING
-
+from ticketing.kernel import clock, idempotency, journeys, problems, sql, transactions
 
 LOCK_WAIT_MS = 200
 STATEMENT_MS = 3_000
@@ -54,21 +39,8 @@ CHOICES_MAX = 3
 ALTERNATIVES_FACTOR = 4
 ALTERNATIVES_MAX = 64
 _FREE = 0
-_in_order = attrgetter("int")
-"""PostgreSQL's order of ids; compared as UUIDs they take ten times as long to sort."""
 
 _PACKAGE = "apps.reservations"
-_try_admissions = sql.load(_PACKAGE, "try_admissions", prepared=True)
-_lock_admissions = sql.load(_PACKAGE, "lock_admissions", prepared=True)
-_lock_caps = sql.load(_PACKAGE, "lock_caps", prepared=True)
-_lock_caps_skipping = sql.load(_PACKAGE, "lock_caps_skipping", prepared=True)
-_count_of_buyers = sql.load(_PACKAGE, "count_of_buyers", prepared=True)
-_read_seats = sql.load(_PACKAGE, "read_seats", prepared=True)
-_read_seats_and_sections = sql.load(_PACKAGE, "read_seats_and_sections")
-_lock_seats_skipping = sql.load(_PACKAGE, "lock_seats_skipping", prepared=True)
-_lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting", prepared=True)
-_lock_general_admission = sql.load(_PACKAGE, "lock_general_admission", prepared=True)
-_lock_general_admission_skipping = sql.load(_PACKAGE, "lock_general_admission_skipping", prepared=True)
 _any_lapsed = sql.load(_PACKAGE, "any_lapsed", prepared=True)
 _live_lines_on_seats = sql.load(_PACKAGE, "live_lines_on_seats", prepared=True)
 
@@ -146,12 +118,8 @@ class _Batch:
 
     def admit(self) -> None:
         """Entries locked; known keys answered; who may not start a reservation is out."""
-        entry_ids = sorted({request.entry_id for request in self.requests}, key=_in_order)
-        # The first time never waiting, so that one double click delays nobody else's hold. The second time it waits its
-        # bounded turn, in id order and holding nothing else yet: the second click then gets the first one's answer.
-        waiting = self.patience.is_waiting
-        ids = arrays.uuids(entry_ids)
-        coming = (_lock_admissions if waiting else _try_admissions).call(entry_ids=ids)
+        entry_ids, waiting = statements.entries_of(self.requests), self.patience.is_waiting
+        coming = statements.locking_admissions(entry_ids, self.patience)
         # Of busy ones too: nobody waits for these locks while he has one of those that we may yet wait for.
         lock = queue.locking_entries(entry_ids, waiting=waiting)
         reading = [clock.reading(), *known.asking(self.requests)]
@@ -162,7 +130,9 @@ class _Batch:
             self.replaced = lock_replaced(self.cursor, replaced, waiting=waiting) if replaced else {}
             moment, recalled, found = sql.together(self.cursor, reading)
         else:
-            came, locked, moment, recalled, found = self._send(self._what_comes_next(), coming, lock, *reading)
+            came, locked, moment, recalled, found = self._send(
+                statements.coming_next(self.requests, self.patience), coming, lock, *reading
+            )
             self._pass_over_busy(came)
         self.entries = queue.entry_states(locked.rows)
         ((self.now,),) = moment.rows
@@ -184,22 +154,6 @@ class _Batch:
         for index, request in self.open() if busy else ():
             if request.entry_id in busy:
                 self.verdicts[index] = Contended(problems.IdempotencyInProgress())
-
-    def _what_comes_next(self) -> dict[str, sql.Call]:
-        """What can travel with the entries' locks, since it follows whoever is found to be out: the locks of cap rows
-        and access codes; then the look at the seats that are named, or where nobody wants anything else the locks of
-        general admission.
-
-        They may lock a row for nobody, which is in nobody's way for longer than any lock: who has them waits for none
-        that comes before them.
-        """
-        calls = self._locking_caps(self.requests) | self._locking_codes(self.requests)
-        named = sorted({seat_id for request in self.requests for seat_id in request.seats})
-        if named:
-            calls["seats"] = self._reading_seats(named)
-        elif all(request.best is None for request in self.requests):
-            calls |= self._locking_places(self.requests)
-        return calls
 
     def _refuse_by_entry(self, request: HoldRequest, standing: known.Standing | None) -> Verdict | None:
         entry = self.entries.get(request.entry_id)
@@ -250,7 +204,7 @@ class _Batch:
         if not capped:
             return
         if "caps" not in self.ahead:
-            self._send(self._locking_caps([request for _, request in capped]))
+            self._send(statements.locking_caps([request for _, request in capped], self.patience))
         counted = self.ahead["counts"].rows
         ours = {(event_id, buyer) for _, event_id, buyer in self.ahead["caps"].rows}
         lapsed = {(row[0], row[1]): row[3] for row in counted}
@@ -269,30 +223,18 @@ class _Batch:
                 # Past their deadline but unswept they still hold seats: ended first, so that the cap stays exact.
                 self.verdicts[index] = Short(problems.Busy(), tuple(lapsed[key]))
 
-    def _locking_caps(self, requests: Sequence[HoldRequest]) -> dict[str, sql.Call]:
-        """The locks of these buyers' cap rows, where there is a cap, and under them the count of what they have."""
-        capped = [request for request in requests if request.event.policy.per_buyer_max is not None]
-        keys = sorted({(request.event.id, request.buyer) for request in capped})
-        if not keys:
-            return {}
-        event_ids, buyers = arrays.numbers([one for one, _ in keys]), arrays.words([buyer for _, buyer in keys])
-        lock = _lock_caps if self.patience.is_waiting else _lock_caps_skipping
-        return {
-            "caps": lock.call(event_ids=event_ids, buyers=buyers),
-            "counts": _count_of_buyers.call(event_ids=event_ids, buyers=buyers),
-        }
-
     def apply_access(self) -> None:
         """Codes locked; who wants something that needs one has one that opens it, or is out."""
         guarded = [(index, request) for index, request in self.open() if request.guarded]
         if not guarded:
             return
         if "codes" not in self.ahead:
-            self._send(self._locking_codes([request for _, request in guarded]))
+            asking = [request for _, request in guarded]
+            self._send(statements.locking_codes(asking, self.replaced, self.patience))
         self.codes.read(self.ahead)
-        named = sorted({seat_id for _, request in self.open() for seat_id in request.seats})
+        named = statements.seats_named([request for _, request in self.open()])
         if named and "seats" not in self.ahead:
-            self._send({"seats": self._reading_seats(named)})
+            self._send({"seats": statements.reading_seats(named, self.requests)})
         if named:
             self.seat_section |= {row[0]: row[3] for row in self.ahead["seats"].rows}
         perhaps = access.given_up_by([self._gives_up(request) for _, request in self.open()])
@@ -317,26 +259,15 @@ class _Batch:
             wanted.add(request.best.section_id)
         return wanted & request.guarded.keys()
 
-    def _locking_codes(self, requests: Sequence[HoldRequest]) -> dict[str, sql.Call]:
-        """The locks of the access codes of these requests, and what is to be known of them."""
-        guarded = [(request, self._gives_up(request)) for request in requests if request.guarded]
-        return access.locking(guarded, waiting=self.patience is not Patience.NONE) if guarded else {}
-
-    def _reading_seats(self, named: Sequence[int]) -> sql.Call:
-        """A look at these seats; where sections want an access code, with where the seats are."""
-        guarded = any(request.guarded for request in self.requests)
-        read = _read_seats_and_sections if guarded else _read_seats
-        return read.call(seat_ids=arrays.numbers(named))
-
     def lock_seats(self) -> None:
         """Seats of requests that can still win are locked, named and chosen ones together, in id order."""
-        named = sorted({seat_id for _, request in self.open() for seat_id in request.seats})
+        named = statements.seats_named([request for _, request in self.open()])
         if named:
             # Held by somebody in this very batch who may give them up, or oneself: decided under the locks.
             replaced = {seat_id for _, request in self.open() for seat_id in self._own_seats(request)}
-            read = self.ahead.get("seats")
-            rows = _read_seats.rows(self.cursor, seat_ids=named) if read is None else read.rows
-            seen = {row[0]: row for row in rows}
+            if "seats" not in self.ahead:
+                self._send({"seats": statements.reading_seats(named, self.requests)})
+            seen = {row[0]: row for row in self.ahead["seats"].rows}
             taken = {
                 seat_id: seen[seat_id][2] if seat_id in seen else None
                 for seat_id in named
@@ -358,10 +289,10 @@ class _Batch:
             if wanted:
                 # After the first statement only passing over: a second wait would be out of order.
                 waiting = self.patience.is_waiting and try_number == 0
-                lock = _lock_seats_waiting if waiting else _lock_seats_skipping
+                lock = statements.locking_seats(sorted(wanted), waiting=waiting)
                 # Who leaves the choice to us may come back for other seats: the locks that are last follow later.
-                ahead = {} if choosing or not self.open() else self._locking_places([one for _, one in self.open()])
-                (locked,) = self._send(ahead, lock.call(seat_ids=arrays.numbers(sorted(wanted))))
+                ahead = {} if choosing or not self.open() else self._locking_places()
+                (locked,) = self._send(ahead, lock)
                 has_line = self._read_lines([row[0] for row in locked.rows])
                 for seat_id, section_id, category_id, status, owner in locked.rows:
                     self.locked.add(seat_id)
@@ -467,7 +398,7 @@ class _Batch:
         if not self.open():
             return
         if "prices" not in self.ahead:
-            self._send(self._locking_places([request for _, request in self.open()]))
+            self._send(self._locking_places())
         self.prices = dict(self.ahead["prices"].rows)
         if "places" not in self.ahead:
             return
@@ -480,16 +411,8 @@ class _Batch:
             if not needed <= self.left.keys():
                 self.verdicts[index] = Contended(problems.Busy())
 
-    def _locking_places(self, requests: Sequence[HoldRequest]) -> dict[str, sql.Call]:
-        """The locks of what these requests take from general admission, and the prices, read under every lock: what is
-        written freezes them."""
-        wanted = {section_id for request in requests for section_id in request.quantities}
-        for request in requests:
-            given_up = self._gives_up(request)
-            wanted |= given_up.places.keys() if given_up is not None else set()
-        lock = _lock_general_admission if self.patience is not Patience.NONE else _lock_general_admission_skipping
-        locking = {"places": lock.call(section_ids=arrays.numbers(sorted(wanted)))} if wanted else {}
-        return {**locking, "prices": events.reading_prices({request.event.id for request in requests})}
+    def _locking_places(self) -> dict[str, sql.Call]:
+        return statements.locking_places([request for _, request in self.open()], self.replaced, self.patience)
 
     def _send(self, named: Mapping[str, sql.Call], *first: sql.Call) -> list[journeys.Done]:
         """The first ones' answers; those of the named ones, which travel with them, are in `ahead`."""

@@ -20,9 +20,10 @@ from django.conf import settings
 from psycopg import Connection
 
 from apps.reservations.ending import SweepResult, sweep, sweep_these
-from apps.reservations.holds.deciding import LOCK_WAIT_MS, STATEMENT_MS, Patience, decide_once
+from apps.reservations.holds.deciding import LOCK_WAIT_MS, STATEMENT_MS, decide_once
 from apps.reservations.holds.outcomes import Contended, Held, HoldOutcome, Refused, Short, Verdict
 from apps.reservations.holds.requests import HoldRequest
+from apps.reservations.holds.statements import Patience
 from ticketing.kernel import problems, sql, transactions
 from ticketing.kernel.batching import Batcher, finds_itself
 from ticketing.kernel.turns import Turns

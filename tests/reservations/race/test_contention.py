@@ -7,6 +7,7 @@ from django.db import transaction
 
 from apps.reservations import facade as reservations
 from apps.reservations.holds import deciding, outcomes
+from apps.reservations.holds.statements import Patience
 from tests.factories import assert_audit_clean, make_event, wish
 from tests.races import at, in_another_connection, rival_connection, rival_waiting_at, statements, storm, values
 from tests.reservations.race.buyers import (
@@ -162,7 +163,7 @@ def test_best_available_whose_choice_is_taken_while_it_waits_chooses_again(
 
     def wait() -> tuple[list[outcomes.Verdict], list[str]]:
         with statements() as names:
-            verdicts = deciding.decide_once([second], patience=deciding.Patience.WAITING, write=transactions.write_here)
+            verdicts = deciding.decide_once([second], patience=Patience.WAITING, write=transactions.write_here)
         return verdicts, names
 
     with rival_waiting_at("take_seats", "before", wait) as rival:

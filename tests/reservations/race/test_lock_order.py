@@ -20,7 +20,7 @@ from apps.reservations import ending, nets, slots
 from apps.reservations import facade as reservations
 from apps.reservations.checks import compensating, oversold
 from apps.reservations.gates import resetting
-from apps.reservations.holds import deciding, replacing
+from apps.reservations.holds import deciding, replacing, statements
 from apps.reservations.models import GeneralAdmissionInventory, PurchaseCap, Reservation, ReservationLine, SeatInventory
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
@@ -112,8 +112,8 @@ def test_every_operation_locks_in_the_one_order_of_the_system_and_before_it_writ
     best = {"best_available": {"section": "hall", "quantity": 2}, "ga_section": "floor", "ga_quantity": 1}
     one, other, third = wish(event, **mixed()), wish(event, **best), wish(event, **mixed())
     prepare_caps(one, other, third)
-    assert locked_by(lambda: decide([one], deciding.Patience.GLANCING)) == ["entries caps seats places"]
-    assert locked_by(lambda: decide([other], deciding.Patience.NONE)) == ["entries caps seats places"]
+    assert locked_by(lambda: decide([one], statements.Patience.GLANCING)) == ["entries caps seats places"]
+    assert locked_by(lambda: decide([other], statements.Patience.NONE)) == ["entries caps seats places"]
     assert locked_by(lambda: decide([third])) == ["entries caps seats places"]
     entry = join(event)
     change = wish(event, entry, replace=str(hold(event, entry, **mixed()).id), **mixed())
@@ -220,7 +220,7 @@ def show(rows: int = 1, **options: Any) -> events.EventView:
 
 
 def decide(
-    requests: Sequence[reservations.HoldRequest], patience: deciding.Patience = deciding.Patience.WAITING
+    requests: Sequence[reservations.HoldRequest], patience: statements.Patience = statements.Patience.WAITING
 ) -> None:
     deciding.decide_once(requests, patience=patience, write=transactions.write_here)
 
@@ -357,10 +357,10 @@ def is_deadlock(error: BaseException | None) -> bool:
 @pytest.mark.parametrize(
     ("make_meeting", "module", "name"),
     [
-        (batches_for_the_same_seats, deciding, "_lock_seats_waiting"),
-        (batches_for_the_same_places, deciding, "_lock_general_admission"),
-        (batches_of_the_same_buyers, deciding, "_lock_caps"),
-        (batches_of_the_same_admissions, deciding, "_lock_admissions"),
+        (batches_for_the_same_seats, statements, "_lock_seats_waiting"),
+        (batches_for_the_same_places, statements, "_lock_general_admission"),
+        (batches_of_the_same_buyers, statements, "_lock_caps"),
+        (batches_of_the_same_admissions, statements, "_lock_admissions"),
         (batches_that_replace_the_same, replacing, "_lock_replaced_waiting"),
         (sweeps_of_the_same, ending, "_lock_lapsed_of_event_waiting"),
         (sweeps_of_these, ending, "_lock_reservations_waiting"),

@@ -9,6 +9,7 @@ import pytest
 from apps.reservations import facade as reservations
 from apps.reservations.holds import deciding
 from apps.reservations.holds.outcomes import Contended
+from apps.reservations.holds.statements import Patience
 from apps.reservations.models import Reservation, ReservationTransition
 from tests.factories import assert_audit_clean, hold, join, lapse, make_event, wish
 from tests.races import in_another_connection, rival_at, rival_connection, rival_waiting_at, statements, storm, values
@@ -253,7 +254,7 @@ def test_who_replaces_never_waits_for_an_own_seat_after_the_other_locks(patient:
     with rival_connection() as keeper, statements() as names:
         run("BEGIN", using=keeper)
         run(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
-        (verdict,) = deciding.decide_once([request], patience=deciding.Patience.GLANCING, write=transactions.write_here)
+        (verdict,) = deciding.decide_once([request], patience=Patience.GLANCING, write=transactions.write_here)
     assert isinstance(verdict, Contended)
     assert "end_reservations" not in names
     assert is_held(ask(request))
