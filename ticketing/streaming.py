@@ -37,9 +37,6 @@ class WireListener(Listener):
     def write(self, frame: Frame) -> None:
         self._transport.write(frame.chunk)
 
-    def write_raw(self, body: bytes) -> None:
-        self._transport.write(chunk(body))
-
     def is_slow(self) -> bool:
         return self._is_paused
 

@@ -1,7 +1,5 @@
 """Announcements: what is said is in PostgreSQL first, at hand for everybody, corrected, taken back, and never lost."""
 
-import threading
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +15,7 @@ from apps.events.facade import EventView
 from apps.events.models import Event
 from tests import factories
 from tests.own_redis import OwnRedis
+from tests.races import in_another_connection, storm, values
 from ticketing.kernel import clock, redis
 from ticketing.kernel.live import layer
 
@@ -214,41 +213,14 @@ def test_what_in_redis_is_not_ours_is_passed_over(concert: EventView, redis_clie
 # --- at once ----------------------------------------------------------------------------------------------------------
 
 
-def at_once(*acts: Callable[[], Any]) -> list[Any]:
-    """What each has returned or raised, all begun together, each on a connection of its own."""
-    from django.db import connection
-
-    barrier, found = threading.Barrier(len(acts)), [None] * len(acts)
-
-    def run(place: int, act: Callable[[], Any]) -> None:
-        try:
-            barrier.wait(10)
-            found[place] = act()
-        except Exception as error:
-            found[place] = error
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run, args=one) for one in enumerate(acts)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return found
-
-
 @pytest.mark.django_db(transaction=True)
 def test_two_clicks_at_once_say_it_once_and_many_authors_get_numbers_without_a_gap() -> None:
     """Both find no such key, and only one of them under the lock."""
     concert = factories.make_event("concert", rows=0, general_admission=20)
-    clicks = at_once(*[lambda: posting.post(concert.id, "Doors open.", who="ann", key="form")] * 6)
-    assert sorted(click.is_new for click in clicks) == [False] * 5 + [True]
-
-    def author(number: int) -> Callable[[], Any]:
-        return lambda: posting.post(concert.id, f"Number {number}.", who=f"author {number}")
-
-    said = at_once(*[author(number) for number in range(8)])
-    assert sorted(one.announcement.version for one in said) == list(range(2, 10))
+    clicks = storm(6, lambda _: posting.post(concert.id, "Doors open.", who="ann", key="form"))
+    assert sorted(click.is_new for click in values(clicks)) == [False] * 5 + [True]
+    said = storm(8, lambda number: posting.post(concert.id, f"Number {number}.", who=f"author {number}"))
+    assert sorted(one.announcement.version for one in values(said)) == list(range(2, 10))
     assert facade.announcements_of("concert").standing == ledger.standing(concert.id)
     factories.assert_audit_clean()
 
@@ -258,11 +230,11 @@ def test_of_two_corrections_at_once_the_second_hears_of_the_first() -> None:
     concert = factories.make_event("concert", rows=0, general_admission=20)
     seen = say(concert).version
 
-    def correct(who: str) -> Callable[[], Any]:
-        return lambda: posting.correct(concert.id, 1, f"By {who}.", who=who, version=seen)
+    def correct(number: int) -> posting.Said:
+        return posting.correct(concert.id, 1, f"Number {number}.", who=f"author {number}", version=seen)
 
-    outcomes = at_once(correct("ann"), correct("bob"))
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AnnouncementRefused", "Said"]
+    outcomes = storm(2, correct)
+    assert sorted(type(one.error or one.value).__name__ for one in outcomes) == ["AnnouncementRefused", "Said"]
     factories.assert_audit_clean()
 
 
@@ -272,8 +244,7 @@ def test_listeners_are_told_after_the_commit_and_not_before(monkeypatch: pytest.
     told: list[tuple[str, Any, int]] = []
 
     def tell(group: str, message: Any) -> bool:
-        counted = at_once(AnnouncementVersion.objects.count)
-        told.append((group, message, counted[0]))
+        told.append((group, message, in_another_connection(AnnouncementVersion.objects.count)))
         return True
 
     monkeypatch.setattr(layer, "tell", tell)
@@ -375,7 +346,7 @@ def test_two_archivers_at_once_pack_it_once(monkeypatch: pytest.MonkeyPatch) -> 
     event = past(1)
     say(event)
     long_ago(event, monkeypatch, 31)
-    assert sorted(at_once(archiving.archive_old, archiving.archive_old)) == [0, 1]
+    assert sorted(values(storm(2, lambda _: archiving.archive_old()))) == [0, 1]
     assert AnnouncementArchive.objects.get().version_count == 1
 
 
