@@ -13,7 +13,7 @@ import logging
 import random
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any
 
@@ -91,7 +91,7 @@ class Doors:
         begun, status = monotonic(), 200
         try:
             self._let_in(request)
-            wanted = _Wanted(request)
+            wanted = _Wanted(request, self._authorize)
             event = await queue.event_soon(slug)
             caller = await self._check(request, event, wanted)
             if request.takes_events():
@@ -125,7 +125,7 @@ class Doors:
             if not caller.is_known:
                 raise problems.TokenMissing
             queue.require_entry(event.id, await queue.status_soon(event, caller))
-        for kind, thing in wanted.things():
+        for kind, thing in wanted.things:
             await threads.ask(self._authorize[kind], caller, request, thing)
         return caller
 
@@ -135,7 +135,7 @@ class Doors:
         for section in self._sections(event, wanted):
             if seats := await self.following.seats.glance(section):
                 frames.append(seats)
-        for kind, thing in wanted.things():
+        for kind, thing in wanted.things:
             state = await self.following.owned(kind).glance(thing)
             if state is not None:
                 frames.append(state)
@@ -202,7 +202,7 @@ class Doors:
         if sections and caller is not None:
             shown = {self.following.seats.topic(section): section[1] for section in sections}
             self._shoppers.show(listener, event, caller, shown)
-        for kind, thing in wanted.things():
+        for kind, thing in wanted.things:
             await _first(listener, self.following.owned(kind).watch(listener, thing))
 
     def _require_room(self) -> None:
@@ -251,7 +251,7 @@ class Doors:
         try:
             self._let_in(request)
             self._require_room()
-            wanted = _Wanted(request)
+            wanted = _Wanted(request, self._authorize)
             event = await queue.event_soon(found["slug"])
             caller = await self._check(request, event, wanted)
             await self.following.follow(event)
@@ -276,27 +276,23 @@ class Doors:
 class _Wanted:
     """What somebody wants to hear besides what everybody hears."""
 
-    def __init__(self, request: Request) -> None:
-        asked: Mapping[str, str] = request.GET
-        given = QueryDict(request.scope["query_string"]).getlist("section")
-        self.sections = [slug for slug in dict.fromkeys(given) if slug]
+    def __init__(self, request: Request, kinds: Iterable[str]) -> None:
+        asked = QueryDict(request.scope["query_string"])
+        self.sections = [slug for slug in dict.fromkeys(asked.getlist("section")) if slug]
         if len(self.sections) > SECTIONS_MAX:
             raise problems.Invalid({"section": f"at most {SECTIONS_MAX}"})
         self.since = asked.get("since") or request.headers.get("last-event-id", "")
-        self._things: list[tuple[str, uuid.UUID]] = []
-        for kind in ("reservation", "order"):
+        self.things: list[tuple[str, uuid.UUID]] = []
+        for kind in kinds:
             if kind in asked:
                 try:
-                    self._things.append((kind, uuid.UUID(asked[kind])))
+                    self.things.append((kind, uuid.UUID(asked[kind])))
                 except ValueError as error:
                     raise problems.Invalid({kind: "no such id"}) from error
 
     @property
     def is_personal(self) -> bool:
-        return bool(self.sections or self._things)
-
-    def things(self) -> Sequence[tuple[str, uuid.UUID]]:
-        return self._things
+        return bool(self.sections or self.things)
 
 
 async def _first(listener: Listener, watched: Any) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from time import monotonic
 
@@ -101,20 +101,12 @@ def return_seconds() -> float:
     return 0.5 + _random.random() * RETURN_SECONDS_MAX
 
 
-class Topic:
-    """What some listen to."""
-
-    __slots__ = ("listeners",)
-
-    def __init__(self) -> None:
-        self.listeners: dict[Listener, None] = {}
-
-
 class Hub:
     """The listeners of this process, by topic."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, dict[Listener, None]] = {}
+        """Those who listen to it; nobody does to one that is not there."""
         self._count = 0
         self._beats: list[dict[Listener, None]] = [{} for _ in range(_BEATS)]
         self._next_beat = itertools.cycle(range(_BEATS))
@@ -128,12 +120,7 @@ class Hub:
         return self._count
 
     def has_listeners(self, name: str) -> bool:
-        topic = self._topics.get(name)
-        return topic is not None and bool(topic.listeners)
-
-    def topics(self, prefix: str) -> Iterator[str]:
-        """Topics with listeners whose names begin so."""
-        return (name for name, topic in list(self._topics.items()) if topic.listeners and name.startswith(prefix))
+        return name in self._topics
 
     def listen(self, listener: Listener, topics: Iterable[str]) -> None:
         """From now on it is told what is published there. What was published before its caller tells it."""
@@ -141,10 +128,7 @@ class Hub:
             return
         listener.topics = (*listener.topics, *topics)
         for name in listener.topics:
-            topic = self._topics.get(name)
-            if topic is None:
-                topic = self._topics[name] = Topic()
-            topic.listeners[listener] = None
+            self._topics.setdefault(name, {})[listener] = None
         if listener.beat < 0:
             listener.beat = _random.randrange(_BEATS)
             self._beats[listener.beat][listener] = None
@@ -159,11 +143,7 @@ class Hub:
             return
         listener.is_gone = True
         for name in listener.topics:
-            topic = self._topics.get(name)
-            if topic is not None:
-                topic.listeners.pop(listener, None)
-                if not topic.listeners:
-                    del self._topics[name]
+            self._forget(listener, name)
         listener.topics = ()
         if listener.beat >= 0:
             self._beats[listener.beat].pop(listener, None)
@@ -175,12 +155,15 @@ class Hub:
 
     def leave_topic(self, listener: Listener, name: str) -> None:
         """It is told nothing more of this one."""
-        topic = self._topics.get(name)
-        if topic is not None:
-            topic.listeners.pop(listener, None)
-            if not topic.listeners:
-                del self._topics[name]
+        self._forget(listener, name)
         listener.topics = tuple(one for one in listener.topics if one != name)
+
+    def _forget(self, listener: Listener, name: str) -> None:
+        listeners = self._topics.get(name)
+        if listeners is not None:
+            listeners.pop(listener, None)
+            if not listeners:
+                del self._topics[name]
 
     def publish(self, topic: str, frame: Frame) -> None:
         """Everybody who listens there is told, in a moment."""
@@ -195,10 +178,7 @@ class Hub:
         while self._due:
             (name, key) = next(iter(self._due))
             frame = self._due.pop((name, key))
-            topic = self._topics.get(name)
-            if topic is None:
-                continue
-            await in_slices(list(topic.listeners), partial(_tell, frame))
+            await in_slices(list(self._topics.get(name, ())), partial(_tell, frame))
 
     async def _beat(self) -> None:
         while self._count:
