@@ -2,7 +2,7 @@
 
 import time
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from apps.events import facade as events
@@ -46,6 +46,7 @@ from apps.reservations.reading import (
     ReservationView,
     get_reservation,
     live_reservation_of,
+    view_reservations,
 )
 from apps.reservations.returning import return_places
 from apps.reservations.turned_pages import OF_STOCK as PAGE_TURNED_BY_STOCK
@@ -69,6 +70,7 @@ __all__ = [
     "AccessCodeWrong",
     "Answer",
     "Availability",
+    "Begun",
     "Held",
     "HeldPlaces",
     "HeldSeat",
@@ -166,16 +168,27 @@ def release(reservation_id: UUID, who: str) -> ReservationView:
     return get_reservation(reservation_id)
 
 
-def begin_payment(reservation_id: UUID, *, email: str, who: str) -> ReservationView:
+class Begun(NamedTuple):
+    """Paying has begun, or had."""
+
+    pay_deadline: datetime
+    at: datetime
+    """The moment, read under the reservation's lock."""
+
+
+def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None) -> Begun:
     """See `paying.begin_payment`. Joins the caller's transaction."""
-    paying.begin_payment(reservation_id, email=email, who=who)
-    return get_reservation(reservation_id)
+    reservation, now = paying.begin_payment(reservation_id, email=email, who=who, event=event)
+    assert reservation.pay_deadline is not None
+    return Begun(reservation.pay_deadline, now)
 
 
-def confirm(reservation_id: UUID, *, occurred_at: datetime, who: str, why: str) -> ReservationView:
+def confirm(
+    reservation_id: UUID, *, occurred_at: datetime, who: str, why: str, event: events.EventView | None = None
+) -> ReservationView:
     """See `paying.confirm`. Joins the caller's transaction."""
-    paying.confirm(reservation_id, occurred_at=occurred_at, who=who, why=why)
-    return get_reservation(reservation_id)
+    reservation = paying.confirm(reservation_id, occurred_at=occurred_at, who=who, why=why, event=event)
+    return view_reservations([reservation], {} if event is None else {event.id: event})[0]
 
 
 def cancel(reservation_id: UUID, *, who: str, why: str) -> ReservationView:

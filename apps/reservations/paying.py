@@ -30,23 +30,27 @@ _take_seats = sql.load(_PACKAGE, "take_seats")
 _take_general_admission = sql.load(_PACKAGE, "take_general_admission")
 _sell_seats = sql.load(_PACKAGE, "sell_seats")
 _revive_lines = sql.load(_PACKAGE, "revive_lines")
+_save_payment_step = sql.load(_PACKAGE, "save_payment_step")
 _insert_transitions = sql.load(_PACKAGE, "insert_transitions")
 
 
-def prepare_payment(event_id: int, email: str) -> None:
-    """The e-mail's cap row exists. Outside any transaction: inserted inside one it would make rivals wait."""
-    if events.get_event_by_id(event_id).policy.per_buyer_max is None:
+def prepare_payment(event_id: int, email: str, event: events.EventView | None = None) -> None:
+    """The e-mail's cap row exists. Outside any transaction: inserted inside one it would make rivals wait. `event`:
+    for who has just read it."""
+    if (event or events.get_event_by_id(event_id)).policy.per_buyer_max is None:
         return
     with transactions.write(), connection.cursor() as cursor:
         _create_caps.count(cursor, event_ids=[event_id], buyers=[f"email:{email}"])
 
 
-def begin_payment(reservation_id: UUID, *, email: str, who: str) -> Reservation:
+def begin_payment(
+    reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None
+) -> tuple[Reservation, datetime]:
     """The reservation is paying, with one deadline that is never extended; one that is paying already stays as it is.
 
     Raises ReservationExpired when its time is over, PurchaseCapReached when the e-mail address has too many, Busy when
     it would have too many until the next sweep: the hold then stays alive. `email` is normalised by the caller;
-    `prepare_payment` ran before.
+    `prepare_payment` ran before. Also gives the moment, read under the lock. `event`: for who has just read it.
     """
     reservation = lock(reservation_id)
     now = clock.now()
@@ -54,8 +58,8 @@ def begin_payment(reservation_id: UUID, *, email: str, who: str) -> Reservation:
     if reservation.status not in Reservation.LIVE or deadline <= now:
         raise ReservationExpired
     if reservation.status == Reservation.Status.PAYING:
-        return reservation
-    policy = events.get_event_by_id(reservation.event_id).policy
+        return reservation, now
+    policy = (event or events.get_event_by_id(reservation.event_id)).policy
     if policy.per_buyer_max is not None:
         _check_email_cap(reservation, email, policy.per_buyer_max)
     reservation.email = email
@@ -64,21 +68,23 @@ def begin_payment(reservation_id: UUID, *, email: str, who: str) -> Reservation:
     entry_id, moved = reservation.entry_id, aftermath.Deadline(reservation.event_id, reservation.pk, deadline)
     transaction.on_commit(lambda: aftermath.deadline_moved([moved]), robust=True)
     transaction.on_commit(lambda: refresh_slots([entry_id]), robust=True)
-    return reservation
+    return reservation, now
 
 
-def confirm(reservation_id: UUID, *, occurred_at: datetime, who: str, why: str) -> Reservation:
+def confirm(
+    reservation_id: UUID, *, occurred_at: datetime, who: str, why: str, event: events.EventView | None = None
+) -> Reservation:
     """A payment that occurred at `occurred_at` has made the reservation confirmed, its seats sold.
 
     It counts if it occurred no later than the deadline in force plus the grace; an expired reservation is confirmed
     only if all its inventory can be taken again under the locks, within the cap of its buyer, who may have held anew
     since, and within the limits of its access code. Confirmed already: returned as it is. Raises
-    ReservationExpired when the money must go back.
+    ReservationExpired when the money must go back. `event`: for who has just read it.
     """
     reservation = lock(reservation_id)
     if reservation.status == Reservation.Status.CONFIRMED:
         return reservation
-    policy = events.get_event_by_id(reservation.event_id).policy
+    policy = (event or events.get_event_by_id(reservation.event_id)).policy
     if reservation.status == Reservation.Status.CANCELED:
         raise ReservationExpired("This reservation was canceled before the payment arrived.")
     if occurred_at > _deadline(reservation) + timedelta(seconds=policy.grace_seconds):
@@ -192,15 +198,23 @@ def _take_again(cursor: sql.Cursor, reservation: Reservation) -> None:
 
 
 def _move(reservation: Reservation, to_status: str, *, who: str, why: str, now: datetime) -> None:
-    with connection.cursor() as cursor:
-        _insert_transitions.count(
-            cursor,
-            reservation_ids=[reservation.pk],
-            from_statuses=[reservation.status],
-            whos=[who[:120]],
-            to_status=to_status,
-            why=why[:200],
-            now=now,
-        )
+    told = _insert_transitions.call(
+        reservation_ids=[reservation.pk],
+        from_statuses=[reservation.status],
+        whos=[who[:120]],
+        to_status=to_status,
+        why=why[:200],
+        now=now,
+    )
     reservation.status = to_status
-    reservation.save(update_fields=["status", "email", "pay_deadline", "confirmed_at", "ended_at"])
+    saved = _save_payment_step.call(
+        reservation_id=reservation.pk,
+        status=to_status,
+        email=reservation.email,
+        pay_deadline=reservation.pay_deadline,
+        confirmed_at=reservation.confirmed_at,
+        ended_at=reservation.ended_at,
+    )
+    with connection.cursor() as cursor:
+        _, done = sql.together(cursor, [told, saved])
+    assert done.touched == 1, f"{done.touched} reservations are {reservation.pk}"

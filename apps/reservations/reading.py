@@ -1,16 +1,22 @@
 """Reservations as others see them: frozen values, in the public contract's words."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from uuid import UUID
+
+from django.db import connection
 
 from apps.events import facade as events
 from apps.reservations.errors import ReservationNotFound
 from apps.reservations.holds.answers import contract_answer
 from apps.reservations.models import Reservation
-from ticketing.kernel import clock
+from ticketing.kernel import clock, rows, sql
+
+_read_reservation = sql.load("apps.reservations", "read_reservation")
+_lines = sql.load("apps.reservations", "lines_of_reservations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +162,11 @@ class ReservationView:
 def get_reservation(reservation_id: UUID) -> ReservationView:
     """The reservation now; past its deadline it reads as expired before anyone swept it. Raises
     ReservationNotFound."""
-    views = view_reservations(Reservation.objects.filter(pk=reservation_id))
-    if not views:
+    with connection.cursor() as cursor:
+        found = rows.instances(Reservation, _read_reservation.rows(cursor, reservation_id=reservation_id))
+    if not found:
         raise ReservationNotFound
-    return views[0]
+    return view_reservations(found)[0]
 
 
 def live_reservation_of(entry_id: UUID) -> ReservationView | None:
@@ -168,18 +175,24 @@ def live_reservation_of(entry_id: UUID) -> ReservationView | None:
     return views[0] if views and views[0].is_live else None
 
 
-def view_reservations(rows: Iterable[Reservation]) -> list[ReservationView]:
-    """Views of these rows, in their order."""
-    found = list(rows)
-    now = clock.now()
-    lines = [line for row in found for line in row.lines.filter(returned_at=None).order_by("id")]
+def view_reservations(
+    reservations: Iterable[Reservation], known: Mapping[int, events.EventView] = MappingProxyType({})
+) -> list[ReservationView]:
+    """Views of these rows, in their order. `known`: events that the caller has just read."""
+    found = list(reservations)
+    # A deadline that has passed says something of live ones only.
+    now = clock.now() if any(row.status in Reservation.LIVE for row in found) else None
+    lines = _lines_of(found)
     seats = events.seats_by_id(line.seat_id for line in lines if line.seat_id is not None)
-    by_event = {row.event_id: events.get_event_by_id(row.event_id) for row in found}
-    sections = {section.id: section for event_id in by_event for section in events.list_sections(event_id)}
+    by_event = {row.event_id: known.get(row.event_id) or events.get_event_by_id(row.event_id) for row in found}
+    sections: dict[int, events.SectionView] = {}
+    if any(line.seat_id is None for line in lines):
+        sections = {section.id: section for event_id in by_event for section in events.list_sections(event_id)}
     views = []
     for row in found:
         own = [line for line in lines if line.reservation_id == row.pk]
-        lapsed = row.status in Reservation.LIVE and (row.pay_deadline or row.expires_at) <= now
+        deadline = row.pay_deadline or row.expires_at
+        lapsed = now is not None and row.status in Reservation.LIVE and deadline <= now
         views.append(
             ReservationView(
                 id=row.pk,
@@ -198,13 +211,13 @@ def view_reservations(rows: Iterable[Reservation]) -> list[ReservationView]:
                 created_at=row.created_at,
                 confirmed_at=row.confirmed_at,
                 seats=tuple(
-                    _held_seat(line.pk, line.price_minor, seats[line.seat_id])
+                    _held_seat(line.id, line.price_minor, seats[line.seat_id])
                     for line in own
                     if line.seat_id is not None
                 ),
                 general_admission=tuple(
                     HeldPlaces(
-                        line_id=line.pk,
+                        line_id=line.id,
                         section_pk=line.section_id,
                         section=sections[line.section_id].slug,
                         section_name=sections[line.section_id].name,
@@ -221,6 +234,24 @@ def view_reservations(rows: Iterable[Reservation]) -> list[ReservationView]:
             )
         )
     return views
+
+
+class _Line(NamedTuple):
+    id: int
+    reservation_id: UUID
+    section_id: int
+    seat_id: int | None
+    quantity: int
+    price_minor: int
+    """Of one place."""
+
+
+def _lines_of(reservations: Collection[Reservation]) -> list[_Line]:
+    """All their lines but those given back."""
+    if not reservations:
+        return []
+    with connection.cursor() as cursor:
+        return [_Line(*row) for row in _lines.rows(cursor, reservation_ids=[one.pk for one in reservations])]
 
 
 def _held_seat(line_id: int, price_minor: int, seat: events.SeatView) -> HeldSeat:

@@ -62,7 +62,8 @@ def run(sql: str, params: Any = (), *, using: Any = connection) -> list[tuple[An
 
 def begin_payment(reservation_id: Any, email: str = "buyer@example.org") -> reservations.ReservationView:
     with transactions.write():
-        return reservations.begin_payment(reservation_id, email=email, who="test")
+        reservations.begin_payment(reservation_id, email=email, who="test")
+        return reservations.get_reservation(reservation_id)
 
 
 def confirm(reservation_id: Any, occurred_at: Any) -> reservations.ReservationView:

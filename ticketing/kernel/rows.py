@@ -1,0 +1,34 @@
+"""Rows that a statement from a file gave, as the model they are of: what Django takes to put a query together is most
+of what a small one costs."""
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, TypeVar
+
+from django.db import models
+
+Row = TypeVar("Row", bound=models.Model)
+
+
+def instances(model: type[Row], rows: Iterable[Sequence[Any]]) -> list[Row]:
+    """An instance for each of these rows, which have all columns of the model in the order of its fields."""
+    names, documents = _columns(model)
+    found = []
+    for row in rows:
+        values = list(row)
+        assert len(values) == len(names), f"{len(values)} columns of {model.__name__}, which has {len(names)}"
+        for position in documents:
+            if values[position] is not None:
+                # Django has its connections hand jsonb over as text.
+                values[position] = json.loads(values[position])
+        found.append(model.from_db("default", names, values))
+    return found
+
+
+@cache
+def _columns(model: type[models.Model]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The names of the columns, and which of them are JSON."""
+    fields = model._meta.concrete_fields
+    documents = tuple(position for position, one in enumerate(fields) if isinstance(one, models.JSONField))
+    return tuple(one.attname for one in fields), documents
