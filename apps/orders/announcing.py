@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from django.db import connection
 from django.db.models import Q, Sum
 
 from apps.events import facade as events
@@ -17,9 +18,10 @@ from apps.orders.models import (
     WebhookDelivery,
     WebhookEndpoint,
 )
-from ticketing.kernel import clock, transactions
+from ticketing.kernel import clock, sql, transactions
 from ticketing.kernel.outbox import facade as outbox
 
+_listeners = sql.load("apps.orders", "listeners")
 Kind = OrganizerMessage.Kind
 _OF_END = {Order.Status.CANCELED: Kind.ORDER_CANCELED, Order.Status.REFUNDED: Kind.ORDER_REFUNDED}
 
@@ -32,6 +34,10 @@ def announce(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence[Ticket
     nothing is written.
     """
     transactions.require()
+    with connection.cursor() as cursor:
+        ((has_listeners,),) = _listeners.rows(cursor, event_id=order.event_id)
+    if not has_listeners:
+        return
     of_event = Q(event=None) | Q(event_id=order.event_id)
     endpoints = [one for one in WebhookEndpoint.objects.filter(of_event, is_active=True) if one.wants(kind)]
     keys = [one for one in FeedKey.objects.filter(of_event, revoked_at=None) if one.wants(kind)]

@@ -119,18 +119,18 @@ def _start(payment_id: UUID) -> _Step | None:
         locked = lock_payment(payment_id)
         if locked is None:
             return None
-        order, payment = locked
+        order, payment, payments = locked
         if payment.status != Payment.Status.PENDING:
             return None
         now = clock.now()
         may_be_known = payment.started_at is not None
         has_tries = payment.tries <= ATTEMPTS_MAX
-        may_charge = order.status in Order.OPEN and has_tries and settlement.has_time_for_attempt(order)
+        may_charge = order.status in Order.OPEN and has_tries and settlement.has_time_for_attempt(order, now)
         if not may_be_known and not may_charge:
             settlement.never_send(order, payment)
             return None
         faults = circuit.enter(payment.provider)
-        declined = list(Payment.objects.filter(order=order, status=Payment.Status.DECLINED).order_by("attempt"))
+        declined = [one for one in payments if one.status == Payment.Status.DECLINED]
         if may_charge:
             order.status = Order.Status.PAYING
             order.save(update_fields=["status"])
@@ -182,9 +182,9 @@ def _note_fault(payment_id: UUID) -> float | None:
     asking that goes on finds out what became of the charge."""
     with transactions.write():
         locked = lock_payment(payment_id)
-        if locked is None or locked[1].status != Payment.Status.PENDING:
+        if locked is None or locked.payment.status != Payment.Status.PENDING:
             return None
-        order, payment = locked
+        order, payment, _ = locked
         if order.status not in Order.OPEN:
             return _pause_seconds(payment, clock.now()) or None
         if payment.tries > ATTEMPTS_MAX:

@@ -43,7 +43,12 @@ def ask(order: Order) -> None:
     Under a key of its own: tickets do not wait for an invoice.
     """
     transactions.require()
-    outbox.publish(topics.INVOICE, f"invoice:{order.pk}", {"order": str(order.pk)})
+    outbox.publish_all([news(order)])
+
+
+def news(order: Order) -> outbox.News:
+    """What `ask` publishes, for who publishes more."""
+    return outbox.News(topics.INVOICE, f"invoice:{order.pk}", {"order": str(order.pk)})
 
 
 def write_papers(message: outbox.Message) -> None:

@@ -2,20 +2,38 @@
 tickets, provider messages and code uses of an order are written; a promo code's, which is a cap row; and the row that
 counts invoices, the very last that a transaction takes: after its order's, and with no reservation's beside it."""
 
+from typing import NamedTuple
 from uuid import UUID
+
+from django.db import connection
 
 from apps.orders.errors import OrderNotFound
 from apps.orders.models import InvoiceCounter, Order, Payment, PromoCode
+from ticketing.kernel import rows, sql
 from ticketing.kernel.transactions import require
+
+_lock_order = sql.load("apps.orders", "lock_order")
+_lock_order_of_payment = sql.load("apps.orders", "lock_order_of_payment")
+_payments_beside = sql.load("apps.orders", "payments_beside")
+
+
+class Locked(NamedTuple):
+    """A payment and its order, as they are under the order's lock."""
+
+    order: Order
+    payment: Payment
+    payments: list[Payment]
+    """All of the order, in their order; `payment` is one of them."""
 
 
 def lock_order(order_id: UUID) -> Order:
     """The order, as it is under its lock. Joins the caller's transaction. Raises OrderNotFound."""
     require()
-    order = Order.objects.select_for_update(no_key=True).filter(pk=order_id).first()
-    if order is None:
+    with connection.cursor() as cursor:
+        found = rows.instances(Order, _lock_order.rows(cursor, order_id=order_id))
+    if not found:
         raise OrderNotFound
-    return order
+    return found[0]
 
 
 def lock_order_of_reservation(reservation_id: UUID) -> Order | None:
@@ -31,16 +49,24 @@ def lock_unattached_orders(buyer: str) -> list[Order]:
     return list(Order.objects.select_for_update(no_key=True).filter(buyer=buyer, account=None).order_by("pk"))
 
 
-def lock_payment(payment_id: UUID) -> tuple[Order, Payment] | None:
+def lock_payment(payment_id: UUID) -> Locked | None:
     """The payment and its order, locked through the order. None when there is no such payment. Joins the caller's
     transaction."""
     require()
-    order_id = Payment.objects.filter(pk=payment_id).values_list("order_id", flat=True).first()
-    if order_id is None:
+    with connection.cursor() as cursor:
+        # Two statements, though in one journey: the second has a snapshot of its own, taken after the lock came. A
+        # rival may have settled a payment while we waited.
+        locked, beside = sql.together(
+            cursor,
+            [_lock_order_of_payment.call(payment_id=payment_id), _payments_beside.call(payment_id=payment_id)],
+        )
+    if not locked.rows:
         return None
-    order = lock_order(order_id)
-    # Read after the lock: a rival may have settled it while we waited.
-    return order, Payment.objects.get(pk=payment_id)
+    (order,) = rows.instances(Order, locked.rows)
+    payments = rows.instances(Payment, beside.rows)
+    for payment in payments:
+        payment.order = order
+    return Locked(order, next(payment for payment in payments if payment.pk == payment_id), payments)
 
 
 def lock_code(code_id: int) -> PromoCode:

@@ -4,7 +4,8 @@ What a provider says may come twice, late, or before what it says first; the dec
 under the lock and from when the payment occurred, never from when the word of it arrived (I7, I8).
 """
 
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings
@@ -12,6 +13,7 @@ from django.db import transaction
 
 from apps.events import facade as events
 from apps.orders import announcing, circuit, codes, invoices, lines, refunds, tickets, topics
+from apps.orders.locks import Locked
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment, ProviderMessage
 from apps.orders.providers.protocol import Kind
 from apps.reservations import facade as reservations
@@ -23,15 +25,16 @@ TOO_LATE = "no longer matters"
 """What a message came to that changed nothing, because another had been first. The auditor counts the others."""
 
 
-def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
+def settle(locked: Locked, message: ProviderMessage) -> str:
     """The payment and its order say what this message means for them; in words, what it changed."""
     transactions.require()
+    order, payment, _ = locked
     if not payment.reference:
         payment.reference = message.reference
         payment.save(update_fields=["reference"])
     match message.kind:
         case Kind.SUCCEEDED:
-            return _succeeded(order, payment, message)
+            return _succeeded(locked, message)
         case Kind.DECLINED:
             return _declined(order, payment, message)
         case Kind.CANCELED:
@@ -51,7 +54,8 @@ def _pending(payment: Payment, message: ProviderMessage) -> str:
     return "waits for the provider"
 
 
-def _succeeded(order: Order, payment: Payment, message: ProviderMessage) -> str:
+def _succeeded(locked: Locked, message: ProviderMessage) -> str:
+    order, payment, payments = locked
     if payment.status == Payment.Status.SUCCEEDED:
         return KNOWN
     payment.status, payment.settled_at, payment.next_action = Payment.Status.SUCCEEDED, clock.now(), None
@@ -63,7 +67,8 @@ def _succeeded(order: Order, payment: Payment, message: ProviderMessage) -> str:
         return "refunded: the order had been settled already"
     if (message.amount_minor, message.currency) != (order.total_minor, order.currency):
         return _give_back(order, payment, Order.Reason.WRONG_AMOUNT)
-    if events.get_event_by_id(order.event_id).status == "canceled":
+    event = events.get_event_by_id(order.event_id)
+    if event.status == "canceled":
         return _give_back(order, payment, Order.Reason.EVENT_CANCELED)
     if order.status == Order.Status.CANCELED:
         return _give_back(order, payment, Order.Reason(order.reason))
@@ -75,10 +80,11 @@ def _succeeded(order: Order, payment: Payment, message: ProviderMessage) -> str:
                 occurred_at=message.occurred_at,
                 who=f"provider:{payment.provider}",
                 why=f"payment of order {order.number}",
+                event=event,
             )
     except reservations.ReservationExpired:
         return _give_back(order, payment, Order.Reason.LATE)
-    _stand(order, view)
+    _stand(order, view, payments)
     return "confirmed"
 
 
@@ -115,7 +121,7 @@ def confirm_free(order: Order) -> None:
     view = reservations.confirm(
         order.reservation_id, occurred_at=clock.now(), who=order.buyer, why=f"free order {order.number}"
     )
-    _stand(order, view)
+    _stand(order, view, [])
 
 
 def never_send(order: Order, payment: Payment) -> None:
@@ -150,20 +156,23 @@ def end(order: Order, status: Order.Status, reason: Order.Reason) -> None:
     order.status, order.reason, order.ended_at = status, reason, clock.now()
     order.save(update_fields=["status", "reason", "ended_at"])
     codes.release(order, order.ended_at)
-    _let_go(order)
+    _let_go(Payment.objects.filter(order=order, status=Payment.Status.PENDING))
     if status == Order.Status.FAILED:
         outbox.publish(topics.SEND_FAILURE_NOTICE, str(order.pk), {"order": str(order.pk)})
     announcing.announce_end(order)
 
 
-def has_time_for_attempt(order: Order) -> bool:
-    """Whether the provider still has its whole time-out before the deadline (rule 27)."""
-    return order.pay_deadline - clock.now() >= timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS)
+def has_time_for_attempt(order: Order, now: datetime | None = None) -> bool:
+    """Whether the provider still has its whole time-out before the deadline (rule 27). `now`: the moment, for who has
+    just read it under the order's lock."""
+    return order.pay_deadline - (now or clock.now()) >= timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS)
 
 
-def _let_go(order: Order) -> None:
-    """Nobody waits for the order's pending payment any more."""
-    for payment in Payment.objects.filter(order=order, status=Payment.Status.PENDING):
+def _let_go(payments: Iterable[Payment]) -> None:
+    """Nobody waits any more for what of an order's payments is pending."""
+    for payment in payments:
+        if payment.status != Payment.Status.PENDING:
+            continue
         if payment.started_at is None:
             _abandon(payment)
         else:
@@ -180,17 +189,17 @@ def _abandon(payment: Payment) -> None:
     payment.save(update_fields=["status", "settled_at", "next_action"])
 
 
-def _stand(order: Order, view: reservations.ReservationView) -> None:
+def _stand(order: Order, view: reservations.ReservationView, payments: Iterable[Payment]) -> None:
+    """The order is a sale. `payments`: all that it has."""
     now = clock.now()
     if order.ended_at is not None:
         codes.honour(order, now)
     order.status, order.reason, order.confirmed_at, order.ended_at = Order.Status.CONFIRMED, "", now, None
     order.save(update_fields=["status", "reason", "confirmed_at", "ended_at"])
-    _let_go(order)
+    _let_go(payments)
     tickets.issue(order, view, now)
-    if order.total_minor:
-        invoices.ask(order)
-    outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk)})
+    papers = [invoices.news(order)] if order.total_minor else []
+    outbox.publish_all([*papers, outbox.News(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk)})])
     announcing.announce(order, announcing.Kind.ORDER_CONFIRMED)
 
 

@@ -1,0 +1,6 @@
+-- Locks what a provider said, after its order, and gives it as it is under the lock.
+SELECT id, provider, message_id, kind, payment_id, reference, amount_minor, currency, occurred_at, refund_key,
+       refund_reference, failure, dispute_reference, next_action, raw, received_at, processed_at, outcome
+FROM orders_providermessage
+WHERE id = %(message_id)s
+FOR NO KEY UPDATE

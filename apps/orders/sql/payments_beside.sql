@@ -1,0 +1,6 @@
+-- All payments of the order that this one is of, in their order.
+SELECT id, order_id, attempt, provider, method, faults_count, reference, status, amount_minor, captured_minor, refunded_minor,
+       currency, next_action, counts_until, created_at, started_at, asked_at, occurred_at, settled_at
+FROM orders_payment
+WHERE order_id = (SELECT payment.order_id FROM orders_payment AS payment WHERE payment.id = %(payment_id)s)
+ORDER BY attempt
