@@ -4,7 +4,7 @@ import json
 import secrets
 import uuid
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
@@ -17,7 +17,7 @@ from apps.orders.lines import freeze
 from apps.orders.locks import lock_order_of_reservation
 from apps.orders.models import CodeUse, Order, Payment
 from apps.orders.providers import chosen_provider
-from apps.orders.selectors import order_view
+from apps.orders.selectors import order_view, placed_contract
 from apps.reservations import facade as reservations
 from ticketing.kernel import clock, idempotency, problems, sql, transactions
 from ticketing.kernel.idempotency import Answer
@@ -25,6 +25,7 @@ from ticketing.kernel.outbox import facade as outbox
 
 _NUMBER_ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 _place_order = sql.load("apps.orders", "place_order")
+_set_pay_deadline = sql.load("apps.orders", "set_pay_deadline")
 
 
 def check_out(
@@ -64,29 +65,32 @@ def check_out(
     offer = codes.look_up(reservation, details.code) if details.code else None
     bill = codes.bill_of(reservation, offer)
     # The cap's row must exist before the transaction that locks it: creating it there would wait on rivals' commits.
-    reservations.prepare_payment(reservation.event_id, details.email)
+    reservations.prepare_payment(reservation.event_id, details.email, event)
     with transactions.write():
         order, is_new = _place(reservation, details, account_id, bill)
-        known = idempotency.recall(scope, idempotency_key, fingerprint)
-        if known is not None:
-            return known
         if is_new:
-            held = reservations.begin_payment(reservation.id, email=details.email, who=order.buyer)
-            assert held.pay_deadline is not None
-            order.pay_deadline = held.pay_deadline
-            order.save(update_fields=["pay_deadline"])
+            # Nobody has asked for this order before, with whatever key.
+            begun = reservations.begin_payment(reservation.id, email=details.email, who=order.buyer, event=event)
+            _set_deadline(order, begun.pay_deadline)
             if details.code:
                 # After the address's cap row, before any seat's.
                 codes.use(order, offer, bill)
             if order.total_minor == 0:
                 settlement.confirm_free(order)
+                answered = placed_contract(order, None, bill)
             else:
-                _start_attempt(order, provider.name, details, grace)
-        elif order.status in (Order.Status.FAILED, Order.Status.CANCELED):
-            raise reservations.ReservationExpired
-        elif _may_try_again(order):
-            _try_again(order, provider.name, details, grace)
-        answer = Answer(202, json.dumps(order_view(order).checkout_contract()))
+                payment = _start_attempt(order, 1, provider.name, details, grace, begun.at)
+                answered = placed_contract(order, payment, bill)
+        else:
+            known = idempotency.recall(scope, idempotency_key, fingerprint)
+            if known is not None:
+                return known
+            if order.status in (Order.Status.FAILED, Order.Status.CANCELED):
+                raise reservations.ReservationExpired
+            if _may_try_again(order):
+                _try_again(order, provider.name, details, grace)
+            answered = order_view(order).checkout_contract()
+        answer = Answer(202, json.dumps(answered))
         # Remembered also where nothing changed: a second tab's lost answer, asked for again after a decline, must not
         # become a new charge.
         idempotency.remember(scope, idempotency_key, fingerprint, answer)
@@ -96,26 +100,38 @@ def check_out(
 def _place(
     reservation: reservations.ReservationView, details: CheckoutDetails, account_id: int | None, bill: events.Bill
 ) -> tuple[Order, bool]:
+    """The reservation's order and whether it is new, locked: a row that nobody else can see yet needs no lock."""
+    said = {
+        "id": uuid.uuid4(),
+        "number": new_number(),
+        "reservation_id": reservation.id,
+        "event_id": reservation.event_id,
+        "entry_id": reservation.entry_id,
+        "account_id": account_id if reservation.account_id is None else reservation.account_id,
+        "buyer": reservation.buyer,
+        "email": details.email,
+        "name": details.name,
+        "total_minor": bill.total_minor,
+        "currency": reservation.currency,
+    }
     with connection.cursor() as cursor:
-        placed = _place_order.count(
-            cursor,
-            id=uuid.uuid4(),
-            number=new_number(),
-            reservation_id=reservation.id,
-            event_id=reservation.event_id,
-            entry_id=reservation.entry_id,
-            account_id=account_id if reservation.account_id is None else reservation.account_id,
-            buyer=reservation.buyer,
-            email=details.email,
-            name=details.name,
-            total_minor=bill.total_minor,
-            currency=reservation.currency,
-        )
-    order = lock_order_of_reservation(reservation.id)
-    assert order is not None
-    if placed:
-        freeze(order, bill)
-    return order, placed == 1
+        placed = _place_order.rows(cursor, **said)
+    if not placed:
+        order = lock_order_of_reservation(reservation.id)
+        assert order is not None
+        return order, False
+    ((placed_at,),) = placed
+    order = Order(**said, status=Order.Status.PLACED, placed_at=placed_at, pay_deadline=placed_at)
+    order._state.adding = False
+    freeze(order, bill)
+    return order, True
+
+
+def _set_deadline(order: Order, pay_deadline: datetime) -> None:
+    order.pay_deadline = pay_deadline
+    with connection.cursor() as cursor:
+        written = _set_pay_deadline.count(cursor, order_id=order.pk, pay_deadline=pay_deadline)
+    assert written == 1, f"{written} orders are {order.pk}"
 
 
 def new_number() -> str:
@@ -124,19 +140,21 @@ def new_number() -> str:
     return f"{text[:5]}-{text[5:]}"
 
 
-def _start_attempt(order: Order, provider: str, details: CheckoutDetails, grace: timedelta) -> None:
-    last = _last_payment(order)
+def _start_attempt(
+    order: Order, attempt: int, provider: str, details: CheckoutDetails, grace: timedelta, now: datetime
+) -> Payment:
     payment = Payment.objects.create(
         order=order,
-        attempt=1 if last is None else last.tries + 1,
+        attempt=attempt,
         provider=provider,
         method=details.payment_method,
         amount_minor=order.total_minor,
         currency=order.currency,
         counts_until=order.pay_deadline + grace,
-        created_at=clock.now(),
+        created_at=now,
     )
     outbox.publish(topics.CHARGE, str(order.pk), {"payment": str(payment.pk)})
+    return payment
 
 
 def _last_payment(order: Order) -> Payment | None:
@@ -154,6 +172,9 @@ def _try_again(order: Order, provider: str, details: CheckoutDetails, grace: tim
         raise problems.Invalid({"email": "cannot change between two tries of one order"})
     if details.code and not CodeUse.objects.filter(order=order, code__code=details.code).exists():
         raise problems.Invalid({"code": "cannot change between two tries of one order"})
-    if not settlement.has_time_for_attempt(order):
+    now = clock.now()
+    if not settlement.has_time_for_attempt(order, now):
         raise PaymentTimeOver
-    _start_attempt(order, provider, details, grace)
+    last = _last_payment(order)
+    assert last is not None
+    _start_attempt(order, last.tries + 1, provider, details, grace, now)

@@ -1,19 +1,40 @@
 """The lines of an order: written once with it, from then on standing or canceled."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import asdict
 from datetime import datetime
+
+from django.db import connection
 
 from apps.events import facade as events
 from apps.orders.models import Order, OrderLine
+from ticketing.kernel import sql
 from ticketing.kernel.transactions import require
+
+_freeze_lines = sql.load("apps.orders", "freeze_lines")
 
 
 def freeze(order: Order, bill: events.Bill) -> None:
     """The new order is made of this bill's lines. Joins the caller's transaction."""
     require()
-    columns = [{name: value for name, value in asdict(line).items() if name != "is_canceled"} for line in bill.lines]
-    OrderLine.objects.bulk_create(OrderLine(order=order, **values) for values in columns)
+    lines = bill.lines
+    with connection.cursor() as cursor:
+        written = _freeze_lines.count(
+            cursor,
+            order_id=order.pk,
+            kinds=[str(line.kind) for line in lines],
+            reservation_line_ids=[line.reservation_line_id for line in lines],
+            places=[line.place for line in lines],
+            descriptions=[line.description for line in lines],
+            categories=[line.category for line in lines],
+            prices_minor=[line.price_minor for line in lines],
+            discounts_minor=[line.discount_minor for line in lines],
+            fees_minor=[line.fee_minor for line in lines],
+            tax_rates=[line.tax_rate for line in lines],
+            taxes_included=[line.tax_included for line in lines],
+            taxes_minor=[line.tax_minor for line in lines],
+            totals_minor=[line.total_minor for line in lines],
+        )
+    assert written == len(lines), f"{written} of {len(lines)} lines of order {order.number}"
 
 
 def bill_of(lines: Iterable[OrderLine]) -> events.Bill:

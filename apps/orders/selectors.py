@@ -227,14 +227,7 @@ class OrderView:
         return reverse("orders:order", args=[self.id])
 
     def checkout_contract(self) -> dict[str, Any]:
-        return {
-            "order_id": str(self.id),
-            "status": self.status,
-            "total_minor": self.total_minor,
-            "currency": self.currency,
-            "bill": self.bill.contract(),
-            "payment": self.payment.contract(),
-        }
+        return _checkout_contract(self, self.bill, self.payment)
 
     def contract(self) -> dict[str, Any]:
         return {
@@ -253,6 +246,36 @@ class OrderView:
             "invoices": [paper.contract() for paper in self.papers],
             "tickets": [ticket.contract() for ticket in self.tickets],
         }
+
+
+def _checkout_contract(order: "OrderView | Order", bill: events.Bill, payment: PaymentView) -> dict[str, Any]:
+    return {
+        "order_id": str(order.id),
+        "status": order.status,
+        "total_minor": order.total_minor,
+        "currency": order.currency,
+        "bill": bill.contract(),
+        "payment": payment.contract(),
+    }
+
+
+def placed_contract(order: Order, payment: Payment | None, bill: events.Bill) -> dict[str, Any]:
+    """What a checkout answers of an order that it has just made of this bill, with its first payment."""
+    return _checkout_contract(order, bill, _payment_view(payment, 0))
+
+
+def _payment_view(last: Payment | None, refunded_minor: int) -> PaymentView:
+    if last is None:
+        return _NO_PAYMENT
+    return PaymentView(
+        provider=last.provider,
+        method=last.method,
+        state=last.status,
+        attempt=min(last.tries, ATTEMPTS_MAX),
+        faults_count=last.faults_count,
+        refunded_minor=refunded_minor,
+        next_action=last.next_action,
+    )
 
 
 def _times(count: int) -> str:
@@ -408,17 +431,7 @@ def _views(orders: list[Order]) -> list[OrderView]:
                 account_id=order.account_id,
                 placed_at=order.placed_at,
                 pay_deadline=order.pay_deadline,
-                payment=_NO_PAYMENT
-                if last is None
-                else PaymentView(
-                    provider=last.provider,
-                    method=last.method,
-                    state=last.status,
-                    attempt=min(last.tries, ATTEMPTS_MAX),
-                    faults_count=last.faults_count,
-                    refunded_minor=refunded[order.pk],
-                    next_action=last.next_action,
-                ),
+                payment=_payment_view(last, refunded.get(order.pk, 0)),
                 bill=bill_of(lines.get(order.pk, [])),
                 papers=tuple(papers.get(order.pk, [])),
                 tickets=tuple(_ticket_view(ticket, order) for ticket in tickets.get(order.pk, [])),

@@ -9,3 +9,4 @@ VALUES (
     'placed', '', %(total_minor)s, %(currency)s, clock_timestamp(), clock_timestamp()
 )
 ON CONFLICT ON CONSTRAINT order_one_per_reservation DO NOTHING
+RETURNING placed_at
