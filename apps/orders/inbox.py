@@ -13,7 +13,7 @@ from apps.orders.locks import Locked, lock_payment
 from apps.orders.models import Payment, ProviderMessage
 from apps.orders.providers import get_provider, sandbox
 from apps.orders.providers.protocol import Kind, ProviderEvent
-from ticketing.kernel import rows, sql, transactions
+from ticketing.kernel import instances, sql, transactions
 from ticketing.kernel.outbox import facade as outbox
 
 _payment_by_key = sql.load("apps.orders", "payment_by_key")
@@ -51,7 +51,7 @@ def process(message: outbox.Message) -> None:
         locked = None if payment_id is None else lock_payment(payment_id)
         with connection.cursor() as cursor:
             found = _lock_message.rows(cursor, message_id=message.body["message"])
-        (stored,) = rows.instances(ProviderMessage, found)
+        (stored,) = instances.of(ProviderMessage, found)
         _process(locked, stored)
 
 

@@ -12,16 +12,19 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Sum
+from django.db import connection
 from django.utils import timezone
 
 from apps.events import facade as events
 from apps.orders import topics
-from apps.orders.locks import lock_counter, lock_order
+from apps.orders.locks import count_paper, lock_order
 from apps.orders.models import Invoice, Order, OrderAdjustment, OrderLine, PaperKind
-from ticketing.kernel import clock, transactions
+from ticketing.kernel import clock, instances, sql, transactions
 from ticketing.kernel.outbox import facade as outbox
 
+_papers = sql.load("apps.orders", "papers_of_order")
+_lines = sql.load("apps.orders", "lines_of_order")
+_adjusted = sql.load("apps.orders", "adjusted_of_order")
 _PREFIX = {PaperKind.INVOICE: "", PaperKind.CREDIT_NOTE: "C"}
 
 
@@ -66,24 +69,36 @@ def issue(order_id: UUID) -> list[Invoice]:
         order = lock_order(order_id)
         if order.confirmed_at is None or not order.total_minor:
             return []
+        papers, lines, adjusted_minor, now = _standing_of(order)
+        year = timezone.localtime(now).year
         written = []
-        invoice = Invoice.objects.filter(order=order, kind=PaperKind.INVOICE).first()
+        invoice = next((paper for paper in papers if paper.kind == PaperKind.INVOICE), None)
         if invoice is None:
-            invoice = _write(order, PaperKind.INVOICE, _rows_of(OrderLine.objects.filter(order=order)), None)
+            invoice = _write(order, year, PaperKind.INVOICE, _rows_of(lines), None)
             written.append(invoice)
-        credited = list(Invoice.objects.filter(refers_to=invoice))
-        back_minor = invoice.total_minor - sum(note.total_minor for note in credited) - _owed_minor(order)
+        credited = [paper for paper in papers if paper.refers_to_id == invoice.pk]
+        # What the order keeps: its standing lines, and what was kept of returned ones less what went back beside them.
+        owed_minor = sum(line.total_minor for line in lines if line.canceled_at is None) + adjusted_minor
+        back_minor = invoice.total_minor - sum(note.total_minor for note in credited) - owed_minor
         if back_minor > 0:
-            rows = _credited_rows(order, invoice, credited, back_minor)
-            written.append(_write(order, PaperKind.CREDIT_NOTE, rows, invoice))
+            credit = _credited_rows(order, invoice, credited, back_minor)
+            written.append(_write(order, year, PaperKind.CREDIT_NOTE, credit, invoice))
     return written
 
 
-def _owed_minor(order: Order) -> int:
-    """What the order keeps: its standing lines, and what was kept of returned ones less what went back beside them."""
-    standing = OrderLine.objects.filter(order=order, canceled_at=None).aggregate(sum=Sum("total_minor"))["sum"] or 0
-    adjusted = OrderAdjustment.objects.filter(order=order).aggregate(sum=Sum("amount_minor"))["sum"] or 0
-    return int(standing + adjusted)
+def _standing_of(order: Order) -> tuple[list[Invoice], list[OrderLine], int, datetime]:
+    """The locked order's papers, its lines, what they are adjusted by, and the moment."""
+    asked = {"order_id": order.pk}
+    with connection.cursor() as cursor:
+        papers, lines, adjusted, moment = sql.together(
+            cursor, [_papers.call(**asked), _lines.call(**asked), _adjusted.call(**asked), clock.reading()]
+        )
+    return (
+        instances.of(Invoice, papers.rows),
+        instances.of(OrderLine, lines.rows),
+        adjusted.rows[0][0],
+        moment.rows[0][0],
+    )
 
 
 def _rows_of(lines: Iterable[OrderLine]) -> list[_Row]:
@@ -158,21 +173,18 @@ def _balance(rate: int, rows: Sequence[_Row], left_minor: int, left_tax_minor: i
     return more
 
 
-def _write(order: Order, kind: PaperKind, rows: Sequence[_Row], refers_to: Invoice | None) -> Invoice:
+def _write(order: Order, year: int, kind: PaperKind, rows: Sequence[_Row], refers_to: Invoice | None) -> Invoice:
     """The paper with the next number. The counter is locked from here to the commit."""
     event = events.get_event_by_id(order.event_id)
     series = settings.INVOICE_SERIES
-    counter = lock_counter(kind, series, timezone.localtime(clock.now()).year)
-    counter.last += 1
-    counter.save(update_fields=["last"])
-    # Read under the lock, so that numbers grow with time.
-    now = clock.now()
+    # The moment is read under the lock, so that numbers grow with time.
+    number, now = count_paper(kind, series, year)
     return Invoice.objects.create(
         kind=kind,
         series=series,
-        year=counter.year,
-        sequence=counter.last,
-        number=f"{series}{_PREFIX[kind]}-{counter.year}-{counter.last:06d}",
+        year=year,
+        sequence=number,
+        number=f"{series}{_PREFIX[kind]}-{year}-{number:06d}",
         order=order,
         refers_to=refers_to,
         issued_at=now,

@@ -2,18 +2,20 @@
 tickets, provider messages and code uses of an order are written; a promo code's, which is a cap row; and the row that
 counts invoices, the very last that a transaction takes: after its order's, and with no reservation's beside it."""
 
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
 from django.db import connection
 
 from apps.orders.errors import OrderNotFound
-from apps.orders.models import InvoiceCounter, Order, Payment, PromoCode
-from ticketing.kernel import rows, sql
+from apps.orders.models import Order, Payment, PromoCode
+from ticketing.kernel import instances, sql
 from ticketing.kernel.transactions import require
 
 _lock_order = sql.load("apps.orders", "lock_order")
 _lock_order_of_payment = sql.load("apps.orders", "lock_order_of_payment")
+_count_paper = sql.load("apps.orders", "count_paper")
 _payments_beside = sql.load("apps.orders", "payments_beside")
 
 
@@ -30,7 +32,7 @@ def lock_order(order_id: UUID) -> Order:
     """The order, as it is under its lock. Joins the caller's transaction. Raises OrderNotFound."""
     require()
     with connection.cursor() as cursor:
-        found = rows.instances(Order, _lock_order.rows(cursor, order_id=order_id))
+        found = instances.of(Order, _lock_order.rows(cursor, order_id=order_id))
     if not found:
         raise OrderNotFound
     return found[0]
@@ -62,8 +64,8 @@ def lock_payment(payment_id: UUID) -> Locked | None:
         )
     if not locked.rows:
         return None
-    (order,) = rows.instances(Order, locked.rows)
-    payments = rows.instances(Payment, beside.rows)
+    (order,) = instances.of(Order, locked.rows)
+    payments = instances.of(Payment, beside.rows)
     for payment in payments:
         payment.order = order
     return Locked(order, next(payment for payment in payments if payment.pk == payment_id), payments)
@@ -76,14 +78,10 @@ def lock_code(code_id: int) -> PromoCode:
     return PromoCode.objects.select_for_update(no_key=True).get(pk=code_id)
 
 
-def lock_counter(kind: str, series: str, year: int) -> InvoiceCounter:
-    """The counter of these papers, as it is under its lock; a new one at 0. Joins the caller's transaction, which has
-    every other lock that it needs: whoever writes the next paper waits for its commit."""
+def count_paper(kind: str, series: str, year: int) -> tuple[int, datetime]:
+    """The next number of these papers, and a moment, under the lock of their counter. Joins the caller's transaction,
+    which has every other lock that it needs: whoever writes the next paper waits for its commit."""
     require()
-    key = {"kind": kind, "series": series, "year": year}
-    found = InvoiceCounter.objects.select_for_update(no_key=True).filter(**key).first()
-    if found is None:
-        # Once a year. Two at once: the second waits for the first one's commit here instead.
-        InvoiceCounter.objects.bulk_create([InvoiceCounter(**key)], ignore_conflicts=True)
-        found = InvoiceCounter.objects.select_for_update(no_key=True).get(**key)
-    return found
+    with connection.cursor() as cursor:
+        ((number, now),) = _count_paper.rows(cursor, kind=kind, series=series, year=year)
+    return number, now

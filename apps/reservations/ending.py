@@ -19,7 +19,7 @@ from apps.reservations import aftermath
 from apps.reservations.errors import PaymentInProgress, ReservationNotFound
 from apps.reservations.models import Reservation
 from apps.reservations.slots import refresh_slots
-from ticketing.kernel import rows, sql, transactions
+from ticketing.kernel import instances, sql, transactions
 
 logger = logging.getLogger(__name__)
 
@@ -353,7 +353,7 @@ def lock(reservation_id: UUID) -> Reservation:
     """The reservation as it is under its lock. Joins the caller's transaction. Raises ReservationNotFound."""
     transactions.require()
     with connection.cursor() as cursor:
-        found = rows.instances(Reservation, _lock_reservation.rows(cursor, reservation_id=reservation_id))
+        found = instances.of(Reservation, _lock_reservation.rows(cursor, reservation_id=reservation_id))
     if not found:
         raise ReservationNotFound
     return found[0]

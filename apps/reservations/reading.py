@@ -13,7 +13,7 @@ from apps.events import facade as events
 from apps.reservations.errors import ReservationNotFound
 from apps.reservations.holds.answers import contract_answer
 from apps.reservations.models import Reservation
-from ticketing.kernel import clock, rows, sql
+from ticketing.kernel import clock, instances, sql
 
 _read_reservation = sql.load("apps.reservations", "read_reservation")
 _lines = sql.load("apps.reservations", "lines_of_reservations")
@@ -163,7 +163,7 @@ def get_reservation(reservation_id: UUID) -> ReservationView:
     """The reservation now; past its deadline it reads as expired before anyone swept it. Raises
     ReservationNotFound."""
     with connection.cursor() as cursor:
-        found = rows.instances(Reservation, _read_reservation.rows(cursor, reservation_id=reservation_id))
+        found = instances.of(Reservation, _read_reservation.rows(cursor, reservation_id=reservation_id))
     if not found:
         raise ReservationNotFound
     return view_reservations(found)[0]

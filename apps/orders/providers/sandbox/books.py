@@ -7,14 +7,19 @@ whoever asks is told the truth, whether or not the webhook of it was ever sent.
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import Sum
 
 from apps.orders.models import SandboxCharge, SandboxRefund
 from apps.orders.providers.protocol import ChargeRequest, ProviderFault, RefundRequest, RefundState
 from apps.orders.providers.sandbox import messages
 from apps.orders.providers.sandbox.cards import LATE, Card
-from ticketing.kernel import clock, transactions
+from ticketing.kernel import clock, instances, sql, transactions
 from ticketing.kernel.outbox import facade as outbox
+
+_book = sql.load("apps.orders", "book_sandbox_charge")
+_lock_charge = sql.load("apps.orders", "lock_sandbox_charge")
+_move_charge = sql.load("apps.orders", "move_sandbox_charge")
 
 LATE_BY = timedelta(seconds=1)
 WEBHOOK_TOPIC = "sandbox.webhook"
@@ -26,30 +31,29 @@ _AFTER = {"pending": ("succeeded", "declined"), "declined": ("succeeded",)}
 def charge(request: ChargeRequest, card: Card) -> tuple[SandboxCharge, bool]:
     """The charge exists, once per key, and the webhooks that its card sends are on their way; whether it is new."""
     with transactions.write():
-        # Two at once with one key: the second waits at the unique key and then finds the first one's row.
-        now = clock.now()
         pause = timedelta(seconds=settings.SANDBOX_PAUSE_SECONDS)
-        row, is_new = SandboxCharge.objects.get_or_create(
-            idempotency_key=str(request.key),
-            defaults={
-                "method": request.method,
-                "amount_minor": request.amount_minor + card.excess_minor,
-                "currency": request.currency,
-                "status": card.answer if card.is_heard else UNHEARD,
-                "occurred_at": now,
-                "then_status": card.then,
-                "then_at": now + pause if card.then else None,
-                "return_url": request.return_url,
-            },
-        )
-        if is_new:
+        said = {
+            "idempotency_key": str(request.key),
+            "method": request.method,
+            "amount_minor": request.amount_minor + card.excess_minor,
+            "currency": request.currency,
+            "status": card.answer if card.is_heard else UNHEARD,
+            "then_status": card.then,
+            "return_url": request.return_url,
+        }
+        with connection.cursor() as cursor:
+            booked = _book.rows(cursor, **said, then_after=pause if card.then else None)
+        if booked:
+            ((pk, now, then_at),) = booked
+            row = SandboxCharge(pk=pk, occurred_at=now, then_at=then_at, **said)
             for word in card.words:
                 _send(row, word.status, now + word.true_after * pause, delay=word.sent_after * pause)
             if request.method == LATE:
                 happens_at = max(request.counts_until, now) + LATE_BY
                 _send(row, "succeeded", happens_at, delay=happens_at - now)
             return row, True
-        row = _as_of(_lock(row.idempotency_key), now)
+        row, now = _lock(str(request.key)), clock.now()
+        row = _as_of(row, now)
         if row.status == UNHEARD:
             row = _move(row, card.answer, now)
         return row, False
@@ -149,7 +153,11 @@ def settle_late_charge(key: str, occurred_at: datetime) -> bytes:
 
 
 def _lock(key: str) -> SandboxCharge:
-    return SandboxCharge.objects.select_for_update(no_key=True).get(idempotency_key=key)
+    with connection.cursor() as cursor:
+        found = instances.of(SandboxCharge, _lock_charge.rows(cursor, idempotency_key=key))
+    if not found:
+        raise SandboxCharge.DoesNotExist(key)
+    return found[0]
 
 
 def _as_of(row: SandboxCharge, now: datetime) -> SandboxCharge:
@@ -160,13 +168,24 @@ def _as_of(row: SandboxCharge, now: datetime) -> SandboxCharge:
     row.then_status, row.then_at = "", None
     if status in _AFTER.get(row.status, ()):
         row.status, row.occurred_at = status, occurred_at
-    row.save(update_fields=["then_status", "then_at", "status", "occurred_at"])
-    return row
+    return _save(row)
 
 
 def _move(row: SandboxCharge, status: str, occurred_at: datetime) -> SandboxCharge:
     row.status, row.occurred_at, row.then_status, row.then_at = status, occurred_at, "", None
-    row.save(update_fields=["status", "occurred_at", "then_status", "then_at"])
+    return _save(row)
+
+
+def _save(row: SandboxCharge) -> SandboxCharge:
+    with connection.cursor() as cursor:
+        _move_charge.count(
+            cursor,
+            charge_id=row.pk,
+            status=str(row.status),
+            occurred_at=row.occurred_at,
+            then_status=row.then_status,
+            then_at=row.then_at,
+        )
     return row
 
 

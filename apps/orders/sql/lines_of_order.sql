@@ -1,0 +1,6 @@
+-- What an order is made of, in the order of its bill.
+SELECT id, order_id, kind, reservation_line_id, place, description, category, price_minor, discount_minor, fee_minor,
+       tax_rate, tax_included, tax_minor, total_minor, canceled_at
+FROM orders_orderline
+WHERE order_id = %(order_id)s
+ORDER BY id

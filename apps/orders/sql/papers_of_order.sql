@@ -1,0 +1,6 @@
+-- An order's invoice and credit notes, in the order in which they were written.
+SELECT id, kind, series, year, sequence, number, order_id, refers_to_id, issued_at, currency, total_minor, tax_minor,
+       paper
+FROM orders_invoice
+WHERE order_id = %(order_id)s
+ORDER BY id
