@@ -67,7 +67,11 @@ def charge(message: Message) -> None:
 def ask(message: Message) -> None:
     """A payment that the provider has is settled as the provider says, without a webhook too; one that nobody waits
     for any more is canceled there. Put back until that is done, or until it is the reconciler's."""
-    step = _take_step(UUID(message.body["payment"]))
+    payment_id = UUID(message.body["payment"])
+    if not Payment.objects.filter(pk=payment_id, status=Payment.Status.PENDING).exists():
+        # Decided, for good: most are by the time that this is due.
+        return
+    step = _take_step(payment_id)
     if step is not None and step.pause_seconds:
         raise Later(step.pause_seconds, "the provider has not decided yet")
 

@@ -26,13 +26,20 @@ from ticketing.kernel.templatetags.fairgate import at_venue, grouped, money
 
 PAGE = (420, 595)  # A5 upright, in points.
 MARGIN = 36
+QR_MASK = 3
 
 
 def qr_svg(code: str) -> str:
     """The code as a QR drawing, black on white with its quiet zone, as wide as it is shown."""
     out = io.BytesIO()
-    segno.make_qr(code, error="m").save(out, kind="svg", border=4, light="#fff", omitsize=True, xmldecl=False)
+    _qr(code).save(out, kind="svg", border=4, light="#fff", omitsize=True, xmldecl=False)
     return out.getvalue().decode()
+
+
+def _qr(code: str) -> segno.QRCode:
+    """One mask for all codes: a mask breaks up patterns, random bits have none, and to try all eight is four fifths of
+    the work. Which one it is stands in the code."""
+    return segno.make_qr(code, error="m", mask=QR_MASK)
 
 
 def tickets_pdf(order: OrderView) -> bytes:
@@ -102,7 +109,7 @@ def _facts(event: events.EventView, order: OrderView, ticket: TicketView) -> lis
 def _draw_qr(canvas: Canvas, code: str, *, x: float, y: float, size: float) -> None:
     # In units of a module, a rectangle for each run of dark ones: as whole numbers written straight into the page they
     # are a tenth of what one path of single modules costs, and a night's tickets are drawn by the ten thousand.
-    matrix = segno.make_qr(code, error="m").matrix
+    matrix = _qr(code).matrix
     lines = []
     for line, modules in enumerate(matrix):
         column = 0

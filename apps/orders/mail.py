@@ -17,7 +17,7 @@ from apps.orders.access import order_link
 from apps.orders.locks import lock_order
 from apps.orders.models import EventCancellation, Order, ProviderMessage
 from apps.orders.providers.protocol import Kind
-from apps.orders.selectors import OrderView, absolute, get_order
+from apps.orders.selectors import OrderView, absolute, get_order, get_order_to_send
 from ticketing.kernel import clock, transactions
 from ticketing.kernel.outbox import facade as outbox
 from ticketing.kernel.outbox.facade import Message
@@ -30,16 +30,15 @@ STAFF_MAX = 20
 
 def send_tickets(message: Message) -> None:
     """The buyer has mail with the tickets. A second delivery finds that they were sent, unless staff asked for it."""
-    order = get_order(UUID(message.body["order"]))
-    row = Order.objects.filter(pk=order.id)
-    if not order.is_standing or (not message.body.get("again") and row.filter(tickets_sent_at__isnull=False).exists()):
+    order, is_sent = get_order_to_send(UUID(message.body["order"]))
+    if not order.is_standing or (is_sent and not message.body.get("again")):
         return
     files = [
         (f"tickets-{order.number}.pdf", documents.tickets_pdf(order), "application/pdf"),
         (f"{order.event.slug}.ics", calendars.calendar_file(order), calendars.CONTENT_TYPE),
     ]
     _send(order, f"Your tickets for {order.event.name}", "tickets", files)
-    row.update(tickets_sent_at=clock.now())
+    Order.objects.filter(pk=order.id).update(tickets_sent_at=clock.now())
 
 
 def send_refund_notice(message: Message) -> None:

@@ -304,6 +304,15 @@ def order_view(order: Order) -> OrderView:
     return _views([order])[0]
 
 
+def get_order_to_send(order_id: UUID) -> tuple[OrderView, bool]:
+    """The order as its tickets are sent, and whether they were sent already. Without what no mail with them tells: its
+    papers, its refunds, and how they may be returned. Raises OrderNotFound."""
+    order = Order.objects.filter(pk=order_id).first()
+    if order is None:
+        raise OrderNotFound
+    return _views([order], is_whole=False)[0], order.tickets_sent_at is not None
+
+
 def get_order(order_id: UUID) -> OrderView:
     """The order with this id. Raises OrderNotFound."""
     order = Order.objects.filter(pk=order_id).first()
@@ -389,7 +398,7 @@ def _refund_view(refund: Refund) -> RefundView:
     )
 
 
-def _views(orders: list[Order]) -> list[OrderView]:
+def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
     ids = [order.pk for order in orders]
     payments: dict[UUID, Payment] = {}
     refunded: dict[UUID, int] = {}
@@ -400,18 +409,21 @@ def _views(orders: list[Order]) -> list[OrderView]:
     for line in OrderLine.objects.filter(order__in=ids).order_by("id"):
         lines.setdefault(line.order_id, []).append(line)
     papers: dict[UUID, list[PaperView]] = {}
-    rows = Invoice.objects.filter(order__in=ids).order_by("id")
+    rows = Invoice.objects.filter(order__in=ids).order_by("id") if is_whole else Invoice.objects.none()
     for paper in rows.values_list("order_id", "number", "kind", "issued_at", "total_minor"):
         papers.setdefault(paper[0], []).append(PaperView(*paper))
     tickets: dict[UUID, list[Ticket]] = {}
     for ticket in Ticket.objects.filter(order__in=ids).order_by("id"):
         tickets.setdefault(ticket.order_id, []).append(ticket)
     asked_back: dict[UUID, list[RefundView]] = {}
-    for refund in Refund.objects.filter(order__in=ids, replaced_by=None).order_by("requested_at", "id"):
+    refunds = Refund.objects.filter(order__in=ids, replaced_by=None).order_by("requested_at", "id")
+    for refund in refunds if is_whole else ():
         asked_back.setdefault(refund.order_id, []).append(_refund_view(refund))
     found = {event_id: events.get_event_by_id(event_id) for event_id in {order.event_id for order in orders}}
     now = clock.now() if orders else None
-    offers = {event_id: returning.offer_of(event, now) for event_id, event in found.items() if now is not None}
+    offers: dict[int, returning.Offer | None] = {}
+    if now is not None and is_whole:
+        offers = {event_id: returning.offer_of(event, now) for event_id, event in found.items()}
     views = []
     for order in orders:
         last = payments.get(order.pk)

@@ -3,9 +3,15 @@
 import secrets
 from datetime import datetime
 
+from django.db import connection
+
 from apps.orders.models import Order, OrderLine, Ticket
 from apps.reservations import facade as reservations
+from ticketing.kernel import instances, sql
 from ticketing.kernel.transactions import require
+
+_lines = sql.load("apps.orders", "lines_of_order")
+_issue = sql.load("apps.orders", "issue_tickets")
 
 CODE_LENGTH = 28  # 140 random bits, seven groups of four to read out.
 _CODE_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
@@ -18,9 +24,12 @@ def new_code() -> str:
 def issue(order: Order, reservation: reservations.ReservationView, now: datetime) -> None:
     """The order has one ticket for each place that stands of what it is made of. Joins the caller's transaction."""
     require()
+    with connection.cursor() as cursor:
+        lines = instances.of(OrderLine, _lines.rows(cursor, order_id=order.pk))
     standing = {
         (line.reservation_line_id, line.place or 1): line
-        for line in OrderLine.objects.filter(order=order, kind=OrderLine.Kind.PLACE, canceled_at=None).order_by("id")
+        for line in lines
+        if line.kind == OrderLine.Kind.PLACE and line.canceled_at is None
     }
     tickets = [
         Ticket(
@@ -49,10 +58,27 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
             if line_id == places.line_id
         ]
     issued = [ticket for ticket in tickets if (ticket.line_id, ticket.place) in standing]
-    for ticket in issued:
-        ticket.order, ticket.code, ticket.holder, ticket.issued_at = order, new_code(), order.name, now
-        ticket.order_line = standing[ticket.line_id, ticket.place]
-    Ticket.objects.bulk_create(issued)
+    if not issued:
+        return
+    with connection.cursor() as cursor:
+        written = _issue.count(
+            cursor,
+            order_id=order.pk,
+            holder=order.name,
+            issued_at=now,
+            codes=[new_code() for _ in issued],
+            order_line_ids=[standing[ticket.line_id, ticket.place].pk for ticket in issued],
+            line_ids=[ticket.line_id for ticket in issued],
+            places=[ticket.place for ticket in issued],
+            seat_ids=[ticket.seat_id for ticket in issued],
+            labels=[ticket.label for ticket in issued],
+            sections=[ticket.section for ticket in issued],
+            rows=[ticket.row for ticket in issued],
+            numbers=[ticket.number for ticket in issued],
+            categories=[ticket.category for ticket in issued],
+            prices_minor=[ticket.price_minor for ticket in issued],
+        )
+    assert written == len(issued), f"{written} of {len(issued)} tickets of order {order.number}"
 
 
 def replace(ticket: Ticket, who: str, now: datetime) -> Ticket:

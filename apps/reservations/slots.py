@@ -1,6 +1,7 @@
 """How long a reservation keeps its queue entry's slot busy: told to the queue after whatever changed it."""
 
 from collections.abc import Collection
+from datetime import datetime
 from uuid import UUID
 
 from apps.queue import facade as queue
@@ -19,8 +20,7 @@ def complete_slot(entry_id: UUID) -> None:
     entry, and its slot, until it ends.
     """
     with transactions.write_here() as cursor:
-        queue.lock_entries(cursor, [entry_id])
-        deadlines = dict(_deadlines_of_entries.rows(cursor, entry_ids=[entry_id]))
+        deadlines = _lock_and_read(cursor, [entry_id])
         if entry_id in deadlines:
             queue.set_busy_until(cursor, deadlines)
         else:
@@ -39,10 +39,17 @@ def refresh_slots(
     buyer has held anew, and whichever comes last is right.
     """
     with write(lock_ms=lock_ms) as cursor:
-        queue.lock_entries(cursor, list(entry_ids))
-        deadlines = dict(_deadlines_of_entries.rows(cursor, entry_ids=sorted(entry_ids)))
+        deadlines = _lock_and_read(cursor, entry_ids)
         ended = sorted(set(entry_ids) - deadlines.keys())
         paid = {row[0] for row in _paid_entries.rows(cursor, entry_ids=ended)} if ended else set()
         queue.set_busy_until(cursor, {one: deadlines.get(one) for one in entry_ids if one not in paid})
         for entry_id in sorted(paid):
             queue.complete(cursor, entry_id)
+
+
+def _lock_and_read(cursor: sql.Cursor, entry_ids: Collection[UUID]) -> dict[UUID, datetime]:
+    """These entries are locked; the deadline of each one's live reservation, read by a statement of its own, though in
+    one journey: its snapshot is taken after the last lock came."""
+    locking = queue.locking_entries(list(entry_ids))
+    _, deadlines = sql.together(cursor, [locking, _deadlines_of_entries.call(entry_ids=sorted(entry_ids))])
+    return dict(deadlines.rows)

@@ -1,0 +1,16 @@
+-- Writes the tickets of an order, in their order.
+INSERT INTO orders_ticket (
+    code, order_id, order_line_id, line_id, place, seat_id, label, section, row, number, category, price_minor, holder,
+    issued_at, replaced_by
+)
+SELECT
+    ticket.code, %(order_id)s, ticket.order_line_id, ticket.line_id, ticket.place, ticket.seat_id, ticket.label,
+    ticket.section, ticket.row, ticket.number, ticket.category, ticket.price_minor, %(holder)s, %(issued_at)s, ''
+FROM unnest(
+    %(codes)s::text[], %(order_line_ids)s::bigint[], %(line_ids)s::bigint[], %(places)s::int[], %(seat_ids)s::bigint[],
+    %(labels)s::text[], %(sections)s::text[], %(rows)s::text[], %(numbers)s::text[], %(categories)s::text[],
+    %(prices_minor)s::bigint[]
+) WITH ORDINALITY AS ticket (
+    code, order_line_id, line_id, place, seat_id, label, section, row, number, category, price_minor, position
+)
+ORDER BY ticket.position
