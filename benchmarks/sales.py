@@ -5,9 +5,11 @@
 Each round first lets so many buyers hold two named seats each and nothing more, then lets as many others buy: hold,
 checkout, the charge by the outbox, the sandbox's signed word that it is paid, the tickets, the invoice, the mail (which
 is rendered and thrown away). Sales a second over holds a second is the ratio, the median of the rounds. A sale counts
-when all of it is done: the clock stops when the outbox is dry. Buyers and deliverers are threads of one process, the
-server is durable (fsync on) unless told otherwise; in a house `web`, `site` and `worker` share this work. A step's
-share is of the seconds that threads spent in all steps, claims and settling of the outbox among them.
+when all of it is done: the clock stops when the outbox is dry. Buyers are threads of this process and deliverers of
+another, as `web` and `worker` are processes of a house: two cores for Python, which the server has to share; a commit
+here wakes the deliverers by a word through a pipe, where a house has Celery's. The server is durable (fsync on) unless
+told otherwise. A step's share is of the seconds that threads of both spent in all steps, claims and settling of the
+outbox among them.
 Exit 1 unless every order is confirmed with its tickets, nothing is left in the outbox and the auditor finds nothing.
 """
 
@@ -15,19 +17,26 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from benchmarks.crowds import house
 
 SEATS_PER_ROW = 100
 DRAIN_SECONDS_MAX = 600.0
+LOOK_SECONDS = 0.05
+"""How often it is looked whether the outbox is dry, and the deliverers are woken for what has come due."""
+END_SECONDS_MAX = 60.0
+WAKE, END = b"w", b"e"
 BUYER = {"email": "buyer@example.org", "name": "Ada Buyer"}
 
 
@@ -57,7 +66,10 @@ def main() -> int:
     parser.add_argument("--deliverers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--durable", action=argparse.BooleanOptionalAction, default=True, help="fsync on")
+    parser.add_argument("--deliver", action="store_true", help=argparse.SUPPRESS)  # What the other process is told.
     options = parser.parse_args()
+    if options.deliver:
+        return deliver(options.deliverers)
     os.environ["SANDBOX_PAUSE_SECONDS"] = "0"
     os.environ["EMAIL_URL"] = "dummymail://"
     with house(durable=options.durable):
@@ -69,14 +81,14 @@ def measure(options: argparse.Namespace) -> int:
 
     handlers.register()
     steps, ratios = Steps(), []
-    time_the_handlers(steps)
-    for number in range(options.rounds):
-        event = house_of(f"round-{number}", seats=4 * options.sales)
-        seats = iter(pairs(4 * options.sales))
-        held = rate(options, [lambda wish=wish: hold(wish) for wish in wishes(event, seats, options.sales)])
-        sold = sell(options, steps, wishes(event, seats, options.sales))
-        ratios.append(sold / held)
-        print(f"{sold:,.1f} orders confirmed/s | {held:,.1f} holds/s | {sold / held:.2f}", flush=True)
+    with deliverers(options, steps) as worker:
+        for number in range(options.rounds):
+            event = house_of(f"round-{number}", seats=4 * options.sales)
+            seats = iter(pairs(4 * options.sales))
+            held = rate(options, [lambda wish=wish: hold(wish) for wish in wishes(event, seats, options.sales)])
+            sold = sell(options, steps, worker, wishes(event, seats, options.sales))
+            ratios.append(sold / held)
+            print(f"{sold:,.1f} orders confirmed/s | {held:,.1f} holds/s | {sold / held:.2f}", flush=True)
     whole = sum(steps.seconds.values())
     print(f"\nmedian: {statistics.median(ratios):.2f} of the holds; {min(ratios):.2f} to {max(ratios):.2f}")
     for name, seconds in sorted(steps.seconds.items(), key=lambda item: -item[1]):
@@ -85,15 +97,78 @@ def measure(options: argparse.Namespace) -> int:
     return verdict(options)
 
 
-def sell(options: argparse.Namespace, steps: Steps, wanted: list[Any]) -> float:
-    """Orders a second from the first hold to the last mail."""
-    from apps.orders.checkout import check_out
-    from apps.orders.providers.sandbox.cards import DELAYED
+class Worker:
+    """The process that delivers, as its parent has it."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self._telling = threading.Lock()
+
+    def wake(self) -> None:
+        """What is due is delivered from now on."""
+        self._tell(WAKE)
+
+    def end(self) -> dict[str, float]:
+        """It has ended, with nothing under way; the seconds that its threads spent, by step."""
+        self._tell(END)
+        told, _ = self._process.communicate(timeout=END_SECONDS_MAX)
+        assert self._process.returncode == 0, self._process.returncode
+        seconds: dict[str, float] = json.loads(told)
+        return seconds
+
+    def _tell(self, word: bytes) -> None:
+        assert self._process.stdin is not None
+        with self._telling:
+            self._process.stdin.write(word)
+
+
+@contextmanager
+def deliverers(options: argparse.Namespace, steps: Steps) -> Iterator[Worker]:
+    """Another process delivers while the block runs; then what it spent is among the steps."""
+    from ticketing.kernel.outbox import facade as outbox
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.sales", "--deliver", "--deliverers", str(options.deliverers)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd=Path(__file__).parent.parent,
+    )  # fmt: skip
+    try:
+        worker = Worker(process)
+        outbox.on_written(worker.wake)
+        yield worker
+        for name, seconds in worker.end().items():
+            steps.seconds[name] += seconds
+    finally:
+        process.kill()
+        process.wait()
+
+
+def deliver(count: int) -> int:
+    """What the other process does: it delivers when it is woken, until it is told to end, and tells its steps."""
+    import django
+
+    django.setup()
+    from ticketing import handlers
     from ticketing.kernel.outbox import facade as outbox
     from ticketing.kernel.outbox.crew import Crew
 
-    crew = Crew(options.deliverers)
+    handlers.register()
+    steps = Steps()
+    time_the_handlers(steps)
+    crew = Crew(count)
     outbox.on_written(crew.wake)
+    # Words that came meanwhile are one. None at all: whoever began this is gone.
+    while (words := os.read(sys.stdin.fileno(), 4_096)) and END not in words:
+        crew.wake()
+    is_over = crew.close(END_SECONDS_MAX)
+    json.dump(steps.seconds, sys.stdout)
+    return 0 if is_over else 1
+
+
+def sell(options: argparse.Namespace, steps: Steps, worker: Worker, wanted: list[Any]) -> float:
+    """Orders a second from the first hold to the last mail."""
+    from apps.orders.checkout import check_out
+    from apps.orders.providers.sandbox.cards import DELAYED
+
     hold_one, pay = steps.timed("hold", hold), steps.timed("checkout", check_out)
 
     def buy(wish: Any) -> None:
@@ -104,12 +179,10 @@ def sell(options: argparse.Namespace, steps: Steps, wanted: list[Any]) -> float:
     begun = time.perf_counter()
     in_threads(options.buyers, [lambda wish=wish: buy(wish) for wish in wanted])
     while outbox_is_at_work():
-        crew.wake()
+        worker.wake()
         assert time.perf_counter() - begun < DRAIN_SECONDS_MAX, "still delivering"
-        crew.wait(1)
-    seconds = time.perf_counter() - begun
-    assert crew.close(60)
-    return len(wanted) / seconds
+        time.sleep(LOOK_SECONDS)
+    return len(wanted) / (time.perf_counter() - begun)
 
 
 def time_the_handlers(steps: Steps) -> None:
