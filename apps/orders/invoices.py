@@ -23,7 +23,7 @@ from ticketing.kernel import clock, instances, sql, transactions
 from ticketing.kernel.outbox import facade as outbox
 
 _papers = sql.load("apps.orders", "papers_of_order")
-_lines = sql.load("apps.orders", "lines_of_order")
+_lines = sql.load("apps.orders", "lines_of_orders")
 _adjusted = sql.load("apps.orders", "adjusted_of_order")
 _PREFIX = {PaperKind.INVOICE: "", PaperKind.CREDIT_NOTE: "C"}
 
@@ -91,7 +91,7 @@ def _standing_of(order: Order) -> tuple[list[Invoice], list[OrderLine], int, dat
     asked = {"order_id": order.pk}
     with connection.cursor() as cursor:
         papers, lines, adjusted, moment = sql.together(
-            cursor, [_papers.call(**asked), _lines.call(**asked), _adjusted.call(**asked), clock.reading()]
+            cursor, [_papers.call(**asked), _lines.call(order_ids=[order.pk]), _adjusted.call(**asked), clock.reading()]
         )
     return (
         instances.of(Invoice, papers.rows),

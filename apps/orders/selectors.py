@@ -8,6 +8,7 @@ from urllib.parse import urljoin
 from uuid import UUID
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import Q
 from django.urls import reverse
 
@@ -17,7 +18,11 @@ from apps.orders.errors import OrderNotFound, PaperNotFound, TicketNotFound
 from apps.orders.lines import bill_of
 from apps.orders.models import ATTEMPTS_MAX, Invoice, Order, OrderLine, PaperKind, Payment, Refund, Ticket
 from apps.queue import facade as queue
-from ticketing.kernel import clock
+from ticketing.kernel import clock, instances, sql
+
+_payments = sql.load("apps.orders", "payments_of_orders")
+_lines = sql.load("apps.orders", "lines_of_orders")
+_tickets = sql.load("apps.orders", "tickets_of_orders")
 
 ORDERS_SHOWN_MAX = 100
 
@@ -398,29 +403,47 @@ def _refund_view(refund: Refund) -> RefundView:
     )
 
 
+def _rows_of(order_ids: Sequence[UUID]) -> tuple[list[Payment], list[OrderLine], list[Ticket]]:
+    """Payments, lines and tickets of these orders."""
+    if not order_ids:
+        return [], [], []
+    asked = {"order_ids": list(order_ids)}
+    with connection.cursor() as cursor:
+        payments, lines, tickets = sql.together(
+            cursor, [_payments.call(**asked), _lines.call(**asked), _tickets.call(**asked)]
+        )
+    return (
+        instances.of(Payment, payments.rows),
+        instances.of(OrderLine, lines.rows),
+        instances.of(Ticket, tickets.rows),
+    )
+
+
 def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
     ids = [order.pk for order in orders]
     payments: dict[UUID, Payment] = {}
     refunded: dict[UUID, int] = {}
-    for payment in Payment.objects.filter(order__in=ids).order_by("attempt"):
+    said, of_bills, issued = _rows_of(ids)
+    for payment in said:
         payments[payment.order_id] = payment
         refunded[payment.order_id] = refunded.get(payment.order_id, 0) + payment.refunded_minor
     lines: dict[UUID, list[OrderLine]] = {}
-    for line in OrderLine.objects.filter(order__in=ids).order_by("id"):
+    for line in of_bills:
         lines.setdefault(line.order_id, []).append(line)
     papers: dict[UUID, list[PaperView]] = {}
     rows = Invoice.objects.filter(order__in=ids).order_by("id") if is_whole else Invoice.objects.none()
     for paper in rows.values_list("order_id", "number", "kind", "issued_at", "total_minor"):
         papers.setdefault(paper[0], []).append(PaperView(*paper))
     tickets: dict[UUID, list[Ticket]] = {}
-    for ticket in Ticket.objects.filter(order__in=ids).order_by("id"):
+    for ticket in issued:
         tickets.setdefault(ticket.order_id, []).append(ticket)
     asked_back: dict[UUID, list[RefundView]] = {}
     refunds = Refund.objects.filter(order__in=ids, replaced_by=None).order_by("requested_at", "id")
     for refund in refunds if is_whole else ():
         asked_back.setdefault(refund.order_id, []).append(_refund_view(refund))
     found = {event_id: events.get_event_by_id(event_id) for event_id in {order.event_id for order in orders}}
-    now = clock.now() if orders else None
+    # Without offers only an order whose payment was declined has anything to do with time.
+    now = clock.now() if orders and (is_whole or any(order.status == Order.Status.PLACED for order in orders)) else None
     offers: dict[int, returning.Offer | None] = {}
     if now is not None and is_whole:
         offers = {event_id: returning.offer_of(event, now) for event_id, event in found.items()}

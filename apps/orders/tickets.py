@@ -10,7 +10,7 @@ from apps.reservations import facade as reservations
 from ticketing.kernel import instances, sql
 from ticketing.kernel.transactions import require
 
-_lines = sql.load("apps.orders", "lines_of_order")
+_lines = sql.load("apps.orders", "lines_of_orders")
 _issue = sql.load("apps.orders", "issue_tickets")
 
 CODE_LENGTH = 28  # 140 random bits, seven groups of four to read out.
@@ -25,7 +25,7 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
     """The order has one ticket for each place that stands of what it is made of. Joins the caller's transaction."""
     require()
     with connection.cursor() as cursor:
-        lines = instances.of(OrderLine, _lines.rows(cursor, order_id=order.pk))
+        lines = instances.of(OrderLine, _lines.rows(cursor, order_ids=[order.pk]))
     standing = {
         (line.reservation_line_id, line.place or 1): line
         for line in lines
