@@ -7,6 +7,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from django.db import DataError, transaction
+from django.db import connection as django
 
 from tests.batches import connect
 from ticketing.kernel import arrays, journeys, sql, transactions
@@ -58,6 +60,19 @@ def test_each_statement_gives_its_own_rows_or_how_many_it_touched(cursor: journe
     assert [(list(done.rows), done.touched) for done in one_by_one] == [
         (list(done.rows), done.touched) for done in together
     ]
+
+
+def test_on_django_s_connection_they_take_the_beginning_along_and_fail_as_its_own_do() -> None:
+    made = statement("CREATE TABLE passing (n int)").call()
+    filled = statement("INSERT INTO passing VALUES (%(n)s), (%(n)s)").call(n=3)
+    with django.cursor() as cursor, suppress(KeyError), transaction.atomic():
+        assert [done.touched for done in sql.together(cursor, [made, filled])][1] == 2
+        with pytest.raises(DataError), transaction.atomic():
+            sql.together(cursor, [filled, statement("SELECT 1 / %(n)s").call(n=0)])
+        assert sql.together(cursor, [statement("SELECT n FROM passing").call()])[0].rows == [(3,), (3,)]
+        raise KeyError
+    with django.cursor() as cursor:
+        assert sql.together(cursor, [statement("SELECT to_regclass('passing')").call()])[0].rows == [(None,)]
 
 
 def test_after_one_that_fails_none_runs_and_the_transaction_is_undone() -> None:

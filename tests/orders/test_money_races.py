@@ -13,13 +13,13 @@ from django.db import connection, transaction
 
 from apps.orders import canceling, charging, inbox, selectors
 from apps.orders.checkout import check_out
-from apps.orders.locks import lock_order
+from apps.orders.locks import lock_order, lock_payment
 from apps.orders.models import Order, OrderLine, Payment, ProviderMessage, Refund, SandboxCharge, Ticket
 from apps.orders.providers import sandbox
 from apps.reservations import facade as reservations
 from tests.factories import assert_audit_clean, hold, make_event
 from tests.orders.sale import body, buy, deliver_all, late_word, let_lapse, payment_of, place
-from tests.races import in_another_connection, storm, values
+from tests.races import Beside, in_another_connection, storm, values
 from ticketing.kernel import clock, idempotency, problems, transactions
 from ticketing.kernel.models import IdempotentAnswer
 from ticketing.kernel.outbox import facade as outbox
@@ -261,6 +261,40 @@ def sell(reservation: reservations.ReservationView) -> Order:
             charging.charge(message)
     order.refresh_from_db()
     return order
+
+
+def test_who_waited_for_an_order_s_lock_reads_its_payments_as_they_are_then() -> None:
+    """A: locks the order and writes to its payment; not yet committed
+    B: sends the lock and the reading in one journey, and waits for A
+    A: commits
+    B: has the lock, and reads what A wrote: the reading is a statement of its own, with a snapshot taken after the wait
+    C (the control) waited with B, for lock and payment in one statement: it has the new order beside the old payment.
+    """
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    payment = payment_of(order)
+
+    def lock() -> tuple[str, str]:
+        with transactions.write():
+            locked = lock_payment(payment.pk)
+            assert locked is not None
+            return locked.order.name, locked.payment.reference
+
+    def lock_at_once() -> Any:
+        with transactions.write(), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT the_order.name, payment.reference FROM orders_payment AS payment JOIN orders_order AS the_order"
+                " ON the_order.id = payment.order_id WHERE payment.id = %s FOR NO KEY UPDATE OF the_order",
+                [payment.pk],
+            )
+            return cursor.fetchone()
+
+    with transactions.write():
+        lock_order(order.pk)
+        rival, control = Beside(lock).until_it_waits(), Beside(lock_at_once).until_it_waits()
+        Order.objects.filter(pk=order.pk).update(name="Another")
+        Payment.objects.filter(pk=payment.pk).update(reference="sc_9")
+    assert rival.outcome().value == ("Another", "sc_9")
+    assert control.outcome().value == ("Another", "")
 
 
 def test_the_order_s_lock_comes_before_the_reservation_s_and_both_without_their_keys(
