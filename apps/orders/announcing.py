@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
 from django.db.models import Q, Sum
@@ -60,13 +61,22 @@ def announce_end(order: Order) -> None:
         announce(order, kind)
 
 
-def send(delivery: WebhookDelivery, order_id: Any) -> None:
+def send(delivery: WebhookDelivery, order_id: UUID) -> None:
     """The delivery will be attempted. Joins the caller's transaction.
 
     One key for each endpoint and order: an order's messages arrive in order, and one that is stuck delays no other
     order's, nor another endpoint's.
     """
-    outbox.publish(topics.WEBHOOK, f"{delivery.endpoint_id}:{order_id}", {"delivery": delivery.pk})
+    outbox.publish(topics.WEBHOOK, _key(delivery, order_id), {"delivery": delivery.pk})
+
+
+def is_on_its_way(delivery: WebhookDelivery, order_id: UUID) -> bool:
+    """Whether the outbox still has it to deliver."""
+    return outbox.is_unsettled(topics.WEBHOOK, _key(delivery, order_id), {"delivery": delivery.pk})
+
+
+def _key(delivery: WebhookDelivery, order_id: UUID) -> str:
+    return f"{delivery.endpoint_id}:{order_id}"
 
 
 def _body(message: OrganizerMessage, order: Order, tickets: Sequence[Ticket] | None) -> dict[str, Any]:

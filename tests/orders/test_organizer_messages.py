@@ -177,6 +177,28 @@ def test_what_is_never_taken_is_given_up_and_can_be_replayed(listener: Listener)
     assert delivery_of(endpoint).status == "delivered"
 
 
+def lose_every_worker(endpoint: WebhookEndpoint) -> None:
+    """Whoever took the message in its last attempt, and all before, was killed."""
+    OutboxMessage.objects.filter(topic=topics.WEBHOOK).update(attempts=webhooks.ATTEMPTS_MAX)
+    make_due()
+    deliver_all()
+    assert delivery_of(endpoint).status == "pending"
+    assert OutboxMessage.objects.filter(topic=topics.WEBHOOK, dead_at__isnull=False).count() == 1
+
+
+def test_whose_worker_was_lost_in_the_last_attempt_can_be_replayed_once(listener: Listener) -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1"]))
+    endpoint = make_endpoint(listener.url)
+    with transactions.write():
+        announcing.announce(lock_order(order.pk), announcing.Kind.ORDER_CONFIRMED)
+    delivery = delivery_of(endpoint)
+    assert not webhooks.replay(delivery.pk), "it is on its way"
+    lose_every_worker(endpoint)
+    assert sorted(values(storm(4, lambda _: webhooks.replay(delivery.pk)))) == [False, False, False, True]
+    deliver_all()
+    assert (delivery_of(endpoint).status, len(listener.received)) == ("delivered", 1)
+
+
 def test_two_who_replay_at_once_send_it_once(listener: Listener) -> None:
     endpoint = make_endpoint(listener.url)
     buy(hold(make_event(), seats=["hall-A-1"]))

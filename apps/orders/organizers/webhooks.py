@@ -105,13 +105,16 @@ def _note(
 
 def replay(delivery_id: int) -> bool:
     """The message is on its way to its endpoint once more, with all its attempts before it; False if it is on its way
-    anyway, or gone."""
+    anyway, or gone. A delivery whose worker was lost in the last attempt says that it is pending, but nobody has it."""
     with transactions.write():
-        # Who replays at the same moment waits for this row, and then finds it pending.
-        settled = WebhookDelivery.objects.filter(pk=delivery_id).exclude(status=WebhookDelivery.Status.PENDING)
-        if not settled.update(status=WebhookDelivery.Status.PENDING):
+        ours = WebhookDelivery.objects.filter(pk=delivery_id)
+        # Either update locks the row: who replays at the same moment waits for it, and then finds it on its way.
+        was_settled = ours.exclude(status=WebhookDelivery.Status.PENDING).update(status=WebhookDelivery.Status.PENDING)
+        if not was_settled and not ours.update(status=WebhookDelivery.Status.PENDING):
             return False
-        delivery = WebhookDelivery.objects.select_related("message").get(pk=delivery_id)
+        delivery = ours.select_related("message").get()
         order_id: UUID = delivery.message.order_id
+        if not was_settled and announcing.is_on_its_way(delivery, order_id):
+            return False
         announcing.send(delivery, order_id)
         return True

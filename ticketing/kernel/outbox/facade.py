@@ -298,6 +298,13 @@ def is_waiting(topic: str, key: str) -> bool:
     return waiting.exclude(claimed_until__gt=clock.now()).exists()
 
 
+def is_unsettled(topic: str, key: str, body: dict[str, Any]) -> bool:
+    """Whether this very message is neither done nor given up."""
+    return OutboxMessage.objects.filter(
+        topic=topic, key=key, body=body, done_at__isnull=True, dead_at__isnull=True
+    ).exists()
+
+
 def revive(message_ids: Sequence[int], now: datetime) -> int:
     """Given-up messages among these are due again, with all their attempts before them; how many."""
     with transactions.write():
