@@ -21,7 +21,7 @@ from ticketing import serving  # noqa: E402
 from ticketing.forward import Forwarder, site_address  # noqa: E402
 from ticketing.kernel import batching  # noqa: E402
 from ticketing.kernel.lane import threads  # noqa: E402
-from ticketing.kernel.lane.request import Receive, Scope, Send  # noqa: E402
+from ticketing.kernel.lane.request import Receive, Request, Scope, Send  # noqa: E402
 from ticketing.lane import lane_in_front_of  # noqa: E402
 
 serving.begin("web")
@@ -44,7 +44,12 @@ async def http(scope: Scope, receive: Receive, send: Send) -> None:
     path = scope["path"]
     if path == "/healthz":
         await _healthz(send)
-    elif path.endswith("/updates") and scope["method"] in ("GET", "HEAD") and (found := UPDATES.fullmatch(path)):
+    elif (
+        path.endswith("/updates")
+        and scope["method"] in ("GET", "HEAD")
+        and (found := UPDATES.fullmatch(path))
+        and Request(scope).is_for_us()  # What else is to be said the site says.
+    ):
         await doors.http(scope, receive, send, found["slug"])
     else:
         await lane(scope, receive, send)

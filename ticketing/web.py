@@ -43,6 +43,7 @@ def main(application: str = "ticketing.asgi:application") -> int:
         workers=workers,
         loop="uvloop",
         http="ticketing.wire:Wire",
+        ws="ticketing.sockets:Socket",
         lifespan="on",
         access_log=False,
         log_level="error",

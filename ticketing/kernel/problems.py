@@ -4,7 +4,7 @@ import math
 import random
 from typing import Any, ClassVar
 
-from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpResponse, JsonResponse, UnreadablePostError
 from rest_framework import exceptions
@@ -184,6 +184,8 @@ def from_exception(error: BaseException) -> Problem | None:
             return NotFound()
         case RequestDataTooBig():
             return TooLarge()
+        case SuspiciousOperation():  # Too many parameters, say.
+            return Malformed()
         case exceptions.ParseError() | UnreadablePostError():
             return MalformedBody()
         case exceptions.UnsupportedMediaType():

@@ -14,10 +14,10 @@ import random
 import re
 import uuid
 from collections.abc import Callable, Iterable
+from functools import partial
 from time import monotonic
 from typing import Any
 
-from channels.security.websocket import AllowedHostsOriginValidator
 from django.conf import settings
 from django.http import QueryDict
 
@@ -27,12 +27,12 @@ from apps.reservations.live.following import Following
 from apps.reservations.live.reading import OwnerReader
 from apps.reservations.live.shoppers import Shoppers
 from apps.reservations.owner import owned_by
-from ticketing.kernel import client_address, limits, problems, traffic
+from ticketing.kernel import client_address, limits, origin, problems, traffic
 from ticketing.kernel.lane import reply, threads
 from ticketing.kernel.lane.conditional import has_etag
 from ticketing.kernel.lane.reply import JSON, Reply
 from ticketing.kernel.lane.request import Forward, Receive, Request, Scope, Send
-from ticketing.kernel.lane.whole import STREAM
+from ticketing.kernel.lane.whole import ENDING, STREAM
 from ticketing.kernel.limits import kinds
 from ticketing.kernel.live.frames import Frame
 from ticketing.kernel.live.groups import topic_of
@@ -70,7 +70,6 @@ class Doors:
         self._shoppers = Shoppers(self.hub)
         self._authorize: dict[str, Authorize] = {"reservation": _own_reservation}
         self._numbers = itertools.count(1)
-        self.socket = AllowedHostsOriginValidator(self._socket)
 
     def own(self, kind: str, authorize: Authorize, reader: OwnerReader) -> None:
         """Things of this kind may be listened to by their owners."""
@@ -94,7 +93,8 @@ class Doors:
             wanted = _Wanted(request, self._authorize)
             event = await queue.event_soon(slug)
             caller = await self._check(request, event, wanted)
-            if request.takes_events():
+            # Before 1.1 there is no answer without an end.
+            if request.takes_events() and scope.get("http_version") != "1.0":
                 await self._stream(request, send, event, caller, wanted)
             else:
                 answer = await self._poll(request, event, wanted)
@@ -239,16 +239,18 @@ class Doors:
 
     # --- over a socket -----------------------------------------------------------------------------------------------
 
-    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The same frames, each a message. What a client sends is not for anybody."""
         found = PATH.fullmatch(scope["path"])
         await receive()
         if found is None:
             await send({"type": "websocket.close", "code": 4404})
             return
-        request = Request({**scope, "method": "GET"}, receive)
+        scheme = "https" if scope.get("scheme") == "wss" else "http"
+        request = Request({**scope, "method": "GET", "scheme": scheme}, receive)
         listener = QueuedListener("socket", as_text=True)
         try:
+            _require_own_page(request)
             self._let_in(request)
             self._require_room()
             wanted = _Wanted(request, self._authorize)
@@ -261,12 +263,15 @@ class Doors:
             await send({"type": "websocket.close", "code": 4000 + _refusal(request, error).status})
             return
         await send({"type": "websocket.accept"})
+        ending = scope.get(ENDING)
+        if ending is not None:
+            ending.tell = partial(self.hub.send_away, listener)
         leaving = asyncio.get_running_loop().create_task(self._leave_with(listener, receive))
         try:
             await self._welcome(listener, event, caller, wanted)
             while (message := await listener.next()) is not None:
                 await send({"type": "websocket.send", "text": message})
-            if not listener.is_gone:
+            if listener.is_sent_away:
                 await send({"type": "websocket.close", "code": 1001})
         finally:
             leaving.cancel()
@@ -293,6 +298,16 @@ class _Wanted:
     @property
     def is_personal(self) -> bool:
         return bool(self.sections or self.things)
+
+
+def _require_own_page(request: Request) -> None:
+    """A page of somebody else's opens no socket with our visitors' cookies, and one that is no browser's needs none.
+    Raises what a write is refused with (`ticketing.kernel.origin`), or Malformed for an address that is not ours."""
+    if not request.is_for_us():
+        raise problems.Malformed
+    is_ours = origin.is_ours(request)
+    if is_ours is False or (is_ours is None and request.COOKIES and request.bearer() is None):
+        raise problems.CrossOrigin
 
 
 async def _first(listener: Listener, watched: Any) -> None:

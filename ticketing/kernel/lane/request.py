@@ -24,6 +24,7 @@ Send = Callable[[Message], Awaitable[None]]
 BODY_SECONDS_MAX = 10.0
 """Whoever dribbles a few bytes at a time is cut off: what the crowd sends fits into one packet."""
 _JSON_ACCEPTED = ("*/*", "application/json", "application/*")
+_REFUSES = re.compile(r"q\s*=\s*0(\.0*)?")
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,12}")
 
 
@@ -137,7 +138,7 @@ class Request:
     def takes_events(self) -> bool:
         """Whether it asks for server-sent events."""
         accept = self.headers.plain(b"accept")
-        return accept is not None and b"text/event-stream" in accept.lower()
+        return accept is not None and _takes_events(accept)
 
     def has_gone(self) -> bool:
         """Whether its client is known to have gone, so that nobody is left to answer."""
@@ -251,6 +252,15 @@ def _is_ours(host: bytes | None) -> bool:
     except UnicodeDecodeError:
         return False
     return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
+
+
+@lru_cache(maxsize=256)
+def _takes_events(accept: bytes) -> bool:
+    for part in accept.decode("latin-1").lower().split(","):
+        kind, *terms = (word.strip() for word in part.split(";"))
+        if kind == "text/event-stream":
+            return not any(_REFUSES.fullmatch(term) for term in terms)
+    return False
 
 
 @lru_cache(maxsize=256)

@@ -10,6 +10,9 @@ STREAM = "fairgate.stream"
 """Where it puts what begins an answer that goes on: `(head) -> listener`, the headers as they travel; None where nobody
 is left to listen. The request's task may end after it."""
 
+ENDING = "fairgate.ending"
+"""Where it puts, for a socket, who is to be told before it ends it: an object with the attribute `tell`."""
+
 BY_NAME = "fairgate.headers"
 """Where it puts a request's headers by their names in lower case, if each was given once. Nobody changes them."""
 

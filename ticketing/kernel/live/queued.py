@@ -14,14 +14,14 @@ Message = bytes | str
 class QueuedListener(Listener):
     """What it is told waits here until `next` is asked for it."""
 
-    __slots__ = ("_come", "_end", "_queue", "as_text")
+    __slots__ = ("_come", "_queue", "as_text", "is_sent_away")
 
     def __init__(self, door: str, *, as_text: bool) -> None:
         super().__init__(door)
         self.as_text = as_text
         self._queue: deque[Message] = deque()
         self._come = asyncio.Event()
-        self._end = False
+        self.is_sent_away = False
         self.on_gone = self._come.set
 
     def write(self, frame: Frame) -> None:
@@ -36,7 +36,7 @@ class QueuedListener(Listener):
 
     def close(self, retry_seconds: float) -> None:
         self._put(farewell(retry_seconds).text if self.as_text else farewell_event(retry_seconds))
-        self._end = True
+        self.is_sent_away = True
 
     def _put(self, message: Message) -> None:
         self._queue.append(message)
@@ -45,7 +45,7 @@ class QueuedListener(Listener):
     async def next(self) -> Message | None:
         """What to send next; None at the end."""
         while not self._queue:
-            if self._end or self.is_gone:
+            if self.is_sent_away or self.is_gone:
                 return None
             self._come.clear()
             await self._come.wait()
