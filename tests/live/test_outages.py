@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from apps.events import facade as events
+from apps.orders import event_canceling
+from apps.reservations.live.reading import read_told
 from tests.factories import hold, make_event
 from tests.lane.processes import Web, until
 from tests.live.clients import Events
@@ -57,6 +59,15 @@ def test_without_a_relay_listeners_hear_and_are_told_that_it_is_slower(alone: We
         one.until(lambda one: one.last("state") == {"live": False}, "it has gone")
         hold(event, seats=["hall-A-2"])
         one.until_counts({"hall": 48})
+
+
+def test_nobody_counts_for_everybody_at_a_canceled_event_and_that_is_not_slow(transactional_db: None) -> None:
+    event = an_event()
+    told = read_told([event.id])[event.id]
+    assert (told.is_own, told.is_late) == (True, True)
+    event_canceling.begin(event.id, "The singer is ill.", "test")
+    told = read_told([event.id])[event.id]
+    assert (told.is_own, told.is_late) == (True, False)
 
 
 def test_of_two_relays_one_tells_and_the_other_goes_on_when_it_ends(alone: Web, relays: Relays) -> None:

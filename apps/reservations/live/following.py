@@ -22,7 +22,7 @@ from apps.queue import facade as queue
 from apps.reservations.live.announced import Announced
 from apps.reservations.live.reading import OwnerReader, Told, read_reservations, read_told
 from apps.reservations.live.states import Owned, Seats
-from ticketing.kernel import clock, redis, resting, telemetry
+from ticketing.kernel import redis, resting, telemetry
 from ticketing.kernel.lane import threads
 from ticketing.kernel.live.frames import Frame, Key, frame
 from ticketing.kernel.live.groups import group_of, topic_of
@@ -102,7 +102,7 @@ class Following:
             await self._read_counts([event.id])
             await self._ask_queue(followed)
             await self._ask_announcements([event.id])
-        followed.wanted_at = monotonic()
+        followed.wanted_at, followed.event = monotonic(), event
         self._ensure_tasks()
         return [*followed.latest.values(), *followed.announced.newest()]
 
@@ -264,10 +264,10 @@ class Following:
             told = found.get(one.event.id)
             if told is None:
                 continue
-            if told.is_late:
+            if told.is_own:
                 one.rest_until = monotonic() + resting.rest_seconds(begun)
             self._tell_counts(one, told)
-            self._tell_state(one, is_late=told.is_late and one.event.selling_state(clock.process_now()) == "on_sale")
+            self._tell_state(one, is_late=told.is_late)
 
     async def _ask_queues(self, followed: Collection[_Followed]) -> None:
         for one in followed:

@@ -30,8 +30,10 @@ class Told:
 
     frame_id: str
     data: bytes
-    is_late: bool = False
+    is_own: bool = False
     """Nobody counts for everybody just now: counted by this process itself, more seldom."""
+    is_late: bool = False
+    """And somebody should: the event is on sale."""
 
 
 def read_told(event_ids: Collection[int]) -> dict[int, Told]:
@@ -68,15 +70,23 @@ def _counted(event_ids: list[int]) -> dict[int, Told]:
     }
     counts = free_counts(section_id for sections in slugs.values() for section_id in sections)
     return {
-        event_id: _told_here({slug: counts[section_id] for section_id, slug in sections.items()})
+        event_id: _told_here(event_id, {slug: counts[section_id] for section_id, slug in sections.items()})
         for event_id, sections in slugs.items()
     }
 
 
-def _told_here(free: Mapping[str, int]) -> Told:
+def _told_here(event_id: int, free: Mapping[str, int]) -> Told:
     # Named by what it says: the same in every process.
     name = hashlib.sha256(msgspec.json.encode(free)).hexdigest()[:12]
-    return Told(f"{name}-0", counts_document(free), is_late=True)
+    return Told(f"{name}-0", counts_document(free), is_own=True, is_late=_is_on_sale(event_id))
+
+
+def _is_on_sale(event_id: int) -> bool:
+    # As it is now: it may have been canceled since somebody began to listen.
+    try:
+        return events.get_event_by_id(event_id).selling_state(clock.process_now()) == "on_sale"
+    except events.EventNotFound:
+        return False
 
 
 def counts_document(free: Mapping[str, int]) -> bytes:
