@@ -354,8 +354,8 @@ def test_two_archivers_at_once_pack_it_once(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_command_says_corrects_takes_back_and_shows(concert: EventView, capsys: Any) -> None:
-    call_command("announce", "concert", "Doors open at sven.", who="ann")
-    call_command("announce", "concert", "Doors open at seven.", correct="1", who="ann")
+    call_command("announce", "concert", "--key", "form", "Doors open at sven.", who="ann")
+    call_command("announce", "concert", "--correct", "1", "Doors open at seven.", who="ann")
     call_command("announce", "concert")
     out = capsys.readouterr().out
     assert "concert: announcement 1 can be read by everybody" in out

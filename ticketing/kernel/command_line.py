@@ -23,6 +23,12 @@ def refuse_in_one_line(parser: ArgumentParser) -> None:
     parser.error = error  # type: ignore[method-assign]
 
 
+def take_options_anywhere(parser: ArgumentParser) -> None:
+    """From now on options may stand between the words of a call. Else a word that may be left out is taken for left out
+    as soon as an option comes before it."""
+    parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
+
+
 def acts_on_event(parser: ArgumentParser) -> Callable[..., ArgumentParser]:
     """From now on the parser takes an event and one of several acts on it, each added by what is returned here:
     `act(name, words)`. An act that changes something (`changes`) takes who did it and why."""

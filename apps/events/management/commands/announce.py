@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade
 from apps.events.announcements import feed, posting
-from ticketing.kernel.command_line import refuse_in_one_line, who_types, whole_number
+from ticketing.kernel.command_line import refuse_in_one_line, take_options_anywhere, who_types, whole_number
 
 SHOWN = 10
 
@@ -19,6 +19,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         refuse_in_one_line(parser)
+        take_options_anywhere(parser)
         parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
         parser.add_argument("text", nargs="?", metavar="TEXT", help="plain text of at most 500 characters")
         which = parser.add_mutually_exclusive_group()
