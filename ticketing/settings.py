@@ -468,8 +468,6 @@ LOGGING = {
         # A refusal (4xx) is an answer, not an event; at an on-sale there are thousands a second. Faults (5xx) stay.
         "django.request": {"level": "ERROR"},
         "django.security.csrf": {"level": "ERROR"},
-        # A host that is not ours, too many parameters: answered with 400, and anybody can send them.
-        "django.security": {"level": "CRITICAL"},
         # Its INFO is two lines for each call.
         "stripe": {"level": "WARNING"},
         # These meet a server that is away again every second.

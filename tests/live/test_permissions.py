@@ -21,7 +21,6 @@ from tests.orders.sale import place
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-OWN = websockets.Origin("http://localhost")
 HEARD = 200
 SOCKET_REFUSED = 403
 """Whatever the reason: a browser is told of none."""
@@ -63,8 +62,9 @@ def poll(house: Web, path: str, token: str, wanted: str, *, accept: str = "appli
 
 def socket(house: Web, path: str, token: str, wanted: str) -> tuple[int, Any]:
     address = f"ws://127.0.0.1:{house.port}{path}"
+    own = websockets.Origin(f"http://127.0.0.1:{house.port}")
     try:
-        with websockets.sync.client.connect(address, origin=OWN, additional_headers=bearer(token)) as opened:
+        with websockets.sync.client.connect(address, origin=own, additional_headers=bearer(token)) as opened:
             heard: set[str] = set()
             while wanted not in heard:
                 heard.add(json.loads(opened.recv(WAIT_SECONDS_MAX))["event"])

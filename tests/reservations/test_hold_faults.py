@@ -181,6 +181,7 @@ def test_a_batch_goes_to_the_ledger_and_back_as_seldom_as_can_be(
 ) -> None:
     """What locks and reads, with named seats again for what is free, and what writes and commits; caps go ahead."""
     event = make_event(general_admission=4, per_buyer_max=most)
+    request = wish(event, **payload)  # Joins the line, by journeys of its own.
     make, made = journeys.Cursor._make, []
 
     def counted(self: journeys.Cursor, texts: list[str]) -> Any:
@@ -189,7 +190,7 @@ def test_a_batch_goes_to_the_ledger_and_back_as_seldom_as_can_be(
 
     monkeypatch.setattr(journeys.Cursor, "_make", counted)
     with connect() as on:
-        (outcome,) = reservations.hold([wish(event, **payload)], transactions.writes_on(on))
+        (outcome,) = reservations.hold([request], transactions.writes_on(on))
     assert is_held(outcome)
     assert len(made) == journeys_expected + (most is not None)
     assert made[-1][-1] == "COMMIT"
