@@ -60,10 +60,17 @@ class Heard:
     worst_ms: float
     frames: int
     """With news in them, to all listeners together."""
+    expected_by_stayers: int
+    late_for_stayers: int
+    """The same of those who never hung up."""
 
     @property
     def on_time(self) -> float:
         return 1 - self.late / self.expected if self.expected else float("nan")
+
+    @property
+    def on_time_for_stayers(self) -> float:
+        return 1 - self.late_for_stayers / self.expected_by_stayers if self.expected_by_stayers else float("nan")
 
 
 class Ears:
@@ -139,7 +146,7 @@ def at(values: Sequence[float], share: float) -> float:
 class Notes:
     """What one listener was told and when, over all of its connections."""
 
-    __slots__ = ("at", "last", "taken", "text")
+    __slots__ = ("at", "has_come_back", "last", "taken", "text")
 
     def __init__(self) -> None:
         self.at = array("d")
@@ -148,6 +155,7 @@ class Notes:
         """What it was told last."""
         self.text = b""
         """Where it was told so."""
+        self.has_come_back = False
 
 
 class Ear(asyncio.Protocol):
@@ -363,6 +371,7 @@ class Crowd:
         self.all_in.clear()
         for number in chosen:
             self.listeners[number].transport.abort()
+            self.listeners[number].notes.has_come_back = True
         for begun in range(0, len(chosen), CONNECTING_AT_ONCE):
             some = chosen[begun : begun + CONNECTING_AT_ONCE]
             back = [self.connect(self.listeners[number].notes, self.listeners[number].address) for number in some]
@@ -376,12 +385,13 @@ class Crowd:
     async def heard(self, committed: list[float], before: int, within_seconds: float) -> Heard:
         self.takes_notes = False
         everybody = [one.notes for one in self.listeners]
-        late = lost = 0
+        late = lost = late_for_stayers = 0
         worst = 0.0
         took: list[float] = []
-        step = max(1, len(everybody) // EXAMINED_ONE_BY_ONE)
+        # Odd, so that it does not meet those who came back, one in ten, and nobody else.
+        step = max(1, len(everybody) // EXAMINED_ONE_BY_ONE) | 1
         for place, notes in enumerate(everybody):
-            known = 0
+            known, late_before = 0, late
             for moment, taken in zip(notes.at, notes.taken, strict=True):
                 now_known = min(taken - before, len(committed))
                 if now_known <= known:
@@ -394,6 +404,7 @@ class Crowd:
                 known = now_known
             lost += len(committed) - known
             late += len(committed) - known
+            late_for_stayers += 0 if notes.has_come_back else late - late_before
         return Heard(
             expected=len(committed) * len(everybody),
             late=late,
@@ -403,6 +414,8 @@ class Crowd:
             p99_ms=1_000 * at(took, 0.99),
             worst_ms=1_000 * worst,
             frames=sum(len(notes.at) for notes in everybody),
+            expected_by_stayers=len(committed) * sum(not notes.has_come_back for notes in everybody),
+            late_for_stayers=late_for_stayers,
         )
 
 

@@ -30,10 +30,11 @@ def test_a_frame_cut_anywhere_is_heard_once_whole() -> None:
             assert list(ear.notes.taken) == [PLACES - free]
 
 
-def heard(committed: list[float], told: list[list[tuple[float, int]]]) -> Heard:
+def heard(committed: list[float], told: list[list[tuple[float, int]]], *, back: int | None = None) -> Heard:
     crowd = Crowd(0, "/", "events")
-    for frames in told:
+    for number, frames in enumerate(told):
         notes = Notes()
+        notes.has_come_back = number == back
         for moment, taken in frames:
             notes.at.append(moment)
             notes.taken.append(taken)
@@ -53,6 +54,13 @@ def test_what_came_late_and_what_never_came_are_both_counted() -> None:
     # The first listener heard of two holds 2.6 and 2.1 s later, and of the third never.
     assert (found.expected, found.late, found.lost, found.behind) == (6, 3, 1, 1)
     assert found.on_time == 0.5
+
+
+def test_who_came_back_late_is_told_apart_from_who_stayed() -> None:
+    told = [[(102.6, 11)], [(100.1, 11)]]
+    assert (heard([100.0], told).late, heard([100.0], told, back=0).late_for_stayers) == (1, 0)
+    assert heard([100.0], told, back=0).on_time_for_stayers == 1
+    assert heard([100.0], told, back=1).on_time_for_stayers == 0
 
 
 def test_frames_from_before_and_said_again_change_nothing() -> None:
