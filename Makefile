@@ -1,8 +1,8 @@
-# Two commands matter: `make demo` and `make test`. Both need python3 (3.11 to 3.13), make and the package index only.
+# `make demo` runs everything, `make test` tests every change. Both need python3 (3.11 to 3.13), make and the package index only.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo reset test bench bench-full lint format venv clean
+.PHONY: help demo reset test test-all test-app bench bench-full lint format venv clean
 
 # The first of these that is a Python we run on; `make PYTHON=/path/to/python3.12 …` decides otherwise.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -12,7 +12,10 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check --no-input
 TEST_ARGS ?=
 BENCH_ARGS ?=
-WORKERS ?= 2
+# Tests wait more than they compute, so there are more workers than processors.
+WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+# Rewriting and compiling the tests takes each worker seconds, unless their bytecode may be kept.
+PYTEST := env -u DJANGO_SETTINGS_MODULE -u PYTHONDONTWRITEBYTECODE $(RUN) -m pytest -n $(WORKERS) --dist worksteal
 
 # An environment whose Python has been removed or replaced since is made again.
 ifneq ($(wildcard $(VENV)/.made),)
@@ -22,7 +25,7 @@ endif
 endif
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runs ## Everything, running, at http://127.0.0.1:8000 (PORT=8123 moves it); Ctrl-C ends it
 	@exec $(RUN) -m ticketing.embedded.demo
@@ -30,9 +33,19 @@ demo: $(VENV)/.runs ## Everything, running, at http://127.0.0.1:8000 (PORT=8123 
 reset: $(VENV)/.runs ## Remove the demo's data (not while it runs); the next make demo begins anew
 	@exec $(RUN) -m ticketing.embedded.reset
 
-test: $(VENV)/.tests ## The whole suite, on servers of its own (TEST_ARGS="-k hold" narrows it)
+test: $(VENV)/.tests ## The quick tests, for every change: minutes (TEST_ARGS="-k hold" narrows it)
 	@$(RUN) -m tests.programs
-	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m pytest -n $(WORKERS) --dist loadfile $(TEST_ARGS)
+	@exec $(PYTEST) -m "not slow or smoke" $(TEST_ARGS)
+
+test-all: $(VENV)/.tests ## Every test with all its examples, before a change lands
+	@$(RUN) -m tests.programs
+	@exec $(PYTEST) --hypothesis-profile=full $(TEST_ARGS)
+
+test-app: $(VENV)/.tests ## Every test of one app: make test-app APP=orders
+	@$(RUN) -m tests.programs
+	@test -n "$(APP)" -a -d "tests/$(APP)" || { \
+		echo "Name a folder of tests/, for example: make test-app APP=orders"; exit 1; }
+	@exec $(PYTEST) --hypothesis-profile=full tests/$(APP) $(wildcard tests/*/$(APP)) $(TEST_ARGS)
 
 bench: $(VENV)/.bench ## Every ratio of docs/performance.md anew, within 25 minutes (BENCH_ARGS="--rows 1,3" narrows it)
 	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m benchmarks.suite $(BENCH_ARGS)

@@ -24,8 +24,8 @@ from pathlib import Path
 import psycopg
 from redis import Redis
 
+from tests.processes.setup.conftest import copy_checkout
 from tests.servers import environment_without_run
-from tests.setup.conftest import copy_checkout
 from ticketing.embedded.place import settle
 from ticketing.embedded.ports import free_port
 from ticketing.embedded.state import read_state

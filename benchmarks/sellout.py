@@ -24,7 +24,7 @@ from shutil import rmtree
 import psycopg
 
 from benchmarks.rehearsal import ended, manage, open_demo
-from tests.setup.conftest import copy_checkout
+from tests.processes.setup.conftest import copy_checkout
 from ticketing.embedded.place import settle
 from ticketing.embedded.state import read_state
 

@@ -5,14 +5,16 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import hypothesis
 import pytest
 
+from tests.databases import start_migrating
 from tests.programs import CHROMIUM, absent, is_in_ci
 from tests.servers import start_for_run
+from tests.tiers import Tiers
 from ticketing.embedded.place import ServersFailed
 
 if TYPE_CHECKING:
@@ -34,12 +36,6 @@ CHROMIUM_FLAGS = [
 ]
 BROWSER_TIMEOUT_MS = 60_000
 
-# No timing assertions, in properties neither: a busy machine is no counterexample.
-hypothesis.settings.register_profile(
-    "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
-)
-hypothesis.settings.load_profile("house")
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if "ticketing.settings" in sys.modules:
         raise pytest.UsageError("the settings were read before the tests' servers ran: unset DJANGO_SETTINGS_MODULE")
+    config.pluginmanager.register(Tiers())
     is_worker = hasattr(config, "workerinput")
     if not is_worker:
         if is_in_ci() and (programs := absent()):
@@ -60,11 +57,16 @@ def pytest_configure(config: pytest.Config) -> None:
     except ServersFailed as error:
         raise pytest.UsageError(f"the tests' servers did not start: {error}") from error
     if distributes:
+        # Before the servers end, which were registered to end first.
+        config.add_cleanup(start_migrating().wait)
         return
     # Reading a setting reads the module; pytest-django sees that and sets Django up.
     from django.conf import settings
 
-    assert settings.DATABASES
+    # The real hasher takes some 0.2 s of processor time for each account and each log-in, by design.
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    # Otherwise WhiteNoise reads all static files for each test client.
+    settings.WHITENOISE_AUTOREFRESH = True
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
@@ -89,16 +91,35 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 @pytest.fixture(autouse=True)
 def _empty_redis() -> None:
     """Every test begins with an empty Redis: what an earlier one left there must not decide anything."""
+    _redis_to_empty().flushall()
+
+
+@cache
+def _redis_to_empty() -> "Redis":
     from redis import Redis
 
-    with Redis.from_url(os.environ["REDIS_URL"]) as client:
-        client.flushall()
+    return Redis.from_url(os.environ["REDIS_URL"])
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """The run's database; before it is dropped, the connections that threads of ours keep to it are closed."""
-    yield
+def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> Iterator[None]:
+    """A migrated database of this process. At the end, no thread is left with a connection to it."""
+    from django.test import TransactionTestCase
+
+    from tests.databases import close_database, create_database, empty_tables, renew_connection
+
+    with django_db_blocker.unblock():
+        create_database()
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(TransactionTestCase, "_fixture_teardown", lambda case: empty_tables())
+        patches.setattr(TransactionTestCase, "_should_reload_connections", lambda case: renew_connection())
+        yield
+    _close_connections_of_threads()
+    with django_db_blocker.unblock():
+        close_database()
+
+
+def _close_connections_of_threads() -> None:
     from ticketing.kernel import batching, token_keys
     from ticketing.kernel.lane import threads
     from ticketing.kernel.outbox import crew

@@ -11,8 +11,11 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
+
 from ticketing.embedded.guardian import dismiss, guard
 from ticketing.embedded.place import Account, Place, ServersFailed, can_enter, choose_account, furnish
+from ticketing.embedded.postgres import OWNER, Postgres
 from ticketing.embedded.servers import Servers, new_password, start_disposable
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -65,11 +68,19 @@ def start_for_run(*, distributes: bool) -> Callable[[], None]:
     except BaseException:
         end()
         raise
+    if servers.postgres:
+        _let_owner_empty_tables(servers.postgres)
     _point_environment_at(servers)
     os.environ["METRICS_FOLDER"] = str(place.folder / "metrics")
     if not distributes:
         os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
     return end
+
+
+def _let_owner_empty_tables(cluster: Postgres) -> None:
+    """The databases' owner may switch off foreign keys and triggers for a transaction (see `tests.databases`)."""
+    with psycopg.connect(cluster.superuser_url(), autocommit=True) as server:
+        server.execute(f"GRANT SET ON PARAMETER session_replication_role TO {OWNER}")
 
 
 def _point_environment_at(servers: Servers) -> None:

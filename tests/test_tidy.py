@@ -44,21 +44,29 @@ class File:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
-    def calls(self) -> Iterator[ast.Call]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
 
-    def texts(self) -> Iterator[ast.Constant]:
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        return [node for node in self.nodes if isinstance(node, ast.Call)]
+
+    @cached_property
+    def texts(self) -> list[ast.Constant]:
         """Every string of the program that is not a docstring."""
         docstrings = {
             id(node.body[0].value)
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
             and node.body
             and isinstance(node.body[0], ast.Expr)
         }
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-                yield node
+        return [
+            node
+            for node in self.nodes
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+        ]
 
 
 Found = Iterator[tuple[int, str]]
@@ -77,17 +85,17 @@ def _statements(file: File) -> Iterator[tuple[int, str]]:
     if file.path.endswith(".sql"):
         yield 1, re.sub(r"--[^\n]*", "", file.text)
     elif file.is_product:
-        for text in file.texts():
+        for text in file.texts:
             yield text.lineno, str(text.value)
 
 
 def locks_rows_without_their_key(file: File) -> Found:
     """Rule 1: plain FOR UPDATE collides with the KEY SHARE of an uncommitted ticket and hides a free seat."""
-    for line, statement in _statements(file):
+    for line, statement in _statements(file) if "update" in file.text.lower() else ():
         if re.search(r"(?<!NO KEY )\bFOR\s+UPDATE\b", " ".join(statement.split()), re.IGNORECASE):
             yield line, "FOR UPDATE without NO KEY"
-    if file.is_python and not file.is_test:
-        for call in file.calls():
+    if file.is_python and not file.is_test and "select_for_update" in file.text:
+        for call in file.calls:
             if _name(call.func).endswith("select_for_update"):
                 given = {keyword.arg: keyword.value for keyword in call.keywords}
                 no_key = given.get("no_key")
@@ -98,12 +106,14 @@ def locks_rows_without_their_key(file: File) -> Found:
 def judges_by_a_frozen_clock(file: File) -> Found:
     """Rule 4: these clocks stand still from the start of a transaction or statement; only clock_timestamp() moves."""
     frozen = r"\b(now|transaction_timestamp|statement_timestamp)\s*\(\s*\)|\b(current_timestamp|localtimestamp)\b"
+    if not re.search(rf"{frozen}|\bNow\b", file.text, re.IGNORECASE):
+        return
     for line, statement in _statements(file):
         sql_like = file.path.endswith(".sql") or re.search(r"\b(SELECT|UPDATE|INSERT|DELETE)\b", statement)
         if sql_like and re.search(frozen, statement, re.IGNORECASE):
             yield line, "a clock that stands still inside a transaction; clock_timestamp() moves"
     if file.is_product:
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if isinstance(node, ast.ImportFrom) and any(alias.name == "Now" for alias in node.names):
                 yield node.lineno, "Now() stands still inside a statement"
 
@@ -115,7 +125,7 @@ MAY_ASK_A_CLOCK = ("ticketing/kernel/clock.py", "ticketing/embedded/")
 def asks_another_clock(file: File) -> Found:
     """One clock: kernel.clock. Two would disagree, and a test could not move either. (Monotonic time is no clock.)"""
     if file.is_product and not file.path.startswith(MAY_ASK_A_CLOCK):
-        for call in file.calls():
+        for call in file.calls:
             if _name(call.func).endswith(ASKS_A_CLOCK):
                 yield call.lineno, f"{_name(call.func)}(): ask ticketing.kernel.clock"
 
@@ -127,7 +137,7 @@ def holds_raw_sql(file: File) -> Found:
     """Raw SQL is a file with a heading; in Python it hides from review and from whoever looks for locks."""
     if not file.is_product or file.path.startswith(MAY_HOLD_SQL):
         return
-    for call in file.calls():
+    for call in file.calls:
         method = _name(call.func).rpartition(".")[2]
         literal = bool(call.args) and isinstance(call.args[0], (ast.Constant, ast.JoinedStr, ast.BinOp))
         if method in ("execute", "executemany") and literal:
@@ -166,7 +176,7 @@ def enters_an_app_by_a_window(file: File) -> Found:
     if not file.is_product or not file.path.startswith("apps/"):
         return
     own = file.path.split("/")[1]
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
             entered = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
@@ -218,8 +228,8 @@ def names_a_persons_machine(file: File) -> Found:
 
 def sleeps_in_a_test(file: File) -> Found:
     """A sleep is either too short or too long: wait for the thing itself, with a bound."""
-    if file.is_test and file.is_python:
-        for call in file.calls():
+    if file.is_test and file.is_python and "sleep" in file.text:
+        for call in file.calls:
             if _name(call.func) in ("time.sleep", "sleep", "asyncio.sleep"):
                 yield call.lineno, "a sleep"
 
@@ -339,7 +349,7 @@ _READERS = re.compile(r"env(\.\w+)?|os\.environ\.get|_seconds|_whole_number|_rat
 
 def _variables_read(file: File) -> Iterator[str]:
     """Names in calls of whatever reads the environment; a name with a part that differs stands for its beginning."""
-    for call in file.calls():
+    for call in file.calls:
         if not _READERS.fullmatch(ast.unparse(call.func)):
             continue
         for given in call.args:
@@ -349,6 +359,6 @@ def _variables_read(file: File) -> Iterator[str]:
 
 
 def test_every_sql_and_lua_file_has_a_caller(files: list[File]) -> None:
-    loaded = {str(text.value) for file in files if file.is_product for text in file.texts()}
+    loaded = {str(text.value) for file in files if file.is_product for text in file.texts}
     statements = {file.path: Path(file.path).stem for file in files if file.path.endswith((".sql", ".lua"))}
     assert [path for path, name in statements.items() if name not in loaded] == []

@@ -7,9 +7,10 @@ if TYPE_CHECKING:
     from tests.api.calls import Api
 
 
-@pytest.fixture(params=["site", "lane"])
+@pytest.fixture(params=["lane", pytest.param("site", marks=pytest.mark.slow)])
 def api(request: pytest.FixtureRequest) -> "Api":
-    """Every test of the API goes through both doors."""
+    """Calls the API through the fast path, which forwards to the site what it does not answer itself, and in a second
+    test, which is slow, through the site alone."""
     # Imported here: this file is read before Django is set up.
     from tests.api.calls import Api
 

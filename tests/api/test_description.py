@@ -12,10 +12,11 @@ from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.test import Client
 
+from tests.servers import CHECKOUT
 from ticketing import wire
 from ticketing.kernel import problems
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "api.md"
+DOCS = CHECKOUT / "docs" / "api.md"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from apps.events import facade as events
 from tests.api.calls import Api, assert_problem
+from tests.tiers import examples
 from ticketing.kernel.telemetry import WithRequestId
 
 HOLD = "/events/concert/reservations"
@@ -220,7 +221,7 @@ WISH = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=WISH | ANYTHING)
 def test_no_wish_at_all_breaks_the_hold(api: Api, concert: events.EventView, body: Any) -> None:
     token = api.admission("concert")

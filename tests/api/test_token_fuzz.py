@@ -16,10 +16,13 @@ from apps.queue.models import QueueEntry
 from apps.reservations.models import Reservation
 from tests import factories
 from tests.api.calls import PROBLEM, Api
+from tests.tiers import examples
 from ticketing.kernel import clock, token_keys, tokens
 
 pytestmark = pytest.mark.django_db
-fuzz = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+fuzz = settings(
+    max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 # What a header can carry: the server has refused line ends and NUL before.

@@ -13,12 +13,6 @@ from ticketing.kernel import tokens
 PASSWORD = "correct horse battery staple"
 
 
-@pytest.fixture(autouse=True)
-def _quick_passwords(settings: Any) -> None:
-    # What makes a password slow to guess makes a test slow to run.
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
 @pytest.fixture
 def ann(db: None) -> User:
     return User.objects.create_user("ann@example.org", password=PASSWORD)

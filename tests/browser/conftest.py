@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connections
 
+from tests.databases import database_url
 from tests.lane.processes import WAIT_SECONDS_MAX, Web, web
 
 
@@ -14,7 +15,7 @@ from tests.lane.processes import WAIT_SECONDS_MAX, Web, web
 def lane(django_db_setup: None, live_server: Any, django_db_blocker: Any) -> Iterator[Web]:
     """One worker for all tests of a module."""
     with django_db_blocker.unblock():
-        url = "postgres://{USER}:{PASSWORD}@{HOST}:{PORT}/{NAME}".format(**connection.settings_dict)
+        url = database_url()
     with web(live_server.thread.port, DATABASE_URL=url, DATABASE_DIRECT_URL=url) as served:
         yield served
 

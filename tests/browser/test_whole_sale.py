@@ -79,6 +79,7 @@ def choose_seat_by_keyboard(page: "Page") -> None:
     raise AssertionError("no seat was chosen by eight presses of Enter")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("size", "dark"), [(DESKTOP, False), (PHONE, True)], ids=["desktop", "phone in the dark"])
 def test_a_person_buys_two_seats_from_the_list_and_sees_tickets(
     live_site: str, browser_page: OpenPage, size: tuple[int, int], dark: bool

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
 
 from apps.events import facade
 from apps.events.management.commands.measure_plan_import import _house
 from apps.events.models import Event, OnSale, Seat, Section, Venue
 from apps.events.plans import parse_plan
 from apps.events.publishing import EventRefused, publish_event
+from tests.databases import database_url
 from tests.events.factories import block, encoded, plan
+from tests.servers import CHECKOUT
 from ticketing.kernel import clock
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.django_db
 
 
@@ -196,6 +196,7 @@ def test_a_csv_plan_works_as_well(tmp_path: Path) -> None:
     assert Section.objects.get().event.plan.name == "house"
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("args", "said"),
@@ -207,12 +208,10 @@ def test_a_csv_plan_works_as_well(tmp_path: Path) -> None:
     ],
 )
 def test_from_a_shell_a_wrong_call_is_one_line_on_stderr_and_exit_1(args: list[str], said: str) -> None:
-    settings = connection.settings_dict
-    name, port = settings["NAME"], settings["PORT"]
-    url = f"postgres://{settings['USER']}:{settings['PASSWORD']}@{settings['HOST']}:{port}/{name}"
     run = subprocess.run(
         [sys.executable, "manage.py", "create_event", *args],
-        cwd=ROOT, env=os.environ | {"DATABASE_URL": url}, capture_output=True, text=True, check=False, timeout=60,
+        cwd=CHECKOUT, env=os.environ | {"DATABASE_URL": database_url()},
+        capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert run.returncode == 1
     assert len(run.stderr.strip().splitlines()) == 1, run.stderr

@@ -55,6 +55,7 @@ def test_no_two_seats_of_a_demo_house_touch_and_all_lie_inside_it(document: dict
             assert min(others, default=1e9) > 18**2
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_loading_twice_is_loading_once() -> None:
     assert [event.is_new for event in load_demo()] == [True, True, True]
@@ -63,6 +64,7 @@ def test_loading_twice_is_loading_once() -> None:
     assert (list(Event.objects.values()), Seat.objects.count()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_all_three_are_on_sale_and_the_rush_is_ten_thousand_passes_two_each() -> None:
     call_command("load_demo", verbosity=0)
@@ -78,6 +80,7 @@ def test_all_three_are_on_sale_and_the_rush_is_ten_thousand_passes_two_each() ->
     assert (floor.slug, floor.kind) == ("floor", "general_admission")
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_posters_are_whole_drawings_that_fetch_nothing_and_differ() -> None:
     load_demo()
@@ -90,6 +93,7 @@ def test_posters_are_whole_drawings_that_fetch_nothing_and_differ() -> None:
         assert "<script" not in poster
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_two_who_load_at_once_make_three_events() -> None:
     made = values(storm(2, lambda _: load_demo()))
@@ -97,6 +101,7 @@ def test_two_who_load_at_once_make_three_events() -> None:
     assert Event.objects.count() == 3
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_demo_events_that_are_over_are_named_with_the_way_out_and_left_alone() -> None:
     load_demo()

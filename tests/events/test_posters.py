@@ -10,6 +10,7 @@ from tests.events.factories import make_event
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser]
 
 
+@pytest.mark.slow
 def test_every_poster_of_the_catalogue_is_drawn(live_site: str, browser_page: Any) -> None:
     load_demo()
     make_event(name="An event that brings no poster & has a <long> name")

@@ -370,6 +370,7 @@ def place() -> Iterator[Place]:
     end()
 
 
+@pytest.mark.slow
 def test_the_database_restarts_in_the_middle_of_a_batch_and_stays_away_for_a_while(place: Place) -> None:
     """A batch is under way; the server restarts; the batch is decided once, on a new session. Later the server is
     gone: the callers are told that nothing was changed. It comes back: who asks again is served."""

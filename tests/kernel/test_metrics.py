@@ -106,6 +106,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_line_and_ones_own_figures(
     shop.metrics.end()
 
 
+@pytest.mark.slow
 def test_another_process_is_heard_and_outlives_itself_in_the_sums(tmp_path: Path) -> None:
     """A real one: it begins, counts, and ends without a word."""
     script = (

@@ -229,6 +229,7 @@ def place() -> Iterator[Place]:
     end()
 
 
+@pytest.mark.slow
 def test_while_the_database_is_away_reports_are_dropped_and_said_once_and_go_on_afterwards(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any
 
 import psutil
 
+from tests.servers import CHECKOUT
 from ticketing.embedded.ports import free_port
 
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
 WAIT_SECONDS_MAX = 150
 """For processes that start, on a machine that does much else. Nothing waits this long where all is well."""
 

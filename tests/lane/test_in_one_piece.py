@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.lane.connections import connection, request
+from tests.tiers import examples
 from ticketing.in_one_piece import read
 
 PLAIN = request("POST", "/api/events/concert/reservations?n=1", b'{"a":1}', Idempotency_Key="one", Cookie="a=b; c=d")
@@ -126,14 +127,14 @@ def _requests(draw: st.DrawFn) -> bytes:
 
 
 @given(_requests())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @example(PLAIN)
 def test_whatever_is_read_httptools_reads_the_same(data: bytes) -> None:
     same_as_httptools(data)
 
 
 @given(st.integers(0, len(PLAIN) - 1), st.binary(min_size=0, max_size=3))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 def test_a_plain_request_that_is_damaged_anywhere_is_read_as_httptools_reads_it(at: int, by: bytes) -> None:
     same_as_httptools(PLAIN[:at] + by + PLAIN[at + 1 :])
 

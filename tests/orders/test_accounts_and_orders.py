@@ -1,7 +1,5 @@
 """Guests who become accounts in mid-sale: what they bought is in the account, and nobody else's is."""
 
-from typing import Any
-
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -16,11 +14,6 @@ from tests.orders.sale import OWN, buy, deliver_all, joined_browser
 pytestmark = pytest.mark.django_db(transaction=True)
 PASSWORD = "correct horse battery staple"
 SEAT, OTHER_SEAT = "hall-A-1", "hall-A-2"
-
-
-@pytest.fixture(autouse=True)
-def _quick_passwords(settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 @pytest.fixture

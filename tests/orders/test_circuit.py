@@ -149,6 +149,7 @@ def test_while_a_provider_rests_charges_wait_and_use_up_no_tries(provider, setti
     assert_audit_clean()
 
 
+@pytest.mark.slow
 def test_an_outage_opens_the_circuit_and_the_first_answer_lets_all_through(provider, settings) -> None:
     settings.PAYMENT_FAULTS_MAX = 3
     event = make_event()
@@ -215,6 +216,7 @@ def make_unsettled(slug: str) -> Order:
     return waiting
 
 
+@pytest.mark.slow
 def test_the_reconciler_asks_nothing_of_a_provider_that_rests_and_everything_after_it(questions, settings) -> None:
     settings.PAYMENT_REST_SECONDS = 60
     waiting = make_unsettled("concert")

@@ -44,6 +44,7 @@ def refusals(outcomes: list[Outcome]) -> set[type[BaseException]]:
     return {type(outcome.error) for outcome in outcomes if outcome.error is not None}
 
 
+@pytest.mark.slow
 def test_of_fifty_checkouts_at_once_ten_use_a_code_of_ten(concert) -> None:
     """Each waits for the code's row, and counts what those before it have committed."""
     make_code(concert, uses_max=USES)

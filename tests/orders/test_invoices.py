@@ -244,6 +244,7 @@ def sold_to(event: EventView, seat: int) -> Order:
     return buy(hold(event, join(event), seats=[f"hall-A-{seat}"]))
 
 
+@pytest.mark.slow
 def test_two_hundred_orders_confirmed_at_once_are_numbered_from_1_to_200() -> None:
     """Workers deliver charges and papers of all orders side by side; who writes a paper waits for the one before it."""
     event = make_event(rows=0, general_admission=200)

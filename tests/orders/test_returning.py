@@ -41,6 +41,7 @@ from tests.orders.listening import make_feed_key
 from tests.orders.sale import OWN, buy, deliver_all
 from tests.races import storm
 from tests.reservations.race.buyers import places, seat
+from tests.tiers import examples
 from ticketing.kernel import clock, problems
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -378,7 +379,7 @@ def made_of(draw: Any) -> list[OrderLine]:
     return found
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order_lines=made_of(), data=st.data())
 def test_whatever_is_returned_in_whatever_steps_all_of_it_is_what_was_captured(order_lines, data) -> None:
     captured = sum(line.total_minor for line in order_lines)
@@ -406,7 +407,7 @@ def test_whatever_is_returned_in_whatever_steps_all_of_it_is_what_was_captured(o
         refunded += quoted.back_minor
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order_lines=made_of())
 def test_who_returns_all_with_fees_has_all_back_and_without_them_less(order_lines) -> None:
     every = {line.pk for line in order_lines if line.kind == "place"}

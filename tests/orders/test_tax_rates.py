@@ -17,6 +17,7 @@ from apps.orders import invoices, returning
 from apps.orders.models import Invoice, Order, PaperKind, Ticket
 from tests.factories import assert_audit_clean, hold, make_event
 from tests.orders.sale import buy, deliver_all, joined_browser
+from tests.tiers import examples
 
 pytestmark = pytest.mark.django_db(transaction=True)
 # Seats of 50.00 at 19%, places of 25.00 at 7%, fees of 1.00 each with the place's own rate; the order's 1.50 at 19%.
@@ -94,7 +95,7 @@ def test_goodwill_is_credited_at_the_rates_of_what_the_order_owes() -> None:
     assert shares == {1_900: 529, 700: 471}  # As 6,248 to 5,564.
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_all_credit_notes_take_the_invoice_back_to_the_unit_for_every_rate(data: st.DataObject) -> None:
     """Returned in some order, with fees or without, goodwill between: at the end nothing is left of any rate."""

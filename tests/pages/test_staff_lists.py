@@ -49,6 +49,7 @@ def addresses(desk: ModelAdmin) -> Iterator[str]:
         yield urlencode(dict(zip((f"{desk.date_hierarchy}__{part}" for part in PARTS), day, strict=True)))
 
 
+@pytest.mark.slow
 def test_no_address_of_a_list_fails(admin_client: Client) -> None:
     wrong = {}
     for desk in DESKS:
@@ -60,6 +61,7 @@ def test_no_address_of_a_list_fails(admin_client: Client) -> None:
     assert wrong == {}
 
 
+@pytest.mark.slow
 def test_no_action_fails_on_ids_that_are_none(admin_client: Client) -> None:
     wrong = {}
     for desk in DESKS:
@@ -74,6 +76,7 @@ def test_no_action_fails_on_ids_that_are_none(admin_client: Client) -> None:
     assert wrong == {}
 
 
+@pytest.mark.slow
 def test_no_row_s_address_fails(admin_client: Client) -> None:
     wrong = {}
     for desk in DESKS:

@@ -13,6 +13,7 @@ from apps.events.models import OnSale
 from apps.queue import admitting, beacon, drawing, facade
 from apps.queue.fairness import proofs
 from apps.queue.models import Draw, DrawnPlace, QueueEntry, WaitingRoom
+from tests.databases import database_url
 from tests.factories import make_event
 from tests.queue.rooms import EPOCH
 from ticketing.kernel import clock
@@ -86,18 +87,11 @@ def name_beacon(event: EventView, source: str, number: int, at: datetime, *, rev
 
 def draw_all() -> None:
     """A drawer has gone as far as it can, and is gone again."""
-    drawer = drawing.Drawer(direct_url())
+    drawer = drawing.Drawer(database_url())
     try:
         drawer.run_until_it_waits()
     finally:
         drawer.close()
-
-
-def direct_url() -> str:
-    from django.db import connection
-
-    here = connection.settings_dict
-    return f"postgres://{here['USER']}:{here['PASSWORD']}@{here['HOST']}:{here['PORT']}/{here['NAME']}"
 
 
 def places(event: EventView) -> dict[UUID, int]:

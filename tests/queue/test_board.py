@@ -16,10 +16,11 @@ from apps.events.facade import EventView
 from apps.queue import board, leading, outlook, rooms
 from apps.queue.board import Board
 from apps.queue.models import WaitingRoom
+from tests.databases import database_url
 from tests.factories import make_event
 from tests.queue.boards import another_process, copied, copy_only, poll, position, remember
 from tests.queue.rooms import full_line, make_room, tick
-from tests.queue.test_gatekeeper import database_url, until
+from tests.queue.test_gatekeeper import until
 from tests.races import storm, values
 from ticketing.kernel import clock, redis, telemetry
 

@@ -18,11 +18,11 @@ from apps.events.models import Event, OnSale
 from apps.queue import admitting, board, drawing, errors, facade, line, lobby, rooms
 from apps.queue.identity import issue_queue_token
 from apps.queue.models import AdmissionBatch, Draw, DrawnPlace, QueueEntry, RoomAct, WaitingRoom
+from tests.databases import database_url
 from tests.factories import assert_audit_clean, audit_breaches, join, make_event
 from tests.queue.lobbies import (
     begin_sale,
     close_lobby,
-    direct_url,
     draw_all,
     draw_of,
     make_lobby,
@@ -31,6 +31,7 @@ from tests.queue.lobbies import (
     room_of,
 )
 from tests.queue.rooms import EPOCH, make_room, row, tick
+from tests.tiers import examples
 from ticketing.kernel import clock
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -219,7 +220,7 @@ def recomputed(event: Any, ids: dict[UUID, bytes]) -> list[UUID]:
 
 
 @given(data=st.data())
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 def test_the_order_is_the_one_that_anybody_computes_from_what_is_published(data: st.DataObject) -> None:
     """Whatever the lobby was like: leavers before the closing, between it and the draw, and after it stay as holes."""
     slug = f"concert-{Event.objects.count()}"
@@ -303,7 +304,7 @@ def test_a_lobby_token_gets_its_number_as_soon_as_it_is_drawn(monkeypatch: pytes
     event = close_lobby(event)
     said = asked(event, entries[0])
     assert (said["status"], said["position_in_queue"]) == ("lobby", None)
-    drawer = drawing.Drawer(direct_url())
+    drawer = drawing.Drawer(database_url())
     try:
         while draw_of(event).drawn_at is None:
             assert drawer.run_once()
@@ -372,7 +373,7 @@ def test_entrants_changed_by_hand_are_not_drawn(caplog: pytest.LogCaptureFixture
     fine, _ = make_lobby("fine", entrants=2, venue="B")
     event, fine = close_lobby(event), close_lobby(fine)
     QueueEntry.objects.filter(pk=entries[0].id).delete()
-    drawer = drawing.Drawer(direct_url())
+    drawer = drawing.Drawer(database_url())
     try:
         for _ in range(9):
             drawer.run_once()
@@ -394,7 +395,7 @@ def reveal(*args: str, capsys: Any) -> str:
 def test_without_a_gatekeeper_the_draw_can_be_made_by_hand(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    settings.DATABASE_DIRECT_URL = direct_url()
+    settings.DATABASE_DIRECT_URL = database_url()
     event, _ = make_lobby(entrants=3)
     with pytest.raises(CommandError, match="has not closed yet"):
         reveal(event.slug, capsys=capsys)

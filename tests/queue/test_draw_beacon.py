@@ -15,8 +15,9 @@ from django.core.management import CommandError, call_command
 
 from apps.queue import beacon, drawing, lobby
 from apps.queue.models import Draw, RoomAct
+from tests.databases import database_url
 from tests.factories import assert_audit_clean
-from tests.queue.lobbies import close_lobby, direct_url, draw_all, draw_of, make_lobby, name_beacon, numbers, places
+from tests.queue.lobbies import close_lobby, draw_all, draw_of, make_lobby, name_beacon, numbers, places
 from ticketing.kernel import clock
 
 ROUND = 4_711
@@ -220,7 +221,7 @@ def test_a_source_that_fails_is_asked_again_until_it_speaks(source: Source, monk
     event = close_lobby_with_round_ahead(event, source)
     come_out(event, source)
     source.say = saying(b"busy", 503)
-    drawer = drawing.Drawer(direct_url())
+    drawer = drawing.Drawer(database_url())
     try:
         assert drawer.run_once() is False
         assert drawer.run_once() is False
@@ -275,7 +276,7 @@ def test_a_round_that_was_out_before_the_digest_does_not_count(source: Source) -
 
 def bring(event: Any, value: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("django.conf.settings.DATABASE_DIRECT_URL", direct_url())
+        patch.setattr("django.conf.settings.DATABASE_DIRECT_URL", database_url())
         call_command("reveal_draw", event.slug, "--beacon", value, "--why", "the source is down")
 
 

@@ -11,11 +11,11 @@ from django.db import connection
 from apps.queue import admitting, drawing, facade, line
 from apps.queue.drawing import Drawer
 from apps.queue.models import Draw, RoomAct
+from tests.databases import database_url
 from tests.factories import assert_audit_clean, join
 from tests.queue.lobbies import (
     begin_sale,
     close_lobby,
-    direct_url,
     draw_all,
     draw_of,
     make_lobby,
@@ -55,7 +55,7 @@ def run_and_be_killed(nth: int, moment: str) -> bool:
         if count == nth:
             raise Killed(name)
 
-    drawer = Drawer(direct_url())
+    drawer = Drawer(database_url())
     try:
         with sql.observe(look):
             drawer.run_until_it_waits()
@@ -102,6 +102,7 @@ def test_cut_off_at_any_line_it_is_begun_again_and_comes_to_the_same(moment: str
     assert_audit_clean()
 
 
+@pytest.mark.slow
 def test_each_single_cut_is_healed_by_the_next_drawer() -> None:
     """One kill at each line of a whole draw, each in a lobby of its own."""
     event, _ = make_lobby("whole", entrants=3)
@@ -122,7 +123,7 @@ def test_each_single_cut_is_healed_by_the_next_drawer() -> None:
 def test_of_two_drawers_one_works_and_the_other_takes_over_when_its_session_ends() -> None:
     event, _ = make_lobby(entrants=5)
     close_lobby(event)
-    first, second = Drawer(direct_url()), Drawer(direct_url())
+    first, second = Drawer(database_url()), Drawer(database_url())
     try:
         assert first.run_once() is True
         assert second.run_once() is False
@@ -155,7 +156,7 @@ def test_drawers_without_the_lock_of_leadership_still_draw_once(monkeypatch: pyt
     monkeypatch.setattr(Lead, "holds", everybody_leads)
 
     def act(number: int) -> None:
-        drawer = Drawer(direct_url())
+        drawer = Drawer(database_url())
         try:
             for _ in range(40):
                 drawer.run_once()
@@ -298,7 +299,7 @@ def test_a_long_draw_keeps_nobody_waiting() -> None:
 def test_a_database_that_ends_the_session_costs_one_round() -> None:
     event, _ = make_lobby(entrants=3)
     close_lobby(event)
-    drawer = Drawer(direct_url())
+    drawer = Drawer(database_url())
     try:
         assert drawer.run_once() is True
         assert drawer.lead.session is not None
@@ -316,7 +317,7 @@ def test_the_gatekeepers_thread_draws_and_ends_when_told() -> None:
     close_lobby(event)
     stopping = threading.Event()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("django.conf.settings.DATABASE_DIRECT_URL", direct_url())
+        patch.setattr("django.conf.settings.DATABASE_DIRECT_URL", database_url())
         drawer = Beside(lambda: drawing.loop(stopping))
         pause = threading.Event()
         for _ in range(600):

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -16,19 +15,15 @@ from apps.events.facade import EventView
 from apps.queue import admitting, leading, pacing
 from apps.queue.leading import Gatekeeper
 from apps.queue.models import AdmissionBatch, Leadership, WaitingRoom
+from tests.databases import database_url
 from tests.factories import assert_audit_clean
 from tests.queue.rooms import full_line, make_room, pass_time, statuses
 from tests.races import rival_connection
+from tests.servers import CHECKOUT
 from ticketing.embedded.ports import free_port
 
-ROOT = Path(__file__).resolve().parents[2]
 WAIT_SECONDS_MAX = 120
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def database_url() -> str:
-    here = connection.settings_dict
-    return f"postgres://{here['USER']}:{here['PASSWORD']}@{here['HOST']}:{here['PORT']}/{here['NAME']}"
 
 
 @pytest.fixture
@@ -152,6 +147,7 @@ def test_a_database_that_is_away_is_told_of_once_and_when_it_is_over(caplog: pyt
     assert over.startswith(f"{leading.AWAY}: no longer, after 4 times")
 
 
+@pytest.mark.slow
 def test_when_the_leading_process_is_killed_another_goes_on(event: EventView) -> None:
     environment = os.environ | {"DATABASE_URL": database_url(), "DATABASE_DIRECT_URL": database_url()}
     command = [sys.executable, "-W", "ignore", "manage.py", "gatekeeper"]
@@ -159,7 +155,7 @@ def test_when_the_leading_process_is_killed_another_goes_on(event: EventView) ->
     try:
         for _ in range(2):
             process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                command, cwd=CHECKOUT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
             processes[process.pid] = process
         full_line(event, 6)

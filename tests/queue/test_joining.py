@@ -333,6 +333,7 @@ def test_a_removed_room_s_line_is_joined_again_at_its_end(event: EventView) -> N
     assert line.join(event, facade.Caller(entry_id=entries[0].id)).number == 4
 
 
+@pytest.mark.slow
 def test_an_answer_that_comes_too_late_is_unknown_and_joining_again_finds_the_place(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,11 +22,6 @@ PASSWORD = "correct horse battery staple"
 GUEST = "a-browser-of-mine"
 
 
-@pytest.fixture(autouse=True)
-def _quick_passwords(settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
 @pytest.fixture
 def event() -> EventView:
     """A room in which nobody is let in for now."""

@@ -20,10 +20,10 @@ from apps.queue.health import Health, Limits, Verdict, judge
 from apps.queue.leading import Gatekeeper
 from apps.queue.models import RateChange, RoomAct, WaitingRoom
 from apps.queue.pacing import Pacer, Steps, bounds, next_rate
+from tests.databases import database_url
 from tests.factories import assert_audit_clean, join
 from tests.kernel.test_vitals import row as signal_row
 from tests.queue.rooms import EPOCH, full_line, make_room, open_now
-from tests.queue.test_gatekeeper import database_url
 from tests.races import Beside, at, rival_at
 from ticketing.kernel import clock, transactions, vitals
 

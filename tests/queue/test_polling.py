@@ -18,6 +18,7 @@ from tests.factories import join
 from tests.queue.boards import another_process, by_ledger, poll, position, remember, token_of
 from tests.queue.rooms import come, full_line, let_admission_lapse, let_claim_lapse, make_room, open_now, tick
 from tests.races import rival_connection
+from tests.tiers import examples
 from ticketing.kernel import clock, tokens
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -300,7 +301,7 @@ ACTS = ["join", "join", "leave", "remove", "tick", "claim", "miss", "lapse", "pa
 def test_the_board_and_the_ledger_say_the_same_of_any_room_and_no_position_rises() -> None:
     made = iter(range(1_000))
 
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=examples(10), deadline=None)
     @given(st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 30)), min_size=5, max_size=20))
     def check(acts: list[tuple[str, int]]) -> None:
         number = next(made)

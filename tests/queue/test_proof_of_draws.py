@@ -9,8 +9,9 @@ import pytest
 from apps.queue import beacon, drawing, facade, line
 from apps.queue.fairness import receipts
 from apps.queue.models import Draw, QueueEntry
+from tests.databases import database_url
 from tests.factories import assert_audit_clean
-from tests.queue.lobbies import close_lobby, direct_url, make_lobby, name_beacon
+from tests.queue.lobbies import close_lobby, make_lobby, name_beacon
 from tests.queue.proven_rooms import arrive, verdict
 from ticketing.kernel import clock
 
@@ -37,7 +38,7 @@ def test_a_draw_of_the_house_verifies_at_every_step(
     event = close_lobby(event)
     arrive(event, 3)
     assert verify() == ""
-    drawer = drawing.Drawer(direct_url())
+    drawer = drawing.Drawer(database_url())
     steps = 0
     try:
         while drawer.run_once():

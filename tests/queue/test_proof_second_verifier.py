@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.queue.fairness import verifying
+from tests.tiers import examples
 
 
 # --- the second verifier ---------------------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ def test_both_verifiers_find_every_honest_room_right(paged: Paged) -> None:
     assert second_opinion(paged.document, paged.get)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(rooms(), st.data())
 def test_both_verifiers_agree_on_every_room_that_was_tampered_with(paged: Paged, data: st.DataObject) -> None:
     """One value changed anywhere: both refuse, or both find it harmless (a part that is not needed at that stage)."""

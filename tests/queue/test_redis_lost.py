@@ -12,11 +12,12 @@ from django.core.management import CommandError, call_command
 from apps.events.facade import EventView
 from apps.queue import board, facade, leading, rebuilding, rooms
 from apps.queue.models import QueueEntry, WaitingRoom
+from tests.databases import database_url
 from tests.factories import assert_audit_clean, join
 from tests.own_redis import OwnRedis
 from tests.queue.boards import copied, copy_only, poll, position, token_of
 from tests.queue.rooms import full_line, make_room, open_now, tick
-from tests.queue.test_gatekeeper import database_url, until
+from tests.queue.test_gatekeeper import until
 from tests.races import storm, values
 from ticketing.kernel import redis
 

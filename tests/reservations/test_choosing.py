@@ -171,11 +171,17 @@ def test_the_choice_depends_on_the_hall_not_on_the_order_it_is_read_in(
     assert places(choose(shuffled, wish)) == places(choose(free, wish))
 
 
-@given(HALLS, WISHES)
-def test_a_party_is_together_whenever_some_row_has_room_for_it(free: list[FreeSeat], wish: BestAvailable) -> None:
-    fitting = {(one.row_index, one.place_index) for one in free if fits(one, wish)}
-    room = any(all((r, p + step) in fitting for step in range(wish.quantity)) for r, p in fitting)
-    assume(room)
+@st.composite
+def halls_with_room_in_one_row(draw: st.DrawFn) -> tuple[list[FreeSeat], BestAvailable]:
+    wish, r, first = draw(WISHES), draw(st.integers(0, 5)), draw(st.integers(0, 11))
+    room = row(r, range(first, first + wish.quantity), category=wish.category_id or 1)
+    of_room = {(one.row_index, one.place_index) for one in room}
+    return [*(one for one in draw(HALLS) if (one.row_index, one.place_index) not in of_room), *room], wish
+
+
+@given(halls_with_room_in_one_row())
+def test_a_party_is_together_whenever_some_row_has_room_for_it(hall: tuple[list[FreeSeat], BestAvailable]) -> None:
+    free, wish = hall
     chosen = places(choose(free, wish))
     assert chosen is not None
     (first_row, first), *_ = chosen
@@ -216,15 +222,14 @@ def test_a_shelf_from_which_parties_took_theirs_chooses_as_one_that_never_had_th
         free = [one for one in free if one not in taken]
 
 
-@given(HALLS, st.integers(1, 8))
-def test_who_sits_together_has_the_best_such_seats_there_are(free: list[FreeSeat], quantity: int) -> None:
+@given(halls_with_room_in_one_row())
+def test_who_sits_together_has_the_best_such_seats_there_are(hall: tuple[list[FreeSeat], BestAvailable]) -> None:
     """Against every window of the hall, one by one."""
-    found = windows(free, quantity)
-    assume(found)
-    chosen = choose(free, want(quantity))
+    free, wish = hall
+    chosen = choose(free, want(wish.quantity))
     assert chosen is not None
     assert is_together(chosen)
-    assert cost(chosen, free) == min(cost(window, free) for window in found)
+    assert cost(chosen, free) == min(cost(window, free) for window in windows(free, wish.quantity))
 
 
 @st.composite

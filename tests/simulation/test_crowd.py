@@ -220,6 +220,7 @@ async def test_when_the_time_is_over_the_run_is() -> None:
     assert len(house.left) == 2
 
 
+@pytest.mark.slow
 async def test_a_house_that_goes_away_is_noticed() -> None:
     async with open_house() as house:
         gone = plan(house, visitors=2)

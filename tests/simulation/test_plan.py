@@ -2,17 +2,16 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from tests.servers import CHECKOUT
 from ticketing.management.commands import simulate
 from ticketing.simulation.figures import Breaches, most_within, passes_rate, per_second, percentiles
 from ticketing.simulation.line import LineSeen, claims_of, number_of
 from ticketing.simulation.plan import PlanRefused, addresses_of, check_base, is_loopback
 
-ROOT = Path(__file__).resolve().parents[2]
 NOBODY = "http://127.0.0.1:1"
 
 
@@ -88,10 +87,11 @@ def test_what_is_this_machine_s_own(address: str, is_own: bool) -> None:
     assert is_loopback(address) == is_own
 
 
+@pytest.mark.slow
 def test_from_the_shell_it_is_one_line_and_status_1_too() -> None:
     for args in (["concert"], ["concert", "--visitors", "x", "--over", "1"], ["concert", "--nonsense"]):
         done = subprocess.run(
-            [sys.executable, "manage.py", "simulate", *args], cwd=ROOT, capture_output=True, text=True, check=False
+            [sys.executable, "manage.py", "simulate", *args], cwd=CHECKOUT, capture_output=True, text=True, check=False
         )
         assert done.returncode == 1
         assert done.stdout == ""

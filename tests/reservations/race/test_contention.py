@@ -174,6 +174,7 @@ def test_best_available_whose_choice_is_taken_while_it_waits_chooses_again(
     assert_audit_clean()
 
 
+@pytest.mark.slow
 def test_sixty_four_buyers_of_the_best_seats_are_all_served_while_seats_that_fit_are_free() -> None:
     """128 seats, 64 buyers of two each, at the same moment: everybody wins, and the hall is full."""
     event = make_event(rows=8, seats_per_row=16)
@@ -185,6 +186,7 @@ def test_sixty_four_buyers_of_the_best_seats_are_all_served_while_seats_that_fit
     assert_audit_clean()
 
 
+@pytest.mark.slow
 def test_sixty_four_buyers_of_the_best_seats_need_not_ask_twice_in_a_hall_with_room_for_all() -> None:
     """600 seats, 64 buyers of two each, at the same moment: all read the same best seats; each is answered at its first
     asking, because who loses a choice to a rival's lock looks further down than the others do."""

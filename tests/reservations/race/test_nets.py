@@ -30,8 +30,9 @@ from apps.reservations import aftermath, deadlines, ending, nets, tasks
 from apps.reservations import facade as reservations
 from apps.reservations.checks import auditing
 from apps.reservations.models import CleanupLog, Reservation, ReservationTransition, SeatInventory
+from tests.databases import database_url
 from tests.factories import assert_audit_clean, hold, lapse, make_event, wish
-from tests.queue.test_gatekeeper import database_url, until
+from tests.queue.test_gatekeeper import until
 from tests.races import rival_at, rival_connection, storm, values
 from tests.reservations.race.buyers import (
     ask,
@@ -514,6 +515,7 @@ with sql.observe(kill):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "moment"), [("free_taken_seats", "after"), ("give_back_general_admission", "after")])
 def test_a_worker_killed_in_the_midst_of_a_sweep_loses_nothing(name: str, moment: str) -> None:
     """The process is gone between two statements: its transaction never was, and the next sweep does all of it."""

@@ -172,6 +172,7 @@ def test_two_in_one_batch_that_swap_what_they_hold_both_keep_their_own() -> None
     assert_audit_clean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "left"),
     [(cancel, "canceled"), (begin_payment, "paying")],

@@ -14,6 +14,7 @@ from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
 from tests.batches import until
 from tests.factories import assert_audit_clean, hold, join, lapse, make_event, wish
+from tests.processes.reservations.test_processes import deadlocks, sessions
 from tests.races import storm, values
 from tests.reservations.race.buyers import (
     ask,
@@ -26,7 +27,6 @@ from tests.reservations.race.buyers import (
     places,
     types,
 )
-from tests.reservations.race.test_processes import deadlocks, sessions
 from ticketing.kernel import clock, problems, reconciling
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,6 +103,7 @@ def test_lists_of_eight_are_decided_like_single_requests() -> None:
     assert_audit_clean()
 
 
+@pytest.mark.slow
 def test_a_storm_on_a_house_that_lapses_sells_it_again_whole() -> None:
     """Everything is held and past its deadline; nobody has swept. 64 buyers, 50 seats: 50 winners, and every one of
     the old reservations has ended."""

@@ -1,0 +1,134 @@
+"""A worker killed, or a database connection cut, at a step of an operation that can be named and counted.
+
+The operation runs in a thread with a connection of its own. Its steps are each statement, both sides of each commit,
+and both sides of each call of the provider and of each post to an organizer.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from django.db import OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from tests.chaos.orders.harness import House
+from tests.races import Outcome, rival_connection, storm
+
+TERMINATED_WITHIN_MS = 5_000
+_OF_THREAD = re.compile(r'(?<="s)\d+(?=_x\d+")')
+"""In the name of a savepoint: left in, each thread would have statements that none had before."""
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of it runs any more."""
+
+
+class Step(Enum):
+    STATEMENT = "statement"
+    BEFORE_COMMIT = "before commit"
+    AFTER_COMMIT = "after commit"
+    CALL = "call"
+
+
+KILL_AT = (Step.BEFORE_COMMIT, Step.AFTER_COMMIT, Step.CALL)
+CUT_AT = (Step.STATEMENT, Step.BEFORE_COMMIT, Step.AFTER_COMMIT)
+
+
+@dataclass
+class Fault:
+    """Strikes at the first step that is not known yet: a statement by its text, another step by its number."""
+
+    kills: bool
+    known: set[str] = field(default_factory=set)
+    struck_at: str = ""
+    """Empty: it met nothing new."""
+    commits: int = 0
+    calls: int = 0
+    """That had been made when it struck."""
+    commits_after: int = 0
+    """By what went on with another connection."""
+    _counted: int = 0
+
+    def __str__(self) -> str:
+        return f"{'killed' if self.kills else 'cut'} at {self.struck_at[:80] or 'nothing'}"
+
+    def meets(self, step: Step, name: str) -> bool:
+        """Whether it strikes here."""
+        self.commits += step == Step.AFTER_COMMIT
+        self.calls += step == Step.CALL
+        if step not in (KILL_AT if self.kills else CUT_AT):
+            return False
+        if step != Step.STATEMENT:
+            self._counted += 1
+            name = f"{self._counted}: {name}"
+        if name not in self.known:
+            self.struck_at = name
+        return bool(self.struck_at)
+
+
+def strike(fault: Fault, house: House, act: Callable[[], Any]) -> Outcome:
+    """`act` has run until the fault struck, or to its end if it has fewer steps; what it came to."""
+    with rival_connection() as hangman:
+        hangman.ensure_connection()
+        hangman.inc_thread_sharing()
+        (outcome,) = storm(1, lambda _: _run(fault, house, act, hangman))
+    return outcome
+
+
+def _run(fault: Fault, house: House, act: Callable[[], Any], hangman: BaseDatabaseWrapper) -> Any:
+    own: Any = connections["default"]
+
+    def reach(step: Step, name: str) -> None:
+        if fault.struck_at:
+            if fault.kills:
+                raise Killed
+            fault.commits_after += step == Step.AFTER_COMMIT
+            return
+        if not fault.meets(step, name):
+            return
+        if fault.kills:
+            own.connection.close()
+            raise Killed
+        with hangman.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(%s, %s)", [own.connection.info.backend_pid, TERMINATED_WITHIN_MS]
+            )
+        if step == Step.AFTER_COMMIT:
+            raise OperationalError("committed, and the answer was lost")
+
+    def execute(run: Callable[..., Any], statement: str, params: Any, many: bool, context: Any) -> Any:
+        reach(Step.STATEMENT, _OF_THREAD.sub("", " ".join(str(statement).split())))
+        return run(statement, params, many, context)
+
+    commit = own.commit
+
+    def commit_in_steps() -> None:
+        reach(Step.BEFORE_COMMIT, "before commit")
+        commit()
+        reach(Step.AFTER_COMMIT, "after commit")
+
+    with _calling(house, lambda call, when, key: reach(Step.CALL, f"{when} {call}")), own.execute_wrapper(execute):
+        own.commit = commit_in_steps
+        try:
+            return act()
+        finally:
+            del own.commit
+            if fault.struck_at:
+                # Whatever block it died in, this connection is of no more use, not even to close it in order.
+                own.in_atomic_block = False
+
+
+@contextmanager
+def _calling(house: House, at: Callable[[str, str, str], None]) -> Iterator[None]:
+    others = (house.books, house.organizer)
+    before = [other.at for other in others]
+    for other in others:
+        other.at = at
+    try:
+        yield
+    finally:
+        for other, own in zip(others, before, strict=True):
+            other.at = own

@@ -1,0 +1,282 @@
+"""Many sales at once in one hall, time that passes by moving rows, and the end that every run must come to."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import F
+
+from apps.events.facade import PricePolicy
+from apps.orders import canceling, inbox
+from apps.orders.checkout import check_out
+from apps.orders.models import (
+    ComparedDay,
+    EventCancellation,
+    Order,
+    Payment,
+    ProviderMessage,
+    ProviderStanding,
+    Refund,
+    Ticket,
+)
+from apps.orders.organizers import webhooks
+from apps.queue import facade as queue
+from apps.reservations import facade as reservations
+from apps.reservations.models import Reservation
+from tests.chaos.orders.books import HEADERS, NAME, Books, Fact
+from tests.chaos.orders.converging import assert_money_converged
+from tests.chaos.orders.organizers import Organizer
+from tests.factories import make_event, wish
+from tests.orders.listening import make_endpoint, make_feed_key
+from tests.orders.sale import body, deliver_all, make_code
+from ticketing.kernel import clock, maintenance
+from ticketing.kernel.idempotency import Answer
+from ticketing.kernel.outbox.models import OutboxMessage
+
+GRACE_SECONDS = 60
+SEATS_PER_ROW = 50
+BATCH = 50
+ROUNDS_MAX = 12
+LEAVE_OUT = ("deliver", "collect", "forget", "tell", "reset", "report")
+"""Maintenance jobs, by how they begin, that move no money."""
+
+# A seat of 50.00 less 10 %: 45.00, and its fee 2.50 and 10 % of that. The tax is in it, or comes on top.
+TAX_INCLUDED = PricePolicy(ticket_fee_minor=250, ticket_fee_rate=1_000, order_fee_minor=100, tax_rate=1_900)
+TAX_ADDED = replace(TAX_INCLUDED, tax_rate=2_000, tax_included=False)
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What a sale comes to at an event with fees, tax and a code, reckoned by hand."""
+
+    policy: PricePolicy
+    seat_minor: int
+    seat_fee_minor: int
+    """Of it; tax and all."""
+    order_fee_minor: int
+
+
+INCLUDED = Prices(TAX_INCLUDED, seat_minor=5_200, seat_fee_minor=700, order_fee_minor=100)
+ADDED = Prices(TAX_ADDED, seat_minor=6_240, seat_fee_minor=840, order_fee_minor=120)
+
+
+@dataclass
+class Sale:
+    """One buyer's way through a checkout. `label` names the case when something is wrong at the end."""
+
+    label: str
+    reservation: reservations.ReservationView
+    seats: list[str]
+    key: str
+    code: str = ""
+    """Good for one order."""
+    answers: list[tuple[Callable[[], Answer], Answer]] = field(default_factory=list)
+    """What was asked for with an idempotency key, and how that was answered first."""
+    order_id: UUID | None = None
+    ends: str = ""
+    """What the order must be when all is over; empty: whatever the oracle lets it be."""
+    keeps_minor: int | None = None
+    """What the provider must keep of it then; None: likewise."""
+
+    @property
+    def order(self) -> Order:
+        return Order.objects.get(pk=self.order_id)
+
+    @property
+    def tickets(self) -> list[str]:
+        """The codes of those that are valid."""
+        valid = Ticket.objects.filter(order=self.order_id, voided_at=None).order_by("pk")
+        return list(valid.values_list("code", flat=True))
+
+    def payment(self, attempt: int = 1) -> Payment:
+        return Payment.objects.get(order_id=self.order_id, attempt=attempt)
+
+
+class House:
+    """An event with many seats, its buyers, organizers who listen, and a provider whose books are its own.
+
+    With `prices` it charges fees and tax, and each buyer has a code that is good for one order.
+    """
+
+    def __init__(self, books: Books, organizer: Organizer, seats: int, prices: Prices | None = None) -> None:
+        self.books, self.organizer, self.prices = books, organizer, prices
+        self.sales: list[Sale] = []
+        self._events = count(1)
+        make_endpoint(organizer.url)
+        make_feed_key()
+        self.move(seats)
+
+    def move(self, seats: int) -> None:
+        """From now on it sells another event with so many seats."""
+        policy = {} if self.prices is None else {"price_policy": self.prices.policy}
+        rows = -(-seats // SEATS_PER_ROW)
+        self.event = make_event(f"concert-{next(self._events)}", rows=rows, seats_per_row=SEATS_PER_ROW, **policy)
+        self._free = (
+            f"hall-{chr(ord('A') + number // SEATS_PER_ROW)}-{number % SEATS_PER_ROW + 1}" for number in range(seats)
+        )
+
+    def hold(self, labels: Sequence[str], seats: int = 1) -> list[Sale]:
+        """A live reservation of so many seats for each of these labels, by a buyer each."""
+        sales: list[Sale] = []
+        for start in range(0, len(labels), BATCH):
+            part = labels[start : start + BATCH]
+            wanted = [[next(self._free) for _ in range(seats)] for _ in part]
+            for label, guids, view in zip(part, wanted, self._held(wanted), strict=True):
+                number = len(self.sales) + len(sales)
+                sales.append(Sale(label, view, guids, key=f"checkout {number}", code=self._code(number)))
+        self.sales += sales
+        return sales
+
+    def _code(self, number: int) -> str:
+        if self.prices is None:
+            return ""
+        return make_code(self.event, code=f"FAN{number}", rate=1_000, uses_max=1, uses_per_buyer_max=1).code
+
+    def place(self, labels: Sequence[str], seats: int = 1) -> list[Sale]:
+        """The same with an order each, whose charge waits in the outbox."""
+        sales = self.hold(labels, seats)
+        for sale in sales:
+            self.check_out(sale)
+        # On a busy machine many checkouts take longer than there is time to pay for one.
+        later = timedelta(minutes=30)
+        orders = Order.objects.filter(pk__in=[sale.order_id for sale in sales])
+        Reservation.objects.filter(pk__in=[sale.reservation.id for sale in sales]).update(
+            pay_deadline=F("pay_deadline") + later
+        )
+        Payment.objects.filter(order__in=orders).update(counts_until=F("counts_until") + later)
+        orders.update(pay_deadline=F("pay_deadline") + later)
+        return sales
+
+    def charge(self, labels: Sequence[str], seats: int = 1) -> list[Sale]:
+        """The same, and the provider has been asked for the money."""
+        sales = self.place(labels, seats)
+        deliver_all()
+        return sales
+
+    def ask_nothing(self) -> None:
+        """What waits to ask the provider waits until all time passes: until then only its own words tell."""
+        OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now() + timedelta(hours=1))
+
+    def check_out(self, sale: Sale, key: str = "") -> Answer:
+        """The checkout was asked for with this key and answered, and its answer is kept to be compared in the end."""
+        key = key or sale.key
+        asked = body(code=sale.code) if sale.code else body()
+        answer = self.ask(sale, lambda: check_out(sale.reservation, asked, key))
+        sale.order_id = UUID(json.loads(answer.body)["order_id"])
+        return answer
+
+    def ask(self, sale: Sale, request: Callable[[], Answer]) -> Answer:
+        """The request was answered; asked once more in the end, it must be answered the same."""
+        answer = request()
+        sale.answers.append((request, answer))
+        return answer
+
+    def tell(self, sale: Sale, attempt: int, fact: Fact) -> None:
+        """The provider's word of this has been received; it waits to be processed."""
+        inbox.receive(NAME, self.books.word_of(str(sale.payment(attempt).pk), fact), HEADERS)
+
+    def age(self, sales: Iterable[Sale], by: timedelta) -> None:
+        """Everything about these sales happened so much earlier."""
+        reservation_ids = [sale.reservation.id for sale in sales]
+        orders = Order.objects.filter(reservation_id__in=reservation_ids)
+        Reservation.objects.filter(pk__in=reservation_ids).update(
+            pay_deadline=F("pay_deadline") - by, expires_at=F("expires_at") - by
+        )
+        payments = Payment.objects.filter(order__in=orders)
+        payments.update(
+            **{name: F(name) - by for name in ("counts_until", "occurred_at", "created_at", "started_at", "settled_at")}
+        )
+        Refund.objects.filter(order__in=orders).update(requested_at=F("requested_at") - by, asked_at=F("asked_at") - by)
+        ProviderMessage.objects.filter(payment__in=payments).update(occurred_at=F("occurred_at") - by)
+        orders.update(**{name: F(name) - by for name in ("pay_deadline", "placed_at", "confirmed_at", "ended_at")})
+        EventCancellation.objects.filter(event__in=orders.values("event")).update(started_at=F("started_at") - by)
+        self.books.age({str(pk) for pk in payments.values_list("pk", flat=True)}, by)
+
+    def deadline(self, sale: Sale) -> datetime:
+        return sale.order.pay_deadline
+
+    def until_deadline_passed(self, sales: Sequence[Sale], seconds: float) -> None:
+        """The time of these sales to pay was over so many seconds ago or more; nobody has swept or failed anything."""
+        if sales:
+            latest = max(map(self.deadline, sales))
+            self.age(sales, latest - clock.now() + timedelta(seconds=seconds))
+
+    def sweep(self) -> None:
+        """What has lapsed has failed and is free."""
+        while canceling.fail_lapsed():
+            pass
+        reservations.sweep_all()
+
+    def take(self, sales: Sequence[Sale]) -> None:
+        """Somebody else holds the seats of these sales."""
+        for start in range(0, len(sales), BATCH):
+            self._held([sale.seats for sale in sales[start : start + BATCH]])
+
+    def pass_all_time(self) -> None:
+        """The clock has passed every deadline of these sales, and whatever runs by itself has run until nothing
+        moves. Who has taken their seats keeps them."""
+        for _ in range(ROUNDS_MAX):
+            self.age(self.sales, timedelta(hours=1))
+            # Workers that were killed hold their claims no more, and every pause is over.
+            OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now(), claimed_until=None)
+            ProviderStanding.objects.filter(rests_until__isnull=False).update(rests_until=clock.now())
+            webhooks._rests_until.clear()
+            ComparedDay.objects.all().delete()
+            before = self._state()
+            for job in list(maintenance._jobs.values()):
+                if not job.name.startswith(LEAVE_OUT):
+                    job.run()
+            reservations.sweep_all()
+            deliver_all()
+            if before == self._state():
+                return
+        raise AssertionError(f"it still moves after {ROUNDS_MAX} rounds")
+
+    def assert_converged(self) -> None:
+        """All time has passed, and the oracle finds nothing wrong; each sale ended as it had to, and each idempotency
+        key is still answered the same."""
+        self.pass_all_time()
+        labels = {sale.order_id: sale.label for sale in self.sales if sale.order_id}
+        assert_money_converged(self.books, self.organizer, labels)
+        other = [line for sale in self.sales for line in self._other_than_told(sale)]
+        assert not other, f"{len(other)} other than they had to be:\n" + "\n".join(other[:40])
+
+    def _other_than_told(self, sale: Sale) -> Iterator[str]:
+        if sale.ends and sale.order.status != sale.ends:
+            yield f"{sale.label}: {sale.order.status}, not {sale.ends}"
+        if sale.keeps_minor is not None:
+            keys = {str(pk) for pk in Payment.objects.filter(order=sale.order_id).values_list("pk", flat=True)}
+            kept_minor = sum(charge.kept_minor for charge in self.books.charges.values() if charge.key in keys)
+            if kept_minor != sale.keeps_minor:
+                yield f"{sale.label}: the provider keeps {kept_minor}, not {sale.keeps_minor}"
+        for request, answer in sale.answers:
+            if request() != answer:
+                yield f"{sale.label}: another answer"
+
+    def _held(self, seats: Sequence[list[str]]) -> list[reservations.ReservationView]:
+        callers = [queue.Caller(account_id=None, visitor_id=queue.new_visitor_id()) for _ in seats]
+        entries: Any = queue.join_many([queue.JoinRequest(self.event, caller) for caller in callers])
+        wishes = [wish(self.event, entry, seats=each) for entry, each in zip(entries, seats, strict=True)]
+        views = []
+        for outcome in reservations.hold(wishes):
+            assert isinstance(outcome, reservations.Held), outcome
+            views.append(reservations.get_reservation(outcome.reservation_id))
+        return views
+
+    def _state(self) -> tuple[Any, ...]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT (SELECT array_agg(status ORDER BY id) FROM orders_order),"
+                " (SELECT array_agg(status ORDER BY id) FROM orders_payment),"
+                " (SELECT array_agg(status ORDER BY id) FROM orders_refund),"
+                " (SELECT count(*) FROM outbox_outboxmessage WHERE done_at IS NULL AND dead_at IS NULL)"
+            )
+            return tuple(cursor.fetchone())
+
+
+OpenHouse = Callable[..., House]

@@ -1,0 +1,62 @@
+"""Every word of a sale delayed past each moment that a sale, its hold, its payment and its event know."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, permutations
+
+import pytest
+
+from tests.chaos.orders import telling
+from tests.chaos.orders.harness import OpenHouse
+from tests.chaos.orders.telling import (
+    BEFORE,
+    BY_BUYER,
+    BY_STAFF,
+    DECLINED,
+    DECLINED_AGAIN,
+    DECLINED_AT_LAST,
+    FOREIGN,
+    LATE_SWEPT,
+    MOMENTS,
+    OWN,
+    PENDING,
+    SHORT,
+    SUCCEEDED,
+    SUCCEEDED_AGAIN,
+    TAKEN,
+    Case,
+    Word,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+STORIES: dict[str, tuple[Word, ...]] = {
+    "declined": (DECLINED,),
+    "succeeded": (SUCCEEDED,),
+    "wrong amount": (SHORT,),
+    "wrong currency": (FOREIGN,),
+    "pending, then succeeded": (PENDING, SUCCEEDED),
+    "failed, then succeeded": (DECLINED, SUCCEEDED),
+    # Attempts before were declined, so that the buyer could try again.
+    "two attempts succeeded": (SUCCEEDED, SUCCEEDED_AGAIN),
+    "the second declined, the first succeeded": (DECLINED_AGAIN, SUCCEEDED),
+    "the last try declined, the first succeeded": (DECLINED_AT_LAST, SUCCEEDED),
+}
+MID_STORY = (TAKEN, BY_BUYER, BY_STAFF)
+"""Moments that also come after the first word."""
+OF_LATER_TRIES = (BEFORE, OWN, TAKEN, LATE_SWEPT)
+
+
+def cases(words: Sequence[Word]) -> Iterator[Case]:
+    """Whatever is told of these, in any order, after each moment."""
+    moments = MOMENTS if telling.attempts_of(words) == 1 else OF_LATER_TRIES
+    for size in range(len(words) + 1):
+        for arriving in (order for chosen in combinations(words, size) for order in permutations(chosen)):
+            for moment in moments:
+                yield Case(arriving, moment, 0)
+                if len(arriving) > 1 and moment in MID_STORY:
+                    yield Case(arriving, moment, 1)
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_however_late_a_word_comes_the_money_converges(story: str, open_house: OpenHouse) -> None:
+    played = list(cases(STORIES[story]))
+    telling.play(open_house(len(played)), story, STORIES[story], played)

@@ -1,0 +1,151 @@
+"""The databases of a test run: one migrated template, a clone of it per parallel worker, emptied between tests.
+
+Migrating takes seconds and cloning a fraction of one, so the first worker migrates and the others copy. Emptying
+deletes from the tables that have rows: TRUNCATE makes new files for each table it names and its indexes, also for empty
+tables.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import LiteralString
+
+import django
+import psycopg
+from django.core.management import call_command
+from django.db import connection
+from psycopg import sql
+
+from tests.servers import CHECKOUT, DATABASE_OF_RUN
+
+TEMPLATE = "test_template"
+TEMPLATE_LOCK = 7_316_402
+"""The key of the advisory lock under which databases are created from the template."""
+WRITERS_SECONDS_MAX = 20.0
+WRITERS = """
+    SELECT pid, application_name, state, query FROM pg_stat_activity
+    WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_backend_pid()
+"""
+FILLED_BY_MIGRATIONS = {"auth_permission", "django_content_type"}
+
+
+def start_migrating() -> subprocess.Popen[bytes]:
+    """Returns a process that makes the template, so that it is there when the workers have collected their tests."""
+    return subprocess.Popen([sys.executable, "-m", "tests.databases"], cwd=CHECKOUT)
+
+
+def main() -> None:
+    os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
+    django.setup()
+    with _server_with_template():
+        pass
+
+
+def create_database() -> None:
+    """Django's default connection uses a new, migrated, empty database of this process."""
+    connection.close()
+    name = f"test_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+    with _server_with_template() as server:
+        _execute(server, "CREATE DATABASE {} TEMPLATE {}", name, TEMPLATE)
+    connection.settings_dict["NAME"] = name
+
+
+def close_database() -> None:
+    """No session of this module is left. The database goes with the run's server."""
+    connection.close()
+    _cleaner().close()
+
+
+def _make_template(server: psycopg.Connection) -> None:
+    """Migrates under another name first, so that a failed migration leaves no template."""
+    unfinished, settings = f"{TEMPLATE}_unfinished", connection.settings_dict
+    original = settings["NAME"]
+    _execute(server, "DROP DATABASE IF EXISTS {}", unfinished)
+    _execute(server, "CREATE DATABASE {}", unfinished)
+    settings["NAME"] = unfinished
+    try:
+        call_command("migrate", verbosity=0, interactive=False)
+    finally:
+        connection.close()
+        settings["NAME"] = original
+    _execute(server, "ALTER DATABASE {} RENAME TO {}", unfinished, TEMPLATE)
+
+
+def database_url() -> str:
+    """Returns the address of this test's database, for processes that it starts."""
+    return "postgres://{USER}:{PASSWORD}@{HOST}:{PORT}/{NAME}".format(**connection.settings_dict)
+
+
+def empty_tables() -> None:
+    """No table has a row but those that migrations fill, whatever other connections have written.
+
+    Foreign keys and the triggers that keep the ledgers append-only do not fire: every row that refers to a deleted one
+    is deleted too.
+    """
+    cleaner = _cleaner()
+    _wait_for_writers(cleaner)
+    if tables := [name for (name,) in cleaner.execute(_search())]:
+        deletions = "; ".join(f'DELETE FROM "{name}"' for name in tables)
+        cleaner.execute(f"SET LOCAL session_replication_role = replica; {deletions}".encode(), prepare=False)
+
+
+def _wait_for_writers(cleaner: psycopg.Connection) -> None:
+    """Returns once no other session has a transaction that has written: its rows would appear after the deletion."""
+    deadline, pause = time.monotonic() + WRITERS_SECONDS_MAX, threading.Event()
+    while writers := cleaner.execute(WRITERS).fetchall():
+        assert time.monotonic() < deadline, f"transactions that a test has left open: {writers}"
+        pause.wait(0.005)
+
+
+def renew_connection() -> None:
+    """Django's default connection is like a new one. A new one would be slower: a session of PostgreSQL reads the
+    catalog for every table that it meets first."""
+    if connection.connection is None:
+        return
+    if connection.in_atomic_block or not connection.get_autocommit() or not connection.is_usable():
+        connection.close()
+    else:
+        connection.connection.execute("DISCARD ALL")
+
+
+@cache
+def _search() -> bytes:
+    """The statement that names the tables with rows."""
+    names = sorted(set(connection.introspection.django_table_names(include_views=False)) - FILLED_BY_MIGRATIONS)
+    return " UNION ALL ".join(f"""SELECT '{name}' WHERE EXISTS (SELECT FROM "{name}")""" for name in names).encode()
+
+
+@cache
+def _cleaner() -> psycopg.Connection:
+    """This process's session for emptying tables, which keeps the plan of the search."""
+    return psycopg.connect(database_url(), autocommit=True, prepare_threshold=0)
+
+
+@contextmanager
+def _server_with_template() -> Iterator[psycopg.Connection]:
+    """A session that can create databases and meets the template made: the first one makes it, the others wait."""
+    with _server() as server:
+        server.execute("SELECT pg_advisory_lock(%s)", [TEMPLATE_LOCK])
+        if not server.execute("SELECT 1 FROM pg_database WHERE datname = %s", [TEMPLATE]).fetchone():
+            _make_template(server)
+        yield server
+
+
+@contextmanager
+def _server() -> Iterator[psycopg.Connection]:
+    """A session in which databases can be created and dropped."""
+    with psycopg.connect(os.environ[DATABASE_OF_RUN], autocommit=True) as server:
+        yield server
+
+
+def _execute(server: psycopg.Connection, statement: LiteralString, *names: str) -> None:
+    server.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+if __name__ == "__main__":
+    main()

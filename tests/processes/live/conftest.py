@@ -1,0 +1,68 @@
+"""A process of `web` that is spoken to by a relay in the test's own process."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from tests.databases import database_url
+from tests.lane.processes import WAIT_SECONDS_MAX, Web, web
+from ticketing.embedded.ports import free_port
+
+
+@contextlib.contextmanager
+def serving(**more: str) -> Iterator[Web]:
+    """One worker before a site that is away."""
+    url = database_url()
+    with web(free_port(), DATABASE_URL=url, DATABASE_DIRECT_URL=url, **more) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def house(django_db_setup: None, django_db_blocker: Any) -> Iterator[Web]:
+    with django_db_blocker.unblock(), serving() as served:
+        yield served
+
+
+class Relays:
+    """Relays that run in threads of the test's process."""
+
+    def __init__(self) -> None:
+        self._running: list[tuple[threading.Event, threading.Thread]] = []
+
+    def start(self) -> Callable[[], None]:
+        """One more; what ends it."""
+        stopping = threading.Event()
+        thread = threading.Thread(target=self._run, args=(stopping,))
+        thread.start()
+        self._running.append((stopping, thread))
+
+        def stop() -> None:
+            stopping.set()
+            thread.join(WAIT_SECONDS_MAX)
+            assert not thread.is_alive()
+
+        return stop
+
+    def _run(self, stopping: threading.Event) -> None:
+        from apps.reservations import relay
+
+        try:
+            relay.loop(stopping)
+        finally:
+            connections.close_all()
+
+    def end(self) -> None:
+        for stopping, thread in self._running:
+            stopping.set()
+            thread.join(WAIT_SECONDS_MAX)
+
+
+@pytest.fixture
+def relays(transactional_db: None) -> Iterator[Relays]:
+    running = Relays()
+    yield running
+    running.end()

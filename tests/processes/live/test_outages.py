@@ -1,0 +1,129 @@
+"""Redis, relays and workers that end in the middle of the night: whoever listens ends with what is true."""
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from apps.events import facade as events
+from apps.orders import event_canceling
+from apps.reservations.live.reading import read_told
+from tests.factories import hold, make_event
+from tests.lane.processes import Web, until
+from tests.own_redis import OwnRedis
+from tests.processes.live.clients import Events
+from tests.processes.live.conftest import Relays, serving
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def alone(own_redis: OwnRedis, transactional_db: None) -> Iterator[Web]:
+    """A worker with a Redis that nobody else has."""
+    with serving(REDIS_URL=own_redis.server.url) as served:
+        yield served
+
+
+def an_event(**spec: Any) -> events.EventView:
+    return make_event(f"event-{uuid.uuid4().hex[:12]}", **spec)
+
+
+def test_while_redis_is_away_listeners_hear_and_afterwards_too(alone: Web, relays: Relays, own_redis: OwnRedis) -> None:
+    relays.start()
+    event = an_event()
+    with Events(alone.port, event.slug) as one:
+        one.until_counts({"hall": 50})
+        own_redis.kill()
+        hold(event, seats=["hall-A-1"])
+        one.until_counts({"hall": 49})
+        with Events(alone.port, event.slug) as late:
+            late.until_counts({"hall": 49})
+            own_redis.return_empty()
+            hold(event, seats=["hall-A-2"])
+            one.until_counts({"hall": 48})
+            late.until_counts({"hall": 48})
+        one.until(lambda one: one.last("state") == {"live": True}, "it is live")
+
+
+def test_without_a_relay_listeners_hear_and_are_told_that_it_is_slower(alone: Web, relays: Relays) -> None:
+    event = an_event()
+    with Events(alone.port, event.slug) as one:
+        one.until_counts({"hall": 50})
+        one.until(lambda one: one.last("state") == {"live": False}, "nobody counts for everybody")
+        hold(event, seats=["hall-A-1"])
+        one.until_counts({"hall": 49})
+        stop = relays.start()
+        one.until(lambda one: one.last("state") == {"live": True}, "a relay counts")
+        stop()
+        one.until(lambda one: one.last("state") == {"live": False}, "it has gone")
+        hold(event, seats=["hall-A-2"])
+        one.until_counts({"hall": 48})
+
+
+def test_nobody_counts_for_everybody_at_a_canceled_event_and_that_is_not_slow(transactional_db: None) -> None:
+    event = an_event()
+    told = read_told([event.id])[event.id]
+    assert (told.is_own, told.is_late) == (True, True)
+    event_canceling.begin(event.id, "The singer is ill.", "test")
+    told = read_told([event.id])[event.id]
+    assert (told.is_own, told.is_late) == (True, False)
+
+
+def test_of_two_relays_one_tells_and_the_other_goes_on_when_it_ends(alone: Web, relays: Relays) -> None:
+    event = an_event()
+    first = relays.start()
+    with Events(alone.port, event.slug) as one:
+        one.until(lambda one: one.last("state") == {"live": True}, "the first counts")
+        relays.start()
+        for seat in ("hall-A-1", "hall-A-2", "hall-A-3"):
+            hold(event, seats=[seat])
+            one.until(lambda one, left=50 - int(seat[-1]): one.counts() == {"hall": left}, "told")
+        told = [each.id.partition("-")[0] for each in one.heard if each.kind == "sections"]
+        assert len(set(told[1:])) == 1, "of one relay's epoch, but for what was counted before there was one"
+        first()
+        hold(event, seats=["hall-B-1"])
+        one.until_counts({"hall": 46})
+        one.until(lambda one: one.last("state") == {"live": True}, "the second counts")
+
+
+def test_a_worker_that_is_replaced_sends_everybody_away_and_the_next_tells_them_the_truth(
+    transactional_db: None, relays: Relays
+) -> None:
+    relays.start()
+    event = an_event()
+    with serving() as house:
+        listeners = [Events(house.port, event.slug) for _ in range(20)]
+        for each in listeners:
+            each.until_counts({"hall": 50})
+        before = house.serving()
+        house.replace_workers()
+        for each in listeners:
+            each.until_ended()
+        assert {each.heard[-1].kind for each in listeners} == {"bye"}
+        assert len({each.heard[-1].data["retry_ms"] for each in listeners}) > 10, "they come back one by one"
+        hold(event, seats=["hall-A-1"])
+        until(lambda: bool(house.serving()) and not house.serving() & before, "another worker serves")
+        for each in listeners:
+            each.close()
+            with Events(house.port, event.slug) as again:
+                again.until_counts({"hall": 49})
+
+
+def test_who_stops_reading_costs_nobody_anything_and_wakes_to_what_is_true(
+    transactional_db: None, relays: Relays
+) -> None:
+    relays.start()
+    event = an_event(rows=1, general_admission=2_000)
+    with (
+        serving() as house,
+        Events(house.port, event.slug, reads=False) as asleep,
+        Events(house.port, event.slug) as awake,
+    ):
+        awake.until_counts({"hall": 10, "floor": 2_000})
+        for number in range(1, 21):
+            hold(event, ga_section="floor", ga_quantity=5)
+            awake.until_counts({"hall": 10, "floor": 2_000 - 5 * number})
+        asleep.read()
+        asleep.until_counts({"hall": 10, "floor": 1_900})
+        assert house.healthy()

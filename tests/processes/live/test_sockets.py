@@ -1,0 +1,157 @@
+"""The socket: who may open one, what a hostile client gets, and how it is told that its worker ends."""
+
+import contextlib
+import json
+import socket
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import websockets.exceptions
+import websockets.frames
+import websockets.sync.client
+
+from tests.factories import make_event
+from tests.lane.processes import WAIT_SECONDS_MAX, Web
+from tests.processes.live.clients import Events, counts_in
+from tests.processes.live.conftest import Relays, serving
+from ticketing.sockets import UNREAD_BYTES_MAX
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def address_of(house: Web, slug: str) -> str:
+    return f"ws://127.0.0.1:{house.port}/api/events/{slug}/sections/updates"
+
+
+def an_event() -> str:
+    return make_event(f"event-{uuid.uuid4().hex[:12]}").slug
+
+
+@contextlib.contextmanager
+def opened(house: Web, slug: str, **headers: str) -> Iterator[websockets.sync.client.ClientConnection]:
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    with websockets.sync.client.connect(address_of(house, slug), additional_headers=sent) as connection:
+        yield connection
+
+
+def until_event(connection: Any, kind: str) -> Any:
+    while (message := json.loads(connection.recv(WAIT_SECONDS_MAX)))["event"] != kind:
+        pass
+    return message["data"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({}, id="no browser, no cookie"),
+        pytest.param({"Authorization": "Bearer x", "Cookie": "visitor=x"}, id="a token"),
+        pytest.param({"Origin": "http://127.0.0.1:{port}", "Cookie": "visitor=x"}, id="our own page"),
+    ],
+)
+def test_who_is_no_other_sites_page_hears(house: Web, headers: dict[str, str]) -> None:
+    slug = an_event()
+    sent = {name: value.format(port=house.port) for name, value in headers.items()}
+    with opened(house, slug, **sent) as connection:
+        assert counts_in(until_event(connection, "sections")) == {"hall": 50}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({"Origin": "https://elsewhere.example"}, id="another site"),
+        pytest.param({"Origin": "http://127.0.0.1:1"}, id="another port"),
+        pytest.param({"Origin": "ftp://127.0.0.1:{port}"}, id="another scheme"),
+        pytest.param({"Origin": "http://[::1"}, id="no address at all"),
+        pytest.param({"Origin": "http://[x"}, id="another that is none"),
+        pytest.param({"Origin": "null"}, id="a page without one"),
+        pytest.param({"Cookie": "visitor=x"}, id="cookies from nowhere"),
+    ],
+)
+def test_a_page_of_somebody_elses_opens_nothing(house: Web, headers: dict[str, str]) -> None:
+    sent = {name: value.format(port=house.port) for name, value in headers.items()}
+    with pytest.raises(websockets.exceptions.InvalidStatus) as refused, opened(house, an_event(), **sent):
+        pass
+    assert refused.value.response.status_code == 403
+
+
+def test_more_parameters_than_anybody_reads_are_refused_at_each_door(house: Web) -> None:
+    slug = an_event()
+    many = "?" + "a&" * 1_001
+    for accept in ("text/event-stream", "application/json"):
+        with Events(house.port, slug, many, Accept=accept) as asked:
+            asked.until_ended()
+        assert asked.status == 400
+    with pytest.raises(websockets.exceptions.InvalidStatus) as refused:
+        websockets.sync.client.connect(address_of(house, slug) + many)
+    assert refused.value.response.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("version", "accept"),
+    [("1.0", "text/event-stream"), ("1.1", "text/event-stream;q=0, application/json")],
+)
+def test_who_cannot_have_a_stream_gets_the_frames_of_this_moment(house: Web, version: str, accept: str) -> None:
+    lines = [f"GET /api/events/{an_event()}/sections/updates HTTP/{version}", "Host: localhost", f"Accept: {accept}"]
+    with house.connect() as connection:
+        connection.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode())
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert b"text/event-stream" not in answer
+    assert {each["event"] for each in json.loads(answer.rpartition(b"\r\n\r\n")[2])["frames"]} >= {"sections"}
+
+
+def test_the_stream_of_a_host_that_is_not_ours_is_no_stream(house: Web) -> None:
+    lines = [f"GET /api/events/{an_event()}/sections/updates HTTP/1.1", "Host: elsewhere.example"]
+    with house.connect() as connection:
+        connection.sendall("\r\n".join([*lines, "Accept: text/event-stream", "Connection: close", "", ""]).encode())
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 503"), "the site's to say, and it is away"
+
+
+def test_who_pings_and_never_reads_is_cut_off(house: Web) -> None:
+    """Else each ping's answer would wait in the process, without end."""
+    slug = an_event()
+    with house.connect() as connection:
+        handshake = [
+            f"GET /api/events/{slug}/sections/updates HTTP/1.1", "Host: localhost", "Connection: Upgrade",
+            "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", "",
+        ]  # fmt: skip
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.sendall("\r\n".join(handshake).encode())
+        assert connection.recv(64).startswith(b"HTTP/1.1 101")
+        ping = websockets.frames.Frame(websockets.frames.Opcode.PING, b"x" * 125).serialize(mask=True)
+        pings, sent = ping * 1_000, 0
+        with pytest.raises(OSError):  # noqa: PT012
+            while sent < 400 * UNREAD_BYTES_MAX:
+                connection.sendall(pings)
+                sent += len(pings)
+    assert house.healthy()
+
+
+def test_a_text_that_is_no_text_ends_its_own_socket_only(house: Web) -> None:
+    slug = an_event()
+    with opened(house, slug) as bad, opened(house, slug) as good:
+        until_event(bad, "sections")
+        until_event(good, "sections")
+        bad.send(b"\xff\xfe", text=True)
+        with pytest.raises(websockets.exceptions.ConnectionClosedError) as ended:
+            until_event(bad, "never")
+        assert ended.value.rcvd is not None
+        assert ended.value.rcvd.code == 1007
+        good.ping().wait(WAIT_SECONDS_MAX)
+
+
+def test_a_worker_that_is_replaced_tells_its_sockets_when_to_come_back(transactional_db: None, relays: Relays) -> None:
+    relays.start()
+    slug = an_event()
+    with serving() as house, contextlib.ExitStack() as all_of_them:
+        sockets = [all_of_them.enter_context(opened(house, slug)) for _ in range(10)]
+        for each in sockets:
+            until_event(each, "sections")
+        house.replace_workers()
+        farewells = [until_event(each, "bye")["retry_ms"] for each in sockets]
+        assert len(set(farewells)) > 5, "they come back one by one"
+        for each in sockets:
+            with pytest.raises(websockets.exceptions.ConnectionClosedOK):
+                until_event(each, "never")

@@ -1,0 +1,132 @@
+"""Several web processes, each with its own group commit and its own connections, on the same rows; and one that loses
+Redis in the middle of it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from apps.reservations import facade as reservations
+from apps.reservations.gates import resetting
+from tests.batches import until
+from tests.databases import database_url
+from tests.factories import assert_audit_clean, join, make_event
+from tests.own_redis import OwnRedis
+from tests.races import storm, values
+from tests.reservations.gates import nothing_grows_old
+from tests.reservations.race.buyers import ATTEMPTS_MAX, places, run
+from tests.servers import CHECKOUT
+from ticketing.kernel import problems
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SHOP = [sys.executable, "-m", "tests.processes.reservations.shop"]
+SECONDS_MAX = 120
+
+
+def open_shop(wants: list[dict[str, Any]]) -> "subprocess.Popen[str]":
+    url = database_url()
+    process = subprocess.Popen(
+        SHOP, cwd=CHECKOUT, env={**os.environ, "DATABASE_URL": url}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    say(process, json.dumps(wants))
+    return process
+
+
+def say(process: "subprocess.Popen[str]", line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def deadlocks() -> int:
+    ((count,),) = run("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+    return int(count)
+
+
+def sessions() -> set[int]:
+    """Of clients: the database cleans up by itself at any time."""
+    of_clients = "datname = current_database() AND backend_type = 'client backend'"
+    return {pid for (pid,) in run(f"SELECT pid FROM pg_stat_activity WHERE {of_clients}")}
+
+
+def test_two_processes_that_batch_on_the_same_rows_never_deadlock_and_sell_nothing_twice() -> None:
+    """Two processes, 40 buyers each, in batches of whatever gathers: pairs of neighbours around a ring of 50 seats,
+    named in either order, each with one of 40 places, all in one row. They wait for locks longer than the database
+    takes to notice a deadlock, and it notices none. Whoever was refused seats lost them to somebody who has them."""
+    event = make_event(rows=5, seats_per_row=10, general_admission=40, per_buyer_max=4)
+    ring = [f"hall-{row}-{number}" for row in "ABCDE" for number in range(1, 11)]
+    wants: list[list[dict[str, Any]]] = [[], []]
+    for number in range(80):
+        pair = [ring[number * 7 % 50], ring[(number * 7 + 1) % 50]]
+        payload = {"seats": pair if number % 3 else pair[::-1], "ga_section": "floor", "ga_quantity": 1}
+        wants[number % 2].append({"event": event.slug, "entry": str(join(event).id), "payload": payload})
+    before, others = deadlocks(), sessions()
+    shops = [open_shop(one) for one in wants]
+    try:
+        for shop in shops:
+            assert shop.stdout is not None
+            assert shop.stdout.readline() == "ready\n", shop.stderr.read() if shop.stderr else ""
+        for shop in shops:
+            say(shop, "go")
+        said = [shop.communicate(timeout=SECONDS_MAX) for shop in shops]
+    finally:
+        for shop in shops:
+            shop.kill()
+            shop.wait()
+    assert [shop.returncode for shop in shops] == [0, 0], said
+    told = [one for out, _ in said for one in json.loads(out)]
+    owners = Counter(guid for one in told for guid in one.get("seats", ()))
+    assert set(owners.values()) == {1}
+    held = sum("reservation_id" in one for one in told)
+    assert len(owners) == 2 * held
+    assert places().taken == held
+    refused = [one for one in told if "type" in one]
+    assert {one["type"] for one in refused} == {"seats-unavailable"}
+    assert all(set(one["unavailable"]) <= set(owners) for one in refused)
+    # What a session counted is known once it has ended, at the latest.
+    until(lambda: sessions() <= others, "the sessions of both shops are gone")
+    assert deadlocks() == before
+    assert_audit_clean()
+
+
+def test_a_storm_goes_on_through_the_loss_of_redis(own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve threads, four buyers each, want one of forty places behind an open gate; in their midst Redis is killed.
+    Forty have one, eight are told that they are gone, and nobody is told so before they are."""
+    nothing_grows_old(monkeypatch)
+    event = make_event(rows=0, general_admission=40)
+    entries = [join(event) for _ in range(48)]
+    assert resetting.reset(event.id) in resetting.OPENED
+    payload = {"ga_section": "floor", "ga_quantity": 1}
+
+    def ask(number: int) -> str:
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                reservations.hold_one(event, entries[number], payload, "one")
+            except problems.Problem as problem:
+                if problem.retry_after_seconds is None:
+                    return problem.type
+            else:
+                return "held"
+        raise AssertionError("told to come back for ever")
+
+    def act(thread: int) -> list[str]:
+        said = []
+        for turn in range(4):
+            if (thread, turn) == (5, 2):
+                own_redis.kill()
+            said.append(ask(4 * thread + turn))
+        return said
+
+    said = Counter(word for share in values(storm(12, act)) for word in share)
+    assert said == {"held": 40, "sold-out": 8}
+    assert places().taken == 40
+    own_redis.return_empty()
+    again = Counter(ask(number) for number in range(48))
+    assert again == said, "each has what it had"
+    assert_audit_clean()
