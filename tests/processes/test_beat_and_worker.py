@@ -1,0 +1,101 @@
+"""The Procfile's `beat` and `worker`, as real processes: what the schedule and the outbox ask of them is done."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core import mail
+from django.db.models import F
+from django_celery_beat.models import PeriodicTask
+from django_celery_beat.schedulers import ModelEntry
+from honcho.environ import parse_procfile
+
+from apps.orders.models import Order, Ticket
+from apps.reservations.models import CleanupLog, GeneralAdmissionInventory, Reservation
+from tests.databases import database_url
+from tests.factories import assert_audit_clean, hold, lapse, make_event
+from tests.lane.processes import WAIT_SECONDS_MAX, until
+from tests.orders.sale import place
+from tests.servers import CHECKOUT, end_processes
+from ticketing.celery import app
+from ticketing.kernel import clock
+from ticketing.kernel.models import AuditRun, ReconcileRun
+from ticketing.kernel.outbox.models import OutboxMessage
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@contextmanager
+def started(folder: Path, *names: str) -> Iterator[None]:
+    """These processes of the Procfile run on the test's servers until the block ends."""
+    commands = parse_procfile((CHECKOUT / "Procfile").read_text()).processes
+    environment = os.environ | {
+        "DATABASE_URL": database_url(),
+        "DATABASE_DIRECT_URL": database_url(),
+        "BEAT_FILE": str(folder / "celerybeat"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    processes = []
+    try:
+        for name in names:
+            with open(folder / name, "wb") as output:
+                processes.append(
+                    subprocess.Popen(
+                        commands[name],
+                        shell=True,
+                        cwd=CHECKOUT,
+                        env=environment,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                    )
+                )
+        yield
+        assert [process.poll() for process in processes] == [None] * len(names), "a process ended by itself"
+    except BaseException:
+        for name in names:
+            print(f"--- {name}\n{(folder / name).read_text(errors='replace')[-3000:]}")
+        raise
+    finally:
+        for process in processes:
+            process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            for process in processes:
+                process.wait(WAIT_SECONDS_MAX)
+        end_processes(processes)
+
+
+def make_schedule_due() -> None:
+    """Every task of the schedule is due as soon as beat starts."""
+    for name, entry in settings.CELERY_BEAT_SCHEDULE.items():
+        ModelEntry.from_entry(name, app=app, **entry)
+    PeriodicTask.objects.update(last_run_at=clock.now() - timedelta(hours=1))
+
+
+def test_they_sweep_audit_reconcile_and_deliver(tmp_path: Path) -> None:
+    event = make_event(general_admission=10)
+    lapsed = hold(event, seats=["hall-A-1"])
+    lapse(lapsed.id)
+    assert GeneralAdmissionInventory.objects.update(taken=F("taken") + 1) == 1
+    make_schedule_due()
+    with started(tmp_path, "beat", "worker"):
+        order = place(hold(event, seats=["hall-A-2"], ga_section="floor", ga_quantity=2))
+        until(lambda: Reservation.objects.get(pk=lapsed.id).status == "expired", "the sweep")
+        until(lambda: Ticket.objects.filter(order=order).count() == 3, "the order's tickets are issued")
+        until(lambda: not OutboxMessage.objects.filter(done_at=None).exists(), "every message is delivered")
+        until(lambda: AuditRun.objects.filter(breach_count__gt=0).exists(), "an audit finds the wrong count")
+        until(lambda: ReconcileRun.objects.filter(difference_count=1).exists(), "a reconciliation finds it too")
+    order.refresh_from_db()
+    assert order.status == Order.Status.CONFIRMED
+    assert "[attached: " in (tmp_path / "worker").read_text(), "the worker sent the tickets"
+    assert not mail.outbox, "this process sent nothing itself"
+    assert set(CleanupLog.objects.values_list("swept_by", flat=True)) == {"beat"}
+    sent = PeriodicTask.objects.filter(total_run_count__gt=0).values_list("name", flat=True)
+    assert set(sent) >= set(settings.CELERY_BEAT_SCHEDULE), "beat sent every task of the schedule"
+    GeneralAdmissionInventory.objects.update(taken=F("taken") - 1)
+    assert_audit_clean()
