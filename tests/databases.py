@@ -26,10 +26,11 @@ from tests.servers import CHECKOUT, DATABASE_OF_RUN
 TEMPLATE = "test_template"
 TEMPLATE_LOCK = 7_316_402
 """The key of the advisory lock under which databases are created from the template."""
-WRITERS_SECONDS_MAX = 20.0
-WRITERS = """
+TRANSACTIONS_SECONDS_MAX = 20.0
+OPEN_TRANSACTIONS = """
     SELECT pid, application_name, state, query FROM pg_stat_activity
-    WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_backend_pid()
+    WHERE datname = current_database() AND backend_type = 'client backend' AND xact_start IS NOT NULL
+        AND pid <> pg_backend_pid()
 """
 FILLED_BY_MIGRATIONS = {"auth_permission", "django_content_type"}
 
@@ -56,7 +57,7 @@ def create_database() -> None:
 
 
 def close_database() -> None:
-    """No session of this module is left. The database goes with the run's server."""
+    """Closes this module's sessions. The database is removed with the run's server."""
     connection.close()
     _cleaner().close()
 
@@ -82,29 +83,38 @@ def database_url() -> str:
 
 
 def empty_tables() -> None:
-    """No table has a row but those that migrations fill, whatever other connections have written.
+    """No table has a row but those that migrations fill. Raises AssertionError if a transaction stays open.
 
     Foreign keys and the triggers that keep the ledgers append-only do not fire: every row that refers to a deleted one
     is deleted too.
     """
+    if _cleaner().closed:
+        _cleaner.cache_clear()
     cleaner = _cleaner()
-    _wait_for_writers(cleaner)
-    if tables := [name for (name,) in cleaner.execute(_search())]:
-        deletions = "; ".join(f'DELETE FROM "{name}"' for name in tables)
-        cleaner.execute(f"SET LOCAL session_replication_role = replica; {deletions}".encode(), prepare=False)
+    try:
+        _wait_for_transactions(cleaner)
+    finally:
+        if tables := [name for (name,) in cleaner.execute(_search())]:
+            deletions = "; ".join(f'DELETE FROM "{name}"' for name in tables)
+            cleaner.execute(f"SET LOCAL session_replication_role = replica; {deletions}".encode(), prepare=False)
 
 
-def _wait_for_writers(cleaner: psycopg.Connection) -> None:
-    """Returns once no other session has a transaction that has written: its rows would appear after the deletion."""
-    deadline, pause = time.monotonic() + WRITERS_SECONDS_MAX, threading.Event()
-    while writers := cleaner.execute(WRITERS).fetchall():
-        assert time.monotonic() < deadline, f"transactions that a test has left open: {writers}"
+def _wait_for_transactions(cleaner: psycopg.Connection) -> None:
+    """Returns once no other session has a transaction open: what it writes would appear after the deletion. Ends those
+    that stay open, so that only this test fails, and raises AssertionError."""
+    deadline, pause = time.monotonic() + TRANSACTIONS_SECONDS_MAX, threading.Event()
+    while still_open := cleaner.execute(OPEN_TRANSACTIONS).fetchall():
+        if time.monotonic() > deadline:
+            connection.close()
+            for pid, *_ in still_open:
+                cleaner.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+            raise AssertionError(f"transactions that this test left open: {still_open}")
         pause.wait(0.005)
 
 
 def renew_connection() -> None:
-    """Django's default connection is like a new one. A new one would be slower: a session of PostgreSQL reads the
-    catalog for every table that it meets first."""
+    """Resets the session of Django's default connection. A new session would be slower: PostgreSQL reads the catalog
+    the first time that a session uses a table."""
     if connection.connection is None:
         return
     if connection.in_atomic_block or not connection.get_autocommit() or not connection.is_usable():
@@ -128,7 +138,8 @@ def _cleaner() -> psycopg.Connection:
 
 @contextmanager
 def _server_with_template() -> Iterator[psycopg.Connection]:
-    """A session that can create databases and meets the template made: the first one makes it, the others wait."""
+    """Yields a session that can create databases, once the template exists. The first process makes the template, the
+    others wait for it."""
     with _server() as server:
         server.execute("SELECT pg_advisory_lock(%s)", [TEMPLATE_LOCK])
         if not server.execute("SELECT 1 FROM pg_database WHERE datname = %s", [TEMPLATE]).fetchone():
