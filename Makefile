@@ -13,7 +13,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check --no-input
 TEST_ARGS ?=
 BENCH_ARGS ?=
 # Tests wait more than they compute, so there are more workers than processors.
-WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+WORKERS ?= $(shell n=$$((2 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n < 8 ? n : 8)))
 # Rewriting and compiling the tests takes each worker seconds, unless their bytecode may be kept.
 PYTEST := env -u DJANGO_SETTINGS_MODULE -u PYTHONDONTWRITEBYTECODE $(RUN) -m pytest -n $(WORKERS) --dist worksteal
 
@@ -43,7 +43,7 @@ test-all: $(VENV)/.tests ## Every test with all its examples, before a change la
 
 test-app: $(VENV)/.tests ## Every test of one app: make test-app APP=orders
 	@$(RUN) -m tests.programs
-	@test -n "$(APP)" -a -d "tests/$(APP)" || { \
+	@test -n "$(APP)" -a -f "tests/$(APP)/__init__.py" || { \
 		echo "Name a folder of tests/, for example: make test-app APP=orders"; exit 1; }
 	@exec $(PYTEST) --hypothesis-profile=full tests/$(APP) $(wildcard tests/*/$(APP)) $(TEST_ARGS)
 

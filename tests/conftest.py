@@ -1,5 +1,6 @@
 """The harness every test runs in: servers of its own, and fixtures that say what they hand out."""
 
+import gc
 import os
 import signal
 import sys
@@ -44,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if "ticketing.settings" in sys.modules:
         raise pytest.UsageError("the settings were read before the tests' servers ran: unset DJANGO_SETTINGS_MODULE")
-    config.pluginmanager.register(Tiers())
+    config.pluginmanager.register(Tiers(workers=len(getattr(config.option, "tx", None) or ())))
     is_worker = hasattr(config, "workerinput")
     if not is_worker:
         if is_in_ci() and (programs := absent()):
@@ -81,6 +82,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left = set(left_out)
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left]
+
+
+def pytest_collection_finish() -> None:
+    # The tests and what they import stay to the end: the garbage collector need not look at them again and again.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -95,6 +95,7 @@ def test_goodwill_is_credited_at_the_rates_of_what_the_order_owes() -> None:
     assert shares == {1_900: 529, 700: 471}  # As 6,248 to 5,564.
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_all_credit_notes_take_the_invoice_back_to_the_unit_for_every_rate(data: st.DataObject) -> None:

@@ -66,6 +66,7 @@ def run_and_be_killed(nth: int, moment: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_cut_off_at_any_line_it_is_begun_again_and_comes_to_the_same(moment: str) -> None:
     """Killed at its first statement, the next drawer at its second, and so on: each goes on from what is committed."""

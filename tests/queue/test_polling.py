@@ -298,6 +298,7 @@ def test_a_lobby_asks_again_over_a_span_after_the_opening_and_in_time_to_claim()
 ACTS = ["join", "join", "leave", "remove", "tick", "claim", "miss", "lapse", "pause", "open", "cap", "drain"]
 
 
+@pytest.mark.slow
 def test_the_board_and_the_ledger_say_the_same_of_any_room_and_no_position_rises() -> None:
     made = iter(range(1_000))
 
