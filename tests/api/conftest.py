@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["lane", pytest.param("site", marks=pytest.mark.slow)])
 def api(request: pytest.FixtureRequest) -> "Api":
-    """Calls the API through the fast path, which forwards to the site what it does not answer itself, and in a second
-    test, which is slow, through the site alone."""
+    """Calls the API through the fast path, which forwards other calls to the site. A second test, which is slow, calls
+    the site directly."""
     # Imported here: this file is read before Django is set up.
     from tests.api.calls import Api
 

@@ -1,4 +1,4 @@
-"""The Procfile's `beat` and `worker`, as real processes: what the schedule and the outbox ask of them is done."""
+"""The Procfile's `beat` and `worker` run as real processes: the scheduled tasks run, outbox messages are delivered."""
 
 import os
 import subprocess
@@ -58,8 +58,8 @@ def started(folder: Path, *names: str) -> Iterator[None]:
         yield
         assert [process.poll() for process in processes] == [None] * len(names), "a process ended by itself"
     except BaseException:
-        for name in names:
-            print(f"--- {name}\n{(folder / name).read_text(errors='replace')[-3000:]}")
+        for output in filter(Path.exists, map(folder.joinpath, names)):
+            print(f"--- {output.name}\n{output.read_text(errors='replace')[-3000:]}")
         raise
     finally:
         for process in processes:
@@ -77,7 +77,7 @@ def make_schedule_due() -> None:
     PeriodicTask.objects.update(last_run_at=clock.now() - timedelta(hours=1))
 
 
-def test_they_sweep_audit_reconcile_and_deliver(tmp_path: Path) -> None:
+def test_beat_and_worker_sweep_audit_reconcile_and_deliver(tmp_path: Path) -> None:
     event = make_event(general_admission=10)
     lapsed = hold(event, seats=["hall-A-1"])
     lapse(lapsed.id)
@@ -89,7 +89,7 @@ def test_they_sweep_audit_reconcile_and_deliver(tmp_path: Path) -> None:
         until(lambda: Ticket.objects.filter(order=order).count() == 3, "the order's tickets are issued")
         until(lambda: not OutboxMessage.objects.filter(done_at=None).exists(), "every message is delivered")
         until(lambda: AuditRun.objects.filter(breach_count__gt=0).exists(), "an audit finds the wrong count")
-        until(lambda: ReconcileRun.objects.filter(difference_count=1).exists(), "a reconciliation finds it too")
+        until(lambda: ReconcileRun.objects.filter(difference_count__gt=0).exists(), "a reconciliation finds it too")
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
     assert "[attached: " in (tmp_path / "worker").read_text(), "the worker sent the tickets"

@@ -1,6 +1,6 @@
 -- Deletes up to %(limit)s of the oldest rows of the cleanup log that are past their time.
--- The rows are chosen in a CTE, which runs once: as a subquery of IN it ran again for each row of some plans, skipped
--- what had just been deleted and went beyond the limit.
+-- The CTE runs once. As a subquery of IN, some plans run it again for each row: it then skips the rows just deleted, and
+-- the statement deletes more rows than the limit.
 WITH old AS MATERIALIZED (
     SELECT id
     FROM reservations_cleanuplog

@@ -54,9 +54,9 @@ def test_what_is_held_and_given_back_everybody_hears(house: Web, relay: Any) -> 
         one.until_counts({"hall": 50, "floor": 20})
         other.until_counts({"hall": 50, "floor": 20})
         assert one.head.lower().count(b"content-type: text/event-stream") == 1
-        # A relay that a busy machine holds up is late for a moment, and the counts come by the slower way meanwhile.
+        # On a busy machine the relay can be late; the stream then says so, and counts are polled until it is back.
         one.until(lambda each: each.last("state") == {"live": True}, "the stream is live")
-        one.until(lambda each: "now_serving" in (each.last("queue") or {}), "the line is told")
+        one.until(lambda each: "now_serving" in (each.last("queue") or {}), "the queue state is sent")
     assert_audit_clean()
 
 

@@ -42,7 +42,7 @@ def test_the_read_comes_from_the_index_of_what_is_free_in_its_order() -> None:
     ((section_id,),) = run("SELECT DISTINCT section_id FROM reservations_seatinventory")
     statement = sql.load("apps.reservations", "free_seats")
     with connection.cursor() as cursor:
-        # Fifty seats would rather be read whole, and what earlier tests left in the statistics may favor another index.
+        # For fifty seats the planner prefers a sequential scan, or another index by the statistics of earlier tests.
         for method in ("seqscan", "bitmapscan", "sort"):
             cursor.execute(f"SET enable_{method} = off")
         cursor.execute(f"EXPLAIN {statement.text}", {"section_id": section_id, "category_id": None, "limit": 400})
