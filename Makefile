@@ -12,7 +12,7 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check --no-input
 TEST_ARGS ?=
 BENCH_ARGS ?=
-# Tests wait more than they compute, so there are more workers than processors.
+# Tests wait part of the time, so two workers share a processor; more of them gain nothing.
 WORKERS ?= $(shell n=$$((2 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n < 8 ? n : 8)))
 # Rewriting and compiling the tests takes each worker seconds, unless their bytecode may be kept.
 PYTEST := env -u DJANGO_SETTINGS_MODULE -u PYTHONDONTWRITEBYTECODE $(RUN) -m pytest -n $(WORKERS) --dist worksteal

@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except ServersFailed as error:
         raise pytest.UsageError(f"the tests' servers did not start: {error}") from error
     if distributes:
-        # Before the servers end, which were registered to end first.
+        # This runs before the clean-up of the servers, which was registered earlier.
         config.add_cleanup(start_migrating().wait)
         return
     # Reading a setting reads the module; pytest-django sees that and sets Django up.
