@@ -306,6 +306,9 @@ def _files() -> list[File]:
 def files() -> list[File]:
     found = _files()
     assert len(found) > 50
+    for file in found:
+        if file.is_product:
+            assert file.nodes  # Most rules read them: parsed once, before the first rule.
     return found
 
 
