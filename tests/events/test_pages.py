@@ -163,6 +163,7 @@ def test_an_event_without_seats_has_a_plan_too(client: Client) -> None:
     assert [section["id"] for section in said["sections"]] == ["floor"]
 
 
+@pytest.mark.slow
 def test_the_plan_of_an_arena_stays_well_under_a_megabyte(client: Client) -> None:
     prices = {"Lower bowl front": 4, "Lower bowl": 3, "Upper bowl": 2, "Upper bowl rear": 1}
     arena = json.dumps(arena_plan()).encode()

@@ -184,6 +184,7 @@ def test_a_late_payment_gets_nothing_of_what_staff_took_off_sale_meanwhile(monke
     assert_audit_clean(without_money=True)
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_who_ends_sells_changes_or_repairs_something_else() -> None:
     """One after the other they stop at their last line, with all their locks in hand, of one row of seats; meanwhile
     everything is done with another row, from beginning to end. Who waited would be told so, and fail."""
