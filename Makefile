@@ -28,21 +28,21 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runs ## Everything, running, at http://127.0.0.1:8000 (PORT=8123 moves it); Ctrl-C ends it
-	@exec $(RUN) -m ticketing.embedded.demo
+	@exec $(RUN) -m ticketing.devserver.demo
 
 reset: $(VENV)/.runs ## Remove the demo's data (not while it runs); the next make demo begins anew
-	@exec $(RUN) -m ticketing.embedded.reset
+	@exec $(RUN) -m ticketing.devserver.reset
 
 test: $(VENV)/.tests ## The quick tests, for every change: minutes (TEST_ARGS="-k hold" narrows it)
-	@$(RUN) -m tests.programs
+	@$(RUN) -m tests.support.programs
 	@exec $(PYTEST) -m "not slow or smoke" $(TEST_ARGS)
 
 test-all: $(VENV)/.tests ## Every test with all its examples, before a change lands
-	@$(RUN) -m tests.programs
+	@$(RUN) -m tests.support.programs
 	@exec $(PYTEST) --hypothesis-profile=full $(TEST_ARGS)
 
 test-app: $(VENV)/.tests ## Every test of one app: make test-app APP=orders
-	@$(RUN) -m tests.programs
+	@$(RUN) -m tests.support.programs
 	@test -n "$(APP)" -a -f "tests/$(APP)/__init__.py" || { \
 		echo "Name a folder of tests/, for example: make test-app APP=orders"; exit 1; }
 	@exec $(PYTEST) --hypothesis-profile=full tests/$(APP) $(wildcard tests/*/$(APP)) $(TEST_ARGS)
@@ -54,7 +54,7 @@ bench-full: $(VENV)/.bench ## The same with more and longer rounds
 	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m benchmarks.suite --rounds 11 --seconds 5 $(BENCH_ARGS)
 
 lint: $(VENV)/.tests ## Style, types, arrows, migrations, deployment checks, the tidy test
-	@$(RUN) -m tests.lint
+	@$(RUN) -m tests.support.lint
 
 format: $(VENV)/.tests ## Put the code into the house's form
 	@$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .

@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.databases import start_migrating
-from tests.programs import CHROMIUM, absent, is_in_ci
-from tests.servers import start_for_run
-from tests.tiers import Tiers
-from ticketing.embedded.place import ServersFailed
+from tests.support.databases import start_migrating
+from tests.support.programs import CHROMIUM, absent, is_in_ci
+from tests.support.servers import start_for_run
+from tests.support.tiers import Tiers
+from ticketing.devserver.data_folder import ServersFailed
 
 if TYPE_CHECKING:
+    from django.test import Client
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
     from redis import Redis
 
-    from tests.own_redis import OwnRedis
+    from apps.events.facade import EventView
+    from tests.support.api_client import Api
+    from tests.support.own_redis import OwnRedis
 
 CHROMIUM_FLAGS = [
     "--headless",
@@ -113,7 +116,7 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
     """A migrated database of this process. At the end, no thread is left with a connection to it."""
     from django.test import TransactionTestCase
 
-    from tests.databases import close_database, create_database, empty_tables, renew_connection
+    from tests.support.databases import close_database, create_database, empty_tables, renew_connection
 
     with django_db_blocker.unblock():
         create_database()
@@ -127,15 +130,16 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
 
 
 def _close_connections_of_threads() -> None:
-    from ticketing.kernel import batching, token_keys
-    from ticketing.kernel.lane import threads
-    from ticketing.kernel.outbox import crew
+    from apps.kernel.fastpath import thread_pool
+    from apps.kernel.group_commit import batcher as group_commit
+    from apps.kernel.outbox import delivery
+    from apps.kernel.tokens import keys
 
-    crew.close(20)
-    if (reader := token_keys._copy.reader) is not None:
+    delivery.close(20)
+    if (reader := keys._copy.reader) is not None:
         reader.join()
-    threads.close()
-    for batcher in list(batching._batchers):
+    thread_pool.close()
+    for batcher in list(group_commit._batchers):
         batcher.close()
 
 
@@ -143,11 +147,11 @@ def _close_connections_of_threads() -> None:
 def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Group commit and the lane's threads have connections of their own, which see nothing of a transaction that a test
     is wrapped in: there all is decided in the test's own thread. In a transactional test it goes the real way."""
-    from apps.queue import joining
-    from apps.reservations.holds import holding
-    from tests.loops import off_the_loop
-    from ticketing.kernel import transactions
-    from ticketing.kernel.lane import threads
+    from apps.kernel.db import transactions
+    from apps.kernel.fastpath import thread_pool
+    from apps.queue.entries import join
+    from apps.reservations.holds import service
+    from tests.support.event_loops import off_the_loop
 
     def in_this_thread(batcher: Any, decide: Callable[[list[Any]], list[Any]]) -> None:
         by_group_commit, on_a_loop = batcher.submit_sync, batcher.submit
@@ -168,9 +172,9 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(batcher, "submit_sync", submit_sync)
         monkeypatch.setattr(batcher, "submit", submit)
 
-    in_this_thread(joining.joins, joining.join_many)
-    in_this_thread(holding.holds, holding.hold)
-    beside_the_loop = threads.ask
+    in_this_thread(join.joins, join.join_many)
+    in_this_thread(service.holds, service.hold)
+    beside_the_loop = thread_pool.ask
 
     async def ask(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with off_the_loop():
@@ -178,38 +182,41 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
                 return act(*args, **kwargs)
         return await beside_the_loop(act, *args, **kwargs)
 
-    monkeypatch.setattr(threads, "ask", ask)
+    monkeypatch.setattr(thread_pool, "ask", ask)
 
 
 @pytest.fixture(autouse=True)
 def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll tells what is committed, not what a process or Redis knew a moment ago; those who test that memory
-    (`tests.queue.boards.remembering`) turn it on again."""
-    from apps.events.announcements import lane as announcements
-    from apps.queue import board, exceptional, health, polling, watching
-    from apps.reservations import houses, lane
-    from apps.reservations.gates import resetting, wishes
-    from ticketing.kernel import limits, redis, resting
-    from ticketing.kernel.outbox import crew
+    (`tests.support.queue.snapshots.remembering`) turn it on again."""
+    from apps.events.announcements import async_views as announcements
+    from apps.kernel import duty_cycle, rate_limits, redis
+    from apps.kernel.outbox import delivery
+    from apps.queue.room import health
+    from apps.queue.snapshot import exceptions, room_snapshot
+    from apps.queue.status import async_status, status
+    from apps.reservations import async_views
+    from apps.reservations.gate import hold_demand, rebuild
+    from apps.reservations.holds import event_cache
 
-    monkeypatch.setattr(crew, "IDLE_SECONDS", 0.05)
-    monkeypatch.setattr(resting, "REST_TIMES", 0.0)
-    for remembered in (watching.events_known, houses._words, lane.frames, announcements.feeds):
+    monkeypatch.setattr(delivery, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(duty_cycle, "REST_TIMES", 0.0)
+    for remembered in (async_status.events_known, event_cache._words, async_views.frames, announcements.feeds):
         remembered.forget()
         monkeypatch.setattr(remembered, "fresh_seconds", 0.0)
         monkeypatch.setattr(remembered, "stale_seconds", 0.0)
-    limits.forget_everything()
-    polling.forget_everything()
-    houses.forget_everything()
-    resetting.forget_everything()
-    wishes.forget_everything()
+    rate_limits.forget_everything()
+    status.forget_everything()
+    event_cache.forget_everything()
+    rebuild.forget_everything()
+    hold_demand.forget_everything()
     health.hold_seconds.forget()
     health.payment_faults.forget()
     redis.forget_outage()
-    monkeypatch.setattr(board, "CACHE_SECONDS", 0.0)
-    monkeypatch.setattr(board, "COPY_FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(exceptional, "FEED_SECONDS", 0.0)
-    monkeypatch.setattr(polling, "EVENT_SECONDS", 0.0)
+    monkeypatch.setattr(room_snapshot, "CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(room_snapshot, "COPY_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(exceptions, "FEED_SECONDS", 0.0)
+    monkeypatch.setattr(status, "EVENT_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -224,7 +231,7 @@ def redis_client() -> "Iterator[Redis]":
 @pytest.fixture
 def own_redis(settings: Any) -> "Iterator[OwnRedis]":
     """A server for one test that does something to it, which every process of the test speaks to."""
-    from tests.own_redis import OwnRedis
+    from tests.support.own_redis import OwnRedis
 
     server = OwnRedis(settings)
     yield server
@@ -234,7 +241,7 @@ def own_redis(settings: Any) -> "Iterator[OwnRedis]":
 @pytest.fixture
 def second_connection(transactional_db: None) -> "Iterator[Any]":
     """A Django connection beside the default one: it sees only what is committed, like another process."""
-    from tests.races import rival_connection
+    from tests.support.races import rival_connection
 
     with rival_connection() as connection:
         yield connection
@@ -247,17 +254,51 @@ def live_site(live_server: Any, settings: Any) -> str:
     return str(live_server.url)
 
 
+@pytest.fixture(params=["lane", pytest.param("site", marks=pytest.mark.slow)])
+def api(request: pytest.FixtureRequest) -> "Api":
+    """Calls the API through the fast path, which forwards other calls to the site. A second test, which is slow, calls
+    the site directly."""
+    # Imported here and below: this file is read before Django is set up.
+    from tests.support.api_client import Api
+
+    return Api(by_lane=request.param == "lane")
+
+
+@pytest.fixture
+def concert(db: None) -> "EventView":
+    """On sale: 5 rows of 10 seats in `hall`, and 20 places on the `floor`."""
+    from tests.support import factories
+
+    return factories.make_event("concert", general_admission=20)
+
+
+@pytest.fixture
+def browser(db: None) -> "Client":
+    """A browser on our own pages, with cookies of its own; Django's test client, without scripts."""
+    from django.test import Client
+
+    return Client(headers={"sec-fetch-site": "same-origin"})
+
+
+@pytest.fixture
+def shopper(browser: "Client", concert: "EventView") -> "Client":
+    """The same browser, admitted to the concert."""
+    response = browser.post("/events/concert/join", follow=True)
+    assert response.status_code == 200
+    return browser
+
+
 @pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
+def chromium() -> "Iterator[Browser]":
     """Chromium, for the tests of one module."""
     from playwright.sync_api import sync_playwright
 
     with pytest.MonkeyPatch.context() as environment, sync_playwright() as playwright:
         # Playwright keeps an event loop in this thread, in which Django would refuse to use its database.
         environment.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM.find(), args=CHROMIUM_FLAGS)
-        yield chromium
-        chromium.close()
+        browser = playwright.chromium.launch(executable_path=CHROMIUM.find(), args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()
 
 
 @dataclass
@@ -290,12 +331,12 @@ class Pages:
 
 
 @pytest.fixture
-def browser_page(browser: "Browser") -> Iterator[Pages]:
+def browser_page(chromium: "Browser") -> Iterator[Pages]:
     """Opens pages: `browser_page(width, height, dark=False, javascript=True)`.
 
     A script error on any of them, or a resource that the page's own policy blocked, fails the test at its end.
     """
-    pages = Pages(browser)
+    pages = Pages(chromium)
     yield pages
     for context in pages.contexts:
         context.close()

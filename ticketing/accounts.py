@@ -29,11 +29,12 @@ from rest_framework_simplejwt.exceptions import ExpiredTokenError, TokenError
 from rest_framework_simplejwt.settings import api_settings as jwt_settings
 from rest_framework_simplejwt.tokens import AccessToken, RefreshToken
 
+from apps.kernel import rate_limits
+from apps.kernel.http import client_address, problems
+from apps.kernel.http.json_body import object_of
+from apps.kernel.tokens.jwt import LENGTH_MAX as TOKEN_LENGTH_MAX
 from apps.orders import facade as orders
 from apps.queue import facade as queue
-from ticketing.kernel import client_address, limits, problems
-from ticketing.kernel.json_body import object_of
-from ticketing.kernel.tokens import LENGTH_MAX as TOKEN_LENGTH_MAX
 
 EMAIL_LENGTH_MAX = 150  # Django's limit on names.
 PASSWORD_LENGTH_MAX = 1_000
@@ -57,7 +58,7 @@ def refuse_guessing(request: HttpRequest, name: str) -> None:
     """Raises problems.RateLimited for one who tries password after password for this name. Only from that address:
     nobody can keep an account's owner out by trying."""
     address = client_address.of_environ(request.META)
-    wait = limits.ask("password", address, f"{name[-40:]} {limits.subject(address)}")
+    wait = rate_limits.ask("password", address, f"{name[-40:]} {rate_limits.subject(address)}")
     if wait is not None:
         raise problems.RateLimited(wait)
 

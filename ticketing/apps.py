@@ -9,24 +9,27 @@ class CompositionConfig(AppConfig):
     label = "ticketing"
 
     def ready(self) -> None:
+        from apps.kernel import rate_limits
+        from apps.kernel.db import role_limits
+        from apps.kernel.fastpath import concurrency_limit
+        from apps.kernel.group_commit import batcher
+        from apps.kernel.observability import metrics, request_metrics
+        from apps.kernel.outbox import outbox_metrics
+        from apps.kernel.push import hub
         from apps.reservations import facade as reservations
-        from ticketing import handlers, session_limits
-        from ticketing.kernel import batching, limits, metrics, traffic
-        from ticketing.kernel.lane import turnstile
-        from ticketing.kernel.live import hub
-        from ticketing.kernel.outbox import figures
+        from ticketing import outbox_handlers
 
-        handlers.register()
+        outbox_handlers.register()
         metrics.register(
-            *batching.METRICS,
+            *batcher.METRICS,
             *reservations.METRICS,
-            *limits.METRICS,
-            *traffic.METRICS,
-            *turnstile.METRICS,
-            *figures.METRICS,
+            *rate_limits.METRICS,
+            *request_metrics.METRICS,
+            *concurrency_limit.METRICS,
+            *outbox_metrics.METRICS,
             *hub.METRICS,
         )
         # Django tells only apps that have models.
         kernel = apps.get_app_config("kernel")
-        pre_migrate.connect(session_limits.lift_while_migrating, sender=kernel)
-        post_migrate.connect(session_limits.apply_after_migrating, sender=kernel)
+        pre_migrate.connect(role_limits.lift_while_migrating, sender=kernel)
+        post_migrate.connect(role_limits.apply_after_migrating, sender=kernel)

@@ -13,18 +13,18 @@ from django.urls import URLPattern, re_path
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 django.setup()
 
+from apps.kernel.fastpath import thread_pool  # noqa: E402
+from apps.kernel.fastpath.request import Receive, Request, Scope, Send  # noqa: E402
+from apps.kernel.group_commit import batcher  # noqa: E402
 from apps.orders import facade as orders  # noqa: E402 - needs Django set up
-from apps.reservations.lane import courier  # noqa: E402
-from apps.reservations.live.doors import PATH as UPDATES  # noqa: E402
-from apps.reservations.live.doors import doors  # noqa: E402
-from ticketing import serving  # noqa: E402
-from ticketing.forward import Forwarder, site_address  # noqa: E402
-from ticketing.kernel import batching  # noqa: E402
-from ticketing.kernel.lane import threads  # noqa: E402
-from ticketing.kernel.lane.request import Receive, Request, Scope, Send  # noqa: E402
-from ticketing.lane import lane_in_front_of  # noqa: E402
+from apps.reservations.async_views import courier  # noqa: E402
+from apps.reservations.live.endpoints import PATH as UPDATES  # noqa: E402
+from apps.reservations.live.endpoints import doors  # noqa: E402
+from ticketing import startup  # noqa: E402
+from ticketing.fastpath_routes import lane_in_front_of  # noqa: E402
+from ticketing.server.site_proxy import Forwarder, site_address  # noqa: E402
 
-serving.begin("web")
+startup.begin("web")
 # Beside the loop threads commit and read. Whoever wants the interpreter back from another thread waits so long: with
 # Python's 5 ms each of the loop's journeys to the kernel, and each answer of PostgreSQL, could cost as much
 # (docs/performance.md, "Holds").
@@ -84,14 +84,14 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
             await forwarder.close()
             await doors.close()
             courier.close()
-            await asyncio.to_thread(threads.close)
-            await asyncio.to_thread(batching.close_all)
+            await asyncio.to_thread(thread_pool.close)
+            await asyncio.to_thread(batcher.close_all)
             await send({"type": "lifespan.shutdown.complete"})
             return
 
 
 class House(ProtocolTypeRouter):
-    """Also answers our own server at sight (`ticketing.kernel.lane.whole`)."""
+    """Also answers our own server at sight (`apps.kernel.fastpath.server_extensions`)."""
 
     at_sight = staticmethod(lane.at_sight)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from celery import Celery, signals
 
-from ticketing import serving
+from ticketing import startup
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 
@@ -20,13 +20,13 @@ app.autodiscover_tasks()
 @signals.beat_init.connect
 def begin(**about: Any) -> None:
     """Neither a worker nor beat starts without the house's key; whoever only sends tasks is not asked."""
-    serving.begin()
+    startup.begin()
 
 
 @signals.worker_process_init.connect
 def show_figures(**about: Any) -> None:
     """What a worker's process counts is in /metrics."""
-    from ticketing.kernel import metrics  # Needs Django set up, which the worker has done by now.
+    from apps.kernel.observability import metrics  # Needs Django set up, which the worker has done by now.
 
     metrics.begin("worker")
 
@@ -35,6 +35,6 @@ def show_figures(**about: Any) -> None:
 def end_deliveries(**about: Any) -> None:
     """What a worker's process has begun to deliver has a moment to end. What does not is another's when its claim has
     run out."""
-    from ticketing.kernel.outbox import crew
+    from apps.kernel.outbox import delivery
 
-    crew.close(END_SECONDS_MAX)
+    delivery.close(END_SECONDS_MAX)

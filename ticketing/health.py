@@ -21,11 +21,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from redis import Redis, RedisError
 
+from apps.kernel.checks import reconciler
+from apps.kernel.db import sql
+from apps.kernel.observability import metrics as metrics_of_processes
+from apps.kernel.outbox import outbox_metrics
 from apps.orders import facade as orders
 from apps.reservations import facade as reservations
-from ticketing.kernel import metrics as metrics_of_processes
-from ticketing.kernel import reconciling, sql
-from ticketing.kernel.outbox import figures
 
 REDIS_TIMEOUT_SECONDS = 1
 logger = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class House(Collector):
             "How often the reconciler found a difference, by its kind; one that stands is found again at each run.",
             labels=["kind"],
         )
-        found = dict.fromkeys(reconciling.kinds(), 0.0)
+        found = dict.fromkeys(reconciler.kinds(), 0.0)
         try:
             for name, label, value in self._figures():
                 if name == "reconcile_differences":
@@ -121,7 +122,7 @@ class House(Collector):
         with connection.cursor() as cursor:
             for name, label, value in _measure.rows(cursor):
                 yield name, label, float(value)
-        outbox = figures.standing()
+        outbox = outbox_metrics.standing()
         yield "outbox_pending_count", "", float(outbox.pending)
         yield "outbox_stuck_count", "", float(outbox.stuck)
         yield "outbox_dead_count", "", float(outbox.given_up)

@@ -17,8 +17,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
-from ticketing import addresses
-from ticketing.embedded.state import read_state
+from ticketing import settings_parser
+from ticketing.demo_state import read_state
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -39,7 +39,7 @@ def _seconds(name: str, default: int) -> int:
 
 
 def _rate(name: str, default: str) -> tuple[float, int] | None:
-    return addresses.rate(name, env.str(name, default=default))
+    return settings_parser.rate(name, env.str(name, default=default))
 
 
 env = _Environment()
@@ -61,7 +61,7 @@ TOKEN_KEYS = env.list("TOKEN_KEYS", default=[])
 
 # --- the house ---------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
-    "ticketing.staff.StaffConfig",
+    "ticketing.admin_site.StaffConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -74,8 +74,8 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "django_celery_beat",
-    "ticketing.kernel",
-    "ticketing.kernel.outbox",
+    "apps.kernel",
+    "apps.kernel.outbox",
     "apps.events",
     "apps.queue",
     "apps.reservations",
@@ -83,23 +83,23 @@ INSTALLED_APPS = [
     "ticketing.apps.CompositionConfig",
 ]
 MIDDLEWARE = [
-    "ticketing.kernel.middleware.ForwardedClaims",
+    "apps.kernel.http.middleware.ForwardedClaims",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "ticketing.kernel.middleware.PersonalUnlessSaid",
+    "apps.kernel.http.middleware.PersonalUnlessSaid",
     "django.middleware.gzip.GZipMiddleware",
     "csp.middleware.CSPMiddleware",
-    "ticketing.kernel.middleware.FeaturesUnlessSaid",
-    "ticketing.kernel.middleware.RequestContext",
-    "ticketing.kernel.middleware.RateLimits",
+    "apps.kernel.http.middleware.FeaturesUnlessSaid",
+    "apps.kernel.http.middleware.RequestContext",
+    "apps.kernel.http.middleware.RateLimits",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
-    "ticketing.kernel.origin.SameOriginWrites",
+    "apps.kernel.http.same_origin.SameOriginWrites",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "ticketing.kernel.middleware.ProblemResponses",
+    "apps.kernel.http.middleware.ProblemResponses",
 ]
 ROOT_URLCONF = "ticketing.urls"
 ASGI_APPLICATION = "ticketing.asgi.application"
@@ -116,7 +116,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "builtins": ["ticketing.kernel.templatetags.fairgate"],
+            "builtins": ["apps.kernel.templatetags.fairgate"],
         },
     }
 ]
@@ -131,10 +131,10 @@ DATABASE_DIRECT_URL = env.str("DATABASE_DIRECT_URL", default="") or _direct_url 
 REDIS_URL = env.str("REDIS_URL", default="") or _state.get("redis_url", "redis://127.0.0.1:6379/0")
 
 try:
-    addresses.database("DATABASE_URL", DATABASE_URL)
-    addresses.database("DATABASE_DIRECT_URL", DATABASE_DIRECT_URL)
-    addresses.redis("REDIS_URL", REDIS_URL)
-except addresses.AddressRefused as error:
+    settings_parser.database("DATABASE_URL", DATABASE_URL)
+    settings_parser.database("DATABASE_DIRECT_URL", DATABASE_DIRECT_URL)
+    settings_parser.redis("REDIS_URL", REDIS_URL)
+except settings_parser.AddressRefused as error:
     raise ImproperlyConfigured(str(error)) from error
 
 DATABASES = {"default": environ.Env.db_url_config(DATABASE_URL)}
@@ -173,7 +173,7 @@ CACHES = {
 }
 CHANNEL_LAYERS = {
     "default": {
-        "BACKEND": "ticketing.kernel.live.layer.Layer",
+        "BACKEND": "apps.kernel.push.channel_layer.Layer",
         "CONFIG": {
             "hosts": [{"address": REDIS_URL, "socket_connect_timeout": 1.0}],
             # What is published is heard in every database of a server: two houses on one are told apart by its number.
@@ -293,9 +293,9 @@ CONTENT_SECURITY_POLICY = {
 # --- who asks, and how often (docs/operations.md) ------------------------------------------------------------------
 try:
     # Whose X-Forwarded-For and X-Forwarded-Proto are believed.
-    TRUSTED_PROXIES = addresses.networks("TRUSTED_PROXIES", env.list("TRUSTED_PROXIES", default=[]))
+    TRUSTED_PROXIES = settings_parser.networks("TRUSTED_PROXIES", env.list("TRUSTED_PROXIES", default=[]))
     # Whom no limit concerns.
-    RATE_LIMITS_EXEMPT = addresses.networks("RATE_LIMITS_EXEMPT", env.list("RATE_LIMITS_EXEMPT", default=[]))
+    RATE_LIMITS_EXEMPT = settings_parser.networks("RATE_LIMITS_EXEMPT", env.list("RATE_LIMITS_EXEMPT", default=[]))
     # Requests a second and burst, of one address and of one token: five hundred people behind one address can buy.
     RATE_LIMITS = {
         kind: (_rate(f"RATE_LIMIT_{name}_ADDRESS", of_address), _rate(f"RATE_LIMIT_{name}_TOKEN", of_token))
@@ -312,7 +312,7 @@ try:
             ("feed", "FEED", "100:1000", "50:500"),
         )
     }
-except addresses.AddressRefused as error:
+except settings_parser.AddressRefused as error:
     raise ImproperlyConfigured(str(error)) from error
 
 # --- figures and the access log -----------------------------------------------------------------------------------
@@ -333,8 +333,8 @@ CACHE_POSTER_SECONDS = _seconds("CACHE_POSTER_SECONDS", 3_600)
 PURGE_URL = env.str("PURGE_URL", default="")
 PURGE_TOKEN = env.str("PURGE_TOKEN", default="")
 try:
-    addresses.hook("PURGE_URL", PURGE_URL)
-except addresses.AddressRefused as error:
+    settings_parser.hook("PURGE_URL", PURGE_URL)
+except settings_parser.AddressRefused as error:
     raise ImproperlyConfigured(str(error)) from error
 if not (PURGE_TOKEN.isascii() and (PURGE_TOKEN.isprintable() or not PURGE_TOKEN)):
     raise ImproperlyConfigured("PURGE_TOKEN must be printable ASCII")
@@ -353,10 +353,10 @@ REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.AllowAny"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["ticketing.kernel.json_body.JSONBody"],
+    "DEFAULT_PARSER_CLASSES": ["apps.kernel.http.json_body.JSONBody"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "ticketing.kernel.problems.exception_handler",
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "ticketing.kernel.negotiation.Negotiation",
+    "EXCEPTION_HANDLER": "apps.kernel.http.problems.exception_handler",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "apps.kernel.http.negotiation.Negotiation",
     "UNAUTHENTICATED_USER": None,
 }
 SPECTACULAR_SETTINGS = {
@@ -390,7 +390,7 @@ SIMPLE_JWT = {
 if env.str("EMAIL_URL", default=""):
     vars().update(env.email_url("EMAIL_URL"))
 else:
-    EMAIL_BACKEND = "ticketing.console_mail.TextBackend"
+    EMAIL_BACKEND = "ticketing.devserver.console_mail.TextBackend"
 DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="Fairgate <tickets@localhost>")
 
 # --- organizers' webhooks ------------------------------------------------------------------------------------------
@@ -449,10 +449,10 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "filters": {
-        "request_id": {"()": "ticketing.kernel.telemetry.WithRequestId"},
-        "outages": {"()": "ticketing.kernel.telemetry.Outages"},
-        "warnings": {"()": "ticketing.kernel.telemetry.Warnings"},
-        "refusals": {"()": "ticketing.kernel.telemetry.Refusals"},
+        "request_id": {"()": "apps.kernel.observability.log_context.WithRequestId"},
+        "outages": {"()": "apps.kernel.observability.log_context.Outages"},
+        "warnings": {"()": "apps.kernel.observability.log_context.Warnings"},
+        "refusals": {"()": "apps.kernel.observability.log_context.Refusals"},
     },
     "formatters": {
         "plain": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"},
@@ -474,14 +474,14 @@ LOGGING = {
         "celery.beat": {"filters": ["outages"]},
         "celery.worker.consumer.consumer": {"filters": ["outages"]},
         "django_celery_beat.schedulers": {"filters": ["outages"]},
-        "ticketing.kernel.maintenance": {"filters": ["outages"]},
+        "apps.kernel.maintenance": {"filters": ["outages"]},
         # These meet it with every request, and with every report of vital signs.
         "psycopg.pool": {"filters": ["outages", "warnings"]},
-        "ticketing.handlers": {"filters": ["outages", "warnings"]},
+        "ticketing.outbox_handlers": {"filters": ["outages", "warnings"]},
         "ticketing.health": {"filters": ["warnings"]},
-        "ticketing.kernel.token_keys": {"filters": ["warnings"]},
-        "ticketing.kernel.redis": {"filters": ["warnings"]},
-        "apps.queue.exceptional": {"filters": ["warnings"]},
+        "apps.kernel.tokens.keys": {"filters": ["warnings"]},
+        "apps.kernel.redis": {"filters": ["warnings"]},
+        "apps.queue.snapshot.exceptions": {"filters": ["warnings"]},
         # Each second, with its trace, while Redis is away; what is done without it has a line of its own.
         "channels_redis.pubsub": {"level": "CRITICAL"},
     },

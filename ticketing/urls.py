@@ -11,8 +11,8 @@ from apps.queue import urls as queue
 from apps.reservations import urls as reservations
 from ticketing import accounts, health
 
-handler400 = "ticketing.kernel.middleware.bad_request"
-handler500 = "ticketing.kernel.middleware.server_error"
+handler400 = "apps.kernel.http.middleware.bad_request"
+handler500 = "apps.kernel.http.middleware.server_error"
 
 api = [
     *accounts.api_urls,

@@ -9,9 +9,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ticketing.settings")
 
 site = get_wsgi_application()
 
-from ticketing import serving  # noqa: E402 - needs Django set up
+from ticketing import startup  # noqa: E402 - needs Django set up
 
-application = serving.hearing_out(site)
-serving.begin("site")
+application = startup.hearing_out(site)
+startup.begin("site")
 # Pages at saturation made a poll wait for a tenth of a second; so it is the pages that wait for the crowd's calls.
-serving.step_back(settings.SITE_NICENESS)
+startup.step_back(settings.SITE_NICENESS)

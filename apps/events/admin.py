@@ -12,13 +12,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.events.announcements import admin as announcements_admin
-from apps.events.changing import CAPACITY_MAX
+from apps.events.changes import CAPACITY_MAX
 from apps.events.creation import is_timezone, plan_limits, store_plan
 from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
 from apps.events.plans import Plan, PlanError, parse_plan
 from apps.events.plans.colors import normal_color
-from apps.events.publishing import EventRefused, lock_event, publish_event
-from ticketing.kernel import clock
+from apps.events.publication import EventRefused, lock_event, publish_event
+from apps.kernel import clock
 
 __all__ = ["announcements_admin"]  # Read with this: Django looks for no other.
 

@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 
 from apps.events import facade, selectors
 from apps.events.serializers import EventDetailSerializer, EventListSerializer
-from ticketing.kernel import problems
+from apps.kernel.http import problems
 
 CATALOGUE_MAX_AGE_SECONDS = 2
 

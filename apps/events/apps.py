@@ -7,8 +7,8 @@ class EventsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from apps.events.announcements import archiving, hot
-        from ticketing.kernel import maintenance
+        from apps.events.announcements import archive, redis_cache
+        from apps.kernel import maintenance
 
-        maintenance.register("refresh the announcements at hand", hot.REFRESH_SECONDS, hot.refresh)
-        maintenance.register("archive old announcements", archiving.EVERY_SECONDS, archiving.archive_old)
+        maintenance.register("refresh the announcements at hand", redis_cache.REFRESH_SECONDS, redis_cache.refresh)
+        maintenance.register("archive old announcements", archive.EVERY_SECONDS, archive.archive_old)

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils.text import slugify
 
-from apps.events.changing import CAPACITY_MAX, PRICE_MINOR_MAX
+from apps.events.changes import CAPACITY_MAX, PRICE_MINOR_MAX
 from apps.events.currencies import CODES
 from apps.events.facade import RoomWish
 from apps.events.models import Category, Event, OnSale, SeatingPlan, Section, Venue
@@ -21,7 +21,7 @@ from apps.events.plans import Limits, Plan, PlanError, parse_plan, to_layout
 from apps.events.plans.colors import PALETTE
 from apps.events.plans.plan import CATEGORY_CHARACTERS_MAX, label
 from apps.events.pricing import FEE_MINOR_MAX, PLAIN_PRICES, RATE_MAX, PricePolicy
-from apps.events.publishing import (
+from apps.events.publication import (
     PUBLISH_LOCK_MS,
     PUBLISH_STATEMENT_MS,
     EventRefused,
@@ -30,7 +30,8 @@ from apps.events.publishing import (
     refresh_statistics,
     used_categories,
 )
-from ticketing.kernel import clock, sql, transactions
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
 
 PER_BUYER_MAX = 1_000_000
 ROOM_RATE_MAX = 100_000

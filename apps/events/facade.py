@@ -11,10 +11,12 @@ from typing import Any
 from django.db import connection
 from django.db.models import Max, Q
 
-from apps.events import changing, pricing
-from apps.events.announcements import announced, feed, ledger, posting
+from apps.events import changes, pricing
+from apps.events.announcements import feed, queries, service, template_context
 from apps.events.models import Category, Event, OnSale, Seat, Section
-from ticketing.kernel import arrays, clock, problems, sql
+from apps.kernel import clock
+from apps.kernel.db import arrays, sql
+from apps.kernel.http import problems
 
 # What every call of the crowd asks for: by the ORM, compiling the query and filling models cost the site more than
 # PostgreSQL's answer.
@@ -395,24 +397,24 @@ def describe_bill() -> Any:
     return BillSerializer()
 
 
-# What may still change of a published event; each joins the caller's transaction. See apps/events/changing.py.
-CAPACITY_MAX = changing.CAPACITY_MAX
-PRICE_MINOR_MAX = changing.PRICE_MINOR_MAX
-PriceChange = changing.PriceChange
-add_category = changing.add_category
-category_id = changing.category_id
-lock_plan = changing.lock_plan
-move_seats = changing.move_seats
-cancel_event = changing.cancel_event
-reprice_category = changing.reprice_category
-resize_section = changing.resize_section
-guard_section = changing.guard_section
+# What may still change of a published event; each joins the caller's transaction. See apps/events/changes.py.
+CAPACITY_MAX = changes.CAPACITY_MAX
+PRICE_MINOR_MAX = changes.PRICE_MINOR_MAX
+PriceChange = changes.PriceChange
+add_category = changes.add_category
+category_id = changes.category_id
+lock_plan = changes.lock_plan
+move_seats = changes.move_seats
+cancel_event = changes.cancel_event
+reprice_category = changes.reprice_category
+resize_section = changes.resize_section
+guard_section = changes.guard_section
 
 # What the organizer says to everybody; see apps/events/announcements/.
-Announcement = ledger.Announcement
+Announcement = queries.Announcement
 AnnouncementFeed = feed.Feed
-AnnouncementsStanding = ledger.Standing
-ANNOUNCEMENT_FRAME = posting.FRAME
+AnnouncementsStanding = queries.Standing
+ANNOUNCEMENT_FRAME = service.FRAME
 
 
 def announcements_of(slug: str) -> AnnouncementFeed:
@@ -423,13 +425,13 @@ def announcements_of(slug: str) -> AnnouncementFeed:
 
 def newest_announcements(event: EventView) -> dict[str, Any]:
     """The newest of the event's announcements, for includes/announcements.html."""
-    return announced.newest(feed.read(event.id, event.starts_at))
+    return template_context.newest(feed.read(event.id, event.starts_at))
 
 
 def announcements_since(known: Mapping[int, int]) -> dict[int, AnnouncementFeed]:
     """The same from PostgreSQL, of those of these events at which something was said after the number that is known of
     each (0: nothing is)."""
-    return {event_id: feed.Feed(standing) for event_id, standing in ledger.changed_since(known).items()}
+    return {event_id: feed.Feed(standing) for event_id, standing in queries.changed_since(known).items()}
 
 
 _publish_listeners: list[Callable[[int], None]] = []

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ticketing.kernel.templatetags.fairgate import money
+from apps.kernel.templatetags.fairgate import money
 
 WHOLE = 10_000
 """Rates are in basis points: 1,900 is 19 percent."""

@@ -16,7 +16,8 @@ from apps.events import facade
 from apps.events.models import Category, Event, Seat
 from apps.events.plans import Area, areas_of
 from apps.events.plans.geometry import area_outline, rows_outline
-from ticketing.kernel import clock, sql
+from apps.kernel import clock
+from apps.kernel.db import sql
 
 CATALOGUE_MAX = 200
 SEARCH_CHARACTERS_MAX = 100

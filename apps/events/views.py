@@ -13,8 +13,9 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.http import condition, require_safe
 
-from apps.events import caching, facade, posters, selectors
-from apps.events.announcements import announced, feed
+from apps.events import facade, http_cache, selectors
+from apps.events.announcements import feed, template_context
+from apps.events.posters import drawing as poster_drawing
 
 _CARD = tuple(field.name for field in fields(selectors.EventCard))
 
@@ -33,7 +34,7 @@ def catalogue(request: HttpRequest) -> HttpResponseBase:
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_brief else settings.CACHE_PAGE_SECONDS
     # Without the request: whoever asks, and whatever waits for them, these are the same bytes.
     html = render_to_string("events/catalogue.html", {"events": [_shown(card) for card in cards], "q": search})
-    return caching.public_page(request, html, caching.lifetime(cards, seconds))
+    return http_cache.public_page(request, html, http_cache.lifetime(cards, seconds))
 
 
 @lru_cache(maxsize=4_096)
@@ -64,9 +65,9 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
     }
     is_sold_out = page.card.state == "sold_out"
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_sold_out else settings.CACHE_PAGE_SECONDS
-    context = {"event": shown, "news": announced.newest(said)}
+    context = {"event": shown, "news": template_context.newest(said)}
     html = render_to_string("events/event.html", context)  # As above.
-    return caching.public_page(request, html, caching.lifetime([page.card], seconds))
+    return http_cache.public_page(request, html, http_cache.lifetime([page.card], seconds))
 
 
 def _plan_etag(request: HttpRequest, slug: str) -> str | None:
@@ -79,7 +80,7 @@ def _plan_etag(request: HttpRequest, slug: str) -> str | None:
 @require_safe
 def plan(request: HttpRequest, slug: str) -> HttpResponse:
     answer = _plan(request, slug)
-    answer.headers["Cache-Control"] = caching.fixed_lifetime(settings.CACHE_PAGE_SECONDS)
+    answer.headers["Cache-Control"] = http_cache.fixed_lifetime(settings.CACHE_PAGE_SECONDS)
     return answer
 
 
@@ -98,14 +99,14 @@ def poster(request: HttpRequest, slug: str) -> HttpResponse:
         drawing, name = selectors.get_poster(slug)
     except facade.EventNotFound as error:
         raise Http404 from error
-    return _poster_response(request, drawing or posters.plain_poster(slug, name))
+    return _poster_response(request, drawing or poster_drawing.plain_poster(slug, name))
 
 
 def _poster_response(request: HttpRequest, drawing: str) -> HttpResponse:
     answer = condition(etag_func=lambda _: f'"{hashlib.sha256(drawing.encode()).hexdigest()[:24]}"')(
         lambda _: HttpResponse(drawing, content_type="image/svg+xml; charset=utf-8")
     )(request)
-    answer.headers["Cache-Control"] = caching.fixed_lifetime(settings.CACHE_POSTER_SECONDS)
+    answer.headers["Cache-Control"] = http_cache.fixed_lifetime(settings.CACHE_POSTER_SECONDS)
     # Opened by itself a drawing is a document: it may draw, and nothing else.
     answer.headers["Content-Security-Policy"] = "default-src 'none'; style-src 'unsafe-inline'; font-src data:; sandbox"
     return answer

@@ -7,13 +7,15 @@ from django.core.signing import BadSignature, Signer, TimestampSigner
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
+from apps.kernel import rate_limits
+from apps.kernel.fastpath.request import Request
+from apps.kernel.http import client_address, problems
+from apps.orders.absolute_urls import absolute
 from apps.orders.errors import OrderNotFound
 from apps.orders.models import Order
-from apps.orders.selectors import OrderView, absolute, get_order, order_of_reservation
+from apps.orders.selectors import OrderView, get_order, order_of_reservation
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
-from ticketing.kernel import client_address, limits, problems
-from ticketing.kernel.lane.request import Request
 
 COOKIE = "orders"
 COOKIE_DAYS = 90
@@ -91,7 +93,7 @@ def known_caller(request: HttpRequest) -> queue.Caller:
 
 def count_code_try(request: HttpRequest, reservation: reservations.ReservationView) -> None:
     """Another promo code was tried, by whoever holds this. Raises RateLimited: codes are not to be guessed."""
-    wait = limits.ask("code", client_address.of_environ(request.META), str(reservation.entry_id))
+    wait = rate_limits.ask("code", client_address.of_environ(request.META), str(reservation.entry_id))
     if wait is not None:
         raise problems.RateLimited(wait)
 

@@ -15,9 +15,14 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 
 from apps.events import facade as events
-from apps.orders import canceling, code_admin, differences, event_canceling, mail, paper_admin, reissuing
-from apps.orders.checkin import admin as _at_the_door  # noqa: F401 - Registers.
-from apps.orders.checkin.entering import Outcome, Scan, undo_entry
+from apps.kernel.admin_lists import OwnTransactions, WhyForm, ask_first, counted
+from apps.kernel.http import problems
+from apps.kernel.templatetags.fairgate import money
+from apps.orders import mail
+from apps.orders.cancellation import event_cancellation, order_cancellation
+from apps.orders.checkin import admin as _checkin_admin  # noqa: F401 - Registers its own.
+from apps.orders.checkin.check_in import Outcome, Scan, undo_entry
+from apps.orders.invoices import admin as _invoice_admin  # noqa: F401 - Registers its own.
 from apps.orders.models import (
     CancellationFailure,
     ComparedDay,
@@ -33,13 +38,11 @@ from apps.orders.models import (
     SandboxRefund,
     Ticket,
 )
-from apps.orders.organizers import admin as _organizers  # noqa: F401 - registers its own
-from apps.orders.staff import refund_desk
-from ticketing.kernel import problems
-from ticketing.kernel.staff_lists import OwnTransactions, WhyForm, ask_first, counted
-from ticketing.kernel.templatetags.fairgate import money
-
-__all__ = ["code_admin", "paper_admin"]  # Their desks register themselves.
+from apps.orders.promo_codes import admin as _promo_code_admin  # noqa: F401 - Registers its own.
+from apps.orders.provider_sync import discrepancies
+from apps.orders.staff import refund_page
+from apps.orders.tickets import reissue as ticket_reissue
+from apps.orders.webhooks import admin as _webhook_admin  # noqa: F401 - Registers its own.
 
 
 class _ReadOnly(admin.ModelAdmin):
@@ -132,7 +135,7 @@ class OrderAdmin(_ReadOnly):
         return money(order.total_minor, order.currency)
 
     def get_urls(self) -> list[Any]:
-        view = self.admin_site.admin_view(partial(refund_desk.refund_desk, site=self.admin_site))
+        view = self.admin_site.admin_view(partial(refund_page.refund_desk, site=self.admin_site))
         return [path("<uuid:order_id>/money/", view, name="orders_refund_desk"), *super().get_urls()]
 
     def has_act_permission(self, request: HttpRequest) -> bool:
@@ -166,7 +169,7 @@ class OrderAdmin(_ReadOnly):
         if asked is not None:
             return asked
         who = f"staff:{request.user.pk}"
-        count = _each_order(request, queryset, lambda order: bool(reissuing.reissue_order(order.pk, who)))
+        count = _each_order(request, queryset, lambda order: bool(ticket_reissue.reissue_order(order.pk, who)))
         if count:
             messages.success(request, f"{counted(count, 'order')}: new codes, and mail is on its way.")
         return None
@@ -184,7 +187,7 @@ class OrderAdmin(_ReadOnly):
         if asked is not None:
             return asked
         who = f"staff:{request.user.pk}"
-        count = _each_order(request, queryset, lambda order: canceling.refund_order(order.pk, who))
+        count = _each_order(request, queryset, lambda order: order_cancellation.refund_order(order.pk, who))
         if count:
             messages.success(request, f"{counted(count, 'order')} given back.")
         else:
@@ -285,7 +288,7 @@ class EventCancellationAdmin(OwnTransactions, _ReadOnly):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: EventCancellation, form: Any, change: bool) -> None:
-        begun = event_canceling.begin(obj.event_id, obj.words, f"staff:{request.user.pk}")
+        begun = event_cancellation.begin(obj.event_id, obj.words, f"staff:{request.user.pk}")
         for field in EventCancellation._meta.concrete_fields:
             setattr(obj, field.attname, getattr(begun, field.attname))
 
@@ -304,7 +307,7 @@ class EventCancellationAdmin(OwnTransactions, _ReadOnly):
     @admin.action(description="Resume, with what failed", permissions=["resume"])
     def resume(self, request: HttpRequest, queryset: QuerySet[EventCancellation]) -> None:
         for row in queryset:
-            event_canceling.resume(row.pk)
+            event_cancellation.resume(row.pk)
         messages.success(request, f"{counted(queryset.count(), 'cancellation')} on its way again.")
 
 
@@ -389,7 +392,7 @@ class TicketAdmin(_ReadOnly):
     @admin.action(description="New code: the old one opens no door", permissions=["act"])
     def reissue(self, request: HttpRequest, queryset: QuerySet[Ticket]) -> None:
         def reissue(ticket: Ticket) -> bool:
-            reissuing.reissue_ticket(ticket.order_id, ticket.code, f"staff:{request.user.pk}")
+            ticket_reissue.reissue_ticket(ticket.order_id, ticket.code, f"staff:{request.user.pk}")
             return ticket.successor_id is None
 
         count = _each_ticket(request, queryset, reissue)
@@ -450,7 +453,7 @@ class PaymentDifferenceAdmin(_ReadOnly):
         count = 0
         for difference in queryset.filter(settled_at=None):
             try:
-                differences.settle(difference.pk, who, words)
+                discrepancies.settle(difference.pk, who, words)
                 count += 1
             except problems.Problem as problem:
                 messages.error(request, problem.title)

@@ -8,11 +8,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from apps.orders import access, inbox, selectors
-from apps.orders.canceling import answer_cancel
-from apps.orders.checkout import check_out
-from apps.orders.quoting import quote
-from apps.orders.returning import answer_return
+from apps.kernel.http import idempotency
+from apps.kernel.http.json_body import object_of
+from apps.orders import access, selectors
+from apps.orders.cancellation.order_cancellation import answer_cancel
+from apps.orders.checkout.checkout import check_out
+from apps.orders.checkout.quote import quote
+from apps.orders.provider_sync import inbox
+from apps.orders.returns.returns import answer_return
 from apps.orders.serializers import (
     CheckoutAnswerSerializer,
     CheckoutSerializer,
@@ -24,8 +27,6 @@ from apps.orders.serializers import (
     ReturnSerializer,
     StoredSerializer,
 )
-from ticketing.kernel import idempotency
-from ticketing.kernel.json_body import object_of
 
 PERSONAL = {"Cache-Control": "no-store"}
 _KEY = OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER, required=True)

@@ -9,28 +9,22 @@ class OrdersConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from apps.orders import (
-            auditing,
-            canceling,
-            comparing,
-            compensating,
-            reconciling,
-            selectors,
-            unsettled,
-            watching,
-        )
-        from apps.orders.organizers import feed
+        from apps.kernel import maintenance
+        from apps.orders import live, selectors
+        from apps.orders.cancellation import order_cancellation, oversell
+        from apps.orders.checks import money_invariants, reconciliation
+        from apps.orders.provider_sync import daily_comparison, status_inquiries
+        from apps.orders.webhooks import feed
         from apps.reservations import facade as reservations
-        from ticketing.kernel import maintenance
 
-        import_module("apps.orders.providers.checks")
+        import_module("apps.orders.payments.providers.checks")
 
-        auditing.register()
-        watching.connect()
-        reconciling.register()
-        reservations.provide_sale(compensating.Orders())
+        money_invariants.register()
+        live.connect()
+        reconciliation.register()
+        reservations.provide_sale(oversell.Orders())
         reservations.provide_order_names(selectors.numbers_by_reservation)
-        maintenance.register("fail lapsed orders", 2, canceling.fail_lapsed)
-        maintenance.register("ask about unsettled money", 10, unsettled.ask_due)
-        maintenance.register("compare with providers", 60, comparing.ask_due)
+        maintenance.register("fail lapsed orders", 2, order_cancellation.fail_lapsed)
+        maintenance.register("ask about unsettled money", 10, status_inquiries.ask_due)
+        maintenance.register("compare with providers", 60, daily_comparison.ask_due)
         maintenance.register("forget old messages to organizers", 60, feed.forget_old)

@@ -1,6 +1,6 @@
 """What a checkout, a cancellation or a provider can be told. Each names what happened."""
 
-from ticketing.kernel.problems import NotFound, Problem
+from apps.kernel.http.problems import NotFound, Problem
 
 
 class OrderNotFound(NotFound):

@@ -6,32 +6,23 @@ from datetime import timedelta
 
 from django.conf import settings
 
-from apps.orders import (
-    attaching,
-    charging,
-    circuit,
-    comparing,
-    differences,
-    event_canceling,
-    inbox,
-    invoices,
-    mail,
-    refunds,
-    topics,
-    unsettled,
-    watching,
-)
-from apps.orders.organizers import webhooks
-from apps.orders.providers import sandbox
-from ticketing.kernel.outbox import facade as outbox
-from ticketing.kernel.outbox.facade import Message
+from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.facade import Message
+from apps.orders import live, mail, topics
+from apps.orders.cancellation import event_cancellation
+from apps.orders.checkout import guest_orders
+from apps.orders.invoices import invoices
+from apps.orders.payments import circuit_breaker, refunds
+from apps.orders.payments.providers import sandbox
+from apps.orders.provider_sync import charges, daily_comparison, discrepancies, inbox, status_inquiries
+from apps.orders.webhooks import delivery
 
-attach_orders = attaching.attach_orders
-providers_resting = circuit.resting
-count_open_differences = differences.count_open
-authorize_listener = watching.authorize
-read_for_listeners = watching.read
-LISTENED_AS = watching.KIND
+attach_orders = guest_orders.attach_orders
+providers_resting = circuit_breaker.resting
+count_open_differences = discrepancies.count_open
+authorize_listener = live.authorize
+read_for_listeners = live.read
+LISTENED_AS = live.KIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +42,13 @@ def handlers() -> list[TopicHandler]:
     asked = timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS + 15)
     short = timedelta(minutes=1)
     return [
-        TopicHandler(topics.CHARGE, charging.charge, asked),
-        TopicHandler(topics.ASK, charging.ask, asked),
+        TopicHandler(topics.CHARGE, charges.charge, asked),
+        TopicHandler(topics.ASK, charges.ask, asked),
         TopicHandler(topics.REFUND, refunds.send, asked),
-        TopicHandler(topics.RECONCILE_PAYMENT, unsettled.handle_payment, asked, attempts_max=3),
-        TopicHandler(topics.RECONCILE_REFUND, unsettled.handle_refund, asked, attempts_max=3),
+        TopicHandler(topics.RECONCILE_PAYMENT, status_inquiries.handle_payment, asked, attempts_max=3),
+        TopicHandler(topics.RECONCILE_REFUND, status_inquiries.handle_refund, asked, attempts_max=3),
         # Prolonged with each piece. What fails is asked for anew, later.
-        TopicHandler(topics.COMPARE_DAY, comparing.handle, timedelta(minutes=10), attempts_max=3),
+        TopicHandler(topics.COMPARE_DAY, daily_comparison.handle, timedelta(minutes=10), attempts_max=3),
         TopicHandler(topics.PROVIDER_MESSAGE, inbox.process, short),
         TopicHandler(topics.INVOICE, invoices.write_papers, short),
         TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short),
@@ -65,15 +56,15 @@ def handlers() -> list[TopicHandler]:
         TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short),
         TopicHandler(
             topics.WEBHOOK,
-            webhooks.deliver,
+            delivery.deliver,
             short,
-            attempts_max=webhooks.ATTEMPTS_MAX,
-            backoff=webhooks.BACKOFF,
-            together_max=webhooks.TOGETHER_MAX,
+            attempts_max=delivery.ATTEMPTS_MAX,
+            backoff=delivery.BACKOFF,
+            together_max=delivery.TOGETHER_MAX,
         ),
         TopicHandler(topics.SEND_RETURN_NOTICE, mail.send_return_notice, short),
         TopicHandler(topics.SEND_CANCELLATION_NOTICE, mail.send_cancellation_notice, short),
         TopicHandler(topics.SEND_DISPUTE_NOTICE, mail.send_dispute_notice, short),
-        TopicHandler(topics.CANCEL_EVENT, event_canceling.go_on, timedelta(minutes=2)),
+        TopicHandler(topics.CANCEL_EVENT, event_cancellation.go_on, timedelta(minutes=2)),
         TopicHandler(sandbox.WEBHOOK_TOPIC, inbox.deliver_sandbox_webhook, short),
     ]

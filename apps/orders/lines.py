@@ -6,9 +6,9 @@ from datetime import datetime
 from django.db import connection
 
 from apps.events import facade as events
+from apps.kernel.db import sql
+from apps.kernel.db.transactions import require
 from apps.orders.models import Order, OrderLine
-from ticketing.kernel import sql
-from ticketing.kernel.transactions import require
 
 _freeze_lines = sql.load("apps.orders", "freeze_lines")
 

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from django.db import connection
 
+from apps.kernel.db import model_rows, sql
+from apps.kernel.db.transactions import require
 from apps.orders.errors import OrderNotFound
 from apps.orders.models import Order, Payment, PromoCode
-from ticketing.kernel import instances, sql
-from ticketing.kernel.transactions import require
 
 _lock_order = sql.load("apps.orders", "lock_order")
 _lock_order_of_payment = sql.load("apps.orders", "lock_order_of_payment")
@@ -32,7 +32,7 @@ def lock_order(order_id: UUID) -> Order:
     """The order, as it is under its lock. Joins the caller's transaction. Raises OrderNotFound."""
     require()
     with connection.cursor() as cursor:
-        found = instances.of(Order, _lock_order.rows(cursor, order_id=order_id))
+        found = model_rows.of(Order, _lock_order.rows(cursor, order_id=order_id))
     if not found:
         raise OrderNotFound
     return found[0]
@@ -64,8 +64,8 @@ def lock_payment(payment_id: UUID) -> Locked | None:
         )
     if not locked.rows:
         return None
-    (order,) = instances.of(Order, locked.rows)
-    payments = instances.of(Payment, beside.rows)
+    (order,) = model_rows.of(Order, locked.rows)
+    payments = model_rows.of(Payment, beside.rows)
     for payment in payments:
         payment.order = order
     return Locked(order, next(payment for payment in payments if payment.pk == payment_id), payments)

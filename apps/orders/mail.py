@@ -12,15 +12,18 @@ from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 from django.urls import reverse
 
-from apps.orders import calendars, documents, topics
+from apps.kernel import clock
+from apps.kernel.db import transactions
+from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.facade import Message
+from apps.orders import topics
+from apps.orders.absolute_urls import absolute
 from apps.orders.access import order_link
 from apps.orders.locks import lock_order
 from apps.orders.models import EventCancellation, Order, ProviderMessage
-from apps.orders.providers.protocol import Kind
-from apps.orders.selectors import OrderView, absolute, get_order, get_order_to_send
-from ticketing.kernel import clock, transactions
-from ticketing.kernel.outbox import facade as outbox
-from ticketing.kernel.outbox.facade import Message
+from apps.orders.payments.providers.protocol import Kind
+from apps.orders.selectors import OrderView, get_order, get_order_to_send
+from apps.orders.tickets import ics, ticket_pdf
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +37,8 @@ def send_tickets(message: Message) -> None:
     if not order.is_standing or (is_sent and not message.body.get("again")):
         return
     files = [
-        (f"tickets-{order.number}.pdf", documents.tickets_pdf(order), "application/pdf"),
-        (f"{order.event.slug}.ics", calendars.calendar_file(order), calendars.CONTENT_TYPE),
+        (f"tickets-{order.number}.pdf", ticket_pdf.tickets_pdf(order), "application/pdf"),
+        (f"{order.event.slug}.ics", ics.calendar_file(order), ics.CONTENT_TYPE),
     ]
     _send(order, f"Your tickets for {order.event.name}", "tickets", files)
     Order.objects.filter(pk=order.id).update(tickets_sent_at=clock.now())

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urljoin
 from uuid import UUID
 
 from django.conf import settings
@@ -13,12 +12,14 @@ from django.db.models import Q
 from django.urls import reverse
 
 from apps.events import facade as events
-from apps.orders import returning
+from apps.kernel import clock
+from apps.kernel.db import model_rows, sql
+from apps.orders.absolute_urls import absolute
 from apps.orders.errors import OrderNotFound, PaperNotFound, TicketNotFound
 from apps.orders.lines import bill_of
 from apps.orders.models import ATTEMPTS_MAX, Invoice, Order, OrderLine, PaperKind, Payment, Refund, Ticket
+from apps.orders.returns import returns as ticket_returns
 from apps.queue import facade as queue
-from ticketing.kernel import clock, instances, sql
 
 _payments = sql.load("apps.orders", "payments_of_orders")
 _lines = sql.load("apps.orders", "lines_of_orders")
@@ -196,7 +197,7 @@ class OrderView:
     """The last attempt was declined, and there are tries and time left for another."""
     refunds: tuple[RefundView, ...] = ()
     """In the order in which they were asked for; one that failed and was sent again is left out."""
-    returns: returning.Offer | None = None
+    returns: ticket_returns.Offer | None = None
     """How its tickets may be returned; None where its buyer never may."""
 
     @property
@@ -292,16 +293,6 @@ def iso(moment: datetime | None) -> str | None:
     if moment is None:
         return None
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def absolute(path: str) -> str:
-    return urljoin(settings.SITE_URL, path)
-
-
-def within_site(url: str) -> str:
-    """The same address without this site's own origin, so that a visitor who came by another name of it stays there."""
-    origin = settings.SITE_URL.rstrip("/")
-    return url.removeprefix(origin) if url.startswith(f"{origin}/") else url
 
 
 def order_view(order: Order) -> OrderView:
@@ -413,9 +404,9 @@ def _rows_of(order_ids: Sequence[UUID]) -> tuple[list[Payment], list[OrderLine],
             cursor, [_payments.call(**asked), _lines.call(**asked), _tickets.call(**asked)]
         )
     return (
-        instances.of(Payment, payments.rows),
-        instances.of(OrderLine, lines.rows),
-        instances.of(Ticket, tickets.rows),
+        model_rows.of(Payment, payments.rows),
+        model_rows.of(OrderLine, lines.rows),
+        model_rows.of(Ticket, tickets.rows),
     )
 
 
@@ -444,9 +435,9 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
     found = {event_id: events.get_event_by_id(event_id) for event_id in {order.event_id for order in orders}}
     # Without offers only an order whose payment was declined has anything to do with time.
     now = clock.now() if orders and (is_whole or any(order.status == Order.Status.PLACED for order in orders)) else None
-    offers: dict[int, returning.Offer | None] = {}
+    offers: dict[int, ticket_returns.Offer | None] = {}
     if now is not None and is_whole:
-        offers = {event_id: returning.offer_of(event, now) for event_id, event in found.items()}
+        offers = {event_id: ticket_returns.offer_of(event, now) for event_id, event in found.items()}
     views = []
     for order in orders:
         last = payments.get(order.pk)

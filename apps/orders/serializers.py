@@ -4,7 +4,7 @@ from rest_framework import serializers
 
 from apps.events import facade as events
 from apps.orders.models import Order, Payment, Refund
-from apps.orders.returning import TICKETS_MAX
+from apps.orders.returns.returns import TICKETS_MAX
 
 
 class CheckoutSerializer(serializers.Serializer):

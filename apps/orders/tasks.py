@@ -1,15 +1,15 @@
 from celery import shared_task
 
-from apps.orders import comparing, unsettled
+from apps.orders.provider_sync import daily_comparison, status_inquiries
 
 
 @shared_task(name="orders.ask_about_money")
 def ask_about_money() -> int:
     """Payments and refunds whose word never came are being asked about; how many."""
-    return unsettled.ask_due()
+    return status_inquiries.ask_due()
 
 
 @shared_task(name="orders.compare_days")
 def compare_days() -> int:
     """The days that are due are being compared with the providers' books; how many."""
-    return comparing.ask_due()
+    return daily_comparison.ask_due()

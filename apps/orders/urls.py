@@ -5,8 +5,8 @@ from django.urls import path
 from apps.orders import api_views, views
 from apps.orders.checkin import api_views as checkin_api_views
 from apps.orders.checkin import views as checkin_views
-from apps.orders.organizers import api_views as organizers
-from apps.orders.providers.sandbox import page as sandbox_page
+from apps.orders.payments.providers.sandbox import page as sandbox_page
+from apps.orders.webhooks import api_views as organizers
 
 page_urls = [
     path("reservations/<uuid:reservation_id>/checkout", views.checkout, name="checkout"),

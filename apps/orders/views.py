@@ -17,9 +17,14 @@ from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from apps.orders import access, calendars, documents, papers, reissuing, returning, selectors, watching
-from apps.orders.canceling import answer_cancel
-from apps.orders.checkout import check_out
+from apps.kernel.codes.code_format import Unusable, normal_code
+from apps.kernel.http import idempotency, problems
+from apps.orders import access, live, selectors
+from apps.orders.absolute_urls import absolute, within_site
+from apps.orders.cancellation.order_cancellation import answer_cancel
+from apps.orders.checkout.checkout import check_out
+from apps.orders.checkout.forms import CheckoutForm
+from apps.orders.checkout.quote import Quote, quote
 from apps.orders.errors import (
     CodeRefused,
     OrderNotCancelable,
@@ -30,15 +35,15 @@ from apps.orders.errors import (
     TicketsCheckedIn,
     TicketsNotValid,
 )
-from apps.orders.forms import CheckoutForm
+from apps.orders.invoices import invoice_pdf
 from apps.orders.models import ATTEMPTS_MAX, Order
-from apps.orders.providers import STRIPE, chosen_provider
-from apps.orders.quoting import Quote, quote
-from apps.orders.selectors import OrderView, within_site
+from apps.orders.payments.providers import STRIPE, chosen_provider
+from apps.orders.returns import returns
+from apps.orders.selectors import OrderView
+from apps.orders.tickets import ics, ticket_pdf
+from apps.orders.tickets import reissue as ticket_reissue
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
-from ticketing.kernel import idempotency, problems
-from ticketing.kernel.code_words import Unusable, normal_code
 
 
 @csrf_exempt
@@ -190,9 +195,9 @@ def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
         return _return_page(request, found)
     try:
         if request.POST.get("step") == "return":
-            returning.answer_return(found.id, {"tickets": codes}, _form_key(request))
+            returns.answer_return(found.id, {"tickets": codes}, _form_key(request))
             return HttpResponseRedirect(found.url, status=303)
-        return _return_page(request, found, codes, returning.quote_for_buyer(found.id, codes))
+        return _return_page(request, found, codes, returns.quote_for_buyer(found.id, codes))
     except problems.Invalid:
         return _return_page(request, found, codes, said="Choose at least one of these tickets.", status=422)
     except (OrderNotReturnable, ReturnNotAllowed, TicketsNotValid, TicketsCheckedIn) as problem:
@@ -203,7 +208,7 @@ def _return_page(
     request: HttpRequest,
     order: OrderView,
     codes: list[str] | None = None,
-    quote: returning.Quote | None = None,
+    quote: returns.Quote | None = None,
     *,
     said: str = "",
     status: int = 200,
@@ -213,7 +218,7 @@ def _return_page(
         "order": order,
         "event": order.event,
         "returns": order.returns,
-        "tickets": returning.returnable(order.id, fees_back=not order.returns.keeps_fees),
+        "tickets": returns.returnable(order.id, fees_back=not order.returns.keeps_fees),
         "chosen": codes or [],
         "quote": quote,
         "said": said,
@@ -241,7 +246,7 @@ def _shown(order: OrderView) -> dict[str, Any]:
         "number": order.number,
         "status": status,
         "is_in_progress": is_in_progress,
-        "known": watching.known(order),
+        "known": live.known(order),
         "follow": f"{status} {order.payment.attempt} {order.payment.refunded_minor} {confirm_url}",
         "attempt": order.payment.attempt,
         "attempts_max": ATTEMPTS_MAX,
@@ -284,7 +289,7 @@ def _stripe(order: OrderView) -> dict[str, str] | None:
     action = order.payment.next_action
     if order.status not in Order.OPEN or action is None or action.get("type") != "stripe":
         return None
-    return {**action, "return_url": selectors.absolute(order.url)}
+    return {**action, "return_url": absolute(order.url)}
 
 
 def _let_stripe_in(response: HttpResponse) -> HttpResponse:
@@ -303,7 +308,7 @@ def tickets_pdf(request: HttpRequest, order_id: UUID) -> HttpResponse:
     shown = access.open_order(request, order_id)
     if not any(ticket.valid for ticket in shown.tickets):
         raise problems.NotFound("This order has no valid tickets.")
-    response = HttpResponse(documents.tickets_pdf(shown), content_type="application/pdf")
+    response = HttpResponse(ticket_pdf.tickets_pdf(shown), content_type="application/pdf")
     response.headers["Content-Disposition"] = f'inline; filename="tickets-{shown.number}.pdf"'
     return response
 
@@ -313,7 +318,7 @@ def tickets_pdf(request: HttpRequest, order_id: UUID) -> HttpResponse:
 def paper(request: HttpRequest, order_id: UUID, number: str) -> HttpResponse:
     """An invoice or credit note of the order."""
     shown = access.open_order(request, order_id)
-    drawn = papers.paper_pdf(selectors.get_paper(shown.id, number))
+    drawn = invoice_pdf.paper_pdf(selectors.get_paper(shown.id, number))
     response = HttpResponse(drawn, content_type="application/pdf")
     response.headers["Content-Disposition"] = f'inline; filename="{number}.pdf"'
     return response
@@ -325,7 +330,7 @@ def calendar_file(request: HttpRequest, order_id: UUID) -> HttpResponse:
     shown = access.open_order(request, order_id)
     if not any(ticket.valid for ticket in shown.tickets):
         raise problems.NotFound("This order has no valid tickets.")
-    response = HttpResponse(calendars.calendar_file(shown), content_type=calendars.CONTENT_TYPE)
+    response = HttpResponse(ics.calendar_file(shown), content_type=ics.CONTENT_TYPE)
     response.headers["Content-Disposition"] = f'attachment; filename="{shown.event.slug}.ics"'
     return response
 
@@ -337,7 +342,7 @@ def reissue(request: HttpRequest, order_id: UUID, code: str) -> HttpResponse:
     """The ticket has a new code, for the order's owner; back to the order, whose page says so."""
     order = access.open_order(request, order_id)
     try:
-        reissuing.reissue_ticket(order.id, code, reissuing.BUYER)
+        ticket_reissue.reissue_ticket(order.id, code, ticket_reissue.BUYER)
         messages.success(
             request, "The ticket has a new code, also in the mail that is on its way. Its old code is dead."
         )
@@ -362,7 +367,7 @@ def ticket(request: HttpRequest, code: str) -> HttpResponse:
 @cache_control(private=True, max_age=3_600)
 @require_safe
 def ticket_qr(request: HttpRequest, code: str) -> HttpResponse:
-    drawing = documents.qr_svg(selectors.get_ticket(code).code)
+    drawing = ticket_pdf.qr_svg(selectors.get_ticket(code).code)
     return HttpResponse(drawing, content_type="image/svg+xml; charset=utf-8")
 
 

@@ -10,16 +10,19 @@ from django.shortcuts import redirect
 from django.urls import path
 from django.utils.html import format_html
 
-from apps.queue import links, pacing, rooms
+from apps.kernel import clock
+from apps.kernel.admin_lists import OwnTransactions, ReadOnlyAdmin, WhyForm, ask_first, counted
+from apps.queue.entries import vip_links
 from apps.queue.errors import ActRefused
 from apps.queue.models import AdmissionBatch, QueueEntry, RateChange, RoomAct, VipLink, WaitingRoom
-from apps.queue.summary import summary_of
-from ticketing.kernel import clock
-from ticketing.kernel.staff_lists import OwnTransactions, ReadOnlyAdmin, WhyForm, ask_first, counted
+from apps.queue.room import operations, rate_control
+from apps.queue.room.summary import summary_of
 
 
 class RoomActForm(WhyForm):
-    count = forms.IntegerField(required=False, min_value=1, max_value=rooms.ADMIT_MAX, label="How many (to let in)")
+    count = forms.IntegerField(
+        required=False, min_value=1, max_value=operations.ADMIT_MAX, label="How many (to let in)"
+    )
 
 
 class RoomForm(forms.ModelForm):
@@ -28,15 +31,15 @@ class RoomForm(forms.ModelForm):
     def clean(self):
         super().clean()
         cleaned = self.cleaned_data
-        for name in rooms.LIMITS.keys() & cleaned.keys():
+        for name in operations.LIMITS.keys() & cleaned.keys():
             try:
-                rooms.require_limits({name: cleaned[name]})
+                operations.require_limits({name: cleaned[name]})
             except ActRefused as refused:
                 self.add_error(name, f"{str(refused).capitalize()}.")
         # A floor that a lower rate undercuts may stay: such a room is never slowed down.
         if "rate_floor" in self.changed_data and {"rate_floor", "rate_per_second"} <= cleaned.keys():
             try:
-                pacing.require_floor(cleaned["rate_floor"], cleaned["rate_per_second"])
+                rate_control.require_floor(cleaned["rate_floor"], cleaned["rate_per_second"])
             except ActRefused as refused:
                 self.add_error("rate_floor", f"{str(refused).capitalize()}.")
         return cleaned
@@ -83,7 +86,7 @@ class WaitingRoomAdmin(OwnTransactions, admin.ModelAdmin):
                 room = summary_of(int(object_id))
                 context |= {
                     "room": room,
-                    "moves": rooms.MOVES.get(room.state, ()),
+                    "moves": operations.MOVES.get(room.state, ()),
                     "may_move_people": request.user.has_perm("queue.change_queueentry"),
                     "may_make_links": request.user.has_perm("queue.add_viplink"),
                 }
@@ -91,11 +94,11 @@ class WaitingRoomAdmin(OwnTransactions, admin.ModelAdmin):
 
     def save_model(self, request, obj, form, change):
         # Only what the form changed: joins and ticks move the numbers of this row all the time.
-        wanted = {name: form.cleaned_data[name] for name in form.changed_data if name in rooms.LIMITS}
+        wanted = {name: form.cleaned_data[name] for name in form.changed_data if name in operations.LIMITS}
         if wanted:
-            rooms.set_limits(obj.pk, **wanted, who=request.user.get_username())
+            operations.set_limits(obj.pk, **wanted, who=request.user.get_username())
         if "rate_floor" in form.changed_data:
-            pacing.set_floor(obj.pk, form.cleaned_data["rate_floor"], who=request.user.get_username())
+            rate_control.set_floor(obj.pk, form.cleaned_data["rate_floor"], who=request.user.get_username())
 
     def changeform_view(self, request, *args, **kwargs):
         try:
@@ -137,22 +140,23 @@ class WaitingRoomAdmin(OwnTransactions, admin.ModelAdmin):
         given = request.POST.get
         if act in STATES:
             state = STATES[act]
-            rooms.set_state(room.pk, state, **by)
+            operations.set_state(room.pk, state, **by)
             return f"The room is {state}."
         if act == "admit_now":
-            return f"{counted(rooms.admit_now(room.pk, _count(given('count', '')), **by), 'visitor')} let in."
+            return f"{counted(operations.admit_now(room.pk, _count(given('count', '')), **by), 'visitor')} let in."
         if act in ("message", "clear_message"):
             text = given("message", "") if act == "message" else ""
-            changed = rooms.set_message(room.pk, text, **by)
+            changed = operations.set_message(room.pk, text, **by)
             return ("The message is shown." if text.strip() else "No message any more.") if changed else "As before."
         if act in ("let_through", "remove"):
             if not request.user.has_perm("queue.change_queueentry"):
                 raise PermissionDenied
             whom = given("whom", "").strip()
-            place = rooms.find_place(room.pk, whom)
+            place = operations.find_place(room.pk, whom)
             if act == "remove":
-                return f"{whom} {'is out of the line' if rooms.remove(place, **by) else 'had ended already'}."
-            return f"{whom} {'is in' if rooms.let_through(place, **by) else 'is marked, and first when there is room'}."
+                return f"{whom} {'is out of the line' if operations.remove(place, **by) else 'had ended already'}."
+            is_in = operations.let_through(place, **by)
+            return f"{whom} {'is in' if is_in else 'is marked, and first when there is room'}."
         raise ActRefused("press the button of what is to be done; nothing has changed")
 
     def _ask(self, request, queryset, act):
@@ -167,7 +171,7 @@ class WaitingRoomAdmin(OwnTransactions, admin.ModelAdmin):
         state = STATES[act]
         for room in queryset:
             try:
-                rooms.set_state(room.pk, state, who=request.user.get_username(), why=request.POST.get("why", ""))
+                operations.set_state(room.pk, state, who=request.user.get_username(), why=request.POST.get("why", ""))
                 messages.info(request, f"{room.event}: {state}.")
             except ActRefused as refused:
                 messages.warning(request, f"{room.event}: {refused}.")
@@ -192,7 +196,7 @@ class WaitingRoomAdmin(OwnTransactions, admin.ModelAdmin):
     def admit_now(self, request, queryset):
         for room in queryset:
             try:
-                count = rooms.admit_now(
+                count = operations.admit_now(
                     room.pk,
                     _count(request.POST.get("count", "")),
                     who=request.user.get_username(),
@@ -227,7 +231,9 @@ class QueueEntryAdmin(ReadOnlyAdmin):
     def let_through(self, request, queryset):
         for entry in queryset.select_related(None):
             try:
-                is_in = rooms.let_through(entry.pk, who=request.user.get_username(), why=request.POST.get("why", ""))
+                is_in = operations.let_through(
+                    entry.pk, who=request.user.get_username(), why=request.POST.get("why", "")
+                )
                 words = "in" if is_in else "marked, and first when there is room"
                 messages.info(request, f"Number {entry.number}: {words}.")
             except ActRefused as refused:
@@ -241,7 +247,7 @@ class QueueEntryAdmin(ReadOnlyAdmin):
         removed = 0
         for entry in queryset.select_related(None):
             try:
-                removed += rooms.remove(entry.pk, who=request.user.get_username(), why=request.POST.get("why", ""))
+                removed += operations.remove(entry.pk, who=request.user.get_username(), why=request.POST.get("why", ""))
             except ActRefused as refused:
                 messages.warning(request, f"Number {entry.number}: {refused}.")
         messages.info(request, f"{counted(removed, 'visitor')} taken out of the line.")
@@ -275,7 +281,7 @@ class RateChangeAdmin(ReadOnlyAdmin):
 
 class LinkForm(forms.ModelForm):
     hours = forms.IntegerField(
-        min_value=1, max_value=links.HOURS_MAX, initial=links.HOURS_DEFAULT, label="Good for so many hours"
+        min_value=1, max_value=vip_links.HOURS_MAX, initial=vip_links.HOURS_DEFAULT, label="Good for so many hours"
     )
 
     class Meta:
@@ -326,7 +332,7 @@ class VipLinkAdmin(OwnTransactions, ReadOnlyAdmin):
         return [] if obj is None else self.get_fields(request, obj)
 
     def save_model(self, request, obj, form, change):
-        made = links.make_link(
+        made = vip_links.make_link(
             form.cleaned_data["event"].pk,
             note=form.cleaned_data["note"],
             hours=form.cleaned_data["hours"],
@@ -340,20 +346,22 @@ class VipLinkAdmin(OwnTransactions, ReadOnlyAdmin):
 
     @admin.display(description="state")
     def state(self, link):
-        return links.state_of(link, clock.now())
+        return vip_links.state_of(link, clock.now())
 
     @admin.display(description="address")
     def address(self, link):
         if self.state(link) != "open":
             return "–"
-        return format_html("<code>{}</code>", links.address_of(link, link.event.slug))
+        return format_html("<code>{}</code>", vip_links.address_of(link, link.event.slug))
 
     @admin.action(description="Take these links back", permissions=["revoke"])
     def revoke(self, request, queryset):
         revoked = 0
         for link in queryset.select_related(None):
             try:
-                revoked += links.revoke_link(link.pk, who=request.user.get_username(), why=request.POST.get("why", ""))
+                revoked += vip_links.revoke_link(
+                    link.pk, who=request.user.get_username(), why=request.POST.get("why", "")
+                )
             except ActRefused as refused:
                 messages.warning(request, f"{link}: {refused}.")
         messages.info(request, f"{counted(revoked, 'link')} taken back.")

@@ -6,14 +6,16 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.events import facade as events
-from apps.queue import line, merging, polling
-from apps.queue.carrying import carry_joined, carry_place, joining_as
+from apps.kernel.http import problems
+from apps.kernel.http.json_body import object_of
+from apps.queue.cookies import carry_joined, carry_place, joining_as
+from apps.queue.entries import positions
 from apps.queue.errors import NoPlace
-from apps.queue.identity import caller_of, drop_place, place_of_cookie
-from apps.queue.outlook import outlook
+from apps.queue.identity import guest_merge
+from apps.queue.identity.caller import caller_of, drop_place, place_of_cookie
 from apps.queue.serializers import JoinBody, JoinedPlace, Place, joined_answer, place_answer
-from ticketing.kernel import problems
-from ticketing.kernel.json_body import object_of
+from apps.queue.status import status
+from apps.queue.status.estimates import outlook
 
 PERSONAL = {"Cache-Control": "no-store"}
 
@@ -30,9 +32,9 @@ class QueueView(APIView):
         found = events.get_event(event)
         known = caller_of(request, found.slug)
         caller = joining_as(known, object_of(request))
-        merging.bring_along_at(found.id, caller)
-        entry = line.join(found, caller)
-        response = Response(joined_answer(found, polling.stand(found, entry), entry), status=201, headers=PERSONAL)
+        guest_merge.bring_along_at(found.id, caller)
+        entry = positions.join(found, caller)
+        response = Response(joined_answer(found, status.stand(found, entry), entry), status=201, headers=PERSONAL)
         carry_joined(request, response, known, caller, entry)
         return response
 
@@ -49,9 +51,9 @@ class QueueView(APIView):
     def delete(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
         caller = caller_of(request, found.slug)
-        merging.bring_along_at(found.id, caller)
-        entry = line.leave(found, caller)
-        answer = place_answer(found, polling.Place(outlook(entry), entry))
+        guest_merge.bring_along_at(found.id, caller)
+        entry = positions.leave(found, caller)
+        answer = place_answer(found, status.Place(outlook(entry), entry))
         response = Response(answer, headers=PERSONAL)
         drop_place(request, response, found.slug)
         return response
@@ -68,16 +70,16 @@ class QueueStatusView(APIView):
         },
     )
     def get(self, request: Request, event: str) -> Response:
-        found = polling.event_of(event)
+        found = status.event_of(event)
         # What a browser's cookie says is enough to show the wait; at the turn it is asked who it really is.
         caller = place_of_cookie(request, found.slug)
-        place = None if caller is None else polling.glance(found, caller)
+        place = None if caller is None else status.glance(found, caller)
         if caller is None or place is None:
             caller = caller_of(request, found.slug)
             if not caller.is_known:
                 raise problems.TokenMissing
-            merging.bring_along_at(found.id, caller)
-            place = polling.look(found, caller)
+            guest_merge.bring_along_at(found.id, caller)
+            place = status.look(found, caller)
         if place is None:
             raise NoPlace
         answer = place_answer(found, place)

@@ -8,11 +8,12 @@ class QueueConfig(AppConfig):
 
     def ready(self) -> None:
         from apps.events import facade as events
-        from apps.queue import admitting, auditing, pacing, rooms
-        from ticketing.kernel import maintenance
+        from apps.kernel import maintenance
+        from apps.queue import invariants
+        from apps.queue.room import admission, operations, rate_control
 
-        events.on_publish(rooms.open_room)
-        auditing.register()
-        maintenance.register("expire admissions", 1, admitting.expire_admissions)
-        maintenance.register("drain the rooms of what is over", 1, rooms.drain_what_is_over)
-        maintenance.register("forget old rate changes", 3_600, pacing.forget_old_changes)
+        events.on_publish(operations.open_room)
+        invariants.register()
+        maintenance.register("expire admissions", 1, admission.expire_admissions)
+        maintenance.register("drain the rooms of what is over", 1, operations.drain_what_is_over)
+        maintenance.register("forget old rate changes", 3_600, rate_control.forget_old_changes)

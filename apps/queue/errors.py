@@ -1,4 +1,4 @@
-from ticketing.kernel.problems import NotFound, Problem
+from apps.kernel.http.problems import NotFound, Problem
 
 
 class NotAdmitted(Problem):

@@ -6,10 +6,10 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from apps.queue.errors import AdmissionExpired, NotAdmitted, NotOnSale
-from apps.queue.health import hold_seconds, payment_faults
-from apps.queue.identity import Caller, caller_at_sight, caller_of, new_visitor_id, set_visitor_cookie, visitor_of
-from apps.queue.line import (
+from apps.kernel.db import arrays, sql
+from apps.kernel.db.transactions import require
+from apps.kernel.http import problems
+from apps.queue.entries.positions import (
     EntryView,
     JoinOutcome,
     JoinRequest,
@@ -20,17 +20,25 @@ from apps.queue.line import (
     require_on_sale,
     status,
 )
-from apps.queue.merging import bring_along
+from apps.queue.errors import AdmissionExpired, NotAdmitted, NotOnSale
+from apps.queue.identity.async_caller import caller_of as caller_soon
+from apps.queue.identity.caller import (
+    Caller,
+    caller_at_sight,
+    caller_of,
+    new_visitor_id,
+    set_visitor_cookie,
+    visitor_of,
+)
+from apps.queue.identity.guest_merge import bring_along
 from apps.queue.models import QueueEntry
-from apps.queue.recognizing import caller_of as caller_soon
-from apps.queue.rooms import report_supplies, report_supply, rooms_in_use
-from apps.queue.watching import Seen, event_at_hand, progress_soon, see
-from apps.queue.watching import at_hand as entry_at_hand
-from apps.queue.watching import come as come_soon
-from apps.queue.watching import event_of as event_soon
-from apps.queue.watching import status as status_soon
-from ticketing.kernel import arrays, problems, sql
-from ticketing.kernel.transactions import require
+from apps.queue.room.health import hold_seconds, payment_faults
+from apps.queue.room.operations import report_supplies, report_supply, rooms_in_use
+from apps.queue.status.async_status import Seen, event_at_hand, progress_soon, see
+from apps.queue.status.async_status import at_hand as entry_at_hand
+from apps.queue.status.async_status import come as come_soon
+from apps.queue.status.async_status import event_of as event_soon
+from apps.queue.status.async_status import status as status_soon
 
 __all__ = [
     "AdmissionExpired",

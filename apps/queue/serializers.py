@@ -5,10 +5,10 @@ from typing import Any
 from rest_framework import serializers
 
 from apps.events import facade as events
-from apps.queue import line
-from apps.queue.identity import issue_admission_token, issue_queue_token
-from apps.queue.polling import Place as PlaceSeen
-from ticketing.kernel import clock
+from apps.kernel import clock
+from apps.queue.entries import positions
+from apps.queue.identity.caller import issue_admission_token, issue_queue_token
+from apps.queue.status.status import Place as PlaceSeen
 
 STATUSES = ["lobby", "waiting", "paused", "ready", "completed", "expired", "left", "drained"]
 STAGES = ["lobby", "drawing"]
@@ -77,14 +77,14 @@ def place_answer(event: events.EventView, place: PlaceSeen) -> dict[str, Any]:
     return answer
 
 
-def joined_text(event: events.EventView, said: bytes, entry: line.EntryView) -> bytes:
+def joined_text(event: events.EventView, said: bytes, entry: positions.EntryView) -> bytes:
     """`joined_answer` as text, where the place's own is written already."""
     if entry.account_id is not None:
         return said
     return b'%b,"queue_token":"%b"}' % (said[:-1], issue_queue_token(entry.id, event.slug, entry.number).encode())
 
 
-def joined_answer(event: events.EventView, place: PlaceSeen, entry: line.EntryView) -> dict[str, Any]:
+def joined_answer(event: events.EventView, place: PlaceSeen, entry: positions.EntryView) -> dict[str, Any]:
     """The same, with the queue token of a visitor who has no account to be known by."""
     answer = place_answer(event, place)
     if entry.account_id is None:

@@ -2,7 +2,8 @@
 
 from django.urls import path
 
-from apps.queue import api_views, link_views, views
+from apps.queue import api_views, views
+from apps.queue.entries import vip_link_views
 from apps.queue.fairness import api_views as fairness_api
 from apps.queue.fairness import views as fairness_page
 
@@ -11,7 +12,7 @@ page_urls = [
     path("events/<slug:slug>/wait", views.wait, name="wait"),
     path("events/<slug:slug>/leave", views.leave, name="leave"),
     path("events/<slug:slug>/fairness", fairness_page.fairness, name="fairness"),
-    path("events/<slug:slug>/vip/<str:token>", link_views.vip, name="vip"),
+    path("events/<slug:slug>/vip/<str:token>", vip_link_views.vip, name="vip"),
 ]
 
 api_urls = [

@@ -12,13 +12,24 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
 from apps.events import facade as events
-from apps.queue import board as boards
-from apps.queue import line, merging, polling, rooms
+from apps.kernel import clock
+from apps.kernel.http import problems
+from apps.queue.entries import positions
 from apps.queue.errors import NoPlace, NotOnSale, RoomDrained, StillHolding
-from apps.queue.identity import Caller, caller_of, check_visitor_id, keep_place, new_visitor_id, set_visitor_cookie
-from apps.queue.outlook import Outlook
-from apps.queue.wording import odds_words, wait_words
-from ticketing.kernel import clock, problems
+from apps.queue.identity import guest_merge
+from apps.queue.identity.caller import (
+    Caller,
+    caller_of,
+    check_visitor_id,
+    keep_place,
+    new_visitor_id,
+    set_visitor_cookie,
+)
+from apps.queue.room import operations
+from apps.queue.snapshot import room_snapshot as boards
+from apps.queue.status import status as entry_status
+from apps.queue.status.estimates import Outlook
+from apps.queue.status.status_messages import odds_words, wait_words
 
 REFRESH_SECONDS_MIN = 3
 COUNTDOWN_HOURS_MAX = 24
@@ -41,8 +52,8 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
     if not caller.is_known:
         return meet(request, event.slug, reverse("queue:join", args=[event.slug]))
     try:
-        merging.bring_along_at(event.id, caller)
-        entry = line.join(event, caller)
+        guest_merge.bring_along_at(event.id, caller)
+        entry = positions.join(event, caller)
     except NotOnSale:
         return redirect("events:event", event.slug)  # That page says which: upcoming, closed or canceled.
     except RoomDrained as problem:
@@ -71,8 +82,8 @@ def wait(request: HttpRequest, slug: str) -> HttpResponse:
     """The visitor sees where the line stands; whose turn it is goes straight on to choose."""
     event = events.get_event(slug)
     caller = caller_of(request, event.slug)
-    merging.bring_along_at(event.id, caller)
-    place = polling.look(event, caller) if caller.is_known else None
+    guest_merge.bring_along_at(event.id, caller)
+    place = entry_status.look(event, caller) if caller.is_known else None
     if place is None:
         return redirect("events:event", event.slug)
     if place.waits:
@@ -93,8 +104,8 @@ def leave(request: HttpRequest, slug: str) -> HttpResponse:
     if request.method == "POST":
         try:
             caller = caller_of(request, event.slug)
-            merging.bring_along_at(event.id, caller)
-            line.leave(event, caller)
+            guest_merge.bring_along_at(event.id, caller)
+            positions.leave(event, caller)
         except (NoPlace, problems.TokenMissing):
             return redirect("events:event", event.slug)
         except StillHolding as problem:
@@ -125,7 +136,7 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     if place is None:
-        was_removed = state == "left" and entry_id is not None and rooms.was_removed(entry_id)
+        was_removed = state == "left" and entry_id is not None and operations.was_removed(entry_id)
         context = {"event": event, "state": state, "in_line": False, "was_removed": was_removed}
         return render(request, "queue/wait.html", context, status=status)
     now = clock.now()

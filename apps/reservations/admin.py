@@ -9,7 +9,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.events import facade as events
+from apps.kernel import admin_actions
+from apps.kernel.admin_lists import CONFIRMED_MAX, ReadOnlyAdmin, ReadOnlyInline, WhyForm, ask_first, counted
+from apps.kernel.db import transactions
+from apps.kernel.http import problems
+from apps.kernel.templatetags.fairgate import money
 from apps.reservations import facade
+from apps.reservations.access_codes import admin as _access_code_admin  # noqa: F401 - Registers its own.
 from apps.reservations.models import (
     AvailabilityFrame,
     BlockedFor,
@@ -22,15 +28,10 @@ from apps.reservations.models import (
     ReservationTransition,
     SeatInventory,
 )
-from apps.reservations.staff import code_desk, desk, stock
-from apps.reservations.staff.history_desk import ShowsHistory
+from apps.reservations.staff import stock, stock_page
+from apps.reservations.staff.seat_history_page import ShowsHistory
 from apps.reservations.staff.selection import Selection
-from apps.reservations.staff.standing import standing
-from ticketing.kernel import problems, staff_desks, transactions
-from ticketing.kernel.staff_lists import CONFIRMED_MAX, ReadOnlyAdmin, ReadOnlyInline, WhyForm, ask_first, counted
-from ticketing.kernel.templatetags.fairgate import money
-
-__all__ = ["code_desk"]  # Its desk registers itself.
+from apps.reservations.staff.stock_summary import standing
 
 SOLD = Reservation.Status.CONFIRMED
 NOT_RELEASED = (Reservation.Status.PAYING, SOLD)
@@ -136,7 +137,7 @@ class ReservationTransitionAdmin(ReadOnlyAdmin):
 
 
 def _stock_link(row: SeatInventory | GeneralAdmissionInventory) -> SafeString:
-    return format_html('<a href="{}">{}</a>', reverse(desk.ADDRESS, args=[row.event_id]), row.event)
+    return format_html('<a href="{}">{}</a>', reverse(stock_page.ADDRESS, args=[row.event_id]), row.event)
 
 
 @admin.register(SeatInventory)
@@ -153,11 +154,11 @@ class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
     actions = ["block_for_house", "block_out_of_use", "put_back"]
 
     def get_urls(self):
-        view = self.admin_site.admin_view(partial(desk.stock_desk, site=self.admin_site))
+        view = self.admin_site.admin_view(partial(stock_page.stock_desk, site=self.admin_site))
         return [path("stock/<int:event_id>/", view, name="reservations_stock"), *super().get_urls()]
 
     def has_block_permission(self, request):
-        return request.user.has_perm(desk.MAY_CHANGE_SEATS)
+        return request.user.has_perm(stock_page.MAY_CHANGE_SEATS)
 
     @admin.display(description="stock of", ordering="event")
     def stock(self, row):
@@ -211,7 +212,7 @@ class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
                 who = request.user.get_username()
                 count = act(event, Selection(tuple(guids)), who=who, why=request.POST.get("why", ""))
             except problems.Problem as problem:
-                messages.warning(request, f"{event.name}: {staff_desks.in_words(problem)}")
+                messages.warning(request, f"{event.name}: {admin_actions.in_words(problem)}")
                 continue
             left = len(guids) - count
             as_they_were = f", {counted(left, 'seat')} as before" if left else ""
@@ -235,7 +236,7 @@ class GeneralAdmissionInventoryAdmin(ReadOnlyAdmin):
     def change_view(self, request, object_id, form_url="", extra_context=None):
         context = {**(extra_context or {})}
         row = self.get_object(request, object_id)
-        if row is not None and request.user.has_perm(desk.MAY_CHANGE_PLACES):
+        if row is not None and request.user.has_perm(stock_page.MAY_CHANGE_PLACES):
             rows = standing(row.event_id)
             context |= {
                 "row": next(one for one in rows if one.section.id == row.pk),

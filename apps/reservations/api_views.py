@@ -12,13 +12,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.events import facade as events
+from apps.kernel.http import client_address, idempotency, problems
+from apps.kernel.http.json_body import object_of
 from apps.queue import facade as queue
 from apps.reservations import facade, serializers
-from apps.reservations.frames import count_frame
-from apps.reservations.owner import owned_reservation, who_of
-from apps.reservations.tries import count_try
-from ticketing.kernel import client_address, idempotency, problems
-from ticketing.kernel.json_body import object_of
+from apps.reservations.access_codes.attempt_limit import count_try
+from apps.reservations.counts.counts_json import count_frame
+from apps.reservations.ownership import owned_reservation, who_of
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 500

@@ -8,22 +8,25 @@ class ReservationsConfig(AppConfig):
 
     def ready(self) -> None:
         from apps.events import facade as events
-        from apps.reservations import aftermath, availability, deadlines, inventory, nets, supplying
-        from apps.reservations.checks import auditing, reconciling
-        from apps.reservations.gates import comparing, gate, resetting
-        from ticketing.kernel import idempotency, maintenance
+        from apps.kernel import maintenance
+        from apps.kernel.http import idempotency
+        from apps.reservations.checks import invariants, reconciliation
+        from apps.reservations.counts import supply_report
+        from apps.reservations.gate import gate, gate_reconciliation, rebuild
+        from apps.reservations.inventory import availability, setup
+        from apps.reservations.lifecycle import after_commit, expiry_jobs, redis_deadlines
 
-        events.on_publish(inventory.materialise)
+        events.on_publish(setup.materialise)
         events.provide_availability(availability.free_by_event)
-        auditing.register()
-        reconciling.register()
-        comparing.register()
-        aftermath.on_held(gate.tell_held)
-        aftermath.on_ended(gate.tell_ended)
-        aftermath.on_moved(gate.tell_moved)
-        deadlines.register()
-        maintenance.register("reset the gates", 0.25, resetting.reset_due)
-        maintenance.register("sweep expired reservations", nets.UNSWEPT_EVERY_SECONDS, nets.sweep_unswept)
-        maintenance.register("forget old cleanup logs", 60, nets.forget_cleanup_logs)
-        maintenance.register("report the supply to the waiting rooms", 1, supplying.Reporter().report_if_due)
+        invariants.register()
+        reconciliation.register()
+        gate_reconciliation.register()
+        after_commit.on_held(gate.tell_held)
+        after_commit.on_ended(gate.tell_ended)
+        after_commit.on_moved(gate.tell_moved)
+        redis_deadlines.register()
+        maintenance.register("reset the gates", 0.25, rebuild.reset_due)
+        maintenance.register("sweep expired reservations", expiry_jobs.UNSWEPT_EVERY_SECONDS, expiry_jobs.sweep_unswept)
+        maintenance.register("forget old cleanup logs", 60, expiry_jobs.forget_cleanup_logs)
+        maintenance.register("report the supply to the waiting rooms", 1, supply_report.Reporter().report_if_due)
         maintenance.register("forget old answers", 60, idempotency.forget_old_now)

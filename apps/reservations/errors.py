@@ -1,6 +1,6 @@
 """What a hold, a release or a payment can be told. Each names what happened."""
 
-from ticketing.kernel.problems import NotFound, Problem
+from apps.kernel.http.problems import NotFound, Problem
 
 
 class SeatsUnavailable(Problem):

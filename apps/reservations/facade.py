@@ -6,19 +6,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from apps.events import facade as events
+from apps.kernel.http.idempotency import Answer
 from apps.queue import facade as queue
-from apps.reservations import ending, paying
-from apps.reservations.availability import (
-    Availability,
-    availability,
-    free_by_event,
-    free_counts,
-    seat_statuses,
-    section_statuses,
-)
-from apps.reservations.checks.compensating import provide_sale
-from apps.reservations.checks.history import provide_order_names
-from apps.reservations.ending import SweepResult, cancel_live, sweep, sweep_all
+from apps.reservations.checks.oversell_compensation import provide_sale
+from apps.reservations.checks.seat_history import provide_order_names
 from apps.reservations.errors import (
     AccessCodeLimitReached,
     AccessCodeNotValid,
@@ -35,12 +26,27 @@ from apps.reservations.errors import (
     SeatsUnavailable,
     SoldOut,
 )
-from apps.reservations.gates import gate, resetting, wishes
-from apps.reservations.holds import access
-from apps.reservations.holds.holding import Held, HoldOutcome, Refused, hold, holds
+from apps.reservations.gate import gate, hold_demand, rebuild
+from apps.reservations.holds import access_codes
 from apps.reservations.holds.requests import HoldRequest, resolve
-from apps.reservations.paying import prepare_payment
-from apps.reservations.reading import (
+from apps.reservations.holds.service import Held, HoldOutcome, Refused, hold, holds
+from apps.reservations.inventory.availability import (
+    Availability,
+    availability,
+    free_by_event,
+    free_counts,
+    seat_statuses,
+    section_statuses,
+)
+from apps.reservations.inventory.cache_invalidation import OF_STOCK as PAGE_TURNED_BY_STOCK
+from apps.reservations.inventory.cache_invalidation import TOPIC as PAGE_TURNED
+from apps.reservations.inventory.cache_invalidation import tell_turned as tell_turned_pages
+from apps.reservations.lifecycle import payment
+from apps.reservations.lifecycle import release as reservation_release
+from apps.reservations.lifecycle.payment import prepare_payment
+from apps.reservations.lifecycle.release import SweepResult, cancel_live, sweep, sweep_all
+from apps.reservations.lifecycle.ticket_returns import return_places
+from apps.reservations.selectors import (
     HeldPlaces,
     HeldSeat,
     ReservationView,
@@ -48,16 +54,11 @@ from apps.reservations.reading import (
     live_reservation_of,
     view_reservations,
 )
-from apps.reservations.returning import return_places
-from apps.reservations.turned_pages import OF_STOCK as PAGE_TURNED_BY_STOCK
-from apps.reservations.turned_pages import TOPIC as PAGE_TURNED
-from apps.reservations.turned_pages import tell_turned as tell_turned_pages
-from ticketing.kernel.idempotency import Answer
 
 HOLD_TIMEOUT_MS = 10_000
-METRICS = (*gate.METRICS, *resetting.METRICS)
+METRICS = (*gate.METRICS, *rebuild.METRICS)
 """Of this process; the composition root registers them where it serves figures."""
-gate_states = resetting.states
+gate_states = rebuild.states
 
 __all__ = [
     "METRICS",
@@ -119,7 +120,7 @@ __all__ = [
 def refuse_by_gate(event_slug: str, caller: queue.Caller, payload: Any, idempotency_key: str) -> bool:
     """Raises what the gate refuses, before PostgreSQL is asked for anything, event and caller included: of an event
     that this process has met a moment ago, to a token that lets in. Else whether the gate was asked."""
-    event = wishes.known(event_slug)
+    event = hold_demand.known(event_slug)
     if event is None or caller.entry_id is None or caller.in_line:
         return False
     refusal = gate.refusal(event, caller.entry_id, payload, idempotency_key)
@@ -158,13 +159,13 @@ def examine_access_code(event: events.EventView, code: str, buyer: str) -> list[
     """The names of the sections that the code opens for the buyer now; nothing is held or used by it. Raises
     AccessCodeWrong and the other refusals of a code."""
     guarded = {section.id: section.name for section in events.list_sections(event.id) if section.needs_access}
-    return [guarded[one] for one in access.examine(event.id, code, buyer, guarded)]
+    return [guarded[one] for one in access_codes.examine(event.id, code, buyer, guarded)]
 
 
 def release(reservation_id: UUID, who: str) -> ReservationView:
     """The reservation is canceled and what it held is free; one that had ended already is left as it was. Raises
     ReservationNotFound, PaymentInProgress."""
-    ending.release(reservation_id, who)
+    reservation_release.release(reservation_id, who)
     return get_reservation(reservation_id)
 
 
@@ -178,7 +179,7 @@ class Begun(NamedTuple):
 
 def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None) -> Begun:
     """See `paying.begin_payment`. Joins the caller's transaction."""
-    reservation, now = paying.begin_payment(reservation_id, email=email, who=who, event=event)
+    reservation, now = payment.begin_payment(reservation_id, email=email, who=who, event=event)
     assert reservation.pay_deadline is not None
     return Begun(reservation.pay_deadline, now)
 
@@ -187,11 +188,11 @@ def confirm(
     reservation_id: UUID, *, occurred_at: datetime, who: str, why: str, event: events.EventView | None = None
 ) -> ReservationView:
     """See `paying.confirm`. Joins the caller's transaction."""
-    reservation = paying.confirm(reservation_id, occurred_at=occurred_at, who=who, why=why, event=event)
+    reservation = payment.confirm(reservation_id, occurred_at=occurred_at, who=who, why=why, event=event)
     return view_reservations([reservation], {} if event is None else {event.id: event})[0]
 
 
 def cancel(reservation_id: UUID, *, who: str, why: str) -> ReservationView:
     """See `ending.cancel`. Joins the caller's transaction."""
-    ending.cancel(reservation_id, who=who, why=why)
+    reservation_release.cancel(reservation_id, who=who, why=why)
     return get_reservation(reservation_id)

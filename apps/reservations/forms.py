@@ -6,7 +6,7 @@ from typing import Any
 
 from django.http import QueryDict
 
-from ticketing.kernel import idempotency, problems
+from apps.kernel.http import idempotency, problems
 
 QUANTITY_DIGITS_MAX = 6
 

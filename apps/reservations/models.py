@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
-from ticketing.kernel import code_words
+from apps.kernel.codes import code_format
 
 USES_MAX = 1_000_000
 
@@ -107,7 +107,7 @@ class AccessCode(models.Model):
     id = models.BigAutoField(primary_key=True)
     event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
     code = models.CharField(
-        max_length=code_words.LENGTH_MAX,
+        max_length=code_format.LENGTH_MAX,
         help_text="Stored in capital letters, without blanks; buyers may type either.",
     )
     sections = models.ManyToManyField(

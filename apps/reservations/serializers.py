@@ -4,8 +4,8 @@ from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
 from apps.events import facade as events
+from apps.kernel.codes import code_format
 from apps.reservations.models import Reservation
-from ticketing.kernel import code_words
 
 SEAT_STATUSES = ["available", "held", "sold", "blocked"]
 
@@ -75,7 +75,7 @@ class HoldBody(serializers.Serializer):
     best_available = BestAvailableBody(required=False)
     access_code = serializers.CharField(
         required=False,
-        max_length=code_words.LENGTH_MAX,
+        max_length=code_format.LENGTH_MAX,
         help_text="What opens sections that need one; asked for by no other.",
     )
     replace = serializers.UUIDField(

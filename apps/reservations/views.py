@@ -18,13 +18,15 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
 from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.http import client_address, problems
 from apps.queue import facade as queue
-from apps.reservations import facade, kept_codes
+from apps.reservations import facade
+from apps.reservations.access_codes import cookie
+from apps.reservations.access_codes.attempt_limit import count_try
 from apps.reservations.forms import read_choice
 from apps.reservations.holds.requests import code_of
-from apps.reservations.owner import owned_reservation, who_of
-from apps.reservations.tries import count_try
-from ticketing.kernel import client_address, clock, problems
+from apps.reservations.ownership import owned_reservation, who_of
 
 SELECTED_MAX = 100
 SEAT_ID_LENGTH_MAX = 120
@@ -54,11 +56,11 @@ class _Form:
 def choose(request: HttpRequest, slug: str) -> HttpResponse:
     """The visitor sees what is free, or holds what was chosen and is on the way to the reservation."""
     event = events.get_event(slug)
-    code = kept_codes.brought(request) if request.method != "POST" else None
+    code = cookie.brought(request) if request.method != "POST" else None
     if code is not None:
         # Out of the address at once, wherever the visitor stands: before the sale opens, too.
-        response: HttpResponse = redirect(kept_codes.address_without(request))
-        kept_codes.keep(request, response, event.slug, code)
+        response: HttpResponse = redirect(cookie.address_without(request))
+        cookie.keep(request, response, event.slug, code)
         return response
     caller = queue.caller_of(request, event.slug)
     entry = queue.status(event, caller) if caller.is_known else None
@@ -144,7 +146,7 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
         messages.success(request, "Changed: these are yours now. The time to pay is the same as before.")
     response = _see_other("reservations:reservation", json.loads(answer.body)["reservation_id"])
     if choice.access_code:
-        kept_codes.keep(request, response, event.slug, code_of(choice.access_code) or "")
+        cookie.keep(request, response, event.slug, code_of(choice.access_code) or "")
     return response
 
 
@@ -173,7 +175,7 @@ def _look_at_code(
     for name, value in headers.items():
         response.headers[name] = value
     if form.opened or code == "":
-        kept_codes.keep(request, response, event.slug, code or "")
+        cookie.keep(request, response, event.slug, code or "")
     return response
 
 
@@ -217,7 +219,7 @@ def _page(
             for section in sections
         ],
         "guarded": [section.name for section in sections if section.needs_access],
-        "access_code": kept_codes.kept(request) if form.access_code is None else form.access_code,
+        "access_code": cookie.kept(request) if form.access_code is None else form.access_code,
         "opened": form.opened,
         "categories": _categories(sections, view),
         "price_words": event.price_policy.words(

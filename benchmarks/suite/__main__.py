@@ -19,12 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.suite import houses, ledger_alone, programs, reporting
+from benchmarks.suite import programs, report, systems
+from benchmarks.suite.baselines import postgres_alone
 from benchmarks.suite.bench import Bench
-from benchmarks.suite.failing import SuiteFailed
-from benchmarks.suite.houses import Ground, House
+from benchmarks.suite.errors import SuiteFailed
 from benchmarks.suite.results import ROUNDS_MIN, Fact, Findings, Ratio, short, table
-from ticketing.embedded.place import ServersFailed
+from benchmarks.suite.systems import Ground, House
+from ticketing.devserver.data_folder import ServersFailed
 
 ROWS = {
     "1": "polls",
@@ -76,7 +77,7 @@ def main() -> int:
     print("".join(f"\n- {fact.title}: {fact.value}" for fact in facts))
     print(f"\n{len(ratios)} ratios in {minutes:.1f} minutes. Logs and a flame graph for each row: {folder}")
     if not failed and chosen == list(ROWS) and options.rounds >= ROUNDS_MIN:
-        print(f"Written: {reporting.write(ratios, facts, options.rounds, options.seconds, minutes)}")
+        print(f"Written: {report.write(ratios, facts, options.rounds, options.seconds, minutes)}")
     below = [ratio.row for ratio in ratios if not ratio.is_acceptable]
     if below:
         print(f"make bench: below what is acceptable: {', '.join(below)}", file=sys.stderr)
@@ -93,11 +94,11 @@ def measure(folder: Path, chosen: list[str], rounds: int, seconds: int) -> tuple
     with ExitStack() as until:
         print(f"Filling the houses (logs: {folder}) …", flush=True)
         begun = time.monotonic()
-        ground = until.enter_context(houses.ground(folder))
+        ground = until.enter_context(systems.ground(folder))
         made = _houses(ground, list(SIZES) if GROWTH in chosen else [ASKED])
         house = made[ASKED]
-        ledger_alone.lay_out(house)
-        until.enter_context(houses.opened(house))
+        postgres_alone.lay_out(house)
+        until.enter_context(systems.opened(house))
         bench = Bench(ground, house, made, ready, rounds, seconds, folder)
         print(f"  {time.monotonic() - begun:.0f} s", flush=True)
         for row in chosen:
@@ -124,7 +125,7 @@ def _houses(ground: Ground, sizes: list[int]) -> dict[int, House]:
     with ThreadPoolExecutor(len(sizes)) as filling:
         begun = {
             size: filling.submit(
-                houses.make_house,
+                systems.make_house,
                 ground,
                 str(size),
                 number,

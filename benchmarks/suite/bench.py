@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.suite import asks, flames, restoring, wrk
-from benchmarks.suite.failing import SuiteFailed
-from benchmarks.suite.houses import Ground, House
+from benchmarks.suite import flame_graph, restore
+from benchmarks.suite.errors import SuiteFailed
+from benchmarks.suite.load import raw_requests, wrk
+from benchmarks.suite.load.wrk import Flow
 from benchmarks.suite.programs import Programs
-from benchmarks.suite.wrk import Flow
+from benchmarks.suite.systems import Ground, House
 
 READERS = 64
 BUYERS = 128
@@ -52,7 +53,7 @@ class Bench:
         """Holds committed a second, asked for by so many buyers at any time; they are given back afterwards. Raises
         SuiteFailed where the ledger has another number of them than was answered."""
         flow = self.flow(house.web_port, requests, connections=connections, statuses=True)
-        made = restoring.give_back(house)
+        made = restore.give_back(house)
         self.settle()
         granted = flow.answers - flow.refused
         if granted < connections:
@@ -71,30 +72,32 @@ class Bench:
     # --- how the house is asked -----------------------------------------------------------------------------------
 
     def polls(self, house: House) -> float:
-        return self.reads(house.web_port, asks.polls(house.tokens("line")))
+        return self.reads(house.web_port, raw_requests.polls(house.tokens("line")))
 
     def sections(self, house: House) -> float:
-        return self.reads(house.web_port, [asks.get("/api/events/arena/sections")])
+        return self.reads(house.web_port, [raw_requests.get("/api/events/arena/sections")])
 
     def places(self, house: House) -> float:
         tokens = house.tokens("arena")
-        return self.holds(house, asks.holds_of_places("arena", house.facts["floor"], tokens))
+        return self.holds(house, raw_requests.holds_of_places("arena", house.facts["floor"], tokens))
 
     def seats(self, house: House) -> float:
         tokens = house.tokens("arena")
         facts = house.facts
-        return self.holds(house, asks.holds_of_seats("arena", facts["section"], facts["section_seats"] - 2, tokens))
+        return self.holds(
+            house, raw_requests.holds_of_seats("arena", facts["section"], facts["section_seats"] - 2, tokens)
+        )
 
     def refusals(self, house: House) -> float:
         """Sold-out answers a second. Raises SuiteFailed where anything else was answered."""
-        requests = asks.holds_of_places("gone", "floor", house.tokens("gone"))
+        requests = raw_requests.holds_of_places("gone", "floor", house.tokens("gone"))
         found = self.flow(house.web_port, requests, connections=READERS, again=True, statuses=True)
         if set(found.statuses) != {409}:
             raise SuiteFailed(f"sold out was answered with {found.statuses}")
         return found.answers / found.seconds
 
     def joins(self, house: House) -> float:
-        requests = asks.joins(40_000 * max(1, self.seconds // 2))
+        requests = raw_requests.joins(40_000 * max(1, self.seconds // 2))
         with house.ledger() as on:
             count = """SELECT count(*) FROM queue_queueentry
                        WHERE event_id = (SELECT id FROM events_event WHERE slug = 'line')"""
@@ -111,7 +114,7 @@ class Bench:
     @contextmanager
     def profiled(self, row: str, house: House, process: str = "web") -> Iterator[None]:
         """While the block runs, where that process spends its time is drawn into the output folder."""
-        with flames.drawn(self.programs.py_spy, house.processes[process].pid, self.folder / f"flame-{row}.svg"):
+        with flame_graph.drawn(self.programs.py_spy, house.processes[process].pid, self.folder / f"flame-{row}.svg"):
             yield
 
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.suite.failing import SuiteFailed
+from benchmarks.suite.errors import SuiteFailed
 
 INSTALL_SECONDS_MAX = 300
 _ELSEWHERE = os.pathsep.join(("/usr/local/sbin", "/usr/sbin", "/sbin"))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from benchmarks.suite.failing import SuiteFailed
+from benchmarks.suite.errors import SuiteFailed
 
 Better = Literal["higher", "lower"]
 ROUNDS_MIN = 5

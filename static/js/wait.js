@@ -74,7 +74,7 @@ function spanWords(seconds) {
 
 const isSpan = (range) => Array.isArray(range) && range.length === 2 && range.every(Number.isFinite) && range[0] >= 0 && range[0] <= range[1];
 
-// The same words as the page's own, in apps/queue/wording.py.
+// The same words as the page's own, in apps/queue/status/status_messages.py.
 function waitWords(place) {
   if (place.status === "paused") return "The line stands still for a moment. Your place is safe.";
   const range = place.estimated_wait_range;

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.suite import arrivals, reporting, results
-from benchmarks.suite.failing import SuiteFailed
+from benchmarks.suite import report, results
+from benchmarks.suite.errors import SuiteFailed
+from benchmarks.suite.load import arrivals
 from benchmarks.suite.results import Ratio
 
 
@@ -43,15 +44,15 @@ def test_the_file_is_a_list_with_one_entry_for_each_judged_ratio(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = tmp_path / "performance.md"
-    document.write_text(f"before\n{reporting.BEGIN}\nold\n{reporting.END}\nafter\n")
-    monkeypatch.setattr(reporting, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(reporting, "DOCUMENT", document)
+    document.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(report, "DOCUMENT", document)
     ratios: list[Ratio] = [
         results.compare("4a", "seats", [3, 6], [2, 3], acceptable=0.6, goal=1.2),
         results.compare("10-1-10", "growth", [3], [2], acceptable=1.3, goal=1.3, better="lower"),
         results.compare("4-lean", "seats", [3, 6], [2, 3], acceptable=None, goal=None),
     ]
-    file = reporting.write(ratios, [results.Fact("Asked", "often")], rounds=2, seconds=1, minutes=3)
+    file = report.write(ratios, [results.Fact("Asked", "often")], rounds=2, seconds=1, minutes=3)
     entry = {"row": "4a", "ratio": 1.75, "acceptable": 0.6, "goal": 1.2, "better": "higher", "spread": [1.5, 2.0]}
     assert json.loads(file.read_text())[0] == entry
     assert [one["row"] for one in json.loads(file.read_text())] == ["4a", "10-1-10"]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from tests.databases import database_url
-from tests.lane.processes import WAIT_SECONDS_MAX, Web, web
+from tests.support.databases import database_url
+from tests.support.web_processes import WAIT_SECONDS_MAX, Web, web
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def lane(django_db_setup: None, live_server: Any, django_db_blocker: Any) -> Ite
 @pytest.fixture
 def house(lane: Web, live_site: str, settings: Any) -> Iterator[str]:
     """The address of the site with everything that changes by itself; a relay counts meanwhile."""
-    from apps.reservations import relay
+    from apps.reservations.counts import relay
 
     stopping = threading.Event()
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from apps.events.announcements import posting
-from tests.factories import assert_audit_clean, join, make_event
-from tests.queue.rooms import make_room
-from tests.races import in_another_connection
+from apps.events.announcements import service
+from tests.support.factories import assert_audit_clean, join, make_event
+from tests.support.queue.rooms import make_room
+from tests.support.races import in_another_connection
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -25,7 +25,7 @@ HEARD = """said => document.dispatchEvent(new CustomEvent("live:announcement", {
 
 
 def say(event: "EventView", text: str) -> None:
-    in_another_connection(lambda: posting.post(event.id, text, who="ann"))
+    in_another_connection(lambda: service.post(event.id, text, who="ann"))
 
 
 def texts(page: "Page") -> list[str]:
@@ -50,11 +50,11 @@ def test_the_events_page_asks_for_what_is_new_where_nothing_is_heard(
     say(event, "Doors open at sven.")
     until_shown(page, ["Doors open at sven."])
     assert page.locator("[data-announcements-box]").is_visible()
-    in_another_connection(lambda: posting.correct(event.id, 1, "Doors open at seven.", who="bob"))
+    in_another_connection(lambda: service.correct(event.id, 1, "Doors open at seven.", who="bob"))
     say(event, "The bar is open.")
     until_shown(page, ["The bar is open.", "Doors open at seven."])
     written = page.locator(f"{ITEMS} time").first.text_content()
-    in_another_connection(lambda: posting.take_back(event.id, 1, who="bob"))
+    in_another_connection(lambda: service.take_back(event.id, 1, who="bob"))
     until_shown(page, ["The bar is open."])
     page.reload()
     assert texts(page) == ["The bar is open."]

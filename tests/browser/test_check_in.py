@@ -12,14 +12,14 @@ import segno
 from PIL import Image
 
 from apps.events import facade as events
-from apps.orders.checkin import doors
+from apps.kernel import clock
+from apps.orders.checkin import door_links
 from apps.orders.models import Order, Ticket, TicketScan
 from tests.conftest import CHROMIUM_FLAGS, Pages
-from tests.factories import assert_audit_clean, hold, make_event
-from tests.orders.sale import buy
-from tests.programs import CHROMIUM
-from tests.races import in_another_connection
-from ticketing.kernel import clock
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import buy
+from tests.support.programs import CHROMIUM
+from tests.support.races import in_another_connection
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -40,7 +40,7 @@ def codes(order: Order) -> list[str]:
 
 def door_address() -> str:
     event, now = events.get_event("concert"), clock.now()
-    made = doors.make_link(
+    made = door_links.make_link(
         event.id,
         name="Vera",
         door="North",
@@ -48,7 +48,7 @@ def door_address() -> str:
         good_until=now + timedelta(hours=4),
         who="staff:1",
     )
-    return doors.address_of(made, event.slug)
+    return door_links.address_of(made, event.slug)
 
 
 def stand_at_door(page: "Page") -> None:
@@ -200,7 +200,7 @@ def test_a_scan_that_another_door_was_ahead_of_is_reported_when_the_network_is_b
 
 
 def _elsewhere(code: str) -> None:
-    from apps.orders.checkin.entering import Scan, scan
+    from apps.orders.checkin.check_in import Scan, scan
 
     scan(events.get_event("concert"), Scan("scan-elsewhere", code, door="South"), "staff:1")
 
@@ -224,7 +224,7 @@ def test_a_link_that_was_taken_back_keeps_the_scans_and_says_so(live_site: str, 
 
     page = browser_page(*PHONE)
     stand_at_door(page)
-    doors.revoke_link(DoorLink.objects.get().pk, "staff:1")
+    door_links.revoke_link(DoorLink.objects.get().pk, "staff:1")
     type_in(page, codes(order)[0])
     answer(page, "Door closed")
     page.get_by_text(re.compile("taken back.*1 scan waits on this phone")).wait_for()
@@ -246,7 +246,7 @@ def test_without_scripts_the_form_checks_in_and_takes_back(live_site: str, brows
 
 
 @pytest.fixture
-def filming(browser: "Browser", tmp_path: Path) -> Iterator[Callable[[str], "Page"]]:
+def filming(chromium: "Browser", tmp_path: Path) -> Iterator[Callable[[str], "Page"]]:
     """Opens a page whose camera sees this code: what a camera sees is said when Chromium starts, so it is one more."""
     opened = []
 
@@ -254,16 +254,18 @@ def filming(browser: "Browser", tmp_path: Path) -> Iterator[Callable[[str], "Pag
         seen = tmp_path / "camera.y4m"
         seen.write_bytes(_film_of(code))
         camera = ["--use-fake-device-for-media-stream", f"--use-file-for-fake-video-capture={seen}"]
-        chromium = browser.browser_type.launch(executable_path=CHROMIUM.find(), args=[*CHROMIUM_FLAGS, *camera])
-        pages = Pages(chromium)
-        opened.append((chromium, pages))
+        filming_chromium = chromium.browser_type.launch(
+            executable_path=CHROMIUM.find(), args=[*CHROMIUM_FLAGS, *camera]
+        )
+        pages = Pages(filming_chromium)
+        opened.append((filming_chromium, pages))
         page = pages(*PHONE)
         page.context.grant_permissions(["camera"])
         return page
 
     yield film
-    for chromium, pages in opened:
-        chromium.close()
+    for browser, pages in opened:
+        browser.close()
         assert not pages.errors, pages.errors
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from apps.queue.fairness import published, receipts
 from apps.queue.models import QueueEntry
-from tests.queue.proven_rooms import arrive, close_lobby, drawn_room, entries_of, on_record, open_lobby
-from tests.queue.rooms import make_room
-from tests.races import in_another_connection
+from tests.support.queue.proven_rooms import arrive, close_lobby, drawn_room, entries_of, on_record, open_lobby
+from tests.support.queue.rooms import make_room
+from tests.support.races import in_another_connection
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -10,12 +10,14 @@ import pytest
 
 from apps.events import facade as events
 from apps.events.facade import RoomWish
-from apps.queue import admitting, facade, line, rooms
+from apps.queue import facade
+from apps.queue.entries import positions
 from apps.queue.models import QueueEntry, WaitingRoom
+from apps.queue.room import admission, operations
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
-from tests.factories import assert_audit_clean, hold, join, make_event
-from tests.races import in_another_connection
+from tests.support.factories import assert_audit_clean, hold, join, make_event
+from tests.support.races import in_another_connection
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Request, Route
@@ -185,9 +187,9 @@ def line_up(page: "Page", site: str, event: events.EventView) -> None:
 
 def free_the_slot(event: events.EventView, entry: facade.EntryView) -> None:
     def act() -> None:
-        line.leave(event, facade.Caller(entry_id=entry.id))
+        positions.leave(event, facade.Caller(entry_id=entry.id))
         WaitingRoom.objects.update(ticked_at=None)
-        assert admitting.tick(event.id, 1) == 1
+        assert admission.tick(event.id, 1) == 1
 
     in_another_connection(act)
 
@@ -210,16 +212,16 @@ def test_the_place_in_line_moves_without_a_question_and_the_turn_is_asked_for(
     before = len(polls)
     free_the_slot(event, first)
     page.locator("[data-line-place]", has_text=re.compile("^1$")).wait_for()
-    in_another_connection(lambda: rooms.set_message(event.id, "The till is <i>slow</i>.", who="boss"))
+    in_another_connection(lambda: operations.set_message(event.id, "The till is <i>slow</i>.", who="boss"))
     page.locator(".line__message-text", has_text="The till is <i>slow</i>.").wait_for()
-    in_another_connection(lambda: rooms.set_state(event.id, "paused", who="boss"))
+    in_another_connection(lambda: operations.set_state(event.id, "paused", who="boss"))
     page.get_by_text("Your place is safe").first.wait_for()
-    in_another_connection(lambda: rooms.set_state(event.id, "open", who="boss"))
+    in_another_connection(lambda: operations.set_state(event.id, "open", who="boss"))
     page.locator("[data-line-stamp]", has_text="In line").wait_for()
     assert_nothing_sticks_out(page)
     page.screenshot(path=str(tmp_path / "wait.png"))
     assert len(polls) == before
-    free_the_slot(event, line.entry_by_id(second.id))
+    free_the_slot(event, positions.entry_by_id(second.id))
     page.wait_for_url(re.compile("/choose"))
 
 
@@ -232,7 +234,7 @@ def test_who_is_let_in_ahead_of_the_turn_hears_it_long_before_the_next_question(
     says_live(page)
     page.locator("[data-line-place]", has_text=re.compile("^2$")).wait_for()
     mine = QueueEntry.objects.filter(event_id=event.id).latest("number")
-    in_another_connection(lambda: rooms.let_through(mine.id, who="boss", why="the drummer's mother"))
+    in_another_connection(lambda: operations.let_through(mine.id, who="boss", why="the drummer's mother"))
     free_the_slot(event, first)
     page.wait_for_url(re.compile("/choose"))
 

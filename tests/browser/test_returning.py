@@ -8,7 +8,7 @@ import pytest
 
 from apps.orders.models import Refund, ReturnPolicy, Ticket
 from tests.browser.test_whole_sale import DESKTOP, PHONE, assert_nothing_sticks_out, deliver_everything, get_in, pay
-from tests.factories import assert_audit_clean, make_event
+from tests.support.factories import assert_audit_clean, make_event
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -13,7 +13,7 @@ from tests.browser.test_whole_sale import (
     choose_seat_by_keyboard,
     get_in,
 )
-from tests.factories import make_event
+from tests.support.factories import make_event
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

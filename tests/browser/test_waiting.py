@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from apps.queue import admitting, facade, line, rooms
+from apps.queue import facade
+from apps.queue.entries import positions
 from apps.queue.models import QueueEntry, WaitingRoom
-from tests.factories import assert_audit_clean, join
-from tests.queue.rooms import full_line, make_room
-from tests.races import in_another_connection
+from apps.queue.room import admission, operations
+from tests.support.factories import assert_audit_clean, join
+from tests.support.queue.rooms import full_line, make_room
+from tests.support.races import in_another_connection
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, Route
@@ -41,9 +43,9 @@ def line_up(page: "Page", site: str) -> None:
 
 def free_the_slot(event: "EventView", entry: "facade.EntryView") -> None:
     def act() -> None:
-        line.leave(event, facade.Caller(entry_id=entry.id))
+        positions.leave(event, facade.Caller(entry_id=entry.id))
         WaitingRoom.objects.update(ticked_at=None)
-        assert admitting.tick(event.id, 1) == 1
+        assert admission.tick(event.id, 1) == 1
 
     in_another_connection(act)
 
@@ -112,7 +114,7 @@ def test_of_two_one_is_let_in_after_the_other(
     assert second.url.endswith("/wait")
     event, _ = full
     came = QueueEntry.objects.get(number=2)
-    free_the_slot(event, line.entry_by_id(came.id))
+    free_the_slot(event, positions.entry_by_id(came.id))
     second.wait_for_url(re.compile("/events/concert/choose"))
     assert [entry.status for entry in QueueEntry.objects.order_by("number")] == ["left", "left", "ready"]
     assert_audit_clean()
@@ -211,9 +213,9 @@ def test_the_organisers_message_reaches_who_waits(
     page = browser_page(360, 740)
     line_up(page, live_site)
     event, _ = full
-    in_another_connection(lambda: rooms.set_message(event.id, "The <i>till</i> is slow.", who="boss"))
+    in_another_connection(lambda: operations.set_message(event.id, "The <i>till</i> is slow.", who="boss"))
     page.locator(".line__message-text", has_text="The <i>till</i> is slow.").wait_for()
-    in_another_connection(lambda: rooms.set_message(event.id, "", who="boss"))
+    in_another_connection(lambda: operations.set_message(event.id, "", who="boss"))
     page.locator(".line__message-text").wait_for(state="detached")
 
 

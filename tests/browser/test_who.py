@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.contrib.auth.models import User
 
-from tests.factories import make_event
+from tests.support.factories import make_event
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, Route

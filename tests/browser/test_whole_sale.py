@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from apps.events.demo.load import load_demo
+from apps.kernel import clock
+from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.models import Order, Ticket
 from apps.reservations.models import Reservation
-from tests.factories import assert_audit_clean, hold, make_event
-from tests.races import in_another_connection
-from ticketing.kernel import clock
-from ticketing.kernel.outbox import facade as outbox
-from ticketing.kernel.outbox.models import OutboxMessage
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.races import in_another_connection
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from apps.events.creation import create_event
 from apps.events.models import Category, Event, Seat, SeatingPlan, Section, Venue
-from tests.events.factories import block, encoded, in_days, make_event, plan, spec
+from tests.support.events.factories import block, encoded, in_days, make_event, plan, spec
 
 pytestmark = pytest.mark.django_db
 

@@ -15,11 +15,11 @@ from apps.events import facade
 from apps.events.management.commands.measure_plan_import import _house
 from apps.events.models import Event, OnSale, Seat, Section, Venue
 from apps.events.plans import parse_plan
-from apps.events.publishing import EventRefused, publish_event
-from tests.databases import database_url
-from tests.events.factories import block, encoded, plan
-from tests.servers import CHECKOUT
-from ticketing.kernel import clock
+from apps.events.publication import EventRefused, publish_event
+from apps.kernel import clock
+from tests.support.databases import database_url
+from tests.support.events.factories import block, encoded, plan
+from tests.support.servers import CHECKOUT
 
 pytestmark = pytest.mark.django_db
 

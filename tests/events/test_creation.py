@@ -8,14 +8,14 @@ import pytest
 from django.db import IntegrityError, connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.events import creation, facade, publishing
+from apps.events import creation, facade, publication
 from apps.events.creation import EventDiffers, GeneralAdmission, Outcome, create_event
 from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
 from apps.events.plans import PlanError
-from apps.events.publishing import EventRefused, publish_event
-from tests.events.factories import block, encoded, in_days, make_event, plan, spec
-from tests.races import in_another_connection, storm, values
-from ticketing.kernel import transactions
+from apps.events.publication import EventRefused, publish_event
+from apps.kernel.db import transactions
+from tests.support.events.factories import block, encoded, in_days, make_event, plan, spec
+from tests.support.races import in_another_connection, storm, values
 
 pytestmark = pytest.mark.django_db
 
@@ -279,7 +279,7 @@ def test_control_without_the_lock_on_the_event_the_slower_of_two_publishers_brea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """We read a draft without its lock; a rival publishes it and commits; our load meets the rival's sections."""
-    event_id, load, rivals = create_event(spec(draft=True)).event_id, publishing._write_seats, [publish_event]
+    event_id, load, rivals = create_event(spec(draft=True)).event_id, publication._write_seats, [publish_event]
 
     def load_after_rival(*args: Any) -> None:
         if rivals:
@@ -287,8 +287,8 @@ def test_control_without_the_lock_on_the_event_the_slower_of_two_publishers_brea
             in_another_connection(lambda: rival(event_id))
         load(*args)
 
-    monkeypatch.setattr(publishing, "lock_event", lambda pk: Event.objects.select_related("plan").get(pk=pk))
-    monkeypatch.setattr(publishing, "_write_seats", load_after_rival)
+    monkeypatch.setattr(publication, "lock_event", lambda pk: Event.objects.select_related("plan").get(pk=pk))
+    monkeypatch.setattr(publication, "_write_seats", load_after_rival)
     with pytest.raises(IntegrityError) as broken:
         publish_event(event_id)
     assert transactions.violated_constraint(broken.value) == "section_slug_once_per_event"

@@ -14,8 +14,8 @@ from apps.events.demo.load import AFTERGLOW, ORCHARD, SOLSTICE, load_demo
 from apps.events.demo.theatre import theatre_plan
 from apps.events.models import Event, Seat
 from apps.events.plans import Plan, parse_plan
-from tests.races import storm, values
-from ticketing.kernel import clock
+from apps.kernel import clock
+from tests.support.races import storm, values
 
 
 def _parsed(document: dict) -> Plan:

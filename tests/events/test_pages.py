@@ -11,7 +11,7 @@ from apps.events import facade
 from apps.events.creation import GeneralAdmission
 from apps.events.demo.arena import FLOOR, arena_plan
 from apps.events.models import Category, Event, OnSale
-from tests.events.factories import block, encoded, in_days, make_event, plan
+from tests.support.events.factories import block, encoded, in_days, make_event, plan
 
 pytestmark = pytest.mark.django_db
 

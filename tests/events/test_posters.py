@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from apps.events.demo.load import load_demo
-from tests.events.factories import make_event
+from tests.support.events.factories import make_event
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser]
 

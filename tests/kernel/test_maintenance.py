@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from ticketing.kernel import maintenance
+from apps.kernel import maintenance
 
 
 @pytest.fixture(autouse=True)

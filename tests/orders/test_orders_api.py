@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from apps.kernel import clock
 from apps.orders import access
 from apps.orders.models import Order, ProviderMessage, ReturnPolicy
-from apps.orders.providers import sandbox
-from tests.api.calls import Api, assert_problem
-from tests.factories import PLACE_PRICE_MINOR, assert_audit_clean, make_event
-from tests.orders.sale import OWN, deliver_all, joined_browser, late_word
-from tests.queue.rooms import make_room, tick
-from ticketing.kernel import clock
+from apps.orders.payments.providers import sandbox
+from tests.support.api_client import Api, assert_problem
+from tests.support.factories import PLACE_PRICE_MINOR, assert_audit_clean, make_event
+from tests.support.orders.sale import OWN, deliver_all, joined_browser, late_word
+from tests.support.queue.rooms import make_room, tick
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BODY = {"email": "guest@example.org", "name": "Guest Buyer"}

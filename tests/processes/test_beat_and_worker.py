@@ -16,17 +16,17 @@ from django_celery_beat.models import PeriodicTask
 from django_celery_beat.schedulers import ModelEntry
 from honcho.environ import parse_procfile
 
+from apps.kernel import clock
+from apps.kernel.models import AuditRun, ReconcileRun
+from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.models import Order, Ticket
 from apps.reservations.models import CleanupLog, GeneralAdmissionInventory, Reservation
-from tests.databases import database_url
-from tests.factories import assert_audit_clean, hold, lapse, make_event
-from tests.lane.processes import WAIT_SECONDS_MAX, until
-from tests.orders.sale import place
-from tests.servers import CHECKOUT, end_processes
+from tests.support.databases import database_url
+from tests.support.factories import assert_audit_clean, hold, lapse, make_event
+from tests.support.orders.sale import place
+from tests.support.servers import CHECKOUT, end_processes
+from tests.support.web_processes import WAIT_SECONDS_MAX, until
 from ticketing.celery import app
-from ticketing.kernel import clock
-from ticketing.kernel.models import AuditRun, ReconcileRun
-from ticketing.kernel.outbox.models import OutboxMessage
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -4,9 +4,9 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 
-from apps.events.announcements.desk import announcements_desk
-from apps.events.announcements.models import AnnouncementArchive, AnnouncementVersion
-from ticketing.kernel.staff_lists import ReadOnlyAdmin
+from apps.events.announcements.admin_page import announcements_desk
+from apps.events.models.announcements import AnnouncementArchive, AnnouncementVersion
+from apps.kernel.admin_lists import ReadOnlyAdmin
 
 
 @admin.register(AnnouncementVersion)

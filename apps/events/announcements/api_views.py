@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from apps.events import facade
-from apps.events.announcements import archiving, feed
+from apps.events.announcements import archive, feed
 from apps.events.announcements.serializers import AnnouncementHistorySerializer, AnnouncementsSerializer
 
 
@@ -44,7 +44,7 @@ class AnnouncementHistoryView(_Public):
     )
     def get(self, request: Request, event: str) -> HttpResponse:
         event_id = facade.get_event(event).id
-        page = archiving.history(event_id, feed.before_of(request.query_params.get("before")))
+        page = archive.history(event_id, feed.before_of(request.query_params.get("before")))
         answer = HttpResponse(msgspec.json.encode(page), content_type="application/json")
         patch_cache_control(answer, public=True, max_age=feed.MAX_AGE_SECONDS)
         return answer

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from apps.events.announcements import hot, ledger
-from apps.events.announcements.ledger import Announcement, Standing
-from ticketing.kernel import problems
+from apps.events.announcements import queries, redis_cache
+from apps.events.announcements.queries import Announcement, Standing
+from apps.kernel.http import problems
 
 NEXT_POLL_MS = 5_000
 MAX_AGE_SECONDS = 3
@@ -83,8 +83,8 @@ def _number_of(text: str | None, field: str) -> int | None:
 
 def read(event_id: int, starts_at: datetime) -> Feed:
     """What everybody gets who asks now: the hot list, else what PostgreSQL says."""
-    standing = hot.read(event_id)
+    standing = redis_cache.read(event_id)
     if standing is None:
-        standing = ledger.standing(event_id)
-        hot.keep(event_id, standing, starts_at)
+        standing = queries.standing(event_id)
+        redis_cache.keep(event_id, standing, starts_at)
     return Feed(standing)

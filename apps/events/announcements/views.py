@@ -5,10 +5,10 @@ from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_safe
 
-from apps.events import caching, facade
-from apps.events.announcements import archiving, feed
-from apps.events.announcements.announced import shown
-from ticketing.kernel import problems
+from apps.events import facade, http_cache
+from apps.events.announcements import archive, feed
+from apps.events.announcements.template_context import shown
+from apps.kernel.http import problems
 
 SECONDS = 10
 
@@ -20,7 +20,7 @@ def announcements(request: HttpRequest, slug: str) -> HttpResponseBase:
         before = feed.before_of(request.GET.get("before"))
     except (facade.EventNotFound, problems.Invalid) as error:
         raise Http404 from error
-    page = archiving.history(event.id, before)
+    page = archive.history(event.id, before)
     context = {
         "event": event,
         "announcements": shown(page.announcements),
@@ -28,4 +28,4 @@ def announcements(request: HttpRequest, slug: str) -> HttpResponseBase:
         "is_first": before is None,
     }
     html = render_to_string("events/announcements.html", context)
-    return caching.public_page(request, html, caching.fixed_lifetime(SECONDS))
+    return http_cache.public_page(request, html, http_cache.fixed_lifetime(SECONDS))

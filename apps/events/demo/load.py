@@ -13,7 +13,7 @@ from apps.events.demo.posters import afterglow_poster, orchard_poster, solstice_
 from apps.events.demo.theatre import theatre_plan
 from apps.events.facade import RoomWish
 from apps.events.models import Event
-from ticketing.kernel import clock
+from apps.kernel import clock
 
 ORCHARD, AFTERGLOW, SOLSTICE = "glass-orchard", "voltaic-afterglow", "solstice-fields"
 

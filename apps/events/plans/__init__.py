@@ -1,8 +1,8 @@
 """Seating plans from files: the open pretix JSON and CSV, read into frozen values or refused with a place."""
 
 from apps.events.plans.layout import areas_of, from_layout, to_layout
+from apps.events.plans.parse import parse_plan, read_file
 from apps.events.plans.plan import Area, Limits, Plan, PlanCategory, PlanError, PlanSeat, PlanSection
-from apps.events.plans.reading import parse_plan, read_file
 
 __all__ = [
     "Area",

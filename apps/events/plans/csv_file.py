@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from apps.events.plans.arrange import LooseRow, LooseSeat
+from apps.events.plans.arrangement import LooseRow, LooseSeat
 from apps.events.plans.colors import category_color
 from apps.events.plans.draft import Draft, DraftSection, SlugMaker
 from apps.events.plans.plan import (

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from django.utils.text import slugify
 
-from apps.events.plans.arrange import LooseRow, Point, Stage, arrange_section, house_axis
+from apps.events.plans.arrangement import LooseRow, Point, Stage, arrange_section, house_axis
 from apps.events.plans.geometry import area_outline
 from apps.events.plans.plan import Area, AreaText, Plan, PlanCategory, PlanSection
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from apps.events.plans.arrange import Point
+from apps.events.plans.arrangement import Point
 from apps.events.plans.plan import Area
 
 _CIRCLE_POINTS = 32

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from apps.events.plans.arrange import LooseRow, LooseSeat
+from apps.events.plans.arrangement import LooseRow, LooseSeat
 from apps.events.plans.colors import category_color, normal_color
 from apps.events.plans.draft import Draft, DraftSection, SlugMaker
 from apps.events.plans.plan import (

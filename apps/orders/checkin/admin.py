@@ -8,10 +8,10 @@ from django.contrib.admin.widgets import AdminSplitDateTime
 from django.shortcuts import redirect
 from django.utils.html import format_html
 
-from apps.orders.checkin import doors
+from apps.kernel import clock
+from apps.kernel.admin_lists import OwnTransactions, ReadOnlyAdmin, counted
+from apps.orders.checkin import door_links
 from apps.orders.models import DoorLink, TicketScan
-from ticketing.kernel import clock
-from ticketing.kernel.staff_lists import OwnTransactions, ReadOnlyAdmin, counted
 
 
 class DoorLinkForm(forms.ModelForm):
@@ -30,8 +30,8 @@ class DoorLinkForm(forms.ModelForm):
         if begin and end:
             if end <= begin:
                 self.add_error("good_until", "Later than it begins.")
-            elif end - begin > timedelta(days=doors.LINK_DAYS_MAX):
-                self.add_error("good_until", f"At most {doors.LINK_DAYS_MAX} days.")
+            elif end - begin > timedelta(days=door_links.LINK_DAYS_MAX):
+                self.add_error("good_until", f"At most {door_links.LINK_DAYS_MAX} days.")
             elif end <= clock.now():
                 self.add_error("good_until", "That is over.")
         for name in ("name", "door"):
@@ -78,7 +78,7 @@ class DoorLinkAdmin(OwnTransactions, ReadOnlyAdmin):
 
     def save_model(self, request, obj, form, change):
         given = form.cleaned_data
-        made = doors.make_link(
+        made = door_links.make_link(
             given["event"].pk,
             name=given["name"],
             door=given["door"],
@@ -94,17 +94,17 @@ class DoorLinkAdmin(OwnTransactions, ReadOnlyAdmin):
 
     @admin.display(description="state")
     def state(self, link):
-        return doors.state_of(link, clock.now())
+        return door_links.state_of(link, clock.now())
 
     @admin.display(description="address")
     def address(self, link):
         if self.state(link) not in ("open", "early"):
             return "–"
-        return format_html("<code>{}</code>", doors.address_of(link, link.event.slug))
+        return format_html("<code>{}</code>", door_links.address_of(link, link.event.slug))
 
     @admin.action(description="Take these links back: they open nothing from now on", permissions=["revoke"])
     def revoke(self, request, queryset):
-        revoked = sum(doors.revoke_link(link.pk, f"staff:{request.user.pk}") for link in queryset)
+        revoked = sum(door_links.revoke_link(link.pk, f"staff:{request.user.pk}") for link in queryset)
         messages.success(request, f"{counted(revoked, 'link')} taken back.")
 
 

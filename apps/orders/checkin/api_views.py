@@ -8,10 +8,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.events import facade as events
-from apps.orders.checkin.counting import count_entered
-from apps.orders.checkin.doors import Doorkeeper, doorkeeper_of
-from apps.orders.checkin.entering import SCANS_MAX, scan
-from apps.orders.checkin.reading import read_scan
+from apps.kernel.http import problems
+from apps.kernel.http.json_body import object_of
+from apps.orders.checkin.check_in import SCANS_MAX, scan
+from apps.orders.checkin.counts import count_entered
+from apps.orders.checkin.door_links import Doorkeeper, doorkeeper_of
+from apps.orders.checkin.scan_messages import contract_of
+from apps.orders.checkin.scan_parser import read_scan
 from apps.orders.checkin.serializers import (
     BatchAnswersSerializer,
     BatchSerializer,
@@ -19,9 +22,6 @@ from apps.orders.checkin.serializers import (
     ScanAnswerSerializer,
     ScanSerializer,
 )
-from apps.orders.checkin.words import contract_of
-from ticketing.kernel import problems
-from ticketing.kernel.json_body import object_of
 
 PERSONAL = {"Cache-Control": "no-store"}
 _NO_IDENTITY = OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`")

@@ -16,12 +16,12 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
 from apps.events import facade as events
-from apps.orders.checkin.counting import count_entered
-from apps.orders.checkin.doors import Doorkeeper, doorkeeper_of, take_link
-from apps.orders.checkin.entering import ScanAnswer, scan
-from apps.orders.checkin.reading import read_scan
-from apps.orders.checkin.words import SAY, words_of
-from ticketing.kernel import problems
+from apps.kernel.http import problems
+from apps.orders.checkin.check_in import ScanAnswer, scan
+from apps.orders.checkin.counts import count_entered
+from apps.orders.checkin.door_links import Doorkeeper, doorkeeper_of, take_link
+from apps.orders.checkin.scan_messages import SAY, words_of
+from apps.orders.checkin.scan_parser import read_scan
 
 CAMERA = "camera=(self), microphone=(), geolocation=()"
 """This page's Permissions-Policy; every other page of ours says that it wants no camera."""

@@ -3,8 +3,8 @@
 from django.db import models
 from django.db.models import F, Q
 
+from apps.kernel.codes import code_format
 from apps.orders.models.orders import Order
-from ticketing.kernel import code_words
 
 USES_MAX = 1_000_000
 AMOUNT_MINOR_MAX = 10**12
@@ -22,7 +22,8 @@ class PromoCode(models.Model):
     id = models.BigAutoField(primary_key=True)
     event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
     code = models.CharField(
-        max_length=code_words.LENGTH_MAX, help_text="Stored in capital letters, without blanks; buyers may type either."
+        max_length=code_format.LENGTH_MAX,
+        help_text="Stored in capital letters, without blanks; buyers may type either.",
     )
     kind = models.CharField(max_length=12, choices=Kind.choices, default=Kind.PERCENT)
     rate = models.PositiveIntegerField(default=0, help_text="Percent off in basis points: 1,000 is 10 percent.")

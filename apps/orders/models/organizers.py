@@ -5,8 +5,8 @@ import uuid
 from django.db import models
 from django.db.models import Q
 
+from apps.kernel import safe_http
 from apps.orders.models.orders import Order
-from ticketing.kernel import outbound
 
 
 class Audience(models.Model):
@@ -32,7 +32,7 @@ class Audience(models.Model):
 class WebhookEndpoint(Audience):
     """An address that messages are posted to, signed with its secret."""
 
-    url = models.CharField(max_length=outbound.URL_LENGTH_MAX)
+    url = models.CharField(max_length=safe_http.URL_LENGTH_MAX)
     secret = models.CharField(max_length=80, help_text="Both sides sign with it.")
     is_active = models.BooleanField(default=True, help_text="Nothing is sent to one that is not.")
 

@@ -6,7 +6,7 @@ from django.db import models
 class ProviderStanding(models.Model):
     """answering (rests_until empty) → resting → being tried (rests_until passed, one caller) → answering | resting.
 
-    Shared by all processes. No row: the provider never failed. Only circuit.py writes it.
+    Shared by all processes. No row: the provider never failed. Only payments/circuit_breaker.py writes it.
     """
 
     provider = models.CharField(max_length=20, primary_key=True)

@@ -12,11 +12,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.events import facade as events
+from apps.kernel.http import problems
+from apps.queue.entries.positions import find_place
 from apps.queue.errors import NoPlace
 from apps.queue.fairness import published, receipts, serializers
-from apps.queue.identity import caller_of
-from apps.queue.line import find_place
-from ticketing.kernel import problems
+from apps.queue.identity.caller import caller_of
 
 MOVING_MAX_AGE_SECONDS = 2
 FINAL_MAX_AGE_SECONDS = 86_400

@@ -1,5 +1,5 @@
-"""Whether a receipt and the published data tell the same story. Pure, like verifying.py; needs `cryptography` for the
-signature and nothing else."""
+"""Whether a receipt and the published data tell the same story. Pure, like verification.py; needs `cryptography` for
+the signature and nothing else."""
 
 import re
 import uuid
@@ -9,8 +9,8 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from apps.queue.fairness import proofs
-from apps.queue.fairness.verifying import Mismatch, Verified, Watch
+from apps.queue import proofs
+from apps.queue.fairness.verification import Mismatch, Verified, Watch
 
 STAGES = ("lobby", "drawn", "first come")
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")

@@ -15,10 +15,12 @@ from typing import Any
 from django.db import connection
 
 from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.db import sql
+from apps.kernel.http import problems
 from apps.queue.fairness import receipts
 from apps.queue.models import RoomAct
-from apps.queue.room import SYSTEM
-from ticketing.kernel import clock, problems, sql
+from apps.queue.room_row import SYSTEM
 
 FORMAT = 1
 PLACES_PAGE = 10_000

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from apps.events import facade as events
-from apps.queue.fairness import proofs
+from apps.kernel import clock, secret_key
+from apps.queue import proofs
 from apps.queue.models import Draw, DrawnPlace, QueueEntry, ReceiptKey, WaitingRoom
-from ticketing.kernel import clock, signing
 
 FORMAT = 1
 NOT_OPERATOR_PROOF = "consistent, not operator-proof"
@@ -32,7 +32,7 @@ class Signer:
 
 def current_signer() -> Signer:
     """The key that signs now, derived from the house's key. Raises ImproperlyConfigured where the house has none."""
-    return _signer_of(signing.require_key())
+    return _signer_of(secret_key.require_key())
 
 
 @cache

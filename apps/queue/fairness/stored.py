@@ -4,8 +4,8 @@ passed over by it."""
 
 from django.db import connection
 
-from apps.queue.fairness.verifying import Mismatch
-from ticketing.kernel import sql
+from apps.kernel.db import sql
+from apps.queue.fairness.verification import Mismatch
 
 _stored = sql.load("apps.queue", "proof_stored")
 _misplaced = sql.load("apps.queue", "audit_numbers")

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from ticketing.kernel import clock
+from apps.kernel import clock
 
 
 class _Reservation(msgspec.Struct, frozen=True):

@@ -4,9 +4,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from apps.kernel.db import sql
+from apps.kernel.http import problems
 from apps.reservations.errors import SeatsUnavailable
 from apps.reservations.holds.outcomes import Contended, Refused, Short, Verdict
-from ticketing.kernel import problems, sql
 
 _claims_of_owners = sql.load("apps.reservations", "claims_of_owners", prepared=True)
 

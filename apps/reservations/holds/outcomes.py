@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from ticketing.kernel import idempotency, problems
+from apps.kernel.http import idempotency, problems
 
 
 class Held(NamedTuple):

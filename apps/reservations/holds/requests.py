@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from apps.events import facade as events
+from apps.kernel import random_bytes
+from apps.kernel.codes import code_format
+from apps.kernel.db import sql
+from apps.kernel.http import idempotency, problems
 from apps.queue import facade as queue
-from apps.reservations.holds.choosing import BestAvailable
-from ticketing.kernel import code_words, idempotency, problems, randomness, sql
+from apps.reservations.holds.best_available import BestAvailable
 
 FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "access_code", "replace"})
 _BEST_FIELDS = frozenset({"section", "quantity", "category", "accessible", "companions"})
@@ -111,7 +114,7 @@ def resolve(
         raise problems.Invalid(wrong)
     section, quantity = places if places else (None, 0)
     request = HoldRequest(
-        reservation_id=randomness.new_uuid_in_time(),
+        reservation_id=random_bytes.new_uuid_in_time(),
         event=event,
         entry_id=entry.id,
         buyer=entry.buyer,
@@ -141,15 +144,15 @@ def code_of(asked: Any) -> str | None:
     if not isinstance(asked, str) or not sql.is_text(asked):
         return None
     try:
-        return code_words.normal_code(asked)
-    except code_words.Unusable:
+        return code_format.normal_code(asked)
+    except code_format.Unusable:
         return None
 
 
 def _access_code(asked: Any, wrong: dict[str, Any]) -> str:
     code = code_of(asked)
     if code is None:
-        wrong["access_code"] = f"at most {code_words.LENGTH_MAX} printable characters"
+        wrong["access_code"] = f"at most {code_format.LENGTH_MAX} printable characters"
     return code or ""
 
 

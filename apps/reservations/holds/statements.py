@@ -13,10 +13,10 @@ from operator import attrgetter
 from uuid import UUID
 
 from apps.events import facade as events
-from apps.reservations.holds import access
-from apps.reservations.holds.replacing import Replaced
+from apps.kernel.db import arrays, sql
+from apps.reservations.holds import access_codes
+from apps.reservations.holds.replacement import Replaced
 from apps.reservations.holds.requests import HoldRequest
-from ticketing.kernel import arrays, sql
 
 
 class Patience(Enum):
@@ -99,7 +99,7 @@ def locking_codes(requests: Sequence[HoldRequest], replaced: Replacing, patience
         for request in requests
         if request.guarded
     ]
-    return access.locking(guarded, waiting=patience is not Patience.NONE) if guarded else {}
+    return access_codes.locking(guarded, waiting=patience is not Patience.NONE) if guarded else {}
 
 
 def seats_named(requests: Sequence[HoldRequest]) -> list[int]:

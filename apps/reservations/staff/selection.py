@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from apps.events import facade as events
-from ticketing.kernel import problems
+from apps.kernel.http import problems
 
 SEATS_MAX = 20_000
 """Of one change: what one transaction locks, writes and puts on record within a second or two."""

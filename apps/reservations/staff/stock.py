@@ -15,13 +15,14 @@ from typing import TypeVar
 from django.db import DatabaseError, connection
 
 from apps.events import facade as events
-from apps.reservations import aftermath
-from apps.reservations.ending import sweep
+from apps.kernel.db import sql, transactions
+from apps.kernel.http import problems
 from apps.reservations.errors import NotEnoughLeft, SeatsUnavailable
+from apps.reservations.inventory.log import Change, record
+from apps.reservations.lifecycle import after_commit
+from apps.reservations.lifecycle.release import sweep
 from apps.reservations.models import BlockedFor, InventoryChange, SeatInventory
-from apps.reservations.staff.changes import Change, record
 from apps.reservations.staff.selection import Selection, find_seats, find_section, listed
-from ticketing.kernel import problems, sql, transactions
 
 LOCK_WAIT_MS = 2_000
 STATEMENT_MS = 15_000
@@ -258,7 +259,7 @@ def _change_places(
             ((now,),) = _read_clock.rows(cursor)
             done = Change(section.id, None, quantity, _said(before), _said(after))
             record(cursor, event.id, kind, [done], who=who, why=why, now=now)
-        aftermath.moved([aftermath.Moved(event.id, {section.id: after.free - before.free})])
+        after_commit.moved([after_commit.Moved(event.id, {section.id: after.free - before.free})])
         return after
 
     return after_a_sweep(event, act)
@@ -341,7 +342,7 @@ def _tell_seats(event: events.EventView, seats: Sequence[SeatState], each: int) 
     """Who keeps counts hears of the seats that came on sale, or went off it, by this commit."""
     if seats:
         free = {section: each * count for section, count in Counter(seat.section_id for seat in seats).items()}
-        aftermath.moved([aftermath.Moved(event.id, free)])
+        after_commit.moved([after_commit.Moved(event.id, free)])
 
 
 def after_a_sweep(event: events.EventView, act: Callable[[], _Result]) -> _Result:

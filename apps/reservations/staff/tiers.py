@@ -4,11 +4,11 @@ Who holds already pays what the hold said: a line carries its price. Only free a
 """
 
 from apps.events import facade as events
+from apps.kernel.db import sql
+from apps.reservations.inventory.log import Change, record
 from apps.reservations.models import InventoryChange
-from apps.reservations.staff.changes import Change, record
 from apps.reservations.staff.selection import Selection, find_seats
 from apps.reservations.staff.stock import after_a_sweep, changing, lock_seats, refusal
-from ticketing.kernel import sql
 
 _PACKAGE = "apps.reservations"
 _move_inventory = sql.load(_PACKAGE, "move_inventory")

@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from benchmarks.suite import asks
 from benchmarks.suite.bench import Bench
-from benchmarks.suite.houses import House
+from benchmarks.suite.load import raw_requests
 from benchmarks.suite.results import Findings, compare, in_turn
+from benchmarks.suite.systems import House
 
 FLOOR = "floor"
 
@@ -32,5 +32,5 @@ def _holds(bench: Bench, house: House, count: int) -> float:
     """The same 128 buyers, each in any of so many events."""
     shows = house.facts["shows"][:count]
     each = len(house.tokens(shows[-1]))
-    of_shows = [asks.holds_of_places(show, FLOOR, house.tokens(show)[:each]) for show in shows]
+    of_shows = [raw_requests.holds_of_places(show, FLOOR, house.tokens(show)[:each]) for show in shows]
     return bench.holds(house, [request for together in zip(*of_shows, strict=True) for request in together])

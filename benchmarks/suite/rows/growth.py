@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from functools import partial
 
-from benchmarks.suite import houses
+from benchmarks.suite import systems
 from benchmarks.suite.bench import Bench
 from benchmarks.suite.results import Findings, compare, in_turn
 
@@ -24,7 +24,7 @@ def run(bench: Bench) -> Findings:
     with ExitStack() as until:
         for house in bench.others.values():
             if house is not bench.house:
-                until.enter_context(houses.opened(house))
+                until.enter_context(systems.opened(house))
         for row, (title, ask) in asked.items():
             acts = {f"{size}×": partial(ask, house) for size, house in sorted(bench.others.items())}
             found = in_turn(bench.rounds, acts, bench.say)

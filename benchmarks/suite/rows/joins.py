@@ -1,6 +1,6 @@
 """Row 6: joins over HTTP beside an INSERT for each."""
 
-from benchmarks.suite import ledger_alone
+from benchmarks.suite.baselines import postgres_alone
 from benchmarks.suite.bench import Bench
 from benchmarks.suite.results import Findings, compare, in_turn
 
@@ -11,7 +11,7 @@ def run(bench: Bench) -> Findings:
         bench.rounds,
         {
             "house": lambda: bench.joins(house),
-            "alone": lambda: ledger_alone.rate(house, ledger_alone.JOIN, bench.seconds),
+            "alone": lambda: postgres_alone.rate(house, postgres_alone.JOIN, bench.seconds),
         },
         bench.say,
     )

@@ -3,9 +3,9 @@
 import tempfile
 from pathlib import Path
 
-from benchmarks.suite import arrivals, asks
 from benchmarks.suite.bench import READERS, Bench
-from benchmarks.suite.failing import SuiteFailed
+from benchmarks.suite.errors import SuiteFailed
+from benchmarks.suite.load import arrivals, raw_requests
 from benchmarks.suite.results import Fact, Findings, compare, in_turn
 
 SHARE = 0.25
@@ -16,7 +16,7 @@ READERS_OF_PAGES = 16
 
 def run(bench: Bench) -> Findings:
     house = bench.house
-    polls = asks.polls(house.tokens("line"))
+    polls = raw_requests.polls(house.tokens("line"))
     rate = SHARE * bench.polls(house)
     pages = []
 
@@ -32,7 +32,7 @@ def run(bench: Bench) -> Findings:
             process = arrivals.begin(
                 house.web_port, enough, rate=rate, seconds=bench.seconds, connections=READERS, folder=Path(made)
             )
-            flow = bench.flow(house.web_port, [asks.get(PAGE)], connections=READERS_OF_PAGES, again=True,
+            flow = bench.flow(house.web_port, [raw_requests.get(PAGE)], connections=READERS_OF_PAGES, again=True,
                               seconds=bench.seconds + 1)  # fmt: skip
             load = arrivals.finish(process)
         if flow.refused > flow.answers // 100:

@@ -1,27 +1,29 @@
 """Row 1: what a status poll costs beside the server doing nothing, and beside the same view in the framework."""
 
-from benchmarks.suite import asks, houses
+from benchmarks.suite import systems
 from benchmarks.suite.bench import Bench
+from benchmarks.suite.load import raw_requests
 from benchmarks.suite.results import Findings, compare, in_turn
-from ticketing.embedded.ports import free_port
+from ticketing.devserver.ports import free_port
 
 
 def run(bench: Bench) -> Findings:
     house = bench.house
     bare_port, stock_port = free_port(), free_port()
-    polls = asks.polls(house.tokens("line"))
+    polls = raw_requests.polls(house.tokens("line"))
     with (
-        houses.started(
-            bench.ground, "noop", houses.command_of("web", application="benchmarks.suite.noop:application"),
+        systems.started(
+            bench.ground, "noop", systems.command_of("web", application="benchmarks.suite.baselines.noop:application"),
             {**house.environment, "PORT": str(bare_port)},
         ) as bare,
-        houses.started(
-            bench.ground, "stock", houses.command_of("web", application="benchmarks.suite.stock:application"),
+        systems.started(
+            bench.ground, "stock",
+            systems.command_of("web", application="benchmarks.suite.baselines.stock_django:application"),
             {**house.environment, "PORT": str(stock_port)},
         ) as stock,
     ):  # fmt: skip
-        houses.wait_until_answering(bare_port, bare, "the bare server")
-        houses.wait_until_ready(stock_port, "/api/events/arena/sections", stock, "Django's own ASGI handler")
+        systems.wait_until_answering(bare_port, bare, "the bare server")
+        systems.wait_until_ready(stock_port, "/api/events/arena/sections", stock, "Django's own ASGI handler")
         found = in_turn(
             bench.rounds,
             {

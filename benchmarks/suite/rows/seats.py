@@ -1,9 +1,9 @@
 """Row 4: two named seats over HTTP in one hot section beside PostgreSQL alone, and beside Django used idiomatically."""
 
-from benchmarks.suite import ledger_alone
+from benchmarks.suite.baselines import postgres_alone
+from benchmarks.suite.baselines.idiomatic import server
 from benchmarks.suite.bench import BUYERS, Bench
-from benchmarks.suite.failing import SuiteFailed
-from benchmarks.suite.idiomatic import serving
+from benchmarks.suite.errors import SuiteFailed
 from benchmarks.suite.results import Findings, compare, in_turn
 
 IDIOMATIC_HOLDS = 20_000
@@ -11,23 +11,23 @@ IDIOMATIC_HOLDS = 20_000
 
 def run(bench: Bench) -> Findings:
     house = bench.house
-    with serving.opened(house) as port:
+    with server.opened(house) as port:
 
         def idiomatic() -> float:
-            found = bench.flow(port, serving.holds(IDIOMATIC_HOLDS), connections=BUYERS)
+            found = bench.flow(port, server.holds(IDIOMATIC_HOLDS), connections=BUYERS)
             if found.refused:
                 raise SuiteFailed(f"the idiomatic shop refused {found.refused} of {found.answers} holds")
-            serving.as_before(house)
+            server.as_before(house)
             return found.good_rate
 
         found = in_turn(
             bench.rounds,
             {
                 "house": lambda: bench.seats(house),
-                "alone": lambda: ledger_alone.rate(house, ledger_alone.HOLD_SEATS, bench.seconds),
-                "counted": lambda: ledger_alone.rate(house, ledger_alone.HOLD_SEATS_COUNTED, bench.seconds),
+                "alone": lambda: postgres_alone.rate(house, postgres_alone.HOLD_SEATS, bench.seconds),
+                "counted": lambda: postgres_alone.rate(house, postgres_alone.HOLD_SEATS_COUNTED, bench.seconds),
                 "idiomatic": idiomatic,
-                "lean": lambda: ledger_alone.rate(house, ledger_alone.LEAN_SEATS, bench.seconds),
+                "lean": lambda: postgres_alone.rate(house, postgres_alone.LEAN_SEATS, bench.seconds),
             },
             bench.say,
         )

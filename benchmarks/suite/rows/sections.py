@@ -2,8 +2,9 @@
 
 import urllib.request
 
-from benchmarks.suite import asks, nginx
+from benchmarks.suite.baselines import nginx
 from benchmarks.suite.bench import Bench
+from benchmarks.suite.load import raw_requests
 from benchmarks.suite.results import Findings, compare, in_turn
 
 
@@ -16,7 +17,7 @@ def run(bench: Bench) -> Findings:
             bench.rounds,
             {
                 "lane": lambda: bench.sections(house),
-                "nginx": lambda: bench.reads(port, [asks.get(nginx.PATH)]),
+                "nginx": lambda: bench.reads(port, [raw_requests.get(nginx.PATH)]),
             },
             bench.say,
         )

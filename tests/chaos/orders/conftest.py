@@ -9,23 +9,26 @@ if TYPE_CHECKING:
 @pytest.fixture
 def open_house(settings: Any, monkeypatch: pytest.MonkeyPatch) -> "OpenHouse":
     """Opens a house with so many seats, whose money the provider `books` takes: `open_house(seats, prices=None)`."""
-    from apps.orders import comparing, documents, event_canceling, providers
-    from apps.orders.organizers import webhooks
-    from tests.chaos.orders.books import NAME, Books
+    from apps.kernel import safe_http
+    from apps.kernel.outbox import facade
+    from apps.orders.cancellation import event_cancellation
+    from apps.orders.payments import providers
+    from apps.orders.provider_sync import daily_comparison
+    from apps.orders.tickets import ticket_pdf
+    from apps.orders.webhooks import delivery
     from tests.chaos.orders.harness import House
-    from tests.chaos.orders.organizers import Organizer
-    from ticketing.kernel import outbound
-    from ticketing.kernel.outbox import facade
+    from tests.chaos.orders.provider_ledger import NAME, Books
+    from tests.chaos.orders.webhook_receiver import Organizer
 
     books, organizer = Books(), Organizer()
     settings.PAYMENT_PROVIDER = NAME
     monkeypatch.setitem(providers._makers, NAME, lambda: books)
-    monkeypatch.setattr(comparing, "NAMES", (NAME,))
-    monkeypatch.setattr(outbound, "post", organizer.post)
-    monkeypatch.setattr(webhooks, "_rests_until", {})
+    monkeypatch.setattr(daily_comparison, "NAMES", (NAME,))
+    monkeypatch.setattr(safe_http, "post", organizer.post)
+    monkeypatch.setattr(delivery, "_rests_until", {})
     # Whoever delivers here is called by name; and what tickets look like is drawn, at some cost, by other tests.
     monkeypatch.setattr(facade, "_wake", [])
-    monkeypatch.setattr(documents, "tickets_pdf", lambda order: b"%PDF")
+    monkeypatch.setattr(ticket_pdf, "tickets_pdf", lambda order: b"%PDF")
     # What caches may still let through does not come here: all holds go to the ledger.
-    monkeypatch.setattr(event_canceling, "STRAGGLERS_SECONDS", 0)
+    monkeypatch.setattr(event_cancellation, "STRAGGLERS_SECONDS", 0)
     return lambda seats, prices=None: House(books, organizer, seats, prices)

@@ -15,7 +15,7 @@ from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from tests.chaos.orders.harness import House
-from tests.races import Outcome, rival_connection, storm
+from tests.support.races import Outcome, rival_connection, storm
 
 TERMINATED_WITHIN_MS = 5_000
 _OF_THREAD = re.compile(r'(?<="s)\d+(?=_x\d+")')

@@ -12,8 +12,11 @@ from django.db import connection
 from django.db.models import F
 
 from apps.events.facade import PricePolicy
-from apps.orders import canceling, inbox
-from apps.orders.checkout import check_out
+from apps.kernel import clock, maintenance
+from apps.kernel.http.idempotency import Answer
+from apps.kernel.outbox.models import OutboxMessage
+from apps.orders.cancellation import order_cancellation
+from apps.orders.checkout.checkout import check_out
 from apps.orders.models import (
     ComparedDay,
     EventCancellation,
@@ -24,19 +27,17 @@ from apps.orders.models import (
     Refund,
     Ticket,
 )
-from apps.orders.organizers import webhooks
+from apps.orders.provider_sync import inbox
+from apps.orders.webhooks import delivery
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
-from tests.chaos.orders.books import HEADERS, NAME, Books, Fact
-from tests.chaos.orders.converging import assert_money_converged
-from tests.chaos.orders.organizers import Organizer
-from tests.factories import make_event, wish
-from tests.orders.listening import make_endpoint, make_feed_key
-from tests.orders.sale import body, deliver_all, make_code
-from ticketing.kernel import clock, maintenance
-from ticketing.kernel.idempotency import Answer
-from ticketing.kernel.outbox.models import OutboxMessage
+from tests.chaos.orders.convergence import assert_money_converged
+from tests.chaos.orders.provider_ledger import HEADERS, NAME, Books, Fact
+from tests.chaos.orders.webhook_receiver import Organizer
+from tests.support.factories import make_event, wish
+from tests.support.orders.sale import body, deliver_all, make_code
+from tests.support.orders.webhook_endpoints import make_endpoint, make_feed_key
 
 GRACE_SECONDS = 60
 SEATS_PER_ROW = 50
@@ -208,7 +209,7 @@ class House:
 
     def sweep(self) -> None:
         """What has lapsed has failed and is free."""
-        while canceling.fail_lapsed():
+        while order_cancellation.fail_lapsed():
             pass
         reservations.sweep_all()
 
@@ -225,7 +226,7 @@ class House:
             # Workers that were killed hold their claims no more, and every pause is over.
             OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now(), claimed_until=None)
             ProviderStanding.objects.filter(rests_until__isnull=False).update(rests_until=clock.now())
-            webhooks._rests_until.clear()
+            delivery._rests_until.clear()
             ComparedDay.objects.all().delete()
             before = self._state()
             for job in list(maintenance._jobs.values()):

@@ -4,17 +4,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from apps.orders import canceling, comparing, event_canceling, inbox, returning, topics, unsettled
+from apps.kernel import clock
+from apps.kernel.checks import reconciler
+from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.models import OutboxMessage
+from apps.orders import topics
+from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.errors import TicketsNotValid
 from apps.orders.models import ComparedDay, ProviderStanding, ReturnPolicy
-from apps.orders.providers.protocol import Kind
-from apps.orders.staff.errors import AmountChanged
-from tests.chaos.orders.books import HEADERS, NAME
+from apps.orders.payments.providers.protocol import Kind
+from apps.orders.provider_sync import daily_comparison, inbox, status_inquiries
+from apps.orders.returns import returns
+from apps.orders.staff_errors import AmountChanged
 from tests.chaos.orders.harness import House, Prices, Sale
-from tests.orders.sale import deliver_all, make_code
-from ticketing.kernel import clock, reconciling
-from ticketing.kernel.outbox import facade as outbox
-from ticketing.kernel.outbox.models import OutboxMessage
+from tests.chaos.orders.provider_ledger import HEADERS, NAME
+from tests.support.orders.sale import deliver_all, make_code
 
 SEATS = 2
 """Of each sale."""
@@ -180,7 +184,7 @@ def bought(house: House, label: str) -> Sale:
 
 def given_back(house: House, label: str) -> Sale:
     sale = bought(house, label)
-    assert canceling.refund_order(sale.order_id, "staff:1")
+    assert order_cancellation.refund_order(sale.order_id, "staff:1")
     return ends(sale, "refunded")
 
 
@@ -219,7 +223,7 @@ def lapsed(house: House, label: str) -> Sale:
 
 def failed(house: House, label: str) -> Sale:
     sale = lapsed(house, label)
-    canceling.fail_lapsed()
+    order_cancellation.fail_lapsed()
     return sale
 
 
@@ -276,7 +280,7 @@ def return_all(house: House, sale: Sale) -> Act:
 def _returning(house: House, sale: Sale, codes: list[str]) -> Act:
     assert sale.order_id is not None
     order_id = sale.order_id
-    return lambda: house.ask(sale, lambda: returning.answer_return(order_id, {"tickets": codes}, f"{sale.key} back"))
+    return lambda: house.ask(sale, lambda: returns.answer_return(order_id, {"tickets": codes}, f"{sale.key} back"))
 
 
 def give_some_back(house: House, sale: Sale) -> Act:
@@ -285,7 +289,7 @@ def give_some_back(house: House, sale: Sale) -> Act:
 
     def act() -> None:
         try:
-            returning.return_by_staff(sale.order_id, [code], [code], who="staff:1", why="", keep_places=True)
+            returns.return_by_staff(sale.order_id, [code], [code], who="staff:1", why="", keep_places=True)
         except TicketsNotValid:
             assert code not in sale.tickets
 
@@ -294,26 +298,26 @@ def give_some_back(house: House, sale: Sale) -> Act:
 
 def please(house: House, sale: Sale) -> Act:
     """Staff's form says what the order kept when it was shown: sent twice, it gives once."""
-    seen_minor = returning.owed_minor(sale.order)
+    seen_minor = returns.owed_minor(sale.order)
 
     def act() -> None:
         try:
-            returning.give_goodwill(sale.order_id, GOODWILL_MINOR, who="staff:1", why="rain", seen_minor=seen_minor)
+            returns.give_goodwill(sale.order_id, GOODWILL_MINOR, who="staff:1", why="rain", seen_minor=seen_minor)
         except AmountChanged:
-            assert returning.owed_minor(sale.order) == seen_minor - GOODWILL_MINOR
+            assert returns.owed_minor(sale.order) == seen_minor - GOODWILL_MINOR
 
     return act
 
 
 def call_off(house: House, sale: Sale) -> Act:
     event_id = sale.reservation.event_id
-    return lambda: event_canceling.begin(event_id, "The singer is ill.", "staff:1")
+    return lambda: event_cancellation.begin(event_id, "The singer is ill.", "staff:1")
 
 
 def compare(house: House, sale: Sale) -> Act:
     """All days are compared anew."""
     ComparedDay.objects.all().delete()
-    return comparing.ask_due
+    return daily_comparison.ask_due
 
 
 def to_compare(house: House, label: str) -> Sale:
@@ -326,7 +330,7 @@ def to_compare(house: House, label: str) -> Sale:
 def asked_about(begin: Begin) -> Begin:
     def begun(house: House, label: str) -> Sale:
         sale = begin(house, label)
-        unsettled.ask_due()
+        status_inquiries.ask_due()
         return sale
 
     return begun
@@ -344,8 +348,8 @@ OPERATIONS: dict[str, Operation] = {
     "ask what became of a charge": message(topics.ASK, unheard),
     "receive a webhook": Operation(pending, succeed),
     "process a webhook": message(topics.PROVIDER_MESSAGE, told),
-    "cancel an order": Operation(to_cancel, lambda house, sale: lambda: canceling.cancel_order(sale.order_id)),
-    "fail lapsed orders": Operation(lapsed, lambda house, sale: canceling.fail_lapsed),
+    "cancel an order": Operation(to_cancel, lambda house, sale: lambda: order_cancellation.cancel_order(sale.order_id)),
+    "fail lapsed orders": Operation(lapsed, lambda house, sale: order_cancellation.fail_lapsed),
     # what follows from it
     "mail tickets": message(topics.SEND_TICKETS, confirmed),
     "mail that it failed": message(topics.SEND_FAILURE_NOTICE, failed),
@@ -361,7 +365,7 @@ OPERATIONS: dict[str, Operation] = {
     "goodwill": Operation(to_please, please),
     "give an order back": Operation(
         lambda house, label: ends(bought(house, label), "refunded"),
-        lambda house, sale: lambda: canceling.refund_order(sale.order_id, "staff:1"),
+        lambda house, sale: lambda: order_cancellation.refund_order(sale.order_id, "staff:1"),
     ),
     "send a refund": message(topics.REFUND, given_back),
     # an event that does not take place
@@ -369,12 +373,12 @@ OPERATIONS: dict[str, Operation] = {
     "give an event's orders back": message(topics.CANCEL_EVENT, called_off),
     "mail that the event is canceled": message(topics.SEND_CANCELLATION_NOTICE, all_given_back),
     # the reconciler
-    "look for what is unsettled": Operation(long_since(unheard, 5), lambda house, sale: unsettled.ask_due),
+    "look for what is unsettled": Operation(long_since(unheard, 5), lambda house, sale: status_inquiries.ask_due),
     "reconcile a payment": message(topics.RECONCILE_PAYMENT, asked_about(long_since(unheard, 5))),
     "reconcile a refund": message(topics.RECONCILE_REFUND, asked_about(long_since(given_back, 5))),
     "look for days to compare": Operation(unheard, compare),
     "compare a day": message(topics.COMPARE_DAY, to_compare),
     "repair what is overdue": Operation(
-        long_since(unheard, 60), lambda house, sale: lambda: reconciling.run(repair_by="test")
+        long_since(unheard, 60), lambda house, sale: lambda: reconciler.run(repair_by="test")
     ),
 }

@@ -10,14 +10,16 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from apps.orders import auditing_once, inbox
+from apps.kernel import clock
+from apps.kernel.checks import auditor
+from apps.kernel.models import IdempotentAnswer
+from apps.kernel.outbox.models import OutboxMessage
+from apps.orders.checks import once_invariants
 from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
-from apps.orders.providers import sandbox
-from tests.factories import assert_audit_clean, hold, make_event
-from tests.orders.sale import buy, late_word, place
-from ticketing.kernel import audit, clock
-from ticketing.kernel.models import IdempotentAnswer
-from ticketing.kernel.outbox.models import OutboxMessage
+from apps.orders.payments.providers import sandbox
+from apps.orders.provider_sync import inbox
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import buy, late_word, place
 
 # Each test is undone with its transaction, the dropped constraints too.
 pytestmark = pytest.mark.django_db
@@ -133,7 +135,7 @@ def lose_what_waits(order: Order) -> None:
 
 def stick(order: Order) -> None:
     """A message whose outbox row waits, and has for longer than any delay explains."""
-    long_ago = clock.now() - timedelta(minutes=auditing_once.UNPROCESSED_MINUTES_MAX, seconds=1)
+    long_ago = clock.now() - timedelta(minutes=once_invariants.UNPROCESSED_MINUTES_MAX, seconds=1)
     copy(ProviderMessage.objects.get(), message_id="stuck", processed_at=None, outcome="", received_at=long_ago)
     stuck = ProviderMessage.objects.get(message_id="stuck")
     now = clock.now()
@@ -189,9 +191,9 @@ def test_a_planted_breach_is_found(harm: Harm, invariant: str, promise: str, cap
     order = buy(hold(make_event(), seats=["hall-A-1"]))
     assert_audit_clean()
     harm(order)
-    found = [(finding.invariant, finding.promise) for finding in audit.run() if finding.breaches]
+    found = [(finding.invariant, finding.promise) for finding in auditor.run() if finding.breaches]
     assert (invariant, promise) in found
-    assert not [finding for finding in audit.run() if finding.unchecked]
+    assert not [finding for finding in auditor.run() if finding.unchecked]
     with pytest.raises(SystemExit):
         call_command("audit")
     assert promise in capsys.readouterr().out

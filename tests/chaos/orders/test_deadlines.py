@@ -5,9 +5,9 @@ from itertools import combinations, permutations
 
 import pytest
 
-from tests.chaos.orders import telling
+from tests.chaos.orders import provider_messages
 from tests.chaos.orders.harness import OpenHouse
-from tests.chaos.orders.telling import (
+from tests.chaos.orders.provider_messages import (
     BEFORE,
     BY_BUYER,
     BY_STAFF,
@@ -47,7 +47,7 @@ OF_LATER_TRIES = (BEFORE, OWN, TAKEN, LATE_SWEPT)
 
 def cases(words: Sequence[Word]) -> Iterator[Case]:
     """Whatever is told of these, in any order, after each moment."""
-    moments = MOMENTS if telling.attempts_of(words) == 1 else OF_LATER_TRIES
+    moments = MOMENTS if provider_messages.attempts_of(words) == 1 else OF_LATER_TRIES
     for size in range(len(words) + 1):
         for arriving in (order for chosen in combinations(words, size) for order in permutations(chosen)):
             for moment in moments:
@@ -59,4 +59,4 @@ def cases(words: Sequence[Word]) -> Iterator[Case]:
 @pytest.mark.parametrize("story", STORIES)
 def test_however_late_a_word_comes_the_money_converges(story: str, open_house: OpenHouse) -> None:
     played = list(cases(STORIES[story]))
-    telling.play(open_house(len(played)), story, STORIES[story], played)
+    provider_messages.play(open_house(len(played)), story, STORIES[story], played)

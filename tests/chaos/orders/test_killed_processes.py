@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
+from apps.kernel import clock
+from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import topics
-from tests.batches import until
 from tests.chaos.orders.harness import INCLUDED, House, OpenHouse, Sale
 from tests.chaos.orders.operations import SEATS, Begin, given_back, let_only, park, placed, unpark
-from tests.databases import database_url
-from tests.orders.sale import deliver_all
-from tests.reservations.race.buyers import run
-from tests.servers import CHECKOUT
-from ticketing.kernel import clock
-from ticketing.kernel.outbox import facade as outbox
-from ticketing.kernel.outbox.models import OutboxMessage
+from tests.support.batches import until
+from tests.support.databases import database_url
+from tests.support.orders.sale import deliver_all
+from tests.support.reservations.buyers import run
+from tests.support.servers import CHECKOUT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NAME = "chaos-worker"

@@ -5,9 +5,9 @@ from itertools import combinations, permutations
 
 import pytest
 
-from tests.chaos.orders import telling
+from tests.chaos.orders import provider_messages
 from tests.chaos.orders.harness import OpenHouse
-from tests.chaos.orders.telling import (
+from tests.chaos.orders.provider_messages import (
     BY_STAFF,
     DECLINED,
     DECLINED_AGAIN,
@@ -55,4 +55,4 @@ def cases(words: Sequence[Word]) -> Iterator[Case]:
 @pytest.mark.parametrize("story", STORIES)
 def test_whatever_arrives_in_whatever_order_the_money_converges(story: str, open_house: OpenHouse) -> None:
     played = list(cases(STORIES[story]))
-    telling.play(open_house(len(played)), story, STORIES[story], played)
+    provider_messages.play(open_house(len(played)), story, STORIES[story], played)

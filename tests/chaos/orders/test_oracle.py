@@ -5,17 +5,19 @@ from uuid import uuid4
 
 import pytest
 
-from apps.orders import differences, event_canceling
+from apps.kernel import clock
+from apps.kernel.db import transactions
+from apps.kernel.outbox.models import OutboxMessage
+from apps.orders.cancellation import event_cancellation
 from apps.orders.models import InvoiceCounter, OrganizerMessage, Ticket, WebhookDelivery
+from apps.orders.provider_sync import discrepancies
 from apps.reservations.models import SeatInventory
-from tests.chaos.orders.books import NAME
-from tests.chaos.orders.converging import find_wrong
+from tests.chaos.orders.convergence import find_wrong
 from tests.chaos.orders.harness import INCLUDED, House, OpenHouse, Sale
 from tests.chaos.orders.operations import SEATS, bought, return_some, to_return
-from tests.orders.sale import deliver_all
-from tests.reservations.race.buyers import run
-from ticketing.kernel import clock, transactions
-from ticketing.kernel.outbox.models import OutboxMessage
+from tests.chaos.orders.provider_ledger import NAME
+from tests.support.orders.sale import deliver_all
+from tests.support.reservations.buyers import run
 
 # Each test is undone with its transaction.
 pytestmark = pytest.mark.django_db
@@ -40,8 +42,8 @@ def unguarded(table: str, statement: str) -> None:
 
 def leave_open(house: House, sale: Sale) -> None:
     with transactions.write():
-        differences.note(
-            differences.Kind.MISSING_CAPTURE, NAME, "ch-1", currency="USD", occurred_at=clock.now(), ours_minor=1
+        discrepancies.note(
+            discrepancies.Kind.MISSING_CAPTURE, NAME, "ch-1", currency="USD", occurred_at=clock.now(), ours_minor=1
         )
 
 
@@ -114,7 +116,7 @@ def give_up(house: House, sale: Sale) -> None:
 
 
 def call_off_in_part(house: House, sale: Sale) -> None:
-    event_canceling.begin(sale.reservation.event_id, "It rains.", "staff:1")
+    event_cancellation.begin(sale.reservation.event_id, "It rains.", "staff:1")
 
 
 HARMS: dict[str, tuple[Harm, str]] = {
@@ -155,8 +157,8 @@ def test_what_a_person_must_settle_is_allowed_where_the_run_says_so(open_house: 
     house = open_house(SEATS, INCLUDED)
     bought(house, "sale")
     with transactions.write():
-        differences.note(
-            differences.Kind.UNKNOWN_REFUND, NAME, "re-1", currency="USD", occurred_at=clock.now(), theirs_minor=1
+        discrepancies.note(
+            discrepancies.Kind.UNKNOWN_REFUND, NAME, "re-1", currency="USD", occurred_at=clock.now(), theirs_minor=1
         )
     assert len(list(find_wrong(house.books, house.organizer, {}))) == 1
     assert list(find_wrong(house.books, house.organizer, {}, ["unknown_refund"])) == []

@@ -6,13 +6,13 @@ from itertools import product
 
 import pytest
 
-from apps.orders import canceling
+from apps.kernel import clock
+from apps.kernel.outbox.models import OutboxMessage
+from apps.orders.cancellation import order_cancellation
 from apps.orders.models import ATTEMPTS_MAX
-from apps.orders.providers.protocol import Kind, ProviderFault
+from apps.orders.payments.providers.protocol import Kind, ProviderFault
 from tests.chaos.orders.harness import House, OpenHouse, Sale
-from tests.orders.sale import deliver_all
-from ticketing.kernel import clock
-from ticketing.kernel.outbox.models import OutboxMessage
+from tests.support.orders.sale import deliver_all
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ALWAYS = 1_000_000
@@ -120,7 +120,7 @@ def test_a_refund_that_fails_gives_the_money_back_once(open_house: OpenHouse) ->
     sales = house.charge([f"refund: {case}" for case in played])
     house.books.at = failing
     for case, sale in zip(played, sales, strict=True):
-        assert canceling.refund_order(sale.order_id, "staff:1")
+        assert order_cancellation.refund_order(sale.order_id, "staff:1")
         failing.cases[str(sale.payment().refunds.get().pk)] = case
     deliver_without_waiting(house, rounds=5)
     failing.over = True

@@ -6,18 +6,20 @@ from uuid import UUID
 import pytest
 
 from apps.events import facade as events
-from apps.orders import canceling, returning
+from apps.kernel.checks import reconciler
+from apps.kernel.db import transactions
+from apps.orders.cancellation import order_cancellation
 from apps.orders.errors import OrderNotReturnable
 from apps.orders.locks import lock_order_of_reservation
 from apps.orders.models import Order, Refund, Ticket
+from apps.orders.returns import returns
 from apps.reservations import facade as reservations
-from apps.reservations.checks import compensating, oversold
-from tests.factories import PLACE_PRICE_MINOR, SEAT_PRICE_MINOR, assert_audit_clean, hold, make_event
-from tests.orders.sale import buy, deliver_all
-from tests.races import rival_at, rival_waiting_at, storm
-from tests.reservations.oversells import share_seat, shrink, without_constraints
-from tests.reservations.race.buyers import places, seat
-from ticketing.kernel import reconciling, transactions
+from apps.reservations.checks import oversell_compensation, oversell_plan
+from tests.support.factories import PLACE_PRICE_MINOR, SEAT_PRICE_MINOR, assert_audit_clean, hold, make_event
+from tests.support.orders.sale import buy, deliver_all
+from tests.support.races import rival_at, rival_waiting_at, storm
+from tests.support.reservations.buyers import places, seat
+from tests.support.reservations.oversells import share_seat, shrink, without_constraints
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -40,13 +42,13 @@ def oversold_by_one() -> tuple[events.EventView, list[Order]]:
 
 def give_one_back(order: Order) -> str:
     code = Ticket.objects.filter(order=order, voided_at=None).values_list("code", flat=True)[0]
-    returning.return_by_staff(order.pk, [code], (), who="staff:1", why="")
+    returns.return_by_staff(order.pk, [code], (), who="staff:1", why="")
     order.refresh_from_db()
     return str(order.status)
 
 
-def compensate(plan: oversold.Plan) -> list[bool]:
-    return [done.happened for done in compensating.apply(plan, by="test", approved_by="Ada")]
+def compensate(plan: oversell_plan.Plan) -> list[bool]:
+    return [done.happened for done in oversell_compensation.apply(plan, by="test", approved_by="Ada")]
 
 
 def told(orders: list[Order]) -> list[str]:
@@ -63,7 +65,7 @@ def test_a_place_returned_in_the_midst_saves_the_one_who_had_to_go() -> None:
     """we: plan "cancel D"; lock D's order | C gives one of two places back, COMMIT | we: lock D and the section, read
     again: seven are promised and seven fit. D stays."""
     event, orders = oversold_by_one()
-    plan = oversold.plan(event)
+    plan = oversell_plan.plan(event)
     assert [step.reservation_id for step in plan.steps] == [orders[3].reservation_id]
     with rival_at("lock_reservation", "before", lambda: give_one_back(orders[2])) as rival:
         assert compensate(plan) == [False]
@@ -75,7 +77,7 @@ def test_a_place_returned_in_the_midst_saves_the_one_who_had_to_go() -> None:
 def test_control_who_does_as_planned_takes_two_places_for_none() -> None:
     """The same without reading again: D goes although seven fit."""
     event, orders = oversold_by_one()
-    (step,) = oversold.plan(event).steps
+    (step,) = oversell_plan.plan(event).steps
     give_one_back(orders[2])
     assert step.reservation_id is not None
     as_planned(step.reservation_id)
@@ -87,14 +89,14 @@ def as_planned(reservation_id: UUID) -> None:
         order = lock_order_of_reservation(reservation_id)
         assert order is not None
         reservations.cancel(reservation_id, who="naive", why="planned")
-        canceling.give_back(order, "naive")
+        order_cancellation.give_back(order, "naive")
 
 
 def test_who_returns_while_being_compensated_gets_the_money_back_once() -> None:
     """we: plan "cancel D", lock D's order | D: returns a place, waits for that lock | we: all of D is given back,
     COMMIT | D: finds nothing to return."""
     event, orders = oversold_by_one()
-    plan = oversold.plan(event)
+    plan = oversell_plan.plan(event)
     with rival_waiting_at("lock_reservation", "before", lambda: give_one_back(orders[3])) as rival:
         assert compensate(plan) == [True]
     with pytest.raises(OrderNotReturnable):
@@ -107,7 +109,7 @@ def test_who_is_compensated_while_returning_keeps_what_is_left() -> None:
     """D: returns a place, its order locked | we: "cancel D", wait for that lock | D: COMMIT | we: nobody is one too
     many. D keeps the other place."""
     event, orders = oversold_by_one()
-    plan = oversold.plan(event)
+    plan = oversell_plan.plan(event)
     with rival_waiting_at("standing_lines", "before", lambda: compensate(plan)) as rival:
         assert give_one_back(orders[3]) == "partly_refunded"
     assert rival.result() == [False]
@@ -119,11 +121,11 @@ def test_all_return_and_all_compensate_at_once() -> None:
     """Four buyers give a place back and two compensate, behind one barrier. Whoever comes first, each order's money
     fits what it has in the end, and the next plan finds nothing."""
     event, orders = oversold_by_one()
-    plans = [oversold.plan(event) for _ in range(2)]
+    plans = [oversell_plan.plan(event) for _ in range(2)]
     outcomes = storm(6, lambda number: give_one_back(orders[number]) if number < 4 else compensate(plans[number - 4]))
     for outcome in outcomes:
         assert outcome.error is None or isinstance(outcome.error, OrderNotReturnable), outcome.error
-    assert oversold.plan(event).steps == []
+    assert oversell_plan.plan(event).steps == []
     left = sum(1 for status in told(orders) if status == "partly_refunded")
     assert left >= 3
     assert places().taken == left
@@ -136,11 +138,11 @@ def test_the_other_buyer_of_a_shared_seat_has_it_alone_once_the_first_returns_it
     event = make_event()
     first, second = (buy(hold(event, seats=[guid])) for guid in ("hall-A-1", "hall-B-1"))
     share_seat(first.reservation_id, second.reservation_id, "hall-A-1")
-    plan = oversold.plan(event)
+    plan = oversell_plan.plan(event)
     assert [step.reservation_id for step in plan.steps] == [second.reservation_id]
     with rival_at("lock_reservation", "before", lambda: give_one_back(first)) as rival:
         assert compensate(plan) == [False]
     assert (rival.result, told([first, second])) == ("refunded", ["refunded", "confirmed"])
-    reconciling.run(repair_by="test")
+    reconciler.run(repair_by="test")
     assert (seat("hall-A-1").status, seat("hall-A-1").reservation_id) == (2, second.reservation_id)
     assert gone_back() == [SEAT_PRICE_MINOR]

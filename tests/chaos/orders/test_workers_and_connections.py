@@ -5,11 +5,11 @@ import pytest
 
 from apps.orders import facade as orders
 from apps.orders import topics
-from apps.orders.providers import sandbox
+from apps.orders.payments.providers import sandbox
 from tests.chaos.orders.faults import Fault, strike
 from tests.chaos.orders.harness import ADDED, INCLUDED, OpenHouse
 from tests.chaos.orders.operations import OPERATIONS, SEATS, Operation, park, undo_claim, unpark
-from tests.orders.sale import deliver_all
+from tests.support.orders.sale import deliver_all
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SALES_MAX = 200

@@ -76,13 +76,13 @@ def work(line: Line) -> None:
     from django.conf import settings
     from django.core.management import call_command
 
-    from apps.orders import providers
-    from ticketing.kernel import outbound
+    from apps.kernel import safe_http
+    from apps.orders.payments import providers
 
     books: Any = RemoteBooks(line)
     settings.PAYMENT_PROVIDER = books.name
     providers._makers[books.name] = lambda: books
-    outbound.post = lambda url, body, headers, **limits: line.ask("post", url, body, dict(headers))
+    safe_http.post = lambda url, body, headers, **limits: line.ask("post", url, body, dict(headers))
     announce_commits(line)
     with open(os.devnull, "w") as nowhere:
         call_command("deliver_outbox", "--limit", "1", stdout=nowhere)

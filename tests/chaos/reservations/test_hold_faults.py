@@ -10,15 +10,16 @@ from typing import Any
 import psycopg
 import pytest
 
+from apps.kernel.db import roundtrip, sql, transactions
+from apps.kernel.group_commit.batcher import OutcomeUnknown
+from apps.kernel.http import problems
 from apps.reservations import facade as reservations
-from apps.reservations.holds import holding
+from apps.reservations.holds import service
 from apps.reservations.models import Reservation, SeatInventory
-from tests.batches import TIMEOUT_MS, connect
-from tests.factories import assert_audit_clean, hold, join, make_event, wish
-from tests.reservations.batched import cut_connection, in_batcher, together
-from tests.reservations.race.buyers import is_held, places, refusal, seat
-from ticketing.kernel import journeys, problems, sql, transactions
-from ticketing.kernel.batching import OutcomeUnknown
+from tests.support.batches import TIMEOUT_MS, connect
+from tests.support.factories import assert_audit_clean, hold, join, make_event, wish
+from tests.support.reservations.batched_holds import cut_connection, in_batcher, together
+from tests.support.reservations.buyers import is_held, places, refusal, seat
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,7 +66,7 @@ class Cuts:
         cut_connection()
 
 
-_decide_once = holding.decide_once
+_decide_once = service.decide_once
 
 
 class Sale:
@@ -90,7 +91,7 @@ class Sale:
         ]  # fmt: skip
         told: list[Any] = []
         with sql.observe(cuts.look), monkeypatch.context() as patch:
-            patch.setattr(holding, "decide_once", cuts.after_commit)
+            patch.setattr(service, "decide_once", cuts.after_commit)
             for caller in together(self.leader, self.wishes()):
                 try:
                     told.append(caller.result().answer.body)
@@ -104,7 +105,7 @@ class Sale:
         return [wish(self.event, entry, key="same", **payload) for entry, payload in pairs]
 
     def ask_again(self) -> list[str]:
-        outcomes = [holding.holds.submit_sync(request, TIMEOUT_MS) for request in self.wishes()]
+        outcomes = [service.holds.submit_sync(request, TIMEOUT_MS) for request in self.wishes()]
         assert all(map(is_held, outcomes)), outcomes
         return [outcome.answer.body for outcome in outcomes if isinstance(outcome, reservations.Held)]
 
@@ -153,9 +154,9 @@ def test_an_answer_lost_together_with_the_commit_is_found_again(monkeypatch: pyt
     event = make_event(general_admission=4)
     leader = wish(event, seats=["hall-E-10"])
     reservations.hold([leader])
-    travel, cut = journeys.Cursor.travel, []
+    travel, cut = roundtrip.Cursor.travel, []
 
-    def travel_and_cut(self: journeys.Cursor, texts: list[str], *, commits: bool = False) -> Any:
+    def travel_and_cut(self: roundtrip.Cursor, texts: list[str], *, commits: bool = False) -> Any:
         done = travel(self, texts, commits=commits)
         if commits and not cut:
             cut.append(self.connection.info.backend_pid)
@@ -163,7 +164,7 @@ def test_an_answer_lost_together_with_the_commit_is_found_again(monkeypatch: pyt
             raise psycopg.OperationalError("the line is cut")
         return done
 
-    monkeypatch.setattr(journeys.Cursor, "travel", travel_and_cut)
+    monkeypatch.setattr(roundtrip.Cursor, "travel", travel_and_cut)
     requests = [wish(event, ga_section="floor", ga_quantity=1), wish(event, seats=["hall-A-1"])]
     outcomes = [caller.result() for caller in together(leader, requests)]
     assert len(cut) == 1
@@ -182,13 +183,13 @@ def test_a_batch_goes_to_the_ledger_and_back_as_seldom_as_can_be(
     """What locks and reads, with named seats again for what is free, and what writes and commits; caps go ahead."""
     event = make_event(general_admission=4, per_buyer_max=most)
     request = wish(event, **payload)  # Joins the line, by journeys of its own.
-    make, made = journeys.Cursor._make, []
+    make, made = roundtrip.Cursor._make, []
 
-    def counted(self: journeys.Cursor, texts: list[str]) -> Any:
+    def counted(self: roundtrip.Cursor, texts: list[str]) -> Any:
         made.append(texts)
         return make(self, texts)
 
-    monkeypatch.setattr(journeys.Cursor, "_make", counted)
+    monkeypatch.setattr(roundtrip.Cursor, "_make", counted)
     with connect() as on:
         (outcome,) = reservations.hold([request], transactions.writes_on(on))
     assert is_held(outcome)

@@ -10,13 +10,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from apps.queue import admitting, facade, line, merging, rooms
+from apps.kernel.http import problems
+from apps.queue import facade
+from apps.queue.entries import positions
 from apps.queue.errors import ActRefused, RoomDrained
+from apps.queue.identity import guest_merge
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
-from apps.queue.outlook import outlook
-from tests.factories import audit_breaches, join_as
-from tests.queue.rooms import come, complete, let_admission_lapse, let_claim_lapse, make_room, tick
-from ticketing.kernel import problems
+from apps.queue.room import admission, operations
+from apps.queue.status.estimates import outlook
+from tests.support.factories import audit_breaches, join_as
+from tests.support.queue.rooms import come, complete, let_admission_lapse, let_claim_lapse, make_room, tick
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -69,7 +72,7 @@ class Room(RuleBasedStateMachine):
     @rule(visitor=VISITORS, account=st.integers(0, 1))
     def log_in(self, visitor: int, account: int) -> None:
         """The browser's place is the account's; where both had one the other has left."""
-        merging.merge(self.event.id, f"visitor-{visitor}", self.accounts[account])
+        guest_merge.merge(self.event.id, f"visitor-{visitor}", self.accounts[account])
 
     @rule(account=st.integers(0, 1))
     def join_signed_in(self, account: int) -> None:
@@ -103,36 +106,36 @@ class Room(RuleBasedStateMachine):
         visitor = data.draw(st.sampled_from(sorted(self.seen)))
         entry = self.seen[visitor]
         if what == "leave":
-            line.leave(self.event, facade.Caller(entry_id=entry.id))
+            positions.leave(self.event, facade.Caller(entry_id=entry.id))
         elif what == "complete":
             if come(entry).is_ready:
                 complete(entry.id)
         elif what == "remove":
-            rooms.remove(entry.id, who="staff")
+            operations.remove(entry.id, who="staff")
         elif what == "sweep":
-            admitting.expire_admissions()
+            admission.expire_admissions()
         else:
             row = QueueEntry.objects.get(pk=entry.id)
             if what == "lapse" and row.admission_expires_at is not None:
                 let_admission_lapse(entry)
             elif row.status == "ready" and row.admission_expires_at is None:
-                let_claim_lapse(entry, seconds=1 if what == "miss" else admitting.RETURN_SECONDS + 1)
+                let_claim_lapse(entry, seconds=1 if what == "miss" else admission.RETURN_SECONDS + 1)
 
     @rule(state=st.sampled_from(["paused", "open", "open", "drained", "off"]))
     def move(self, state: str) -> None:
         with suppress(ActRefused):
-            rooms.set_state(self.event.id, state, who="staff")
+            operations.set_state(self.event.id, state, who="staff")
 
     @rule(number=st.integers(1, 4))
     def admit_now(self, number: int) -> None:
         with suppress(ActRefused):
-            rooms.admit_now(self.event.id, number, who="staff")
+            operations.admit_now(self.event.id, number, who="staff")
 
     @precondition(lambda self: self.seen)
     @rule(data=st.data())
     def let_through(self, data: st.DataObject) -> None:
         with suppress(ActRefused):
-            rooms.let_through(self.seen[data.draw(st.sampled_from(sorted(self.seen)))].id, who="staff")
+            operations.let_through(self.seen[data.draw(st.sampled_from(sorted(self.seen)))].id, who="staff")
 
     @rule(available=st.integers(0, 3), held=st.integers(0, 1))
     def stock(self, available: int, held: int) -> None:
@@ -142,7 +145,7 @@ class Room(RuleBasedStateMachine):
 
     @rule(active_max=st.integers(0, 4))
     def cap(self, active_max: int) -> None:
-        rooms.set_limits(self.event.id, rate_per_second=20, active_max=active_max, who="staff")
+        operations.set_limits(self.event.id, rate_per_second=20, active_max=active_max, who="staff")
 
     @invariant()
     def i9_holds(self) -> None:

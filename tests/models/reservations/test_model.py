@@ -16,15 +16,26 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.http import problems
 from apps.reservations import facade as reservations
-from apps.reservations.holds import deciding, proposing
+from apps.reservations.holds import candidates, transaction
 from apps.reservations.models import GeneralAdmissionInventory, Reservation, SeatInventory
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
-from tests.factories import PLACE_PRICE_MINOR, SEAT_PRICE_MINOR, assert_audit_clean, join, lapse, make_event
-from tests.reservations.book import CONFIRMED, EXPIRED, HELD, LIVE, PAYING, PENDING, REPLAYED, Book, Wish
-from tests.reservations.race.buyers import begin_payment, cancel, confirm
-from ticketing.kernel import clock, problems
+from tests.support.factories import PLACE_PRICE_MINOR, SEAT_PRICE_MINOR, assert_audit_clean, join, lapse, make_event
+from tests.support.reservations.buyers import begin_payment, cancel, confirm
+from tests.support.reservations.inventory_model import (
+    CONFIRMED,
+    EXPIRED,
+    HELD,
+    LIVE,
+    PAYING,
+    PENDING,
+    REPLAYED,
+    Book,
+    Wish,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -307,8 +318,8 @@ def said(act: Callable[[], Any]) -> str:
 
 
 def test_in_whatever_order_the_house_says_what_the_book_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proposing, "secrets", SimpleNamespace(randbelow=lambda below: below - 1))
-    monkeypatch.setattr(deciding, "STATEMENT_MS", PATIENT_MS)
-    monkeypatch.setattr(deciding, "LOCK_WAIT_MS", PATIENT_MS)
+    monkeypatch.setattr(candidates, "secrets", SimpleNamespace(randbelow=lambda below: below - 1))
+    monkeypatch.setattr(transaction, "STATEMENT_MS", PATIENT_MS)
+    monkeypatch.setattr(transaction, "LOCK_WAIT_MS", PATIENT_MS)
     run_state_machine_as_test(House, settings=settings(max_examples=15, stateful_step_count=40, derandomize=True))
     assert_audit_clean(without_money=True)

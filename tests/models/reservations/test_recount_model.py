@@ -21,9 +21,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from apps.events import facade as events
+from apps.kernel import clock, redis
+from apps.kernel.db import sql
+from apps.kernel.http import problems
+from apps.kernel.push.channel_names import group_of
 from apps.reservations import facade as reservations
-from apps.reservations import recounting, relay
-from apps.reservations.availability import frame_key
+from apps.reservations.counts import recount, relay
+from apps.reservations.inventory.availability import frame_key
 from apps.reservations.models import (
     AvailabilityFrame,
     GeneralAdmissionInventory,
@@ -33,11 +37,9 @@ from apps.reservations.models import (
 )
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
-from tests.factories import SEAT_PRICE_MINOR, assert_audit_clean, join, lapse, make_event, wish
-from tests.races import in_another_connection
-from tests.reservations.race.buyers import begin_payment, cancel, confirm
-from ticketing.kernel import clock, problems, redis, sql
-from ticketing.kernel.live.groups import group_of
+from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, join, lapse, make_event, wish
+from tests.support.races import in_another_connection
+from tests.support.reservations.buyers import begin_payment, cancel, confirm
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -87,7 +89,7 @@ class House(RuleBasedStateMachine):
         self.stood = self.standing()
         self.patched = pytest.MonkeyPatch()
         self.patched.setattr(relay, "time", SimpleNamespace(monotonic=lambda: self.now))
-        self.patched.setattr(recounting, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.patched.setattr(recount, "time", SimpleNamespace(monotonic=lambda: self.now))
         self.patched.setattr(relay.live, "tell_all", self.hear)
         self.patched.setattr(relay, "FRESH_SECONDS_MIN", KEPT_SECONDS)
         self.patched.setattr(relay, "FRESH_SECONDS_MAX", KEPT_SECONDS)
@@ -145,7 +147,7 @@ class House(RuleBasedStateMachine):
     def look(self, *, stores: bool = True, whole: bool = False, way: str = "heard") -> None:
         """It looks while nothing is under way, and has to be right."""
         self.way, self.told = way, {}
-        self.window(stores=stores or whole, seconds=recounting.WHOLE_SECONDS + 1 if whole else WINDOW_SECONDS)
+        self.window(stores=stores or whole, seconds=recount.WHOLE_SECONDS + 1 if whole else WINDOW_SECONDS)
         hidden = set(self.off_record)
         if whole:
             self.off_record.clear()
@@ -199,7 +201,7 @@ class House(RuleBasedStateMachine):
 
         self.way = "refused"
         with pytest.MonkeyPatch.context() as broken:
-            broken.setattr(recounting, "free_counts", fail)
+            broken.setattr(recount, "free_counts", fail)
             with suppress(OSError):
                 self.window()
 
@@ -393,10 +395,10 @@ class MiscountingHouse(House):
     """Its relay counts a seat too few in the balcony."""
 
     def window(self, *, stores: bool = True, seconds: float = WINDOW_SECONDS) -> None:
-        counted, balcony = recounting.free_counts, self.sections["balcony"]
+        counted, balcony = recount.free_counts, self.sections["balcony"]
         with pytest.MonkeyPatch.context() as wrong:
             wrong.setattr(
-                recounting,
+                recount,
                 "free_counts",
                 lambda ids: {one: free - (one == balcony and free == 5) for one, free in counted(ids).items()},
             )

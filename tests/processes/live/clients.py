@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from tests.lane.processes import WAIT_SECONDS_MAX
+from tests.support.web_processes import WAIT_SECONDS_MAX
 
 
 class Heard(NamedTuple):

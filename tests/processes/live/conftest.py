@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from tests.databases import database_url
-from tests.lane.processes import WAIT_SECONDS_MAX, Web, web
-from ticketing.embedded.ports import free_port
+from tests.support.databases import database_url
+from tests.support.web_processes import WAIT_SECONDS_MAX, Web, web
+from ticketing.devserver.ports import free_port
 
 
 @contextlib.contextmanager
@@ -48,7 +48,7 @@ class Relays:
         return stop
 
     def _run(self, stopping: threading.Event) -> None:
-        from apps.reservations import relay
+        from apps.reservations.counts import relay
 
         try:
             relay.loop(stopping)

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from apps.events import facade as events
-from apps.events.announcements import posting
-from apps.reservations.live.announced import Announced
-from tests.factories import make_event
-from tests.lane.processes import Web
-from tests.own_redis import OwnRedis
+from apps.events.announcements import service
+from apps.kernel.push import channel_layer
+from apps.kernel.push.frames import Frame, Key
+from apps.reservations.live.announcement_log import Announced
 from tests.processes.live.clients import Events
 from tests.processes.live.conftest import Relays, serving
-from ticketing.kernel.live import layer
-from ticketing.kernel.live.frames import Frame, Key
+from tests.support.factories import make_event
+from tests.support.own_redis import OwnRedis
+from tests.support.web_processes import Web
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,7 +32,7 @@ def an_event() -> events.EventView:
 
 
 def say(event: events.EventView, text: str) -> int:
-    return posting.post(event.id, text, who="ann").announcement.announcement_id
+    return service.post(event.id, text, who="ann").announcement.announcement_id
 
 
 def read_on(one: Events) -> dict[int, str]:
@@ -57,8 +57,8 @@ def test_everybody_hears_what_is_said_corrected_and_taken_back(house: Web, relay
         say(event, "Doors open at sven.")
         say(event, "The bar is open.")
         until_read(one, {1: "Doors open at sven.", 2: "The bar is open."})
-        posting.correct(event.id, 1, "Doors open at seven.", who="bob")
-        posting.take_back(event.id, 2, who="bob")
+        service.correct(event.id, 1, "Doors open at seven.", who="bob")
+        service.take_back(event.id, 2, who="bob")
         until_read(one, {1: "Doors open at seven."})
         until_read(other, {1: "Doors open at seven."})
 
@@ -67,7 +67,7 @@ def test_who_comes_is_told_the_newest_few_at_once(house: Web) -> None:
     event = an_event()
     for number in range(1, 6):
         say(event, f"Number {number}.")
-    posting.take_back(event.id, 4, who="ann")
+    service.take_back(event.id, 4, who="ann")
     with Events(house.port, event.slug) as one:
         until_read(one, {3: "Number 3.", 5: "Number 5."})
         assert [each.data["version"] for each in one.heard if each.kind == "announcement"] == [3, 5, 6]
@@ -82,7 +82,7 @@ def test_what_was_lost_on_the_way_is_heard_all_the_same(
     with Events(house.port, event.slug) as one:
         one.until(lambda one: one.last("state"), "it listens")
         with monkeypatch.context() as patched:
-            patched.setattr(layer, "tell", lambda *_: False)
+            patched.setattr(channel_layer, "tell", lambda *_: False)
             say(event, "Lost.")
         say(event, "Heard.")
         until_read(one, {1: "Lost.", 2: "Heard."})

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from apps.events import facade as events
-from apps.orders import event_canceling
-from apps.reservations.live.reading import read_told
-from tests.factories import hold, make_event
-from tests.lane.processes import Web, until
-from tests.own_redis import OwnRedis
+from apps.orders.cancellation import event_cancellation
+from apps.reservations.live.queries import read_told
 from tests.processes.live.clients import Events
 from tests.processes.live.conftest import Relays, serving
+from tests.support.factories import hold, make_event
+from tests.support.own_redis import OwnRedis
+from tests.support.web_processes import Web, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,7 +65,7 @@ def test_nobody_counts_for_everybody_at_a_canceled_event_and_that_is_not_slow(tr
     event = an_event()
     told = read_told([event.id])[event.id]
     assert (told.is_own, told.is_late) == (True, True)
-    event_canceling.begin(event.id, "The singer is ill.", "test")
+    event_cancellation.begin(event.id, "The singer is ill.", "test")
     told = read_told([event.id])[event.id]
     assert (told.is_own, told.is_late) == (True, False)
 

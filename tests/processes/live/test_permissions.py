@@ -12,12 +12,12 @@ import websockets.exceptions
 import websockets.sync.client
 
 from apps.events import facade as events
-from apps.queue.identity import issue_admission_token
-from tests.factories import hold, join, make_event
-from tests.lane.processes import WAIT_SECONDS_MAX, Web
-from tests.orders.sale import place
+from apps.queue.identity.caller import issue_admission_token
 from tests.processes.live.clients import Events
 from tests.processes.live.conftest import Relays
+from tests.support.factories import hold, join, make_event
+from tests.support.orders.sale import place
+from tests.support.web_processes import WAIT_SECONDS_MAX, Web
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

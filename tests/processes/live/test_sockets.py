@@ -12,11 +12,11 @@ import websockets.exceptions
 import websockets.frames
 import websockets.sync.client
 
-from tests.factories import make_event
-from tests.lane.processes import WAIT_SECONDS_MAX, Web
 from tests.processes.live.clients import Events, counts_in
 from tests.processes.live.conftest import Relays, serving
-from ticketing.sockets import UNREAD_BYTES_MAX
+from tests.support.factories import make_event
+from tests.support.web_processes import WAIT_SECONDS_MAX, Web
+from ticketing.server.websocket_protocol import UNREAD_BYTES_MAX
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

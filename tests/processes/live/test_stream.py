@@ -11,12 +11,12 @@ import websockets.exceptions
 import websockets.sync.client
 
 from apps.events import facade as events
-from apps.queue.identity import issue_admission_token
+from apps.queue.identity.caller import issue_admission_token
 from apps.reservations import facade as reservations
-from tests.factories import assert_audit_clean, hold, join, lapse, make_event
-from tests.lane.processes import WAIT_SECONDS_MAX, Web
 from tests.processes.live.clients import Events, counts_in
 from tests.processes.live.conftest import Relays
+from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event
+from tests.support.web_processes import WAIT_SECONDS_MAX, Web
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -15,14 +15,16 @@ from django.contrib.auth.models import Permission, User
 from django.core import mail
 from django.test import Client
 
-from apps.orders import canceling, comparing, differences, inbox
+from apps.kernel import clock
+from apps.kernel.http import problems
+from apps.orders.cancellation import order_cancellation
 from apps.orders.models import Order, PaymentDifference, ProviderMessage, Ticket
-from tests.factories import assert_audit_clean, hold, make_event
-from tests.orders.sale import buy, deliver_all, payment_of
+from apps.orders.provider_sync import daily_comparison, discrepancies, inbox
 from tests.processes.orders import stripe_account
 from tests.processes.orders.stripe_account import Account
-from tests.races import storm, values
-from ticketing.kernel import clock, problems
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import buy, deliver_all, payment_of
+from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DISPUTE = "du_1MtJUT2eZvKYlo2CNaw2HvEv"
@@ -152,7 +154,7 @@ def test_a_dispute_that_is_lost_leaves_its_money_to_a_person(order, settler) -> 
         "the bank has decided the dispute",
     ]
     assert "lost, fraudulent" in mail.outbox[1].body
-    differences.settle(PaymentDifference.objects.get(settled_at=None).pk, "staff:1", "Written off.")
+    discrepancies.settle(PaymentDifference.objects.get(settled_at=None).pk, "staff:1", "Written off.")
     assert listed() == []
     assert nothing_moved(order)
 
@@ -184,7 +186,7 @@ def test_money_that_is_withdrawn_again_is_listed_again(order) -> None:
 
 def test_what_a_person_has_settled_stays_settled(order) -> None:
     arrive(said(order, CREATED))
-    differences.settle(PaymentDifference.objects.get().pk, "staff:1", "Answered.")
+    discrepancies.settle(PaymentDifference.objects.get().pk, "staff:1", "Answered.")
     arrive(said(order, CREATED, 1))
     arrive(said(order, CLOSED, 2, status="lost"))
     assert PaymentDifference.objects.get().note == "Answered."
@@ -194,15 +196,15 @@ def test_comparing_the_day_agrees_on_disputed_money_and_leaves_the_dispute_liste
     """The charge stays captured in Stripe's list, and refunds have none of it: what the bank took is no movement."""
     for number, what in enumerate((CREATED, WITHDRAWN, CLOSED)):
         arrive(said(order, what, number, status="lost"))
-    assert comparing.compare_day("stripe", clock.now().date()) == (1, 0)
+    assert daily_comparison.compare_day("stripe", clock.now().date()) == (1, 0)
     assert listed() == ["disputed_money"]
-    differences.agree("stripe", [DISPUTE])
+    discrepancies.agree("stripe", [DISPUTE])
     assert listed() == ["disputed_money"]
 
 
 def test_an_order_in_dispute_is_given_back_by_staff_as_any_other(order) -> None:
     arrive(said(order, CREATED))
-    canceling.refund_order(order.pk, "staff:1")
+    order_cancellation.refund_order(order.pk, "staff:1")
     deliver_all()
     assert payment_of(order).refunded_minor == 5_000
     assert listed() == ["dispute"]

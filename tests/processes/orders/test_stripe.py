@@ -14,24 +14,21 @@ from django.core import mail
 from django.core.checks import run_checks
 from django.test import Client
 
-from apps.orders import canceling, inbox, selectors
+from apps.kernel import clock
+from apps.kernel.http import problems
+from apps.kernel.outbox.models import OutboxMessage
+from apps.orders import selectors
 from apps.orders.access import order_link
+from apps.orders.cancellation import order_cancellation
 from apps.orders.errors import ProviderNotFound, SignatureInvalid
 from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
-from apps.orders.providers import get_provider, stripe
-from apps.orders.providers.protocol import (
-    ChargeRequest,
-    Kind,
-    MovementKind,
-    ProviderFault,
-    RefundRequest,
-)
-from tests.factories import assert_audit_clean, hold, make_event
-from tests.orders.sale import buy, deliver_all, payment_of, place
+from apps.orders.payments.providers import get_provider, stripe
+from apps.orders.payments.providers.protocol import ChargeRequest, Kind, MovementKind, ProviderFault, RefundRequest
+from apps.orders.provider_sync import inbox
 from tests.processes.orders import stripe_account
 from tests.processes.orders.stripe_account import Account, Delivery
-from ticketing.kernel import clock, problems
-from ticketing.kernel.outbox.models import OutboxMessage
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import buy, deliver_all, payment_of, place
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -172,7 +169,7 @@ def test_a_refund_goes_back_once_and_is_found_by_its_key(account) -> None:
     order = ordered()
     account.pay(client_secret(order))
     hear(account, order)
-    canceling.refund_order(order.pk, "staff:1")
+    order_cancellation.refund_order(order.pk, "staff:1")
     deliver_all()
     refund = Refund.objects.get()
     assert (told(order), refund.status) == ("refunded", Refund.Status.SUCCEEDED)
@@ -233,7 +230,7 @@ def test_a_lost_answer_to_a_refund_gives_back_once(account, monkeypatch) -> None
     order = ordered()
     account.pay(client_secret(order))
     hear(account, order)
-    canceling.refund_order(order.pk, "staff:1")
+    order_cancellation.refund_order(order.pk, "staff:1")
     lost = lose_an_answer(monkeypatch)
     deliver_all()
     assert (lost, Refund.objects.get().status) == (["refunds"], Refund.Status.REQUESTED)
@@ -281,7 +278,7 @@ def test_the_movements_of_a_day_come_in_pages_and_only_what_moved(account, monke
         account.pay(client_secret(order))
         hear(account, order)
     account.pay(client_secret(orders[2]), stripe_account.DECLINES)
-    canceling.refund_order(orders[0].pk, "staff:1")
+    order_cancellation.refund_order(orders[0].pk, "staff:1")
     deliver_all()
     today = clock.now().date()
     moved = list(get_provider("stripe").movements(today))
@@ -495,7 +492,7 @@ def test_a_refund_that_fails_days_later_says_so(account) -> None:
     order = ordered()
     account.pay(client_secret(order))
     hear(account, order)
-    canceling.refund_order(order.pk, "staff:1")
+    order_cancellation.refund_order(order.pk, "staff:1")
     deliver_all()
     refund = Refund.objects.get()
     raw = recorded_refund(

@@ -21,14 +21,14 @@ ATTEMPTS_MAX = 60
 def main() -> None:
     django.setup()
     from apps.events import facade as events
+    from apps.kernel.http import problems
     from apps.queue import facade as queue
     from apps.reservations import facade as reservations
-    from apps.reservations.holds import deciding, holding
-    from tests.races import storm, values
-    from ticketing.kernel import problems
+    from apps.reservations.holds import service, transaction
+    from tests.support.races import storm, values
 
     # Longer than the database takes to notice a deadlock: cut short, none would ever be seen.
-    deciding.LOCK_WAIT_MS = holding.LOCK_WAIT_MS = PATIENT_MS  # type: ignore[misc]
+    transaction.LOCK_WAIT_MS = service.LOCK_WAIT_MS = PATIENT_MS  # type: ignore[misc]
     wants = json.loads(sys.stdin.readline())
     event = events.get_event(wants[0]["event"])
     entries = [queue.entry_by_id(UUID(want["entry"])) for want in wants]
@@ -49,7 +49,7 @@ def main() -> None:
     shares = values(storm(THREADS, lambda first: [ask(number) for number in range(first, len(wants), THREADS)]))
     told = {first + THREADS * turn: one for first, share in enumerate(shares) for turn, one in enumerate(share)}
     print(json.dumps([told[number] for number in range(len(wants))]), flush=True)
-    holding.holds.close()
+    service.holds.close()
 
 
 if __name__ == "__main__":

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from apps.kernel.http import problems
 from apps.reservations import facade as reservations
-from apps.reservations.gates import resetting
-from tests.batches import until
-from tests.databases import database_url
-from tests.factories import assert_audit_clean, join, make_event
-from tests.own_redis import OwnRedis
-from tests.races import storm, values
-from tests.reservations.gates import nothing_grows_old
-from tests.reservations.race.buyers import ATTEMPTS_MAX, places, run
-from tests.servers import CHECKOUT
-from ticketing.kernel import problems
+from apps.reservations.gate import rebuild
+from tests.support.batches import until
+from tests.support.databases import database_url
+from tests.support.factories import assert_audit_clean, join, make_event
+from tests.support.own_redis import OwnRedis
+from tests.support.races import storm, values
+from tests.support.reservations.buyers import ATTEMPTS_MAX, places, run
+from tests.support.reservations.gates import nothing_grows_old
+from tests.support.servers import CHECKOUT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -101,7 +101,7 @@ def test_a_storm_goes_on_through_the_loss_of_redis(own_redis: OwnRedis, monkeypa
     nothing_grows_old(monkeypatch)
     event = make_event(rows=0, general_admission=40)
     entries = [join(event) for _ in range(48)]
-    assert resetting.reset(event.id) in resetting.OPENED
+    assert rebuild.reset(event.id) in rebuild.OPENED
     payload = {"ga_section": "floor", "ga_quantity": 1}
 
     def ask(number: int) -> str:

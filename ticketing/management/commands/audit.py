@@ -8,9 +8,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from apps.events import facade as events
-from ticketing.kernel import audit, clock
-from ticketing.kernel.command_line import refuse_in_one_line
-from ticketing.kernel.models import AuditRun
+from apps.kernel import clock
+from apps.kernel.checks import auditor
+from apps.kernel.cli import refuse_in_one_line
+from apps.kernel.models import AuditRun
 
 
 class Command(BaseCommand):
@@ -33,7 +34,7 @@ class Command(BaseCommand):
                 events.get_event(slug)
             except events.EventNotFound as error:
                 raise CommandError(f"{slug[:80]}: no published event of this name") from error
-        result = audit.audit(slug) if slug else audit.run_and_record()
+        result = auditor.audit(slug) if slug else auditor.run_and_record()
         self.stdout.write(_json(result, slug) if options["json"] else _text(result))
         if not result.is_clean:
             sys.exit(1)

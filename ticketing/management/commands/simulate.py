@@ -15,10 +15,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from uvloop import new_event_loop
 
-from ticketing.kernel.command_line import refuse_in_one_line
-from ticketing.simulation.crowd import Run, run
-from ticketing.simulation.plan import Plan, PlanRefused, check_base
-from ticketing.simulation.report import progress, report
+from apps.kernel.cli import refuse_in_one_line
+from ticketing.simulator.plan import Plan, PlanRefused, check_base
+from ticketing.simulator.population import Run, run
+from ticketing.simulator.report import progress, report
 
 INTERRUPTED = 130
 QUIET_SECONDS = 5

@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade
-from apps.events.announcements import feed, posting
-from ticketing.kernel.command_line import refuse_in_one_line, take_options_anywhere, who_types, whole_number
+from apps.events.announcements import feed, service
+from apps.kernel.cli import refuse_in_one_line, take_options_anywhere, who_types, whole_number
 
 SHOWN = 10
 
@@ -35,7 +35,7 @@ class Command(BaseCommand):
             raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
         try:
             self.stdout.write(self._act(event, options))
-        except posting.AnnouncementRefused as refused:
+        except service.AnnouncementRefused as refused:
             raise CommandError(f"{event.slug}: {refused}") from refused
 
     def _act(self, event: facade.EventView, options: dict[str, Any]) -> str:
@@ -45,17 +45,17 @@ class Command(BaseCommand):
         if take_back is not None:
             if text is not None:
                 raise CommandError("say TEXT, or --take-back")
-            said = posting.take_back(event.id, whole_number(take_back, "ID"), who=who, key=key)
+            said = service.take_back(event.id, whole_number(take_back, "ID"), who=who, key=key)
             done = "is taken back" if said.is_new else "was taken back already"
         elif correct is not None:
             if text is None:
                 raise CommandError("say TEXT that is to stand in its place")
-            said = posting.correct(event.id, whole_number(correct, "ID"), text, who=who, key=key)
+            said = service.correct(event.id, whole_number(correct, "ID"), text, who=who, key=key)
             done = "is corrected" if said.is_new else "says that already"
         elif text is None:
             return _delivered(event)
         else:
-            said = posting.post(event.id, text, who=who, key=key)
+            said = service.post(event.id, text, who=who, key=key)
             done = "can be read by everybody" if said.is_new else "was said already"
         return f"{event.slug}: announcement {said.announcement.announcement_id} {done}"
 

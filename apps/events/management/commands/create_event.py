@@ -11,8 +11,8 @@ from django.urls import reverse
 from apps.events.creation import EventSpec, GeneralAdmission, Outcome, create_event, plan_limits
 from apps.events.facade import PricePolicy, RoomWish
 from apps.events.plans import PlanError, read_file
-from apps.events.publishing import EventRefused
-from ticketing.kernel.command_line import refuse_in_one_line, whole_number
+from apps.events.publication import EventRefused
+from apps.kernel.cli import refuse_in_one_line, whole_number
 
 
 class Command(BaseCommand):

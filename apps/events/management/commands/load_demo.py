@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.urls import reverse
 
 from apps.events.demo.load import load_demo
-from apps.events.publishing import EventRefused
+from apps.events.publication import EventRefused
 
 
 class Command(BaseCommand):

@@ -17,8 +17,8 @@ from apps.events.creation import EventSpec, create_event, plan_limits
 from apps.events.demo.seats import Json, plan, row, seat, zone
 from apps.events.models import Seat
 from apps.events.plans import parse_plan, read_file
-from apps.events.publishing import publish_event
-from ticketing.kernel import clock
+from apps.events.publication import publish_event
+from apps.kernel import clock
 
 SIZES = (600, 6_000, 60_000)
 _SEATS_PER_ROW, _ROWS_PER_ZONE = 30, 20

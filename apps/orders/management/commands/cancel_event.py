@@ -6,12 +6,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.orders import event_canceling
+from apps.kernel.cli import refuse_in_one_line, who_types
+from apps.kernel.http import problems
+from apps.kernel.templatetags.fairgate import money
+from apps.orders.cancellation import event_cancellation
 from apps.orders.errors import CancellationMissing
 from apps.orders.models import EventCancellation
-from ticketing.kernel import problems
-from ticketing.kernel.command_line import refuse_in_one_line, who_types
-from ticketing.kernel.templatetags.fairgate import money
 
 PIECE_SECONDS = 5.0
 
@@ -37,9 +37,9 @@ class Command(BaseCommand):
             raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
         try:
             if options["resume"]:
-                event_canceling.resume(event.id)
+                event_cancellation.resume(event.id)
             else:
-                event_canceling.begin(event.id, options["reason"], f"operator:{who_types()}")
+                event_cancellation.begin(event.id, options["reason"], f"operator:{who_types()}")
         except (CancellationMissing, problems.Invalid) as problem:
             raise CommandError(problem.detail) from problem
 
@@ -52,7 +52,7 @@ class Command(BaseCommand):
 
         more = True
         while more:
-            more, pause = event_canceling.step(event.id, PIECE_SECONDS, tell)
+            more, pause = event_cancellation.step(event.id, PIECE_SECONDS, tell)
             time.sleep(pause.total_seconds() if more else 0)
         cancellation = EventCancellation.objects.get(event_id=event.id)
         if cancellation.failures.exists():

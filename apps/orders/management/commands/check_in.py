@@ -9,12 +9,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from apps.events import facade as events
-from apps.orders.checkin.counting import count_entered
-from apps.orders.checkin.entering import Outcome, ScanAnswer, scan, undo_entry
-from apps.orders.checkin.reading import read_scan
-from apps.orders.checkin.words import words_of
-from ticketing.kernel import problems
-from ticketing.kernel.command_line import refuse_in_one_line, who_types
+from apps.kernel.cli import refuse_in_one_line, who_types
+from apps.kernel.http import problems
+from apps.orders.checkin.check_in import Outcome, ScanAnswer, scan, undo_entry
+from apps.orders.checkin.counts import count_entered
+from apps.orders.checkin.scan_messages import words_of
+from apps.orders.checkin.scan_parser import read_scan
 
 GOOD = (Outcome.WELCOME, Outcome.UNDONE)
 

@@ -5,11 +5,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
+from apps.kernel.cli import limit, number
+from apps.kernel.codes import generation
+from apps.kernel.codes.generation import LIMIT_MAX
 from apps.orders.models import PromoCode
 from apps.orders.models.codes import AMOUNT_MINOR_MAX, USES_MAX
-from ticketing.kernel import code_making
-from ticketing.kernel.code_making import LIMIT_MAX
-from ticketing.kernel.command_line import limit, number
 
 _VALUES = {
     PromoCode.Kind.PERCENT: ("percent", "rate", 10_000),
@@ -25,7 +25,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        code_making.ask_for(
+        generation.ask_for(
             parser,
             uses="orders that may use each code",
             of_one_buyer="orders of one buyer that may use each code",
@@ -44,10 +44,10 @@ class Command(BaseCommand):
         except events.EventNotFound as error:
             raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
         ids = {category.key: category.id for category in events.list_categories(event.id)}
-        categories = code_making.chosen("--category", options["category"], ids)
+        categories = generation.chosen("--category", options["category"], ids)
         values = self._values(options) | {"event_id": event.id}
-        made = code_making.make_as_asked(PromoCode, "categories", categories, options, USES_MAX, **values)
-        code_making.write_csv(self.stdout, made)
+        made = generation.make_as_asked(PromoCode, "categories", categories, options, USES_MAX, **values)
+        generation.write_csv(self.stdout, made)
 
     def _values(self, options: dict[str, Any]) -> dict[str, Any]:
         (kind,) = [kind for kind, (option, _, _) in _VALUES.items() if options[option] is not None]

@@ -7,8 +7,10 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import connection
 
-from apps.queue import drawing, leading
-from ticketing.kernel import maintenance, metrics, signing, vitals
+from apps.kernel import maintenance, secret_key
+from apps.kernel.observability import health_signals, metrics
+from apps.queue.lobby import draw
+from apps.queue.room import gatekeeper
 
 
 class Command(BaseCommand):
@@ -18,8 +20,8 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        signing.require_key()
-        vitals.begin()  # Where the worker is away, charges are made here.
+        secret_key.require_key()
+        health_signals.begin()  # Where the worker is away, charges are made here.
         connection.ensure_connection()  # Later the loop outlives it; a process that never reached it says so and ends.
         metrics.begin("gatekeeper")
         stopping = threading.Event()
@@ -27,10 +29,10 @@ class Command(BaseCommand):
             signal.signal(number, lambda *_: stopping.set())
         self.stdout.write(f"gatekeeper: {', '.join(maintenance.jobs())}")
         # A job that takes long (a sweep after an outage) must not keep the line waiting.
-        ticker = threading.Thread(target=leading.loop, args=(stopping,), name="ticker", daemon=True)
+        ticker = threading.Thread(target=gatekeeper.loop, args=(stopping,), name="ticker", daemon=True)
         ticker.start()
         # A lobby's draw takes as long as it takes.
-        drawer = threading.Thread(target=drawing.loop, args=(stopping,), name="drawer", daemon=True)
+        drawer = threading.Thread(target=draw.loop, args=(stopping,), name="drawer", daemon=True)
         drawer.start()
         maintenance.loop(stopping)
         ticker.join(timeout=2)

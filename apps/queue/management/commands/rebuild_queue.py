@@ -5,10 +5,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.queue import rebuilding
+from apps.kernel import redis
+from apps.kernel.cli import refuse_in_one_line
+from apps.kernel.observability import log_context
 from apps.queue.models import WaitingRoom
-from ticketing.kernel import redis, telemetry
-from ticketing.kernel.command_line import refuse_in_one_line
+from apps.queue.snapshot import rebuild
 
 
 class Command(BaseCommand):
@@ -24,11 +25,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         slug = options["event"]
         try:
-            done = rebuilding.rebuild(events.get_event(slug).id)
+            done = rebuild.rebuild(events.get_event(slug).id)
         except (events.EventNotFound, WaitingRoom.DoesNotExist):
             raise CommandError(f"no event {slug} has been published") from None
         except redis.RedisAway as error:
-            raise CommandError(f"Redis is away, and so is the copy: {telemetry.brief(error)}") from None
+            raise CommandError(f"Redis is away, and so is the copy: {log_context.brief(error)}") from None
         self.stdout.write(
             f"{slug}: room {done.board.state}, head {done.board.head:,}, next number {done.board.next_number:,}: "
             f"{done.bytes_count} bytes written and read back in {done.seconds * 1_000:.1f} ms"

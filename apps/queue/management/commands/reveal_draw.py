@@ -6,10 +6,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.queue import beacon, drawing
+from apps.kernel import clock
 from apps.queue.errors import ActRefused
+from apps.queue.lobby import beacon
+from apps.queue.lobby import draw as lobby_draw
 from apps.queue.models import Draw
-from ticketing.kernel import clock
 
 
 class Command(BaseCommand):
@@ -35,7 +36,7 @@ class Command(BaseCommand):
             raise CommandError(f"{event.slug} has no lobby")
         if draw.frozen_at is None:
             raise CommandError(f"the lobby of {event.slug} has not closed yet")
-        drawer = drawing.Drawer()
+        drawer = lobby_draw.Drawer()
         try:
             drawer.run_until_it_waits()
             if options["beacon"] is not None:
@@ -48,7 +49,7 @@ class Command(BaseCommand):
     def _give(self, event_id: int, options: dict[str, Any]) -> None:
         try:
             value = beacon.parse_value(options["beacon"])
-            drawing.give_beacon(event_id, value, who=getpass.getuser(), why=options["why"])
+            lobby_draw.give_beacon(event_id, value, who=getpass.getuser(), why=options["why"])
         except (ValueError, ActRefused) as error:
             raise CommandError(str(error)) from error
 
@@ -56,7 +57,7 @@ class Command(BaseCommand):
         if draw.numbered_at is not None:
             proof = "" if draw.is_operator_proof else "; consistent, not operator-proof"
             return f"everybody in the lobby has a number{proof}"
-        chosen = drawing.named_round(draw.statement)
+        chosen = lobby_draw.named_round(draw.statement)
         if draw.digest is not None and draw.revealed_at is None and chosen is not None:
             waits = f"waits for round {chosen.number} of {chosen.source}, out at {clock.iso(chosen.at)}"
             return f"{waits}; without it the draw is made at {clock.iso(draw.reveal_by)}"

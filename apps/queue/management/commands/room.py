@@ -7,12 +7,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.queue import links, pacing, rooms
+from apps.kernel import clock
+from apps.kernel.cli import acts_on_event, who_types, whole_number
+from apps.queue.entries import vip_links
 from apps.queue.errors import ActRefused
 from apps.queue.models import VipLink, WaitingRoom
-from apps.queue.summary import Summary, summary_of
-from ticketing.kernel import clock
-from ticketing.kernel.command_line import acts_on_event, who_types, whole_number
+from apps.queue.room import operations, rate_control
+from apps.queue.room.summary import Summary, summary_of
 
 _State = WaitingRoom.State
 STATES = {
@@ -60,7 +61,7 @@ class Command(BaseCommand):
             act(name, words).add_argument("whom", metavar="WHOM", help="the number in line, or the place's id")
         link = act("link", "make a link that lets one person through, once")
         link.add_argument("--note", default="", metavar="TEXT", help="whom it is for")
-        link.add_argument("--hours", default=str(links.HOURS_DEFAULT), metavar="N", help="default: %(default)s")
+        link.add_argument("--hours", default=str(vip_links.HOURS_DEFAULT), metavar="N", help="default: %(default)s")
         act("links", "the links that were made, and what became of them", changes=False)
         act("revoke", "take a link back").add_argument("link", metavar="LINK", help="its id, as `links` shows it")
 
@@ -87,20 +88,20 @@ class Command(BaseCommand):
                 return self._floor(event, options["rate"])
             case "admit":
                 count = whole_number(options["count"], "N")
-                admitted = rooms.admit_now(event.id, count, **self.by)
+                admitted = operations.admit_now(event.id, count, **self.by)
                 return f"{slug}: {admitted} of {count} let in"
             case "message":
                 return self._message(event, options)
             case "let-through":
-                is_in = rooms.let_through(rooms.find_place(event.id, options["whom"]), **self.by)
+                is_in = operations.let_through(operations.find_place(event.id, options["whom"]), **self.by)
                 return f"{slug}: {options['whom']} is {'in' if is_in else 'marked, and first when there is room'}"
             case "remove":
-                removed = rooms.remove(rooms.find_place(event.id, options["whom"]), **self.by)
+                removed = operations.remove(operations.find_place(event.id, options["whom"]), **self.by)
                 return f"{slug}: {options['whom']} {'is out of the line' if removed else 'had ended already'}"
             case "link":
                 hours = whole_number(options["hours"], "--hours")
-                link = links.make_link(event.id, note=options["note"], hours=hours, **self.by)
-                return f"{links.address_of(link, slug)}\n{slug}: good once, for {hours} h; its id is {link.pk}"
+                link = vip_links.make_link(event.id, note=options["note"], hours=hours, **self.by)
+                return f"{vip_links.address_of(link, slug)}\n{slug}: good once, for {hours} h; its id is {link.pk}"
             case "links":
                 return _links(event.id)
             case "revoke":
@@ -118,7 +119,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{event.name}: {words}")
             if input("Type yes to go on: ").strip().lower() != "yes":
                 raise CommandError(f"{event.slug}: nothing was done")
-        changed = rooms.set_state(event.id, state, **self.by)
+        changed = operations.set_state(event.id, state, **self.by)
         return f"{event.slug}: {state}" if changed else f"{event.slug}: it was {state} already"
 
     def _limits(self, standing: Summary, options: dict[str, Any]) -> str:
@@ -135,13 +136,13 @@ class Command(BaseCommand):
         }
         if not given:
             raise CommandError("name what to set: --rate, --active, --claim-seconds or --admission-seconds")
-        changed = rooms.set_limits(standing.event_id, **given, **self.by)
+        changed = operations.set_limits(standing.event_id, **given, **self.by)
         now = summary_of(standing.event_id)
         words = f"{now.rate_per_second}/s, {now.active_max} active"
         return f"{now.event_slug}: {words}{'' if changed else ', as before'}"
 
     def _floor(self, event: events.EventView, text: str) -> str:
-        changed = pacing.set_floor(event.id, None if text == "auto" else whole_number(text, "N"), **self.by)
+        changed = rate_control.set_floor(event.id, None if text == "auto" else whole_number(text, "N"), **self.by)
         words = summary_of(event.id).floor_words
         return f"{event.slug}: {words[0].lower()}{words[1:]}{'' if changed else ', as before'}"
 
@@ -149,7 +150,7 @@ class Command(BaseCommand):
         text = (options["text"] or "").strip()
         if bool(text) == options["clear"]:
             raise CommandError("say TEXT, or --clear to take the message away")
-        changed = rooms.set_message(event.id, text, **self.by)
+        changed = operations.set_message(event.id, text, **self.by)
         said = "everybody waiting reads it now" if text else "no message any more"
         return f"{event.slug}: {said if changed else 'nothing changed'}"
 
@@ -160,7 +161,7 @@ class Command(BaseCommand):
             raise CommandError(f"{text[:80]!r} is no link's id; `room {event.slug} links` shows them") from error
         if link is None:
             raise CommandError(f"{event.slug} has no link {text}; `room {event.slug} links` shows them")
-        revoked = links.revoke_link(link.pk, **self.by)
+        revoked = vip_links.revoke_link(link.pk, **self.by)
         return f"{event.slug}: the link {'is revoked' if revoked else 'was revoked already'}"
 
 
@@ -192,7 +193,7 @@ def _shown(room: Summary) -> str:
 def _links(event_id: int) -> str:
     now = clock.now()
     lines = [
-        f"{link.pk}  {links.state_of(link, now):8}  until {link.expires_at:%d %b %H:%M} UTC  by {link.created_by}"
+        f"{link.pk}  {vip_links.state_of(link, now):8}  until {link.expires_at:%d %b %H:%M} UTC  by {link.created_by}"
         + (f": {link.note}" if link.note else "")
         for link in VipLink.objects.filter(event_id=event_id).order_by("-created_at", "-pk")[:LINKS_SHOWN]
     ]

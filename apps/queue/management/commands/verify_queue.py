@@ -12,8 +12,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from apps.events import facade as events
-from apps.queue.fairness import inclusion, published, stored, verifying
-from ticketing.kernel import problems
+from apps.kernel.http import problems
+from apps.queue.fairness import inclusion, published, stored, verification
 
 TIMEOUT_SECONDS = 60
 ATTEMPTS = 3
@@ -55,7 +55,7 @@ class Command(BaseCommand):
             receipt = _read(options["receipt"])
             watch = _agreed(inclusion.read_receipt(receipt, slug, document.get("keys")))
         verified = _agreed(
-            verifying.verify(
+            verification.verify(
                 document,
                 source.page,
                 progress=self._show_progress if options["verbosity"] else None,
@@ -79,7 +79,7 @@ class Command(BaseCommand):
             self.stderr.flush()
 
 
-def sentences(verified: verifying.Verified, receipt: Any = None) -> list[str]:
+def sentences(verified: verification.Verified, receipt: Any = None) -> list[str]:
     """What was verified, in words."""
     said = []
     if verified.stage == "open":
@@ -204,7 +204,7 @@ def _source(slug: str, base: str | None, path: Path | None) -> _House | _Web | _
 
 
 def _agreed(outcome: Any) -> Any:
-    if isinstance(outcome, verifying.Mismatch):
+    if isinstance(outcome, verification.Mismatch):
         raise CommandError(str(outcome))
     return outcome
 

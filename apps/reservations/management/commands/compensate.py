@@ -7,10 +7,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
 from apps.events import facade as events
-from apps.reservations import ending
-from apps.reservations.checks import compensating, oversold
-from ticketing.kernel import reconciling, transactions
-from ticketing.kernel.command_line import refuse_in_one_line, who_types
+from apps.kernel.checks import reconciler
+from apps.kernel.cli import refuse_in_one_line, who_types
+from apps.kernel.db import transactions
+from apps.reservations.checks import oversell_compensation, oversell_plan
+from apps.reservations.lifecycle import release
 
 NAME_MAX = 100
 _BUSY = "others keep locked what this needs. What is listed as done stays done; run it again."
@@ -35,7 +36,7 @@ class Command(BaseCommand):
             "--approved-by",
             default="",
             metavar="NAME",
-            help=f"who answers for it; needed when it touches more than {oversold.APPROVAL_PERCENT} %% of what a "
+            help=f"who answers for it; needed when it touches more than {oversell_plan.APPROVAL_PERCENT} %% of what a "
             "section has promised, and kept with what was done",
         )
 
@@ -50,7 +51,7 @@ class Command(BaseCommand):
         by = f"operator:{who_types()}"
         if options["apply"]:
             self._sweep_and_repair(event, by)
-        plan = oversold.plan(event)
+        plan = oversell_plan.plan(event)
         if not plan.oversold:
             self.stdout.write(f"{event.slug}: nothing is oversold")
             return
@@ -72,9 +73,9 @@ class Command(BaseCommand):
         for nobody's approval, since it takes nothing from anybody; it is told, whatever follows."""
         ended, repaired = 0, 0
         try:
-            while count := ending.sweep(event_id=event.id, by="compensate").reservations:
+            while count := release.sweep(event_id=event.id, by="compensate").reservations:
                 ended += count
-            repaired = reconciling.run_and_record(event.id, repair_by=by).repaired_count
+            repaired = reconciler.run_and_record(event.id, repair_by=by).repaired_count
         except DatabaseError as error:
             if not transactions.is_passing(error):
                 raise
@@ -85,17 +86,17 @@ class Command(BaseCommand):
             if repaired:
                 self.stdout.write(f"  done: {_counted(repaired, 'difference')} repaired, as by reconcile --repair")
 
-    def _apply(self, event: events.EventView, plan: oversold.Plan, by: str, approved_by: str) -> None:
+    def _apply(self, event: events.EventView, plan: oversell_plan.Plan, by: str, approved_by: str) -> None:
         try:
-            for done in compensating.apply(plan, by=by, approved_by=approved_by):
+            for done in oversell_compensation.apply(plan, by=by, approved_by=approved_by):
                 word = "done" if done.happened else "not done, since it is not needed or not possible any more"
                 self.stdout.write(f"  {word}: {done.step.line}")
-        except compensating.ApprovalRequired as error:
+        except oversell_compensation.ApprovalRequired as error:
             raise CommandError(
-                f"{event.slug}: this would touch more than {oversold.APPROVAL_PERCENT} % ({error}), so nothing was "
-                "taken from anybody. Whoever answers for it is named with --approved-by."
+                f"{event.slug}: this would touch more than {oversell_plan.APPROVAL_PERCENT} % ({error}), so nothing "
+                "was taken from anybody. Whoever answers for it is named with --approved-by."
             ) from error
-        except ending.Stranded as error:
+        except release.Stranded as error:
             raise CommandError(
                 f"{event.slug}: {error}; that step was not done. Run reconcile --repair, then this again."
             ) from error
@@ -103,7 +104,7 @@ class Command(BaseCommand):
             if not transactions.is_passing(error):
                 raise
             raise CommandError(f"{event.slug}: {_BUSY}") from error
-        left = list(oversold.find(event.id))
+        left = list(oversell_plan.find(event.id))
         for one in left:
             self.stdout.write(f"{event.slug}/{one.words}")
         self.stdout.write(f"{event.slug}: {'still oversold' if left else 'nothing is oversold any more'}")
@@ -111,7 +112,7 @@ class Command(BaseCommand):
             sys.exit(1)
 
 
-def _how_to_apply(plan: oversold.Plan, approved_by: str) -> str:
+def _how_to_apply(plan: oversell_plan.Plan, approved_by: str) -> str:
     if not plan.steps:
         return "this way has nothing to give. The other is chosen in the event's on-sale"
     approval = " --approved-by NAME" if plan.shares and not approved_by else ""

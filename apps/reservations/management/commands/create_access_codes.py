@@ -5,9 +5,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
+from apps.kernel.codes import generation
+from apps.reservations.access_codes.generation import link_of
 from apps.reservations.models import USES_MAX, AccessCode
-from apps.reservations.staff.codes import link_of
-from ticketing.kernel import code_making
 
 
 class Command(BaseCommand):
@@ -18,7 +18,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        code_making.ask_for(
+        generation.ask_for(
             parser, uses="reservations by each code", of_one_buyer="reservations of one buyer by each code"
         )
         parser.add_argument(
@@ -31,6 +31,6 @@ class Command(BaseCommand):
         except events.EventNotFound as error:
             raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
         ids = {section.slug: section.id for section in events.list_sections(event.id)}
-        opened = code_making.chosen("--section", options["section"], ids)
-        made = code_making.make_as_asked(AccessCode, "sections", opened, options, USES_MAX, event_id=event.id)
-        code_making.write_csv(self.stdout, made, link=lambda code: link_of(event.slug, code.code))
+        opened = generation.chosen("--section", options["section"], ids)
+        made = generation.make_as_asked(AccessCode, "sections", opened, options, USES_MAX, event_id=event.id)
+        generation.write_csv(self.stdout, made, link=lambda code: link_of(event.slug, code.code))

@@ -5,10 +5,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.reservations.gates.examining import Examined
-from apps.reservations.gates.preloading import Preloaded, preload
-from ticketing.kernel import clock
-from ticketing.kernel.command_line import refuse_in_one_line
+from apps.kernel import clock
+from apps.kernel.cli import refuse_in_one_line
+from apps.reservations.gate.ledger_check import Examined
+from apps.reservations.gate.preload import Preloaded, preload
 
 _WHY = {
     "away": "Redis is away: the gate is open to all, and the ledger decides",

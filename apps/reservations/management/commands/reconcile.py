@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from ticketing.kernel import reconciling
-from ticketing.kernel.command_line import refuse_in_one_line, who_types
+from apps.kernel.checks import reconciler
+from apps.kernel.cli import refuse_in_one_line, who_types
 
 
 class Command(BaseCommand):
@@ -33,7 +33,7 @@ class Command(BaseCommand):
                 part = events.get_event(options["event"]).id
             except events.EventNotFound as error:
                 raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
-        result = reconciling.run_and_record(part, repair_by=f"operator:{who_types()}" if options["repair"] else "")
+        result = reconciler.run_and_record(part, repair_by=f"operator:{who_types()}" if options["repair"] else "")
         found = result.difference_count or result.failure_count
         if options["json"]:
             report = {

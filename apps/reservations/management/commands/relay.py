@@ -7,8 +7,10 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import connection
 
-from apps.reservations import deadlines, relay
-from ticketing.kernel import metrics, signing
+from apps.kernel import secret_key
+from apps.kernel.observability import metrics
+from apps.reservations.counts import relay
+from apps.reservations.lifecycle import redis_deadlines
 
 
 class Command(BaseCommand):
@@ -18,7 +20,7 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        signing.require_key()
+        secret_key.require_key()
         connection.ensure_connection()  # Later the loop outlives it; a process that never reached it says so and ends.
         metrics.begin("relay")
         stopping = threading.Event()
@@ -26,7 +28,7 @@ class Command(BaseCommand):
             signal.signal(number, lambda *_: stopping.set())
         self.stdout.write("relay: counting what moves")
         # A recount that takes long must not keep what has lapsed from being sold.
-        watcher = threading.Thread(target=deadlines.loop, args=(stopping,), name="deadlines", daemon=True)
+        watcher = threading.Thread(target=redis_deadlines.loop, args=(stopping,), name="deadlines", daemon=True)
         watcher.start()
         relay.loop(stopping)
         watcher.join(timeout=2)

@@ -6,13 +6,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
+from apps.kernel.cli import acts_on_event, who_types, whole_number
+from apps.kernel.http import problems
+from apps.kernel.templatetags.fairgate import money
 from apps.reservations.models import BlockedFor
-from apps.reservations.staff import guarding, stock, tiers
+from apps.reservations.staff import access_restrictions, stock, tiers
 from apps.reservations.staff.selection import Selection
-from apps.reservations.staff.standing import latest_changes, standing
-from ticketing.kernel import problems
-from ticketing.kernel.command_line import acts_on_event, who_types, whole_number
-from ticketing.kernel.templatetags.fairgate import money
+from apps.reservations.staff.stock_summary import latest_changes, standing
 
 CHANGES_SHOWN = 10
 MINOR = "a whole number, in the currency's smallest unit: 6500 cents, not 65.00"
@@ -99,7 +99,7 @@ class Command(BaseCommand):
                 return f"{event.slug}: {_priced(event, added)}"
             case "guard" | "open":
                 needs_access = options["act"] == "guard"
-                is_new = guarding.guard(event, options["section"], needs_access=needs_access, **by)
+                is_new = access_restrictions.guard(event, options["section"], needs_access=needs_access, **by)
                 who = "with an access code only" if needs_access else "open to everybody"
                 return f"{event.slug}: {options['section']} is {who}{'' if is_new else ', as before'}"
             case "move":

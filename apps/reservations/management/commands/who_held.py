@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.reservations.checks import history
-from ticketing.kernel import clock
-from ticketing.kernel.command_line import refuse_in_one_line
+from apps.kernel import clock
+from apps.kernel.cli import refuse_in_one_line
+from apps.reservations.checks import seat_history
 
 
 class Command(BaseCommand):
@@ -35,10 +35,10 @@ class Command(BaseCommand):
         event, seat = _find(options["seat"], options["event"])
         now = clock.now()
         try:
-            moment = history.moment_of(options["at"], event.timezone, now) if options["at"] else now
-        except history.BadMoment as bad:
+            moment = seat_history.moment_of(options["at"], event.timezone, now) if options["at"] else now
+        except seat_history.BadMoment as bad:
             raise CommandError(str(bad)) from bad
-        story = history.timeline(event, seat)
+        story = seat_history.timeline(event, seat)
         write = _json if options["json"] else _text
         self.stdout.write(write(story, moment))
 
@@ -62,7 +62,7 @@ def _find(guid: str, slug: str) -> tuple[events.EventView, events.SeatView]:
     return events.get_event_by_id(event_id), seat
 
 
-def _text(story: history.Timeline, moment: datetime) -> str:
+def _text(story: seat_history.Timeline, moment: datetime) -> str:
     zone = ZoneInfo(story.timezone)
 
     def clock_there(at: datetime) -> str:
@@ -89,7 +89,7 @@ def _exact(at: datetime | None) -> str | None:
     return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z") if at else None
 
 
-def _json(story: history.Timeline, moment: datetime) -> str:
+def _json(story: seat_history.Timeline, moment: datetime) -> str:
     free_since = story.free_since(moment)
     return json.dumps(
         {

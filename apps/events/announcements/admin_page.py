@@ -1,0 +1,100 @@
+"""The staff's page of an event's announcements: saying something, and the last ten as readers get them."""
+
+import uuid
+from collections.abc import Callable
+
+from django.contrib.admin import AdminSite
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.template.response import TemplateResponse
+from django.views.decorators.http import require_http_methods
+
+from apps.events import facade
+from apps.events.announcements import feed, queries, service
+from apps.events.announcements.template_context import shown
+from apps.events.models.announcements import TEXT_CHARACTERS_MAX, AnnouncementVersion
+from apps.kernel import admin_actions
+
+ADDRESS = "admin:events_announcements"
+SHOWN = 10
+RECORD_SHOWN = 20
+MAY_SEE = "events.view_announcementversion"
+MAY_SAY = "events.add_announcementversion"
+MAY_CHANGE = "events.change_announcementversion"
+_NUMBER_DIGITS_MAX = 9
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def announcements_desk(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
+    """One event's announcements; what is sent is done by a service."""
+    if not any(map(request.user.has_perm, (MAY_SEE, MAY_SAY, MAY_CHANGE))):
+        raise PermissionDenied
+    try:
+        event = facade.get_event_by_id(event_id)
+    except facade.EventNotFound as error:
+        raise Http404 from error
+    if not event.is_public:
+        raise Http404
+    if request.method != "POST":
+        return _page(request, event, site)
+    who = request.user.get_username()
+    return admin_actions.carry_out(
+        request,
+        ACTS,
+        lambda act: act(event_id, request.POST, who),
+        lambda status: _page(request, event, site, status=status),
+        (ADDRESS, event_id),
+    )
+
+
+def _post(event_id: int, given: QueryDict, who: str) -> str:
+    said = service.post(event_id, given.get("text", ""), who=who, key=given.get("key", ""))
+    return "Everybody can read it now." if said.is_new else "It was said already: once is enough."
+
+
+def _correct(event_id: int, given: QueryDict, who: str) -> str:
+    said = service.correct(
+        event_id, _number(given, "announcement"), given.get("text", ""), who=who, key=given.get("key", ""),
+        version=_number(given, "version"),
+    )  # fmt: skip
+    return "Everybody reads it corrected now." if said.is_new else "As before: it says that already."
+
+
+def _take_back(event_id: int, given: QueryDict, who: str) -> str:
+    said = service.take_back(event_id, _number(given, "announcement"), who=who)
+    return "It is taken back." if said.is_new else "It was taken back already."
+
+
+ACTS: dict[str, tuple[Callable[[int, QueryDict, str], str], str]] = {
+    "post": (_post, MAY_SAY),
+    "correct": (_correct, MAY_CHANGE),
+    "take_back": (_take_back, MAY_CHANGE),
+}
+
+
+def _number(given: QueryDict, name: str) -> int:
+    text = given.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX):
+        raise service.AnnouncementRefused("the form is not one of ours; open it anew")
+    return int(text)
+
+
+def _page(request: HttpRequest, event: facade.EventView, site: AdminSite, *, status: int = 200) -> HttpResponse:
+    delivered = feed.read(event.id, event.starts_at)
+    latest = queries.latest_of([event.id]).get(event.id, 0)
+    given = request.POST if request.method == "POST" else QueryDict()
+    context = {
+        **site.each_context(request),
+        "title": f"Announcements of {event.name}",
+        "event": event,
+        "delivered": [one | {"key": uuid.uuid4()} for one in shown(delivered.shown[:SHOWN])],
+        "is_behind": delivered.standing.latest < latest,
+        "record": AnnouncementVersion.objects.filter(event_id=event.id)[:RECORD_SHOWN],
+        "key": uuid.uuid4(),
+        "text_max": TEXT_CHARACTERS_MAX,
+        "per_minute_max": service.PER_MINUTE_MAX,
+        "given_text": given.get("text", "") if given.get("action") == "post" else "",
+        "may_say": request.user.has_perm(MAY_SAY),
+        "may_change": request.user.has_perm(MAY_CHANGE),
+    }
+    return TemplateResponse(request, "admin/events/announcements.html", context, status=status)

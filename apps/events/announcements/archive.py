@@ -1,0 +1,127 @@
+"""Announcements of events long over are packed: one row for each event and day, with all that was said and by whom.
+
+Only whole announcements move, none of whose versions is younger than the limit, so that a day is packed once and never
+touched again. In the same transaction the rows go; the database lets them go for nothing else.
+"""
+
+import gzip
+from datetime import UTC, date, datetime, timedelta
+
+import msgspec
+from django.db import connection
+
+from apps.events.announcements.queries import Announcement
+from apps.events.models.announcements import AnnouncementArchive, AnnouncementVersion
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
+
+KEPT_DAYS = 30
+"""Since the event began, and since anything was said of the announcement."""
+EVERY_SECONDS = 600.0
+DAYS_MAX = 50
+PAGE_SIZE = 50
+
+_days = sql.load("apps.events", "announcement_days_to_archive")
+_lock_skipping = sql.load("apps.events", "lock_announcements_skipping")
+
+
+class Version(msgspec.Struct, frozen=True):
+    """One version, as it is packed."""
+
+    number: int
+    announcement: int
+    text: str
+    posted_at: datetime
+    at: datetime
+    who: str
+    key: str
+
+
+def archive_old(days_max: int = DAYS_MAX) -> int:
+    """What is old is packed, at most so many days of events; how many versions moved."""
+    before = clock.now() - timedelta(days=KEPT_DAYS)
+    with connection.cursor() as cursor:
+        due = _days.rows(cursor, before=before, limit=days_max)
+    return sum(_archive(event_id, day, before) for event_id, day in due)
+
+
+def _archive(event_id: int, day: date, before: datetime) -> int:
+    with transactions.write():
+        with connection.cursor() as cursor:
+            if not _lock_skipping.rows(cursor, event_id=event_id):
+                return 0  # Somebody is saying something there; the day is looked at again.
+        # Under the lock: nobody corrects what is being packed.
+        rows = AnnouncementVersion.objects.filter(
+            event_id=event_id, posted_at__gte=_midnight(day), posted_at__lt=_midnight(day + timedelta(days=1))
+        )
+        versions = [Version(*row) for row in rows.order_by("number").values_list(*Version.__struct_fields__)]
+        if not versions or any(version.at >= before for version in versions):
+            return 0
+        ids = [version.announcement for version in versions]
+        AnnouncementArchive.objects.create(
+            event_id=event_id,
+            day=day,
+            first=min(ids),
+            last=max(ids),
+            version_count=len(versions),
+            standing_count=len(_standing(versions)),
+            body=gzip.compress(msgspec.json.encode(versions), mtime=0),
+            archived_at=clock.now(),
+        )
+        rows.delete()
+    return len(versions)
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def versions_in(archive: AnnouncementArchive) -> list[Version]:
+    """What was packed, in the order in which it was said."""
+    return msgspec.json.decode(gzip.decompress(archive.body), type=list[Version])
+
+
+def _standing(versions: list[Version]) -> list[Announcement]:
+    last = {version.announcement: version for version in versions}
+    return [
+        Announcement.of(one.announcement, one.number, one.text, one.posted_at, one.at)
+        for one in last.values()
+        if one.text
+    ]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page of all that stands, the newest announcement first."""
+
+    announcements: list[Announcement]
+    next_before: int | None
+    """What to ask for next; None: there are no older ones."""
+
+
+def history(event_id: int, before: int | None = None, page_size: int = PAGE_SIZE) -> Page:
+    """So many of those that stand, packed or not, older than the announcement of that number."""
+    limit = page_size + 1
+    found = _from_rows(event_id, before, limit)
+    packed = AnnouncementArchive.objects.filter(event_id=event_id, standing_count__gt=0)
+    if before is not None:
+        packed = packed.filter(first__lt=before)
+    unpacked = 0
+    for archive in packed.order_by("-last")[:limit]:
+        if unpacked >= limit:
+            break
+        said = [one for one in _standing(versions_in(archive)) if before is None or one.announcement_id < before]
+        found += said
+        unpacked += len(said)
+    found.sort(key=lambda one: one.announcement_id, reverse=True)
+    page = found[:page_size]
+    return Page(page, page[-1].announcement_id if len(found) > page_size else None)
+
+
+def _from_rows(event_id: int, before: int | None, limit: int) -> list[Announcement]:
+    rows = AnnouncementVersion.objects.filter(event_id=event_id)
+    if before is not None:
+        rows = rows.filter(announcement__lt=before)
+    last = rows.order_by("announcement", "-number").distinct("announcement")
+    standing = AnnouncementVersion.objects.filter(pk__in=last.values("pk")).exclude(text="").order_by("-announcement")
+    columns = standing.values_list("announcement", "number", "text", "posted_at", "at")[:limit]
+    return [Announcement.of(*row) for row in columns]

@@ -1,0 +1,41 @@
+"""The announcements' call as the lane answers it; the site's twin is in api_views.py."""
+
+from apps.events import facade
+from apps.events.announcements import feed
+from apps.events.announcements.feed import Feed
+from apps.kernel.fastpath.cache import Remembered
+from apps.kernel.fastpath.dispatcher import Route
+from apps.kernel.fastpath.etags import has_etag
+from apps.kernel.fastpath.request import Request
+from apps.kernel.fastpath.response import JSON, Reply
+
+EVENTS_MAX = 1_000
+_CACHEABLE = (b"cache-control", b"public, max-age=%d" % feed.MAX_AGE_SECONDS)
+
+# However many ask, Redis is asked twice a second.
+feeds: Remembered[str, Feed] = Remembered(
+    facade.announcements_of, fresh_seconds=0.5, stale_seconds=0.5, most=EVENTS_MAX
+)
+
+
+async def announcements(request: Request, slug: str) -> Reply:
+    """As `AnnouncementsView.get`."""
+    return _told(request, await feeds.get(slug))
+
+
+def announcements_at_sight(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
+    """`announcements` of an event that somebody has just asked about."""
+    found = feeds.peek(slug)
+    return None if found is None else _told(request, found)
+
+
+def _told(request: Request, found: Feed) -> Reply:
+    said = found.told(feed.since_of(request.GET.get("since")))
+    headers = [(b"etag", said.etag.encode()), _CACHEABLE]
+    known = request.headers.get("if-none-match")
+    if known is not None and has_etag(known, said.etag):
+        return Reply(304, b"", headers)
+    return Reply(200, said.body, [JSON, *headers])
+
+
+ROUTES = (Route("GET", "events/<slug>/announcements", announcements, "announcements", "read", announcements_at_sight),)

@@ -1,0 +1,153 @@
+"""Publication: a draft becomes sections and seats in one bulk load, and the apps above lay out their stock, all in
+one transaction or not at all."""
+
+import logging
+from collections.abc import Iterator, Mapping
+
+from django.db import connection
+
+from apps.events import facade
+from apps.events.models import Category, Event, OnSale, Section
+from apps.events.plans import Plan, from_layout
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
+
+log = logging.getLogger(__name__)
+
+# A full house of 200,000 seats with its stock stays well inside this; a shopper's transaction never gets it.
+PUBLISH_STATEMENT_MS = 180_000
+PUBLISH_LOCK_MS = 30_000
+
+
+class EventRefused(ValueError):
+    """An event that cannot be created or published as described. The message says why, in one line."""
+
+
+def publish_event(event_id: int) -> bool:
+    """The event is published, its sections and seats stand, and every listener has run; True if this call did it.
+
+    Publishing again changes nothing. Raises EventRefused where the draft cannot be sold as it is, facade.EventNotFound
+    where there is no such event.
+    """
+    with transactions.write(lock_ms=PUBLISH_LOCK_MS, statement_ms=PUBLISH_STATEMENT_MS):
+        event = lock_event(event_id)
+        done = publish_locked(event)
+    if done:
+        refresh_statistics()
+    return done
+
+
+def lock_event(event_id: int) -> Event:
+    """The event, its row locked to the end of the caller's transaction. Raises facade.EventNotFound."""
+    transactions.require()
+    # Rival publishers wait here and then read the status the first one left.
+    event = (
+        Event.objects.select_for_update(no_key=True, of=("self",)).select_related("plan").filter(pk=event_id).first()
+    )
+    if event is None:
+        raise facade.EventNotFound(str(event_id))
+    return event
+
+
+def publish_locked(event: Event) -> bool:
+    """As `publish_event`, inside the caller's transaction and for an event it has locked."""
+    transactions.require()
+    if event.status != Event.Status.DRAFT:
+        return False
+    plan = from_layout(event.plan.layout) if event.plan is not None else None
+    categories = {category.key: category for category in Category.objects.filter(event=event)}
+    _check(event, plan, categories)
+    if plan is not None:
+        _write_seats(event, plan, categories)
+    with connection.cursor() as cursor:
+        sql.load("apps.events", "link_categories").count(cursor, event_id=event.pk)
+    event.status = Event.Status.PUBLISHED
+    event.published_at = clock.now()
+    event.save(update_fields=["status", "published_at"])
+    for listener in facade.publish_listeners():
+        listener(event.pk)
+    log.info("published event %s with %d seats", event.slug, plan.seat_count if plan else 0)
+    return True
+
+
+def refresh_statistics() -> None:
+    """The planner knows the seats just loaded: until autovacuum comes by it would plan for a table without them."""
+    with connection.cursor() as cursor:
+        sql.load("apps.events", "refresh_statistics").count(cursor)
+
+
+def _check(event: Event, plan: Plan | None, categories: Mapping[str, Category]) -> None:
+    on_sale = OnSale.objects.filter(event=event).first()
+    if on_sale is None:
+        raise EventRefused(f"{event.slug} has no on-sale: when it opens is not known")
+    if on_sale.room_lobby_opens_at is not None and on_sale.opens_at <= clock.now():
+        raise EventRefused(
+            f"{event.slug} is to have a lobby, but its on-sale would be open at once: "
+            "let it open later, or do without the lobby"
+        )
+    general = list(Section.objects.filter(event=event))
+    if not general and (plan is None or not plan.seat_count):
+        raise EventRefused(f"{event.slug} has neither seats nor general admission: there is nothing to sell")
+    if plan is None:
+        return
+    unpriced = [name for name in used_categories(plan) if name not in categories]
+    if unpriced:
+        raise EventRefused(f"no price for {_listed(unpriced)}")
+    taken = {section.slug for section in general}
+    clash = next((section.slug for section in plan.sections if section.slug in taken), None)
+    if clash is not None:
+        raise EventRefused(f"the section id {clash} is in the seating plan and in general admission")
+
+
+def used_categories(plan: Plan) -> list[str]:
+    """The names of the categories that seats of the plan have, in the plan's order."""
+    found = {seat.category for section in plan.sections for seat in section.seats}
+    return [category.name for index, category in enumerate(plan.categories) if index in found]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"“{name}”" for name in names)
+
+
+def _write_seats(event: Event, plan: Plan, categories: Mapping[str, Category]) -> None:
+    # In the plan's own order, so that section ids rise with it as seat ids do.
+    sections = Section.objects.bulk_create(
+        Section(
+            event=event,
+            slug=section.slug,
+            name=section.name,
+            kind=Section.Kind.RESERVED,
+            capacity=len(section.seats),
+            position=position,
+        )
+        for position, section in enumerate(plan.sections)
+    )
+    category_ids = [
+        categories[category.name].pk if category.name in categories else None for category in plan.categories
+    ]
+    statement = sql.load("apps.events", "load_seats")
+    with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(statement.text) as copy:
+        for row in _rows(event.pk, plan, [section.pk for section in sections], category_ids):
+            copy.write_row(row)
+
+
+def _rows(
+    event_id: int, plan: Plan, section_ids: list[int], category_ids: list[int | None]
+) -> Iterator[tuple[object, ...]]:
+    for section_id, section in zip(section_ids, plan.sections, strict=True):
+        for seat in section.seats:
+            yield (
+                event_id,
+                section_id,
+                category_ids[seat.category],
+                seat.guid,
+                seat.row,
+                seat.number,
+                seat.x,
+                seat.y,
+                seat.row_index,
+                seat.place_index,
+                seat.rank,
+                seat.accessible,
+                seat.companion,
+            )

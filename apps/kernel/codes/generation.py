@@ -1,0 +1,113 @@
+"""Many codes at once, each another: for a mailing, a partner, a club. Made by a command, all or none."""
+
+import csv
+from argparse import ArgumentParser
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from django.core.management.base import CommandError, OutputWrapper
+from django.db import IntegrityError
+from django.db.models import Model
+
+from apps.kernel import clock
+from apps.kernel.cli import limit, moment, number, refuse_in_one_line
+from apps.kernel.codes import code_format
+from apps.kernel.codes.code_format import COUNT_MAX, PREFIX_LENGTH_MAX, Unusable, normal_code
+from apps.kernel.db import transactions
+
+LIMIT_MAX = 1_000
+NOTE_LENGTH_MAX = 200
+
+
+def make_codes(
+    model: type[Model], parts: str, part_ids: Collection[int], count: int, prefix: str, **values: Any
+) -> list[Any]:
+    """So many new codes that nobody guesses, all alike but for their words, committed; all or none. `parts`: the field
+    that says of what they are good for, empty for all."""
+    manager, field = model._default_manager, model._meta.get_field(parts)
+    between: Any = field.remote_field.through  # type: ignore[union-attr]
+    code_id, part_id = field.m2m_column_name(), field.m2m_reverse_name()  # type: ignore[union-attr]
+    made: list[Any] = []
+    with transactions.write():
+        now = clock.now()
+        for words in code_format.new_codes(count, prefix):
+            codes = manager.bulk_create(model(code=word, created_at=now, **values) for word in words)
+            between._default_manager.bulk_create(
+                between(**{code_id: code.pk, part_id: each}) for code in codes for each in part_ids
+            )
+            made += codes
+    return made
+
+
+# --- by command -------------------------------------------------------------------------------------------------------
+
+
+def ask_for(parser: ArgumentParser, *, uses: str, of_one_buyer: str) -> None:
+    """From now on the parser takes an event, and what every kind of code has."""
+    refuse_in_one_line(parser)
+    add = parser.add_argument
+    add("event", metavar="EVENT", help="the event's id in addresses")
+    add("--count", required=True, metavar="N", help=f"how many, at most {COUNT_MAX:,}")
+    add("--prefix", default="", help=f"at most {PREFIX_LENGTH_MAX} characters before the drawn ones")
+    add("--uses", default="1", metavar="N", help=f"{uses}, or none for no limit; default: 1")
+    add("--per-buyer", metavar="N", help=f"{of_one_buyer}; default: no limit")
+    add("--valid-from", metavar="TIME", help="ISO 8601 with its offset, such as 2027-03-01T10:00+01:00")
+    add("--valid-until", metavar="TIME", help="likewise")
+    add("--note", default="", help="for staff only")
+
+
+def chosen(option: str, named: Iterable[str], ids: Mapping[str, int]) -> list[int]:
+    """The ids of what was named, each once. Raises CommandError."""
+    names = list(dict.fromkeys(named))
+    unknown = [name for name in names if name not in ids]
+    if unknown:
+        raise CommandError(f"{option} {unknown[0][:80]!r}: there are {', '.join(sorted(ids))}")
+    return [ids[name] for name in names]
+
+
+def make_as_asked(
+    model: type[Model], parts: str, part_ids: Collection[int], options: Mapping[str, Any], uses_max: int, **values: Any
+) -> list[Any]:
+    """The codes that the options ask for, committed. Raises CommandError."""
+    try:
+        return make_codes(
+            model,
+            parts,
+            part_ids,
+            number(options["count"], "--count", COUNT_MAX),
+            _prefix(options["prefix"]),
+            uses_max=limit(options["uses"], "--uses", uses_max),
+            uses_per_buyer_max=limit(options["per_buyer"], "--per-buyer", LIMIT_MAX),
+            valid_from=moment(options["valid_from"], "--valid-from"),
+            valid_until=moment(options["valid_until"], "--valid-until"),
+            note=_note(options["note"]),
+            **values,
+        )
+    except IntegrityError as error:
+        raise CommandError(f"nothing was created: {transactions.violated_constraint(error)}") from error
+
+
+def write_csv(out: OutputWrapper, codes: Iterable[Any], **more: Any) -> None:
+    """The codes, one a line; `more`: further columns, each a function of the code."""
+    write = csv.writer(out, lineterminator="\n").writerow
+    write(["code", "uses", "valid_from", "valid_until", *more])
+    for code in codes:
+        times = [time.isoformat() if time else "" for time in (code.valid_from, code.valid_until)]
+        write([code.code, code.uses_max or "", *times, *(of(code) for of in more.values())])
+
+
+def _prefix(text: str) -> str:
+    try:
+        prefix = normal_code(text)
+    except Unusable as error:
+        raise CommandError(f"--prefix: {error}") from error
+    if len(prefix) > PREFIX_LENGTH_MAX:
+        raise CommandError(f"--prefix: at most {PREFIX_LENGTH_MAX} characters")
+    return prefix
+
+
+def _note(text: str) -> str:
+    words = " ".join(text.split())
+    if len(words) > NOTE_LENGTH_MAX or not words.isprintable():
+        raise CommandError(f"--note: at most {NOTE_LENGTH_MAX} printable characters")
+    return words

@@ -1,0 +1,335 @@
+"""Which request is the lane's, and what becomes of it: the dispatcher between the server and the handlers.
+
+What can be told without waiting is told at sight, in the very step in which the request came: no task is made for it,
+and no coroutine. Everything else, and all of it under another server, goes the way of ASGI, from where it stands.
+"""
+
+import asyncio
+import itertools
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import Any, NamedTuple
+
+from apps.kernel import rate_limits
+from apps.kernel.fastpath import response
+from apps.kernel.fastpath.concurrency_limit import Turnstile
+from apps.kernel.fastpath.request import ClientGone, Forward, Message, Receive, Request, Scope, Send
+from apps.kernel.fastpath.response import Reply
+from apps.kernel.fastpath.server_extensions import LATER, WHOLE, Later, Whole
+from apps.kernel.http import client_address, problems, same_origin
+from apps.kernel.observability import access_log, log_context, request_metrics
+from apps.kernel.rate_limits import kinds
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request, str], Awaitable[Reply]]
+Rest = Callable[[], Awaitable[Reply]]
+"""What is left to do of a request, with a wait in it."""
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+ROOT = "/api/"
+# As Django's converters read them; what they do not match the site says.
+_KINDS = {
+    "slug": r"[-a-zA-Z0-9_]+",
+    "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`path` below /api/, with one part that varies: `events/<slug>/queue`. HEAD goes with GET."""
+
+    method: str
+    path: str
+    handler: Handler
+    name: str
+    """What metrics and the log call it."""
+    kind: str
+    """Of `limits.KINDS`."""
+    at_sight: "Callable[[Request, str, bytes | bytearray], Reply | Heard | None] | None" = None
+    """The same as `handler`, as far as it goes without waiting, with the whole body: the reply, or what has been asked
+    for it, or None where the handler is to be called. Raises as the handler does."""
+    turnstile: Turnstile | None = None
+    """Where it waits while too many of its event are under way."""
+
+
+class Heard(NamedTuple):
+    """What came of a question that was asked at sight, once its answer is there."""
+
+    answer: "asyncio.Future[Any]"
+    then: "Callable[[Any], Reply | Heard | Rest]"
+    """The reply to whoever asked, by the answer, or what has been asked next, or what else is to be done. A problem for
+    an answer is the reply."""
+
+
+class _Begun:
+    """A request of the lane's that is being answered."""
+
+    __slots__ = ("address", "argument", "at", "has_turn", "is_let_in", "request", "rest", "route")
+
+    def __init__(self, route: Route, argument: str, request: Request) -> None:
+        self.route = route
+        self.argument = argument
+        self.request = request
+        self.address = client_address.of_scope(request.scope)
+        self.at = monotonic()
+        self.is_let_in = False
+        """It was counted and is from where it should be."""
+        self.rest: Rest | None = None
+        self.has_turn = False
+        """It has passed its route's turnstile, and has to leave by it."""
+
+    def leave(self) -> None:
+        """It is not under way any more."""
+        if self.has_turn and self.route.turnstile is not None:
+            self.has_turn = False
+            self.route.turnstile.leave(self.argument)
+
+
+class Lane:
+    """An ASGI application for http: the routes, and for everything else `forward`."""
+
+    def __init__(self, routes: Sequence[Route], forward: Application) -> None:
+        self._forward = forward
+        self._prefix = secrets.token_hex(6)
+        self._numbers = itertools.count(1)
+        self._patterns: dict[str, tuple[re.Pattern[str], list[Route]]] = {}
+        for method in {route.method for route in routes}:
+            of_method = [route for route in routes if route.method == method]
+            found = re.compile("|".join(_pattern(route.path) for route in of_method)), of_method
+            self._patterns[method] = found
+            if method == "GET":
+                self._patterns["HEAD"] = found
+
+    def _find(self, scope: Scope) -> tuple[Route, str] | None:
+        patterns = self._patterns.get(scope["method"])
+        found = None if patterns is None else patterns[0].fullmatch(scope["path"])
+        # Each alternative has one group, so the last one that matched tells which alternative it was.
+        if patterns is None or found is None or found.lastindex is None:
+            return None
+        return patterns[1][found.lastindex - 1], found[found.lastindex]
+
+    def at_sight(self, scope: Scope, body: bytes | bytearray, later: Later) -> Whole | None:
+        """As `whole.AT_SIGHT` has it."""
+        begun = self._begin(scope)
+        if begun is None or begun.route.at_sight is None:
+            return None
+        turnstile = begun.route.turnstile
+        try:
+            self._let_in(begun)
+            if turnstile is not None and turnstile.concerns(begun.argument):
+                if not turnstile.pass_now(begun.argument):
+                    turnstile.wait(begun.argument, partial(self._go_on, begun, body, later))
+                    request_metrics.begun()
+                    return LATER
+                begun.has_turn = True
+        except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
+            return _finished(begun, _refused(begun.request, error))
+        answer = self._look(begun, body)
+        if answer is None:
+            scope[_BEGUN] = begun
+            return None
+        if isinstance(answer, Heard):
+            request_metrics.begun()
+            self._tell(begun, later, answer)
+            return LATER
+        return _finished(begun, answer)
+
+    def _look(self, begun: _Begun, body: bytes | bytearray) -> Reply | Heard | None:
+        """What its route tells at sight."""
+        assert begun.route.at_sight is not None
+        try:
+            return begun.route.at_sight(begun.request, begun.argument, body)
+        except Forward:
+            return None
+        except Exception as error:  # noqa: BLE001 - As above.
+            return _refused(begun.request, error)
+
+    def _go_on(self, begun: _Begun, body: bytes | bytearray, later: Later, refusal: problems.Problem | None) -> None:
+        """The request's turn has come, or it is refused."""
+        begun.has_turn = refusal is None
+        if refusal is not None:
+            self._tell(begun, later, _refused(begun.request, refusal))
+        elif begun.request.has_gone():
+            self._drop(begun)
+        else:
+            self._tell(begun, later, self._look(begun, body))
+
+    def _hear(
+        self, begun: _Begun, then: Callable[[Any], Reply | Heard | Rest], later: Later, heard: "asyncio.Future[Any]"
+    ) -> None:
+        if heard.cancelled():
+            self._drop(begun)  # The process ends.
+            return
+        answer: Reply | Heard | Rest
+        try:
+            error = heard.exception()
+            answer = then(heard.result()) if error is None else _refused(begun.request, error)
+        except Exception as error:  # noqa: BLE001 - As above.
+            answer = _refused(begun.request, error)
+        self._tell(begun, later, answer)
+
+    def _tell(self, begun: _Begun, later: Later, answer: Reply | Heard | Rest | None) -> None:
+        """Of a request that is under way: its answer has gone, or will when more is heard, or the server is to call us
+        for the rest, and without one for all of it."""
+        if isinstance(answer, Heard):
+            answer.answer.add_done_callback(partial(self._hear, begun, answer.then, later))
+            return
+        request_metrics.ended()
+        if isinstance(answer, Reply):
+            later(_finished(begun, answer))
+        else:
+            begun.rest = answer
+            begun.request.scope[_BEGUN] = begun
+            later(None)
+
+    def _drop(self, begun: _Begun) -> None:
+        """Nobody is left to answer."""
+        request_metrics.ended()
+        begun.leave()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The client has its answer, or has gone."""
+        begun = scope.pop(_BEGUN, None) or self._begin(scope)
+        if begun is None:
+            await self._hand_on(scope, receive, send)
+            return
+        request: Request = begun.request
+        request.receive = receive
+        log_context.request_id.set(request.id)
+        request_metrics.begun()
+        try:
+            answer = await self._answer(begun)
+            # Before it is sent: a client that reads slowly, or not at all, keeps nobody else's place.
+            begun.leave()
+            await _send(answer, request, send)
+        except Forward:
+            begun.leave()
+            await self._hand_on(scope, request.receive, send)
+            return
+        except ClientGone:
+            return
+        finally:
+            begun.leave()
+            request_metrics.ended()
+        _note(begun, answer)
+
+    async def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The site's answer has gone through, and is counted as `forwarded`."""
+        begun, status = monotonic(), 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        await self._forward(scope, receive, noting)
+        if status:
+            request_metrics.served("forwarded", scope["method"], status, monotonic() - begun)
+
+    def _begin(self, scope: Scope) -> _Begun | None:
+        """The request, if it is the lane's."""
+        found = self._find(scope)
+        if found is None:
+            return None
+        request = Request(scope)
+        if not request.is_plain():
+            return None
+        # Counted here and nowhere else, also if it is forwarded after all.
+        scope[rate_limits.COUNTED] = True
+        request.id = self._id_of(request)
+        return _Begun(*found, request)
+
+    def _let_in(self, begun: _Begun) -> None:
+        """The very checks that stand before the site's views, once. Raises what is to be said."""
+        if begun.is_let_in:
+            return
+        request = begun.request
+        wait_seconds = rate_limits.ask(begun.route.kind, begun.address, _named_by(request))
+        if wait_seconds is not None:
+            raise problems.RateLimited(wait_seconds)
+        problem = same_origin.refusal(request)
+        if problem is not None:
+            raise problem
+        begun.is_let_in = True
+
+    async def _answer(self, begun: _Begun) -> Reply:
+        try:
+            self._let_in(begun)
+            turnstile = begun.route.turnstile
+            if turnstile is not None and not begun.has_turn and turnstile.concerns(begun.argument):
+                # Before its turn: a client that sends slowly keeps nobody else's place either.
+                await begun.request.gather()
+                await turnstile.come(begun.argument)
+                begun.has_turn = True
+            if begun.rest is not None:
+                return await begun.rest()
+            return await begun.route.handler(begun.request, begun.argument)
+        except (Forward, ClientGone, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
+            return _refused(begun.request, error)
+
+    def _id_of(self, request: Request) -> str:
+        given = request.headers.plain(b"x-request-id")
+        if given is not None and log_context.REQUEST_ID.fullmatch(name := given.decode("latin-1")):
+            return name
+        return f"{self._prefix}{next(self._numbers):x}"
+
+
+_BEGUN = "fairgate.begun"
+
+
+def _refused(request: Request, error: BaseException) -> Reply:
+    known = problems.from_exception(error)
+    if known is None:
+        log_context.request_id.set(request.id)
+        logger.error("%s %s failed", request.method, request.path, exc_info=error)
+    return response.refusal(known or problems.Fault())
+
+
+def _finished(begun: _Begun, answer: Reply) -> Whole:
+    """The answer as it travels, counted and logged."""
+    begun.leave()
+    _note(begun, answer)
+    request = begun.request
+    return answer.status, answer.lines(request.id, secure=request.is_secure()), answer.body
+
+
+def _note(begun: _Begun, answer: Reply) -> None:
+    seconds = monotonic() - begun.at
+    route, request = begun.route, begun.request
+    request_metrics.served(route.name, request.method, answer.status, seconds)
+    event = begun.argument if route.path.startswith("events/") else ""
+    access_log.log(
+        request.method, route.name, answer.status, seconds, len(answer.body), request.id, begun.address, event
+    )
+
+
+def _named_by(request: Request) -> str:
+    headers = request.headers
+    authorization, cookie = headers.plain(b"authorization"), headers.plain(b"cookie")
+    if authorization is not None:
+        return authorization.decode("latin-1")
+    return kinds.token_of("", cookie.decode("latin-1")) if cookie is not None else ""
+
+
+def _pattern(path: str) -> str:
+    before, kind, after = re.split("<(slug|uuid)>", path)
+    return f"{re.escape(ROOT + before)}({_KINDS[kind]}){re.escape(after)}"
+
+
+async def _send(answer: Reply, request: Request, send: Send) -> None:
+    whole = request.scope.get(WHOLE)
+    if whole is not None:
+        await whole(answer.status, answer.lines(request.id, secure=request.is_secure()), answer.body)
+        return
+    headers = answer.head(request.id, secure=request.is_secure())
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else answer.body})

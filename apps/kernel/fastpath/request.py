@@ -1,0 +1,270 @@
+"""One request of the crowd, of which only what is asked for is read. What services and checks use of Django's request
+it has under the same names, so that lane and site judge by the same code."""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import cache, lru_cache
+from typing import Any
+
+from django.conf import settings
+from django.http import QueryDict
+from django.http.cookie import parse_cookie
+from django.http.request import split_domain_port, validate_host
+
+from apps.kernel.fastpath.server_extensions import BY_NAME, CLIENT, Client
+from apps.kernel.http import client_address, json_body, problems
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+BODY_SECONDS_MAX = 10.0
+"""Whoever dribbles a few bytes at a time is cut off: what the crowd sends fits into one packet."""
+_JSON_ACCEPTED = ("*/*", "application/json", "application/*")
+_REFUSES = re.compile(r"q\s*=\s*0(\.0*)?")
+_CONTENT_LENGTH = re.compile(rb"[0-9]{1,12}")
+
+
+class Forward(Exception):
+    """This request is for the site to answer. Only before its body is read."""
+
+
+class ClientGone(Exception):
+    """Nobody is left to answer."""
+
+
+@lru_cache(maxsize=256)
+def _plain(name: str) -> bytes:
+    return name.lower().encode("latin-1", "replace")
+
+
+class Headers:
+    """A request's headers by name, whatever its case."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, pairs: list[tuple[bytes, bytes]], by_name: dict[bytes, bytes] | None = None) -> None:
+        """`by_name`: the same, where each name was given once and that is known."""
+        if by_name is not None:
+            self._values = by_name
+            return
+        values = dict(pairs)
+        if len(values) != len(pairs):
+            # Given twice is one list, as WSGI has it; cookies have their own separator.
+            values = {}
+            for name, value in pairs:
+                between = b"; " if name == b"cookie" else b","
+                values[name] = values[name] + between + value if name in values else value
+        self._values = values
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = self._values.get(_plain(name))
+        return default if value is None else value.decode("latin-1")
+
+    def __contains__(self, name: str) -> bool:
+        return _plain(name) in self._values
+
+    def plain(self, name: bytes) -> bytes | None:
+        """The value of this lower-case name as it came."""
+        return self._values.get(name)
+
+
+class Request:
+    __slots__ = ("_bad_body", "_cookies", "headers", "id", "method", "path", "receive", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive | None = None) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers = Headers(scope["headers"], scope.get(BY_NAME))
+        self.id = ""
+        """What logs and the answer call it."""
+        self.receive = receive
+        """Brings the body; None where it is at hand."""
+        self._bad_body: problems.Problem | None = None
+        """What was wrong with it when it was gathered."""
+        self._cookies: Mapping[str, str] | None = None
+
+    @property
+    def scheme(self) -> str:
+        return client_address.scheme_of_scope(self.scope)
+
+    def is_secure(self) -> bool:
+        return self.scheme == "https"
+
+    def get_host(self) -> str:
+        return self.headers.get("host", "")
+
+    @property
+    def COOKIES(self) -> Mapping[str, str]:  # noqa: N802 - As Django calls it.
+        if self._cookies is None:
+            given = self.headers.get("cookie")
+            self._cookies = parse_cookie(given) if given else {}
+        return self._cookies
+
+    @property
+    def GET(self) -> Mapping[str, str]:  # noqa: N802 - As Django calls it.
+        """The query's parameters, the last of each name."""
+        return QueryDict(self.scope["query_string"]).dict()
+
+    @property
+    def content_type(self) -> str:
+        """Without its parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def bearer(self) -> str | None:
+        """The token, if the request has one in the form that everybody sends."""
+        given = self.headers.plain(b"authorization")
+        return given[7:].decode("latin-1") if given is not None and given[:7] == b"Bearer " else None
+
+    def is_plain(self) -> bool:
+        """Whether nothing about the request needs the site's eye: a host of ours, over TLS where the house wants it,
+        from somebody who reads JSON. What is wrong with it otherwise the site says."""
+        query = self.scope["query_string"]
+        if (query and b"format=" in query) or not self.is_for_us():
+            return False
+        accept = self.headers.plain(b"accept")
+        return accept is None or accept == b"*/*" or _takes_json(accept)
+
+    def is_for_us(self) -> bool:
+        """Whether it names a host of ours, over TLS where the house wants it."""
+        if _wants_tls() and not self.is_secure():
+            return False
+        return _is_ours(self.headers.plain(b"host"))
+
+    def takes_events(self) -> bool:
+        """Whether it asks for server-sent events."""
+        accept = self.headers.plain(b"accept")
+        return accept is not None and _takes_events(accept)
+
+    def has_gone(self) -> bool:
+        """Whether its client is known to have gone, so that nobody is left to answer."""
+        client: Client | None = self.scope.get(CLIENT)
+        return client is not None and client.has_gone
+
+    async def gather(self) -> None:
+        """The body is here, for whoever reads it after this, or what is wrong with it is known. Raises ClientGone."""
+        assert self.receive is not None
+        receive, heard = self.receive, deque[Message]()
+
+        async def hear() -> Message:
+            heard.append(await receive())
+            return heard[-1]
+
+        async def say_again() -> Message:
+            return heard.popleft() if heard else await receive()
+
+        self.receive = hear
+        try:
+            await self._body(_body_bytes_max())
+        except (problems.TooLarge, problems.TimedOut) as problem:
+            self._bad_body = problem
+        finally:
+            self.receive = say_again
+
+    async def json_object(self) -> dict[str, Any]:
+        """The body, which must be an object; empty when nothing was sent. Raises Invalid, MalformedBody,
+        WrongContentType, TooLarge, TimedOut, ClientGone."""
+        if self._bad_body is not None:
+            raise self._bad_body
+        bytes_max = _body_bytes_max()
+        return self._object_in(await self._body(bytes_max))
+
+    def object_at_hand(self, body: bytes | bytearray) -> dict[str, Any]:
+        """As `json_object`, of the whole body."""
+        bytes_max = _body_bytes_max()
+        if self.headers.plain(b"content-length") != b"%d" % len(body):
+            self._check_declared(bytes_max)
+        return self._object_in(_within(bytes(body), bytes_max))
+
+    def _object_in(self, raw: bytes) -> dict[str, Any]:
+        if not raw:
+            return {}
+        # As nearly everybody writes it, or in any other spelling.
+        if self.headers.plain(b"content-type") != b"application/json" and self.content_type != "application/json":
+            raise problems.WrongContentType
+        value = json_body.read_json(raw)
+        if not isinstance(value, dict):
+            raise problems.Invalid("a JSON object is expected")
+        return value
+
+    async def _body(self, bytes_max: int) -> bytes:
+        if not self._check_declared(bytes_max):
+            return b""
+        # Nearly always the whole of it is here. Our own server ends what does not begin to come
+        # (ticketing.server.http_protocol).
+        message = await self._next()
+        if not message.get("more_body", False):
+            return _within(message.get("body", b""), bytes_max)
+        try:
+            async with asyncio.timeout(BODY_SECONDS_MAX):
+                parts, size = [message.get("body", b"")], len(message.get("body", b""))
+                while message.get("more_body", False):
+                    message = await self._next()
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > bytes_max:
+                        raise problems.TooLarge
+        except TimeoutError as error:
+            raise problems.TimedOut from error
+        return _within(b"".join(parts), bytes_max)
+
+    def _check_declared(self, bytes_max: int) -> bool:
+        """Whether there is a body at all. Raises TooLarge."""
+        declared = self.headers.plain(b"content-length")
+        if declared is None:
+            return self.headers.plain(b"transfer-encoding") is not None
+        if not _CONTENT_LENGTH.fullmatch(declared) or int(declared) > bytes_max:
+            raise problems.TooLarge
+        return True
+
+    async def _next(self) -> Message:
+        assert self.receive is not None
+        message = await self.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        return message
+
+
+def _within(body: bytes, bytes_max: int) -> bytes:
+    if len(body) > bytes_max:
+        raise problems.TooLarge
+    return body
+
+
+# Remembered, as what follows: each look into Django's settings is dear beside the rest of a poll.
+@cache
+def _body_bytes_max() -> int:
+    return settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+
+
+@cache
+def _wants_tls() -> bool:
+    return bool(settings.SECURE_SSL_REDIRECT)
+
+
+@lru_cache(maxsize=256)
+def _is_ours(host: bytes | None) -> bool:
+    try:
+        domain, _ = split_domain_port((host or b"").decode("ascii"))
+    except UnicodeDecodeError:
+        return False
+    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
+
+
+@lru_cache(maxsize=256)
+def _takes_events(accept: bytes) -> bool:
+    for part in accept.decode("latin-1").lower().split(","):
+        kind, *terms = (word.strip() for word in part.split(";"))
+        if kind == "text/event-stream":
+            return not any(_REFUSES.fullmatch(term) for term in terms)
+    return False
+
+
+@lru_cache(maxsize=256)
+def _takes_json(accept: bytes) -> bool:
+    kinds = (part.partition(";")[0].strip().lower() for part in accept.decode("latin-1").split(","))
+    return any(kind in _JSON_ACCEPTED for kind in kinds)

@@ -1,0 +1,545 @@
+"""Group commit: many requests, few transactions, and each caller gets its own outcome.
+
+While one batch commits the next gathers; an idle batcher commits at once, a batch of one. There is no timer: the
+commit under way is what the next batch waits for.
+
+To put a service on it, give it a `decide(connection, requests)` that returns one outcome per request, in order:
+
+- The connection is psycopg's, in autocommit, never Django's (see kernel.pools). Transactions are opened with
+  `transactions.write_on(connection, lock_ms=…)`, which yields the cursor; statements are the same SQL files, run on
+  that cursor. The ORM, `clock.now()` and `transactions.require()` speak to Django's connection and have no place here.
+- It may open several transactions, one after the other, and has none open when it returns. What passes by itself
+  (a lock that does not come) it then handles from the second one on, for those whom the first has answered.
+- Requests are validated and resolved to ids before they are submitted, and carry the ids of the rows they will
+  become. Refusals are outcomes; an exception means that the batch could not be decided.
+- With several transactions it may be a generator, which yields after each what that has settled, by index: who has
+  won is then told at once, however long the others take.
+- What an earlier attempt committed is found by `find_committed(connection, requests)`, which maps the index of a
+  request to its outcome. It runs before every attempt but the first: a COMMIT whose answer was lost may have
+  committed, and a decide of several transactions may fail after its first. A decide that itself finds what is
+  committed (it reads existing answers first) passes `finds_itself`.
+
+Requests of different keys (events, say) keep out of one another's way: each key has a bounded queue of its own, taken
+in turn, and while one batch is under way the next ones of other keys go on beside it, up to `committers_max` at once.
+Where `mixes`, keys with little to do are decided together, or a hundred small events would cost a hundred transactions:
+while a batch of several is under way and not late the others gather, and go together next. A key that has much to do,
+or after which a batch took far longer than batches do, is by itself and waits for no such batch.
+
+Given `turns`, a batch waits for its turn among the machine's processes before it takes up what waits: one key's where
+that key's batches meet, and one for all batches of several keys.
+"""
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Generic
+
+from prometheus_client import Gauge, Histogram
+from psycopg import Connection
+from psycopg_pool import ConnectionPool
+
+from apps.kernel.db import pools
+from apps.kernel.group_commit.pending import Call, Outcome, Request, refuse
+from apps.kernel.group_commit.process_turns import Turns
+from apps.kernel.group_commit.retries import Attempts, Decide, Misdecided, OutcomeUnknown, happened
+from apps.kernel.http import problems
+
+__all__ = ["METRICS", "Batcher", "Misdecided", "OutcomeUnknown", "close_all", "finds_itself"]
+
+logger = logging.getLogger(__name__)
+
+WAITING_MAX = 5_000
+BATCH_MAX = 256
+CONNECT_MS = 5_000
+CLOSE_MS = 10_000
+IDLE_MS = 30_000
+"""A committer without work for so long goes home; the pool closes its connection some time later."""
+SLOW_SECONDS = 0.15
+SLOW_TIMES = 5.0
+"""A batch is slow that takes longer than this, and so many times as long as usual: somebody kept a lock. Its keys are
+by themselves for a while."""
+ALONE_SECONDS = 5.0
+LATE_SECONDS = 0.025
+LATE_TIMES = 3.0
+"""A batch of several keys is late that has taken longer than this, and so many times as long as usual: nobody gathers
+any longer until it ends."""
+_TOGETHER = "together"
+"""What batches of several keys take turns for."""
+
+_sizes = Histogram(
+    "fairgate_batch_size",
+    "Requests decided together.",
+    ["batcher"],
+    buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+    registry=None,
+)
+_queued = Histogram(
+    "fairgate_batch_queued_seconds",
+    "From the submission of the one that waited longest to the beginning of its batch.",
+    ["batcher"],
+    registry=None,
+)
+_committed = Histogram(
+    "fairgate_batch_commit_seconds",
+    "From the beginning of a batch to its last answer, retries included.",
+    ["batcher"],
+    registry=None,
+)
+_waiting = Gauge("fairgate_batch_waiting_count", "Requests that no batch has taken yet.", ["batcher"], registry=None)
+_queues = Gauge(
+    "fairgate_batch_queues", "Keys (events) with requests waiting or under way.", ["batcher"], registry=None
+)
+METRICS = (_sizes, _queued, _committed, _waiting, _queues, happened)
+"""Of this process; the composition root registers them where it serves figures."""
+
+
+def finds_itself(connection: Connection[Any], requests: Sequence[Any]) -> Mapping[int, Any]:
+    """The `find_committed` of a decide that finds by itself what an earlier attempt committed."""
+    return {}
+
+
+@dataclass(eq=False, slots=True)
+class _Queue(Generic[Request, Outcome]):
+    """What waits of one key, and how many batches with it are under way."""
+
+    # Ordered by arrival, and one that goes away is taken out of the middle at no cost.
+    calls: "OrderedDict[int, Call[Request, Outcome]]" = field(default_factory=OrderedDict)
+    under_way: int = 0
+
+
+def _no_key(request: Any) -> Hashable:
+    """All requests share one queue."""
+    return None
+
+
+class Batcher(Generic[Request, Outcome]):
+    """Commits what is submitted in groups, in arrival order. Made once, at import; costs nothing until it is used.
+
+    `key`: whose queue a request waits in. `committers`: how many batches with one key may be under way at once, each in
+    a thread with a connection of its own; with more than one, arrival order holds within a batch, not between two that
+    run side by side. `committers_max`: how many there may be in all. `mixes`: small queues are decided together.
+    `waiting_max`: how many requests of one key may wait for a batch; one more is refused. `batch_max`: the largest
+    batch. `turns`: those between processes, each for what `meets_at` names, where batches of several processes meet at
+    one lock. `connect_ms`: how long a batch waits for a connection until its callers are told that the ledger is away.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        decide: Decide[Request, Outcome],
+        *,
+        find_committed: Callable[[Connection[Any], list[Request]], Mapping[int, Outcome]],
+        key: Callable[[Request], Hashable] = _no_key,
+        committers: int = 1,
+        committers_max: int | None = None,
+        mixes: bool = False,
+        waiting_max: int = WAITING_MAX,
+        batch_max: int = BATCH_MAX,
+        turns: Turns | None = None,
+        meets_at: Callable[[Request], Hashable] = _no_key,
+        connect_ms: int = CONNECT_MS,
+        idle_ms: int = IDLE_MS,
+    ) -> None:
+        assert committers > 0
+        assert committers_max is None or committers_max >= committers
+        assert waiting_max > 0
+        assert batch_max > 0
+        self.name = name
+        self._attempts = Attempts(name, decide, find_committed)
+        self._key = key
+        self._committers = committers
+        self._committers_max = committers_max or committers
+        self._mixes = mixes
+        self._waiting_max = waiting_max
+        self._batch_max = batch_max
+        self._turns = turns
+        self._meets_at = meets_at
+        self._connect_ms = connect_ms
+        self._idle_ms = idle_ms
+        self._sizes, self._queued = _sizes.labels(name), _queued.labels(name)
+        self._committed, self._waiting_gauge = _committed.labels(name), _waiting.labels(name)
+        self._queues_gauge = _queues.labels(name)
+        self._waiting_gauge.set(0)
+        self._queues_gauge.set(0)
+        self._start_anew()
+        _batchers.add(self)
+
+    def _start_anew(self) -> None:
+        """As before the first request. Also what a forked child does: threads, locks and callers stayed behind."""
+        self._changed = threading.Condition(threading.Lock())
+        self._closing = False
+        self.waiting_count = 0
+        """Requests that no batch has taken yet."""
+        # In the order of their turns: a key that was served goes to the end.
+        self._queues: OrderedDict[Hashable, _Queue[Request, Outcome]] = OrderedDict()
+        self._alone_until: dict[Hashable, float] = {}
+        self._usual_seconds = 0.0
+        # The threads that have a batch of several keys, and since when; None: it waits for its turn.
+        self._together: dict[threading.Thread, float | None] = {}
+        self._idle = 0
+        self._watching = 0
+        self._numbers = count()
+        self._threads: list[threading.Thread] = []
+        self._pool: ConnectionPool[Connection[Any]] | None = None
+
+    # --- callers ---------------------------------------------------------------------------------------------------
+
+    async def submit(self, request: Request) -> Outcome:
+        """The request is decided and committed; its outcome. For async handlers, on any loop.
+
+        A caller that is canceled before a batch took its request has changed nothing; later, it only loses the
+        answer. Raises problems.Busy at once when too many wait or the batcher is closed, problems.Busy too when locks
+        did not come in time, problems.LedgerAway when nothing was changed because there is no database,
+        OutcomeUnknown when it may have been, or what `decide` raised over this very request.
+        """
+        call = self.put(request)
+        assert call.future is not None
+        try:
+            await call.future
+        except asyncio.CancelledError:
+            # Only here and not in a finally: a coroutine that is collected with its loop would end there too, in
+            # whatever thread collects, which may hold the very lock.
+            self._drop(call)
+            raise
+        return call.result()
+
+    def put(self, request: Request) -> Call[Request, Outcome]:
+        """The same, for whoever goes on when the call's future is done, on the running loop: `result()` is then its
+        outcome, or raises. Raises problems.Busy at once as `submit` does."""
+        return self._enqueue(Call(request, self._key(request), future=asyncio.get_running_loop().create_future()))
+
+    def submit_sync(self, request: Request, timeout_ms: int) -> Outcome:
+        """The same for a thread, which waits at most `timeout_ms`. Too late, it raises problems.Busy if nothing was
+        begun, OutcomeUnknown if a batch has it."""
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("this would stop the event loop of its thread: await submit()")
+        call = self._enqueue(Call(request, self._key(request), done=threading.Event()))
+        assert call.done is not None
+        try:
+            in_time = call.done.wait(timeout_ms / 1_000)
+        finally:
+            dropped = self._drop(call)
+        if dropped:
+            raise problems.Busy
+        # Its answer may have come between the end of the wait and the look into the queue.
+        if not in_time and not call.done.is_set():
+            raise OutcomeUnknown
+        return call.result()
+
+    def _enqueue(self, call: Call[Request, Outcome]) -> Call[Request, Outcome]:
+        with self._changed:
+            queue = self._queues.get(call.key)
+            if self._closing or (queue is not None and len(queue.calls) >= self._waiting_max):
+                self._note("refused")
+                raise problems.Busy
+            if not self._threads or (self._idle == 0 and (queue is None or queue.under_way < self._committers)):
+                self._start_a_thread()
+            if queue is None:
+                queue = self._queues[call.key] = _Queue()
+            queue.calls[id(call)] = call
+            self.waiting_count += 1
+            self._waiting_gauge.set(self.waiting_count)
+            # One wake-up for each batch, not for each request: until somebody takes it the others only gather, and
+            # beside a batch under way whoever carries that out looks here next.
+            if (
+                self._idle
+                and len(queue.calls) == 1
+                and queue.under_way < self._committers
+                and self._is_wanted(call.key)
+            ):
+                self._changed.notify()
+        return call
+
+    def _drop(self, call: Call[Request, Outcome]) -> bool:
+        """The caller waits no more. Whether the request was still waiting, so that nobody will ever decide it."""
+        if call.answered:
+            return False
+        with self._changed:
+            queue = self._queues.get(call.key)
+            dropped = queue is not None and queue.calls.pop(id(call), None) is not None
+            if dropped:
+                self.waiting_count -= 1
+                self._waiting_gauge.set(self.waiting_count)
+                self._forget_empty(call.key)
+                self._note("dropped")
+        return dropped
+
+    def close(self, *, drain: bool = True, timeout_ms: int = CLOSE_MS) -> None:
+        """From now on every submission is refused. What waits is still decided with `drain`, refused without; threads
+        and connections are gone, or are left behind with a warning if a batch does not end within `timeout_ms`.
+
+        Blocks: from a loop, call it in a thread. Closing again is nothing.
+        """
+        with self._changed:
+            self._closing = True
+            refused = [] if drain else self._take_all()
+            self._changed.notify_all()
+            threads = list(self._threads)
+        refuse(refused, problems.Busy)
+        deadline = time.monotonic() + timeout_ms / 1_000
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        with self._changed:
+            late = self._take_all()
+            pool, self._pool = self._pool, None
+            self._threads = [thread for thread in threads if thread.is_alive()]
+        refuse(late, problems.Busy)
+        if self._threads:
+            logger.warning("batcher %s: a batch did not end within %s ms", self.name, timeout_ms)
+        if pool is not None:
+            pool.close()
+        atexit.unregister(self.close)
+
+    # --- committers ------------------------------------------------------------------------------------------------
+
+    def _start_a_thread(self) -> None:
+        """One committer more, if there may be and one can be had. Raises problems.Busy if there is none at all."""
+        if len(self._threads) >= self._committers_max:
+            return
+        try:
+            if self._pool is None:
+                # Opened here and not at import: a server that forks its workers after loading the site must not hand
+                # them one socket to share.
+                self._pool = self._open_pool()
+                atexit.register(self.close)
+            name = f"batcher-{self.name}-{next(self._numbers)}"
+            thread = threading.Thread(target=self._commit_batches, args=(self._pool,), name=name, daemon=True)
+            self._threads.append(thread)
+            try:
+                thread.start()
+            except RuntimeError:
+                self._threads.remove(thread)
+                raise
+        except RuntimeError as error:
+            # The machine has no more threads for us, or the interpreter is ending.
+            logger.warning(
+                "batcher %s: %s of %s committers: %s", self.name, len(self._threads), self._committers_max, error
+            )
+            if not self._threads:
+                self._note("refused")
+                raise problems.Busy from error
+
+    def _open_pool(self) -> ConnectionPool[Connection[Any]]:
+        pool = pools.beside_django(self.name, size_max=self._committers_max, connect_ms=self._connect_ms, prepares=True)
+        try:
+            pool.open()
+        except RuntimeError:
+            pool.close()  # Half open it would never lend anything.
+            raise
+        return pool
+
+    def _commit_batches(self, pool: ConnectionPool[Connection[Any]]) -> None:
+        while keys := self._choose():
+            with self._turns.had(self._turn_for(keys)) if self._turns is not None else nullcontext():
+                begun = time.monotonic()
+                try:
+                    if calls := self._take_up(keys, begun):
+                        self._commit(pool, calls, begun)
+                finally:
+                    self._put_back(keys, time.monotonic() - begun)
+
+    def _commit(self, pool: ConnectionPool[Connection[Any]], calls: list[Call[Request, Outcome]], begun: float) -> None:
+        try:
+            self._sizes.observe(len(calls))
+            self._queued.observe(begun - min([call.since for call in calls]))
+            if not self._attempts.carry_out(pool, calls):
+                # Who waits would only meet the same, one batch and one time-out after the other.
+                with self._changed:
+                    rest = self._take_all()
+                refuse(rest, problems.LedgerAway)
+        except BaseException:
+            # Whatever it was (a decide that exits, no memory left), this thread goes on: others wait for it.
+            logger.exception("batcher %s: a batch of %s failed", self.name, len(calls))
+        finally:
+            refuse([call for call in calls if not call.answered], OutcomeUnknown)
+            self._committed.observe(time.monotonic() - begun)
+
+    def _choose(self) -> list[Hashable]:
+        """The keys of the next batch, as soon as anything is to be had; none once the batcher is closed and nothing
+        waits, or after a long time without work: then the thread ends."""
+        with self._changed:
+            home_at = time.monotonic() + self._idle_ms / 1_000
+            while not (keys := self._next_keys(now := time.monotonic())):
+                late_at = self._late_at(now)
+                if (self._closing and not self.waiting_count) or (late_at is None and home_at <= now):
+                    self._leave()
+                    return []
+                self._idle += 1
+                self._watching += late_at is not None
+                self._changed.wait((home_at if late_at is None else late_at) - now)
+                self._watching -= late_at is not None
+                self._idle -= 1
+            self._begin(keys)
+            if len(keys) > 1:
+                self._together[threading.current_thread()] = None
+            self._call_others()
+        return keys
+
+    def _begin(self, keys: Sequence[Hashable]) -> None:
+        for key in keys:
+            self._queues[key].under_way += 1
+            self._queues.move_to_end(key)
+
+    def _is_wanted(self, key: Hashable) -> bool:
+        """Whether an idle committer has to look at this key now: to decide it, or, unless somebody does already, to see
+        when the batch for whose end it waits is late."""
+        now = time.monotonic()
+        return not self._watching or self._late_at(now) is None or not self._mingles(key, self._queues[key], now)
+
+    def _late_at(self, now: float) -> float | None:
+        """From when on the batches of several keys under way are late; None: they are, or there is none, and what is
+        decided together need not gather any longer."""
+        if not self._together:
+            return None
+        patience = max(LATE_SECONDS, LATE_TIMES * self._usual_seconds)
+        late_at = max([now if since is None else since for since in self._together.values()]) + patience
+        return late_at if late_at > now else None
+
+    def _turn_for(self, keys: Sequence[Hashable]) -> Hashable:
+        """What the batch's turn is for, as whoever waits longest of each key tells; None: it needs none."""
+        with self._changed:
+            firsts = [next(iter(calls.values())) for key in keys if (calls := self._queues[key].calls)]
+            meeting = [place for call in firsts if (place := self._meets_at(call.request)) is not None]
+        if len(keys) > 1:
+            return _TOGETHER if meeting else None
+        return meeting[0] if meeting else None
+
+    def _take_up(self, keys: list[Hashable], now: float) -> list[Call[Request, Outcome]]:
+        """What waits of these keys, as far as a batch holds it. Nothing, if all have gone away meanwhile. To several,
+        those that have come since they were chosen are added."""
+        calls: list[Call[Request, Outcome]] = []
+        with self._changed:
+            if len(keys) > 1:
+                self._together[threading.current_thread()] = now
+                more = self._small_keys(now, sum([len(self._queues[key].calls) for key in keys]))
+                self._begin(more)
+                keys += more
+            for key in keys:
+                queue = self._queues[key]
+                size = min(len(queue.calls), self._batch_max - len(calls))
+                calls += [queue.calls.popitem(last=False)[1] for _ in range(size)]
+            self.waiting_count -= len(calls)
+            self._waiting_gauge.set(self.waiting_count)
+            if self._closing:
+                self._changed.notify_all()
+        return calls
+
+    def _call_others(self) -> None:
+        """Somebody else goes on with what waits and need not; who waits for the end sees that it has come."""
+        if self._closing:
+            self._changed.notify_all()
+        elif self._next_keys(time.monotonic()):
+            if self._idle:
+                self._changed.notify()
+            else:
+                self._start_a_thread()
+
+    def _next_keys(self, now: float) -> list[Hashable]:
+        """Whose turn it is: the key that has waited longest for one, together with all others that do not mind. Those
+        gather while a batch of several is under way and in time."""
+        gathering = self._late_at(now) is not None
+        for key, queue in self._queues.items():
+            if queue.calls and queue.under_way < self._committers:
+                if not self._mingles(key, queue, now):
+                    return [key]
+                if not gathering:
+                    return self._small_keys(now)
+        return []
+
+    def _small_keys(self, now: float, size: int = 0) -> list[Hashable]:
+        """All keys whose turn may come and that do not mind others, as far as a batch of `size` still holds them."""
+        keys: list[Hashable] = []
+        for key, queue in self._queues.items():
+            if not queue.calls or queue.under_way >= self._committers or not self._mingles(key, queue, now):
+                continue
+            if size + len(queue.calls) <= self._batch_max:
+                keys.append(key)
+                size += len(queue.calls)
+        return keys
+
+    def _mingles(self, key: Hashable, queue: _Queue[Request, Outcome], now: float) -> bool:
+        """Whether what waits of this key is decided together with others'."""
+        return self._mixes and 2 * len(queue.calls) <= self._batch_max and self._alone_until.get(key, 0) <= now
+
+    def _put_back(self, keys: Collection[Hashable], seconds: float) -> None:
+        """The batch with these keys has ended: their next ones may begin."""
+        with self._changed:
+            self._together.pop(threading.current_thread(), None)
+            if self._mixes:
+                self._judge(keys, seconds)
+            for key in keys:
+                queue = self._queues.get(key)
+                if queue is not None:
+                    queue.under_way -= 1
+                    self._forget_empty(key)
+            self._queues_gauge.set(len(self._queues))
+            if self._closing:
+                self._changed.notify_all()
+
+    def _judge(self, keys: Collection[Hashable], seconds: float) -> None:
+        now = time.monotonic()
+        if self._alone_until:
+            self._alone_until = {key: until for key, until in self._alone_until.items() if until > now}
+        if seconds > SLOW_SECONDS and seconds > SLOW_TIMES * self._usual_seconds:
+            if len(self._queues) > 1:
+                self._alone_until |= dict.fromkeys(keys, now + ALONE_SECONDS)
+        else:
+            self._usual_seconds += (seconds - self._usual_seconds) / 8
+
+    def _forget_empty(self, key: Hashable) -> None:
+        queue = self._queues[key]
+        if not queue.calls and not queue.under_way:
+            del self._queues[key]
+
+    def _leave(self) -> None:
+        thread = threading.current_thread()
+        if not self._closing and thread in self._threads:
+            # While it is closed, whoever closes counts on those that it has seen.
+            self._threads.remove(thread)
+
+    def _take_all(self) -> list[Call[Request, Outcome]]:
+        calls = [call for queue in self._queues.values() for call in queue.calls.values()]
+        for key, queue in list(self._queues.items()):
+            queue.calls.clear()
+            self._forget_empty(key)
+        self.waiting_count = 0
+        self._waiting_gauge.set(0)
+        return calls
+
+    def _note(self, what: str, count: int = 1) -> None:
+        happened.labels(self.name, what).inc(count)
+
+
+_batchers: weakref.WeakSet[Batcher[Any, Any]] = weakref.WeakSet()
+_inherited: list[object] = []
+
+
+def close_all() -> None:
+    """What waits in any batcher of this process is decided, everybody else is refused, and no connection is left.
+
+    Blocks: from a loop, call it in a thread. For a server that ends, once nobody is answered any more.
+    """
+    for batcher in list(_batchers):
+        batcher.close()
+
+
+def _after_fork() -> None:
+    # The parent's pools are kept and never touched: their locks may be held by threads that are not here, and a
+    # connection that is collected must not say goodbye over a socket that the parent uses.
+    for batcher in _batchers:
+        if batcher._pool is not None:
+            batcher._pool._closed = True
+            _inherited.append(batcher._pool)
+        batcher._start_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork)

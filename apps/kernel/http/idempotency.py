@@ -1,0 +1,117 @@
+"""Same key, same answer. The key is the client's; the scope says what was done and for which buyer."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from apps.kernel import clock
+from apps.kernel.db import sql
+from apps.kernel.db.transactions import require
+from apps.kernel.http import problems
+from apps.kernel.http.request_types import Asked
+from apps.kernel.models import IdempotentAnswer
+
+REMEMBERED_HOURS = 24
+KEY_LENGTH_MAX = 200
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+_recall = sql.load("apps.kernel", "recall_answer")
+_remember = sql.load("apps.kernel", "remember_answer")
+
+
+class Answer(NamedTuple):
+    status: int
+    body: str
+
+
+def canonical(value: Any) -> str:
+    """One text for one value, whatever the order of its keys."""
+    return _CANONICAL.encode(value)
+
+
+def fingerprint(value: Any) -> str:
+    """What tells two requests apart: the SHA-256 of the canonical text."""
+    return hashlib.sha256(canonical(value).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def key_of(request: Asked) -> str:
+    """The request's Idempotency-Key. Raises IdempotencyKeyRequired when absent, Invalid when unusable."""
+    key = request.headers.get("Idempotency-Key", "").strip()
+    if not key:
+        raise problems.IdempotencyKeyRequired
+    return check_key(key)
+
+
+def check_key(key: str) -> str:
+    if len(key) > KEY_LENGTH_MAX or not key.isascii() or not key.isprintable():
+        raise problems.Invalid({"Idempotency-Key": f"at most {KEY_LENGTH_MAX} printable ASCII characters"})
+    return key
+
+
+def recall(scope: str, key: str, request_fingerprint: str, now: datetime | None = None) -> Answer | None:
+    """The answer that is remembered now, by the database's clock unless given, or None. Raises IdempotencyMismatch when
+    the key was used for another request."""
+    with connection.cursor() as cursor:
+        rows = _recall.rows(cursor, scope=scope, key=key, now=now, hours=REMEMBERED_HOURS)
+    if not rows:
+        return None
+    ((known_fingerprint, status, answer),) = rows
+    if known_fingerprint != request_fingerprint:
+        raise problems.IdempotencyMismatch
+    return Answer(status, answer)
+
+
+def remember(scope: str, key: str, request_fingerprint: str, answer: Answer, now: datetime | None = None) -> None:
+    """The answer is remembered with the caller's change, in the caller's transaction. Last statement of it: the
+    unique key makes a rival wait for our commit.
+
+    Raises IdempotencyInProgress when a rival's answer to this key was committed first: the caller's transaction must
+    then be undone, change and all, and who asks again is given the rival's answer.
+    """
+    require()
+    with connection.cursor() as cursor:
+        is_remembered = _remember.count(
+            cursor,
+            scope=scope,
+            key=key,
+            fingerprint=request_fingerprint,
+            status=answer.status,
+            answer=answer.body,
+            now=now,
+            hours=REMEMBERED_HOURS,
+        )
+    if not is_remembered:
+        raise problems.IdempotencyInProgress
+
+
+def once(scope: str, key: str, request_fingerprint: str, act: Callable[[], Answer]) -> Answer:
+    """What this key was answered before, or else what `act` answers now, remembered with its change.
+
+    Joins the caller's transaction, which has the row locked that `act` changes: of two with one key the second waits
+    for the first one's commit and then finds its answer here. What `act` raises is not remembered. Raises
+    IdempotencyMismatch, and IdempotencyInProgress where the key's other request is about another row.
+    """
+    require()
+    known = recall(scope, key, request_fingerprint)
+    if known is not None:
+        return known
+    answer = act()
+    remember(scope, key, request_fingerprint, answer)
+    return answer
+
+
+def forget_old(now: datetime, limit: int = 10_000) -> int:
+    """Answers past their time are gone, at most `limit` of them; how many went."""
+    old = IdempotentAnswer.objects.filter(created_at__lt=now - timedelta(hours=REMEMBERED_HOURS))
+    gone, _ = IdempotentAnswer.objects.filter(pk__in=old.values("pk")[:limit]).delete()
+    return gone
+
+
+def forget_old_now() -> int:
+    """The same at this moment: what the maintenance loop calls."""
+    return forget_old(clock.now())

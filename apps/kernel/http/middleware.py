@@ -1,0 +1,172 @@
+"""What every request gets: an id that logs and answers share, and refusals in the form its client reads."""
+
+import time
+import uuid
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template import loader
+
+from apps.kernel import rate_limits
+from apps.kernel.http import client_address, problems
+from apps.kernel.observability import access_log, log_context, request_metrics
+from apps.kernel.rate_limits import kinds
+
+# Some refusals have pages of their own, with the way on that fits them.
+_PAGES: list[tuple[type[problems.Problem], str]] = [
+    (problems.NotFound, "404.html"),
+    (problems.NotOwner, "403.html"),
+    (problems.TokenMissing, "403.html"),
+]
+
+
+class ForwardedClaims:
+    """What is said about how a request came (`X-Forwarded-Proto`) counts only from our lane and from the proxies in
+    TRUSTED_PROXIES. First of all: what comes after it asks whether the connection was secure."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        client_address.forget_claims(request.META)
+        return self.get_response(request)
+
+
+class PersonalUnlessSaid:
+    """Whatever does not say how it may be kept is kept by nobody: a cache in front of us would else have a rule of its
+    own for it, and hand one person's page of refusal, with the name in its head, to another. And what says that it is
+    everybody's sets no cookie."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers.setdefault("Cache-Control", "no-store")
+        if response.cookies and "public" in response.headers["Cache-Control"]:
+            # Django deletes a session cookie that cannot be one. Kept by a careless cache that would log everybody out.
+            response.cookies.clear()
+            others = [word for word in response.headers.get("Vary", "").split(", ") if word not in ("", "Cookie")]
+            del response.headers["Vary"]
+            if others:
+                response.headers["Vary"] = ", ".join(others)
+        return response
+
+
+class FeaturesUnlessSaid:
+    """A page of ours has neither camera nor microphone nor place of its reader, unless its view says that it needs
+    one: a script that got into another page could not ask for them either."""
+
+    POLICY = "camera=(), microphone=(), geolocation=()"
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if response.headers.get("Content-Type", "").startswith("text/html"):
+            response.headers.setdefault("Permissions-Policy", self.POLICY)
+        return response
+
+
+class RateLimits:
+    """Who asks too often is refused with 429, before anything is asked of the ledger. What the lane forwarded has been
+    counted there."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if not client_address.came_through_lane(request.META):
+            kind = kinds.of(request.method or "GET", request.path_info)
+            token = kinds.token_of(request.headers.get("Authorization", ""), request.headers.get("Cookie", ""))
+            wait = None if kind is None else rate_limits.ask(kind, client_address.of_environ(request.META), token)
+            if wait is not None:
+                return self._refuse(request, problems.RateLimited(wait))
+        return self.get_response(request)
+
+    def _refuse(self, request: HttpRequest, problem: problems.RateLimited) -> HttpResponse:
+        if problems.is_api(request) or "text/html" not in request.headers.get("Accept", ""):
+            return problems.respond(problem)
+        # Not the house's page, which asks who is logged in: this one costs nothing.
+        return HttpResponse(problem.page(), status=problem.status, headers=problem.headers())
+
+
+class RequestContext:
+    """`X-Request-Id` is on every answer: the one the proxy gave, or a new one. What was answered is counted, and has
+    its line in the access log."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        given = request.headers.get("X-Request-Id", "")
+        request_id = given if log_context.REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        log_context.request_id.set(request_id)
+        begun = time.perf_counter()
+        request_metrics.begun()
+        try:
+            response = self.get_response(request)
+        finally:
+            request_metrics.ended()
+        response.headers["X-Request-Id"] = request_id
+        _note(request, response, time.perf_counter() - begun, request_id)
+        return response
+
+
+def _note(request: HttpRequest, response: HttpResponse, seconds: float, request_id: str) -> None:
+    match = request.resolver_match
+    # A name of ours, never what the client wrote.
+    route = (match.view_name if match is not None else "") or "unknown"
+    method, size = request.method or "", 0 if response.streaming else len(response.content)
+    request_metrics.served(route, method, response.status_code, seconds)
+    event = match.kwargs.get("slug", match.kwargs.get("event", "")) if match is not None else ""
+    address = client_address.of_environ(request.META)
+    access_log.log(method, route, response.status_code, seconds, size, request_id, address, event)
+
+
+def problem_response(request: HttpRequest, problem: problems.Problem) -> HttpResponse:
+    """The problem in the client's form: a document for the API, a page for a person."""
+    if problems.is_api(request):
+        return problems.respond(problem)
+    context = {"title": problem.title, "detail": problem.detail}
+    page = next((page for kind, page in _PAGES if isinstance(problem, kind)), "problem.html")
+    response = render(request, page, context, status=problem.status)
+    for name, value in problem.headers().items():
+        response.headers[name] = value
+    return response
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's own refusals: an unknown host, a form of thousands of fields."""
+    return problem_response(request, problems.Malformed())
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """A fault of ours, said in the client's form and without a word of its cause."""
+    if problems.is_api(request):
+        return problems.respond(problems.Fault())
+    # On its own: a page that needs the session or the database could fail the same way.
+    return HttpResponse(loader.get_template("500.html").render(), status=500)
+
+
+class ProblemResponses:
+    """A Problem raised by a page becomes its page; an address the API does not know becomes a document."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        said = response.headers.get("Content-Type", "").startswith(problems.CONTENT_TYPE)
+        if response.status_code == 404 and problems.is_api(request) and not said:
+            return problems.respond(problems.NotFound())
+        return response
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        problem = problems.from_exception(error)
+        # Pages keep Django's own 404 and 403, which have templates of their own.
+        if problem is None or not (isinstance(error, problems.Problem) or problem.status in (413, 503)):
+            return None
+        return problem_response(request, problem)

@@ -1,0 +1,231 @@
+"""Refusals as RFC 9457 problem documents: one stable `type` each, the same from a page, the API and a command."""
+
+import math
+import random
+from typing import Any, ClassVar
+
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.db import InterfaceError, OperationalError
+from django.http import Http404, HttpResponse, JsonResponse, UnreadablePostError
+from rest_framework import exceptions
+
+from apps.kernel.http.request_types import Asked
+
+CONTENT_TYPE = "application/problem+json"
+
+
+class Problem(Exception):
+    """A refusal the client can understand and act on. Subclasses name what happened."""
+
+    type: ClassVar[str] = "invalid"
+    status: ClassVar[int] = 422
+    title: ClassVar[str] = "The request could not be carried out."
+    retry_after_seconds: int | None = None
+    retry_spread_seconds: ClassVar[int] = 0
+    """Those who were refused together come back spread over so many seconds more."""
+
+    def __init__(self, detail: str = "", *, retry_after_seconds: int | None = None, **extra: Any) -> None:
+        super().__init__(detail or self.title)
+        self.detail = detail or self.title
+        self.extra = extra
+        if retry_after_seconds is not None:
+            self.retry_after_seconds = retry_after_seconds
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it says nothing but what its kind says, always in the same words."""
+        return self.detail == self.title and not self.extra and self.retry_after_seconds is None
+
+    def document(self) -> dict[str, Any]:
+        return {"type": self.type, "title": self.title, "status": self.status, "detail": self.detail, **self.extra}
+
+    def headers(self) -> dict[str, str]:
+        """What the answer carries beside the document: a refusal is about one moment, so nobody may keep it."""
+        headers = {"Cache-Control": "no-store"}
+        if self.retry_after_seconds is not None:
+            spread = random.randint(0, self.retry_spread_seconds)  # noqa: S311 - nothing secret
+            headers["Retry-After"] = str(self.retry_after_seconds + spread)
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return headers
+
+
+class Invalid(Problem):
+    """Input that can never succeed as sent. `errors` maps a field to what is wrong with it."""
+
+    type, status, title = "invalid", 422, "The request is not valid."
+
+    def __init__(self, errors: dict[str, Any] | str) -> None:
+        found = {"body": errors} if isinstance(errors, str) else errors
+        super().__init__("; ".join(f"{field}: {_flat(what)}" for field, what in found.items()), errors=found)
+
+
+def _flat(what: Any) -> str:
+    if isinstance(what, dict):
+        return ", ".join(f"{field}: {_flat(inner)}" for field, inner in what.items())
+    return ", ".join(_flat(inner) for inner in what) if isinstance(what, (list, tuple)) else str(what)
+
+
+class NotFound(Problem):
+    type, status, title = "not-found", 404, "There is nothing here."
+
+
+class MethodNotAllowed(Problem):
+    type, status, title = "method-not-allowed", 405, "This address does not take that method."
+
+
+class TooLarge(Problem):
+    type, status, title = "too-large", 413, "The request is too large."
+
+
+class TimedOut(Problem):
+    type, status, title = "request-timeout", 408, "The request took too long to arrive."
+
+
+class WrongContentType(Problem):
+    type, status, title = "unsupported-media-type", 415, "Send the body as application/json."
+
+
+class NotAcceptable(Problem):
+    type, status, title = "not-acceptable", 406, "Only JSON is served here."
+
+
+class Malformed(Problem):
+    type, status, title = "malformed", 400, "The request cannot be read."
+
+
+class MalformedBody(Malformed):
+    title = "The body is not valid JSON."
+
+
+class Fault(Problem):
+    type, status, title = "fault", 500, "Something broke on our side."
+
+
+class TokenMissing(Problem):
+    type, status, title = "token-missing", 401, "Join the line or log in first."
+
+
+class TokenInvalid(Problem):
+    type, status, title = "token-invalid", 401, "This token was not issued here."
+
+
+class TokenExpired(Problem):
+    type, status, title = "token-expired", 401, "This token has expired."
+
+
+class TokenWrongEvent(Problem):
+    type, status, title = "token-wrong-event", 403, "This token is for another event."
+
+
+class NotOwner(Problem):
+    type, status, title = "not-owner", 403, "This belongs to somebody else."
+
+
+class CrossOrigin(Problem):
+    type, status, title = "cross-origin", 403, "The request did not come from this site."
+
+
+class IdempotencyKeyRequired(Problem):
+    type, status, title = "idempotency-key-required", 400, "Send an Idempotency-Key header."
+
+
+class IdempotencyMismatch(Problem):
+    type, status, title = "idempotency-mismatch", 422, "This idempotency key was used for a different request."
+
+
+class IdempotencyInProgress(Problem):
+    type, status, title = "idempotency-in-progress", 409, "The same request is still being carried out."
+    retry_after_seconds = 1
+
+
+class RateLimited(Problem):
+    """Asked again after `Retry-After` it is answered; nothing is lost by it."""
+
+    type, status, title = "rate-limited", 429, "Too many requests came from here at once; try again."
+
+    def __init__(self, wait_seconds: float) -> None:
+        super().__init__(
+            "Too many requests came from this connection or for this place at once. Ask again when the time is over:"
+            " nothing is lost meanwhile, neither a place in line nor what is held.",
+            retry_after_seconds=math.ceil(wait_seconds),
+        )
+
+    def page(self) -> bytes:
+        """For a person: a page that needs nothing of the house, and what a reader may do."""
+        return _TOO_MANY_REQUESTS % (self.retry_after_seconds or 1)
+
+
+_TOO_MANY_REQUESTS = b"""<!doctype html><html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
+<title>One moment</title><h1>One moment</h1><p>Too many requests came from your connection at once, perhaps from others
+who share it. Nothing is lost: places in line and held tickets stay yours. Please try again in %d seconds.</p>
+"""
+
+
+class Busy(Problem):
+    type, status, title = "busy", 503, "Too much is happening at once; try again."
+    retry_after_seconds = 1
+    retry_spread_seconds = 2
+
+
+class LedgerAway(Problem):
+    type, status, title = "ledger-away", 503, "The ledger cannot be reached; nothing was changed."
+    retry_after_seconds = 2
+    retry_spread_seconds = 3
+
+
+def from_exception(error: BaseException) -> Problem | None:
+    """The problem behind an exception, or None where it is a fault of ours."""
+    match error:
+        case Problem():
+            return error
+        case Http404() | exceptions.NotFound():
+            return NotFound()
+        case RequestDataTooBig():
+            return TooLarge()
+        case SuspiciousOperation():  # Too many parameters, say.
+            return Malformed()
+        case exceptions.ParseError() | UnreadablePostError():
+            return MalformedBody()
+        case exceptions.UnsupportedMediaType():
+            return WrongContentType()
+        case exceptions.NotAcceptable():
+            return NotAcceptable()
+        case exceptions.MethodNotAllowed():
+            return MethodNotAllowed()
+        case exceptions.ValidationError():
+            return Invalid(error.detail if isinstance(error.detail, dict) else {"body": error.detail})
+        case exceptions.AuthenticationFailed():
+            return TokenInvalid(_flat(error.detail))
+        case exceptions.NotAuthenticated():
+            return TokenMissing()
+        case exceptions.PermissionDenied() | PermissionDenied():
+            return NotOwner()
+        case OperationalError() | InterfaceError():
+            # A lock or statement that ran into its limit is load; anything else is the database out of reach.
+            cause = error.__cause__
+            return Busy() if getattr(cause, "sqlstate", None) else LedgerAway()
+    return None
+
+
+def respond(problem: Problem) -> JsonResponse:
+    """The problem as a response."""
+    response = JsonResponse(
+        problem.document(), status=problem.status, content_type=CONTENT_TYPE, headers=problem.headers()
+    )
+    if isinstance(problem, Busy):
+        # To come again is an answer, as a 4xx is. Django would log an error for each.
+        response._has_been_logged = True  # type: ignore[attr-defined]
+    return response
+
+
+def exception_handler(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
+    """DRF's handler: every refusal becomes a problem document; a fault of ours goes on to become a 500."""
+    problem = from_exception(error)
+    # Not DRF's own response: that would be written by whichever renderer the call had negotiated, YAML included.
+    return None if problem is None else respond(problem)
+
+
+def is_api(request: Asked) -> bool:
+    return request.path.startswith("/api/")

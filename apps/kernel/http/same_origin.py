@@ -1,0 +1,69 @@
+"""Writes that carry a cookie must come from our own pages. One check for pages and API alike, because a page that a
+cache serves to everyone cannot carry a token of its own."""
+
+from collections.abc import Callable
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+from apps.kernel.http import problems
+from apps.kernel.http.middleware import problem_response
+from apps.kernel.http.request_types import Asked
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
+
+
+def came_from_here(origin: str | None, fetch_site: str | None, own: str) -> bool | None:
+    """Whether the headers show a request of our own pages: True, False, or None where neither header speaks.
+
+    `own` is scheme://host. A browser that sends Sec-Fetch-Site is believed: no page can forge it.
+    """
+    if fetch_site is not None and fetch_site != "none":
+        return fetch_site == "same-origin" or (fetch_site == "same-site" and origin in settings.CSRF_TRUSTED_ORIGINS)
+    if origin is not None:
+        return origin == own or origin in settings.CSRF_TRUSTED_ORIGINS
+    # `none` is a person's own doing (an address typed in); no form of anybody's sends it, so it proves nothing.
+    return None
+
+
+def is_ours(request: Asked) -> bool | None:
+    """`came_from_here` of this request."""
+    origin, fetch_site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
+    if origin is None and fetch_site is None:
+        return None  # As below; most of a crowd that is no browser.
+    return came_from_here(origin, fetch_site, f"{request.scheme}://{request.get_host()}")
+
+
+def refusal(request: Asked) -> problems.Problem | None:
+    """Why this request is not carried out; None when it may be."""
+    if request.method in _SAFE or request.headers.get("Authorization", "").lower().startswith("bearer "):
+        return None
+    ours = is_ours(request)
+    is_api = problems.is_api(request)
+    if not request.COOKIES:
+        return problems.CrossOrigin() if ours is False and not is_api else None
+    if not ours:
+        return problems.CrossOrigin()
+    has_body = request.headers.get("Content-Length", "0") not in ("", "0") or "Transfer-Encoding" in request.headers
+    if has_body and is_api and request.content_type != "application/json":
+        return problems.WrongContentType()
+    if has_body and not is_api and request.content_type not in _FORMS:
+        return problems.WrongContentType("Send the form as the page does.")
+    return None
+
+
+class SameOriginWrites:
+    """Refuses a write that carries cookies unless it provably came from this site. A request with a bearer token, or
+    with no cookie at all, is not authenticated by a cookie and is not concerned.
+
+    A form that provably comes from another site is refused even without a cookie: the browser withheld its cookies
+    (SameSite=Lax), and answering would replace the visitor's identity with a new one.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        problem = refusal(request)
+        return self.get_response(request) if problem is None else problem_response(request, problem)

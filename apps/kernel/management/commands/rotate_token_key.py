@@ -1,0 +1,37 @@
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from apps.kernel import clock
+from apps.kernel.tokens import keys
+
+
+class Command(BaseCommand):
+    help = (
+        "Publishes a new key for tokens, which signs a minute later; the ones before it verify until the last token "
+        "that they signed has expired. With --drop, nothing that a compromised key signed counts any more."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--drop", metavar="KID", help="this key is compromised: drop it instead")
+        parser.add_argument("--list", action="store_true", help="change nothing, only show the keys")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["list"] and options["drop"]:
+            raise CommandError("--list changes nothing and --drop does: give one of them")
+        if options["drop"]:
+            self._drop(options["drop"])
+        elif not options["list"]:
+            key = keys.rotate()
+            self.stdout.write(f"{key.key_id} is published and signs from {clock.iso(key.signs_from)}")
+        for key_id, state in keys.describe(clock.now()):
+            self.stdout.write(f"  {key_id:<16}  {state}")
+
+    def _drop(self, key_id: str) -> None:
+        try:
+            successor = keys.drop(key_id)
+        except keys.NoSuchKey:
+            raise CommandError(f"no token key {key_id!r}; --list shows them") from None
+        self.stdout.write(f"{key_id} is dropped: within {keys.STALE_SECONDS:.0f} s nothing it signed counts anywhere")
+        if successor is not None:
+            self.stdout.write(f"{successor.key_id} is published and signs at once")

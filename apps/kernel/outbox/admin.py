@@ -1,0 +1,56 @@
+"""Messages on their way, for staff: what waits, what failed, what was given up."""
+
+from django.contrib import admin, messages
+
+from apps.kernel import clock
+from apps.kernel.admin_lists import ReadOnlyAdmin, counted
+from apps.kernel.outbox import facade, outbox_metrics
+from apps.kernel.outbox.models import OutboxMessage
+
+
+class State(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request, model_admin):
+        return [("pending", "pending"), ("done", "done"), ("dead", "given up")]
+
+    def queryset(self, request, queryset):
+        match self.value():
+            case "pending":
+                return queryset.filter(done_at__isnull=True, dead_at__isnull=True)
+            case "done":
+                return queryset.filter(done_at__isnull=False)
+            case "dead":
+                return queryset.filter(dead_at__isnull=False)
+        return queryset
+
+
+@admin.register(OutboxMessage)
+class OutboxMessageAdmin(ReadOnlyAdmin):
+    list_display = [
+        "id", "topic", "key", "state", "attempts", "created_at", "available_at", "claimed_until", "is_behind",
+    ]  # fmt: skip
+    change_list_template = "admin/outbox/messages.html"
+    list_filter = [State, "topic"]
+    search_fields = ["=key"]
+    search_help_text = "The whole key."
+    ordering = ["-id"]
+    actions = ["deliver_again"]
+
+    def changelist_view(self, request, extra_context=None):
+        return super().changelist_view(request, {"standing": outbox_metrics.standing(), **(extra_context or {})})
+
+    @admin.display(description="state")
+    def state(self, message: OutboxMessage) -> str:
+        if message.done_at:
+            return "done"
+        return "given up" if message.dead_at else "pending"
+
+    def has_deliver_permission(self, request):
+        return request.user.has_perm("outbox.change_outboxmessage")
+
+    @admin.action(description="Deliver again what was given up", permissions=["deliver"])
+    def deliver_again(self, request, queryset):
+        count = facade.revive(list(queryset.filter(dead_at__isnull=False).values_list("pk", flat=True)), clock.now())
+        messages.info(request, f"Due again: {counted(count, 'given-up message')}.")

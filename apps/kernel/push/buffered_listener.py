@@ -1,0 +1,55 @@
+"""A listener behind an application's own `send`: over a socket, and for events under a server that is not ours."""
+
+import asyncio
+from collections import deque
+
+from apps.kernel.push.frames import HEARTBEAT, Frame, farewell, farewell_event
+from apps.kernel.push.hub import Listener
+
+WAITING_MAX = 4
+"""Messages that wait for their `send`; with more than this unsent the listener is slow."""
+Message = bytes | str
+
+
+class QueuedListener(Listener):
+    """What it is told waits here until `next` is asked for it."""
+
+    __slots__ = ("_come", "_queue", "as_text", "is_sent_away")
+
+    def __init__(self, door: str, *, as_text: bool) -> None:
+        super().__init__(door)
+        self.as_text = as_text
+        self._queue: deque[Message] = deque()
+        self._come = asyncio.Event()
+        self.is_sent_away = False
+        self.on_gone = self._come.set
+
+    def write(self, frame: Frame) -> None:
+        self._put(frame.text if self.as_text else frame.event)
+
+    def is_slow(self) -> bool:
+        return len(self._queue) >= WAITING_MAX
+
+    def keep_alive(self) -> None:
+        if not self.as_text:
+            self._put(HEARTBEAT)  # A socket has pings of its own.
+
+    def close(self, retry_seconds: float) -> None:
+        self._put(farewell(retry_seconds).text if self.as_text else farewell_event(retry_seconds))
+        self.is_sent_away = True
+
+    def _put(self, message: Message) -> None:
+        self._queue.append(message)
+        self._come.set()
+
+    async def next(self) -> Message | None:
+        """What to send next; None at the end."""
+        while not self._queue:
+            if self.is_sent_away or self.is_gone:
+                return None
+            self._come.clear()
+            await self._come.wait()
+        message = self._queue.popleft()
+        if not self.is_slow():
+            self.catch_up()
+        return message

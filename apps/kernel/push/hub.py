@@ -1,0 +1,221 @@
+"""One process's listeners, and telling all of them: the loop writes the same bytes to each, some hundred at a time, so
+that whoever holds or polls meanwhile is answered in between.
+
+Everything here runs on the loop's own thread.
+"""
+
+import asyncio
+import itertools
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from functools import partial
+from time import monotonic
+
+from prometheus_client import Counter, Gauge
+
+from apps.kernel.push.frames import Frame, Key
+
+SLICE = 200
+"""So many are written to before the loop looks at what else has come: two or three milliseconds."""
+BEAT_SECONDS = 15.0
+"""So often a listener hears something, so that neither side nor a proxy takes the connection for dead."""
+_BEATS = 60
+LIFE_SECONDS = 3_600.0
+"""After this a listener is sent away, to come back at once: connections would otherwise gather where they are."""
+LIFE_SHARE = 0.2
+"""So much of it earlier, each by another chance."""
+HELD_BACK_MAX = 64
+RETURN_SECONDS_MAX = 8.0
+"""A farewell spreads the return over so long."""
+
+listening = Gauge("fairgate_live_listeners_count", "Who listens now, by door.", ["door"], registry=None)
+told = Counter("fairgate_live_frames", "Frames written to listeners.", registry=None)
+held_back = Counter("fairgate_live_held_back", "Frames that waited for a slow listener, or a newer one.", registry=None)
+ended = Counter("fairgate_live_ended", "Listeners who have gone, by why.", ["why"], registry=None)
+METRICS = (listening, told, held_back, ended)
+
+_random = random.Random()  # noqa: S311 - It only spreads.
+
+
+class Listener(ABC):
+    """One who listens. Told a frame while not reading, it has the newest of each key once it reads on."""
+
+    __slots__ = ("_held_back", "beat", "door", "is_gone", "on_gone", "topics", "until")
+
+    def __init__(self, door: str) -> None:
+        self.door = door
+        self.topics: tuple[str, ...] = ()
+        self.is_gone = False
+        self.beat = -1
+        self.until = monotonic() + LIFE_SECONDS * (1 - LIFE_SHARE * _random.random())
+        self.on_gone: Callable[[], object] | None = None
+        self._held_back: dict[Key, Frame] | None = None
+
+    @abstractmethod
+    def write(self, frame: Frame) -> None:
+        """The frame is on its way. Never waits."""
+
+    @abstractmethod
+    def is_slow(self) -> bool:
+        """Whether what was written before has not been read."""
+
+    @abstractmethod
+    def keep_alive(self) -> None:
+        """It hears that we are here."""
+
+    @abstractmethod
+    def close(self, retry_seconds: float) -> None:
+        """It hears when to come back, and nothing more."""
+
+    def tell(self, frame: Frame) -> None:
+        if self.is_gone:
+            return
+        if not self._held_back and not self.is_slow():
+            told.inc()
+            self.write(frame)
+            return
+        held_back.inc()
+        waiting = self._held_back
+        if waiting is None:
+            waiting = self._held_back = {}
+        older = waiting.pop(frame.key, None)
+        waiting[frame.key] = frame if older is None else frame.after(older)
+        if len(waiting) > HELD_BACK_MAX:
+            waiting.clear()
+            self.close(return_seconds())
+
+    def catch_up(self) -> None:
+        """It reads again: what was held back is on its way, as far as it reads."""
+        waiting = self._held_back
+        while waiting and not self.is_gone and not self.is_slow():
+            key = next(iter(waiting))
+            told.inc()
+            self.write(waiting.pop(key))
+        if not waiting:
+            self._held_back = None
+
+
+def return_seconds() -> float:
+    """When one who is sent away should come back: not all at once."""
+    return 0.5 + _random.random() * RETURN_SECONDS_MAX
+
+
+class Hub:
+    """The listeners of this process, by topic."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, dict[Listener, None]] = {}
+        """Those who listen to it; nobody does to one that is not there."""
+        self._count = 0
+        self._beats: list[dict[Listener, None]] = [{} for _ in range(_BEATS)]
+        self._next_beat = itertools.cycle(range(_BEATS))
+        self._due: dict[tuple[str, Key], Frame] = {}
+        self._telling: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self.is_closing = False
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def has_listeners(self, name: str) -> bool:
+        return name in self._topics
+
+    def listen(self, listener: Listener, topics: Iterable[str]) -> None:
+        """From now on it is told what is published there. What was published before its caller tells it."""
+        if listener.is_gone:
+            return
+        listener.topics = (*listener.topics, *topics)
+        for name in listener.topics:
+            self._topics.setdefault(name, {})[listener] = None
+        if listener.beat < 0:
+            listener.beat = _random.randrange(_BEATS)
+            self._beats[listener.beat][listener] = None
+            self._count += 1
+            listening.labels(listener.door).inc()
+            if self._beating is None or self._beating.done():
+                self._beating = asyncio.get_running_loop().create_task(self._beat())
+
+    def leave(self, listener: Listener, why: str = "gone") -> None:
+        """It is told nothing more. Again is nothing."""
+        if listener.is_gone:
+            return
+        listener.is_gone = True
+        for name in listener.topics:
+            self._forget(listener, name)
+        listener.topics = ()
+        if listener.beat >= 0:
+            self._beats[listener.beat].pop(listener, None)
+            self._count -= 1
+            listening.labels(listener.door).dec()
+            ended.labels(why).inc()
+        if listener.on_gone is not None:
+            listener.on_gone()
+
+    def leave_topic(self, listener: Listener, name: str) -> None:
+        """It is told nothing more of this one."""
+        self._forget(listener, name)
+        listener.topics = tuple(one for one in listener.topics if one != name)
+
+    def _forget(self, listener: Listener, name: str) -> None:
+        listeners = self._topics.get(name)
+        if listeners is not None:
+            listeners.pop(listener, None)
+            if not listeners:
+                del self._topics[name]
+
+    def publish(self, topic: str, frame: Frame) -> None:
+        """Everybody who listens there is told, in a moment."""
+        if topic not in self._topics:
+            return
+        older = self._due.pop((topic, frame.key), None)
+        self._due[topic, frame.key] = frame if older is None else frame.after(older)
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.get_running_loop().create_task(self._tell_all())
+
+    async def _tell_all(self) -> None:
+        while self._due:
+            (name, key) = next(iter(self._due))
+            frame = self._due.pop((name, key))
+            await in_slices(list(self._topics.get(name, ())), partial(_tell, frame))
+
+    async def _beat(self) -> None:
+        while self._count:
+            await asyncio.sleep(BEAT_SECONDS / _BEATS)
+            await in_slices(list(self._beats[next(self._next_beat)]), partial(self._look_after, monotonic()))
+
+    def _look_after(self, now: float, listener: Listener) -> None:
+        if listener.is_gone:
+            return
+        if now >= listener.until:
+            self.send_away(listener, "time")
+        elif not listener.is_slow():
+            listener.keep_alive()
+
+    def send_away(self, listener: Listener, why: str = "closing") -> None:
+        """It hears when to come back."""
+        if not listener.is_gone:
+            listener.close(return_seconds())
+            self.leave(listener, why)
+
+    async def close(self) -> None:
+        """Everybody has been sent away, each to come back at another moment."""
+        self.is_closing = True
+        everybody = [listener for beat in self._beats for listener in beat]
+        await in_slices(everybody, self.send_away)
+        for task in (self._telling, self._beating):
+            if task is not None:
+                task.cancel()
+
+
+def _tell(frame: Frame, listener: Listener) -> None:
+    listener.tell(frame)
+
+
+async def in_slices(listeners: list[Listener], act: Callable[[Listener], object]) -> None:
+    """`act` has been called with each; others had the loop in between."""
+    for start in range(0, len(listeners), SLICE):
+        for listener in listeners[start : start + SLICE]:
+            act(listener)
+        await asyncio.sleep(0)

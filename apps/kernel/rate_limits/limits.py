@@ -1,0 +1,141 @@
+"""The limits of this process: by address and by token, as the settings say."""
+
+import ipaddress
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from time import monotonic
+
+from django.conf import settings
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from apps.kernel.rate_limits.buckets import Buckets
+from apps.kernel.rate_limits.sharing import Sharing
+
+KINDS = ("join", "poll", "read", "hold", "log-in", "password", "page", "write", "code", "feed")
+TOKEN_LENGTH_MAX = 64
+ADDRESSES_MAX = 16_384
+IPV6_PREFIX_BYTES = 8
+"""Whoever has one IPv6 address has its /64: 18 million million million of them."""
+_MAPPED = bytes(10) + b"\xff\xff"
+
+Rate = tuple[float, int]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Limits:
+    """`ask` keeps to the rates: by kind, that of an address and that of a token, None where there is none."""
+
+    def __init__(
+        self,
+        rates: Mapping[str, tuple[Rate | None, Rate | None]],
+        exempt: Iterable[Network] = (),
+        *,
+        time: Callable[[], float] = monotonic,
+    ) -> None:
+        self.time = time
+        self._exempt = tuple(exempt)
+        self._subjects: dict[str, str] = {}
+        self._by_kind = {
+            kind: (of_address and Buckets(*of_address), of_token and Buckets(*of_token))
+            for kind, (of_address, of_token) in rates.items()
+        }
+        self.refused: dict[tuple[str, str], int] = {}
+
+    def ask(self, kind: str, address: str, token: str = "") -> float | None:
+        """None: go on. Otherwise the seconds after which asking again is worth it."""
+        subject = self._subjects.get(address)
+        if subject is None:
+            subject = self._subject_of(address)
+        if subject == "":
+            return None
+        of_address, of_token = self._by_kind[kind]
+        now = self.time()
+        # By token first: one that asks too often takes nothing from its neighbours at the same address.
+        if token and of_token is not None:
+            if len(token) > TOKEN_LENGTH_MAX:
+                token = token[-TOKEN_LENGTH_MAX:]
+            if not of_token.take(token, now):
+                return self._refuse(kind, "token", of_token, token, now)
+        if of_address is not None and not of_address.take(subject, now):
+            return self._refuse(kind, "address", of_address, subject, now)
+        return None
+
+    def subject(self, address: str) -> str:
+        """What the address is counted as; empty where no limit concerns it."""
+        known = self._subjects.get(address)
+        return self._subject_of(address) if known is None else known
+
+    def buckets(self) -> Iterator[tuple[str, Buckets]]:
+        """Every limit there is, by a name of its own."""
+        for kind, (of_address, of_token) in self._by_kind.items():
+            if of_address is not None:
+                yield f"{kind}:address", of_address
+            if of_token is not None:
+                yield f"{kind}:token", of_token
+
+    def forget(self) -> None:
+        """As if nobody had ever asked."""
+        self._subjects.clear()
+        self.refused.clear()
+        for _, buckets in self.buckets():
+            buckets.forget()
+
+    def _refuse(self, kind: str, by: str, buckets: Buckets, subject: str, now: float) -> float:
+        self.refused[kind, by] = self.refused.get((kind, by), 0) + 1
+        return buckets.wait_seconds(subject, now)
+
+    def _subject_of(self, address: str) -> str:
+        """What the address is counted as: itself, of IPv6 its /64. Empty where it is exempt or none is known."""
+        subject, packed = address[:TOKEN_LENGTH_MAX], _packed(address)
+        if packed is not None:
+            subject = packed[:IPV6_PREFIX_BYTES].hex()
+            if self._exempt and any(ipaddress.ip_address(packed) in network for network in self._exempt):
+                subject = ""
+        if len(self._subjects) >= ADDRESSES_MAX:
+            self._subjects = {}
+        self._subjects[address[:TOKEN_LENGTH_MAX]] = subject
+        return subject
+
+
+def _packed(address: str) -> bytes | None:
+    """4 or 16 bytes, an IPv4 address in IPv6's clothes as 4; None where it is no address."""
+    try:
+        if ":" not in address:
+            return socket.inet_pton(socket.AF_INET, address)
+        packed = socket.inet_pton(socket.AF_INET6, address.partition("%")[0])
+    except (OSError, ValueError):
+        return None
+    return packed[12:] if packed.startswith(_MAPPED) else packed
+
+
+class Refusals(Collector):
+    """How many each limit has refused in this process, and how many subjects it remembers."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def collect(self) -> Iterable[Metric]:
+        refused = CounterMetricFamily(
+            "fairgate_limits_refused", "Requests refused with 429, by kind and limit.", labels=["kind", "by"]
+        )
+        for (kind, by), count in list(self._limits.refused.items()):
+            refused.add_metric([kind, by], count)
+        known = GaugeMetricFamily("fairgate_limits_subjects_count", "Addresses and tokens that limits remember.")
+        known.add_metric([], sum(len(buckets) for _, buckets in self._limits.buckets()))
+        return [refused, known]
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+
+_of_this_process = Limits(settings.RATE_LIMITS, settings.RATE_LIMITS_EXEMPT)
+_sharing = Sharing(_of_this_process.buckets, _of_this_process.time)
+METRICS = (Refusals(_of_this_process),)
+"""Of this process; the composition root registers them where it serves figures."""
+
+ask = _of_this_process.ask
+subject = _of_this_process.subject
+begin = _sharing.begin
+end = _sharing.end
+forget_everything = _of_this_process.forget

@@ -1,0 +1,41 @@
+"""What an order does when its reservation is compensated for an oversell: its money goes back, or its tickets name the
+other seats. Everything here joins the compensation's transaction, which has the order locked before the reservation."""
+
+from typing import Any
+from uuid import UUID
+
+from apps.kernel import clock
+from apps.kernel.db import transactions
+from apps.kernel.outbox import facade as outbox
+from apps.orders import topics
+from apps.orders.cancellation import order_cancellation
+from apps.orders.locks import lock_order_of_reservation
+from apps.orders.models import Order
+from apps.orders.tickets import ticket_issuance
+from apps.orders.webhooks import messages
+from apps.reservations import facade as reservations
+
+
+class Orders:
+    """The sale, as `reservations.provide_sale` wants it."""
+
+    def lock(self, reservation_id: UUID) -> Order | None:
+        return lock_order_of_reservation(reservation_id)
+
+    def is_placed(self, reservation_id: UUID) -> bool:
+        return Order.objects.filter(reservation_id=reservation_id).exists()
+
+    def give_back(self, order: Any, who: str, why: str) -> None:
+        order_cancellation.give_back(order, who)
+
+    def reissue(self, order: Any, reservation_id: UUID) -> None:
+        """A paid order's tickets are void and new ones name the seats it has now; its buyer gets them by mail, also if
+        there was a mail before."""
+        transactions.require()
+        if order.status not in Order.STANDING:
+            return
+        now = clock.now()
+        ticket_issuance.void(order, now)
+        ticket_issuance.issue(order, reservations.get_reservation(reservation_id), now)
+        outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})
+        messages.announce(order, messages.Kind.TICKET_REISSUED)

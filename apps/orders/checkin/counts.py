@@ -1,0 +1,46 @@
+"""Who is in, and who is still expected."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+
+from apps.kernel.db import sql
+
+_count_entered = sql.load("apps.orders", "count_entered")
+
+
+@dataclass(frozen=True, slots=True)
+class SectionCount:
+    section: str
+    expected: int
+    entered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    sections: tuple[SectionCount, ...]
+
+    @property
+    def expected(self) -> int:
+        return sum(section.expected for section in self.sections)
+
+    @property
+    def entered(self) -> int:
+        return sum(section.entered for section in self.sections)
+
+    def contract(self) -> dict[str, Any]:
+        return {
+            "expected": self.expected,
+            "entered": self.entered,
+            "sections": [
+                {"section": each.section, "expected": each.expected, "entered": each.entered} for each in self.sections
+            ],
+        }
+
+
+def count_entered(event_id: int) -> Counts:
+    """Per section, how many valid tickets of standing orders there are and how many of them are in."""
+    with connection.cursor() as cursor:
+        rows = _count_entered.rows(cursor, event_id=event_id)
+    return Counts(tuple(SectionCount(*row) for row in rows))

@@ -1,0 +1,90 @@
+"""What a scan is answered with, in the words, the icon and the tone that the person at the door sees."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.templatetags.fairgate import at_venue
+from apps.orders.checkin.check_in import Outcome, ScanAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """`tone`: good, wrong or unsure, which also chooses sound and pattern; `icon` of the sheet."""
+
+    tone: str
+    icon: str
+    say: str
+    """What to do, readable at arm's length."""
+    more: str
+
+
+SAY = {
+    Outcome.WELCOME: ("good", "check", "Let in"),
+    Outcome.ALREADY_IN: ("wrong", "twice", "Already in"),
+    Outcome.WRONG_EVENT: ("wrong", "calendar", "Wrong event"),
+    Outcome.REPLACED: ("wrong", "swap", "Old code"),
+    Outcome.NOT_VALID: ("wrong", "back", "Not valid"),
+    Outcome.UNKNOWN: ("wrong", "question", "Not a ticket"),
+    Outcome.UNDONE: ("unsure", "undo", "Taken back"),
+    Outcome.NOT_UNDONE: ("wrong", "alert", "Nothing taken back"),
+}
+"""For every outcome: tone, icon, and the few large words."""
+
+
+def words_of(event: events.EventView, answer: ScanAnswer) -> Words:
+    """The words for this answer at this event's door, hours on the venue's clock."""
+    tone, icon, say = SAY[Outcome(answer.outcome)]
+    return Words(tone, icon, say, _more(event, answer))
+
+
+def contract_of(event: events.EventView, answer: ScanAnswer) -> dict[str, Any]:
+    """The answer in the public contract's words."""
+    words, other = words_of(event, answer), answer.event
+    return {
+        "scan_id": answer.scan_id,
+        "outcome": answer.outcome,
+        "say": words.say,
+        "message": words.more,
+        "at": clock.iso(answer.at),
+        "ticket": None if answer.ticket is None else asdict(answer.ticket),
+        "since": None if answer.since is None else clock.iso(answer.since),
+        "since_door": answer.since_door,
+        "event": None
+        if other is None
+        else {"event_id": other.slug, "name": other.name, "starts_at": clock.iso(other.starts_at)},
+    }
+
+
+def _more(event: events.EventView, answer: ScanAnswer) -> str:
+    match answer.outcome:
+        case Outcome.WELCOME:
+            return "Welcome."
+        case Outcome.ALREADY_IN:
+            assert answer.since is not None
+            by = f", {answer.since_door}" if answer.since_door else ""
+            return f"Already in since {_hour(event, answer.since, answer.at)}{by}. Do not let in a second time."
+        case Outcome.WRONG_EVENT:
+            assert answer.event is not None
+            start = at_venue(answer.event.starts_at, answer.event.timezone)
+            assert isinstance(start, datetime)
+            return f"It is for {answer.event.name}, {start.day} {start:%B %Y, %H:%M}."
+        case Outcome.REPLACED:
+            return "This code was replaced. Ask for the ticket with the new one: it is in the buyer’s mail."
+        case Outcome.NOT_VALID:
+            return "This ticket was refunded or canceled, and opens no door."
+        case Outcome.UNKNOWN:
+            return "We know no ticket with this code. Scan again, or type what stands under it."
+        case Outcome.UNDONE:
+            return "The check-in was taken back: the ticket may come in again."
+        case _:
+            return "It is not in, was let in by somebody else, or has come in again since."
+
+
+def _hour(event: events.EventView, moment: datetime, seen: datetime) -> str:
+    then, now = at_venue(moment, event.timezone), at_venue(seen, event.timezone)
+    assert isinstance(then, datetime)
+    assert isinstance(now, datetime)
+    return f"{then:%H:%M}" if then.date() == now.date() else f"{then.day} {then:%B, %H:%M}"

@@ -1,0 +1,57 @@
+"""What a reservation comes to with a promo code, before anything is placed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from apps.events import facade as events
+from apps.kernel.db import sql
+from apps.kernel.http import problems
+from apps.orders.checkout.buyer_details import normalise_email, read_code
+from apps.orders.models import CodeUse
+from apps.orders.promo_codes import promo_codes
+from apps.orders.selectors import OrderView
+from apps.reservations import facade as reservations
+
+FIELDS = ("code", "email")
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    bill: events.Bill
+    currency: str
+    code: str = ""
+    """The promo code in the bill; empty for none."""
+
+    def contract(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "total_minor": self.bill.total_minor,
+            "currency": self.currency,
+            "bill": self.bill.contract(),
+        }
+
+
+def quote(reservation: reservations.ReservationView, order: OrderView | None, payload: Mapping[str, Any]) -> Quote:
+    """What checking out now would come to; of an order that exists, what it was placed for. Nothing is promised: the
+    code may be used up by others before the checkout, which then says so.
+
+    Raises Invalid, ReservationExpired, CodeRefused.
+    """
+    errors: dict[str, str] = {str(field)[:80]: "unknown field" for field in payload if field not in FIELDS}
+    email = payload.get("email") or ""
+    if not isinstance(email, str):
+        errors["email"] = "must be a text"
+    if errors:
+        raise problems.Invalid(errors)
+    code = read_code(payload)
+    if order is not None:
+        used = CodeUse.objects.filter(order=order.id).values_list("code__code", flat=True).first()
+        return Quote(order.bill, order.currency, used or "")
+    if not reservation.is_live:
+        raise reservations.ReservationExpired
+    offer = promo_codes.look_up(reservation, code) if code else None
+    bill = promo_codes.bill_of(reservation, offer)
+    if code:
+        promo_codes.examine(reservation, offer, bill, email=normalise_email(email) if sql.is_text(email) else "")
+    return Quote(bill, reservation.currency, code)

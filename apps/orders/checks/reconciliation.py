@@ -1,0 +1,206 @@
+"""This app's part of the reconciliation: orders against their reservations and their money, charges and refunds that
+nobody settled, and what the comparison with a provider listed.
+
+It takes a ticket from nobody who has paid for it: where a paid order has lost its places a person decides. An order
+that stands though no provider has its money is canceled, after the provider was asked once more.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import F, Sum
+
+from apps.events import facade as events
+from apps.kernel.checks import reconciler
+from apps.kernel.checks.reconciler import GONE, REPAIRED, Difference, NeedsPerson
+from apps.kernel.db import sql, transactions
+from apps.orders.cancellation import order_cancellation
+from apps.orders.checks import money_invariants
+from apps.orders.errors import OrderNotFound
+from apps.orders.locks import lock_order, lock_order_of_reservation
+from apps.orders.models import Order, Payment, PaymentDifference
+from apps.orders.payments import circuit_breaker, refunds
+from apps.orders.payments.providers.protocol import ProviderFault
+from apps.orders.provider_sync import status_inquiries
+from apps.orders.returns import returns
+from apps.reservations import facade as reservations
+
+OVERDUE_SECONDS = 900
+"""The outbox and the questions of the reconciler have had many goes by then."""
+FOUND_MAX = 1_000
+_overdue_money = sql.load("apps.orders", "overdue_money")
+
+Found = Iterator[Difference]
+
+
+def register() -> None:
+    """The reconciler includes these checks: first what may settle by asking, then what follows from it."""
+    reconciler.register(
+        "unsettled money",
+        "no charge and no refund is left unsettled",
+        _find_unsettled,
+        _repair_unsettled,
+        kinds=("unsettled_payment", "unsettled_refund"),
+    )
+    reconciler.register(
+        "orders",
+        "orders, reservations and money tell the same",
+        _find_orders,
+        _repair_order,
+        kinds=("order_without_reservation", "order_without_money", "order_keeps_money", "order_money"),
+    )
+    reconciler.register(
+        "sold without order",
+        "every confirmed reservation has a standing order",
+        _find_orphans,
+        _repair_orphan,
+        kinds=("reservation_without_order",),
+    )
+    reconciler.register(
+        "providers",
+        "the providers' books and ours agree",
+        _find_listed,
+        kinds=tuple(PaymentDifference.Kind.values),
+    )
+
+
+# --- what no provider has settled -----------------------------------------------------------------------------------
+
+
+def _find_unsettled(part: int | None) -> Found:
+    with connection.cursor() as cursor:
+        rows = _overdue_money.rows(cursor, seconds=OVERDUE_SECONDS, event_id=part, limit=FOUND_MAX)
+    for kind, pk, number, seconds in rows:
+        yield Difference(f"unsettled_{kind}", f"order {number}: {kind} {pk} is unsettled since {seconds} s", (kind, pk))
+
+
+def _repair_unsettled(difference: Difference, by: str) -> str:
+    kind, pk = difference.about
+    ask = status_inquiries.reconcile_payment if kind == "payment" else status_inquiries.reconcile_refund
+    with _answered():
+        is_settled = ask(pk)
+    if not is_settled:
+        raise NeedsPerson("the provider has not decided yet")
+    return REPAIRED
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Around asking a provider: one that does not answer, or rests, leaves the difference as it is."""
+    try:
+        yield
+    except ProviderFault as fault:
+        raise NeedsPerson(f"the provider gives no answer: {fault}") from fault
+    except circuit_breaker.ProviderResting as resting:
+        raise NeedsPerson(f"{resting}, and is asked again by itself") from resting
+
+
+# --- orders against reservations and money --------------------------------------------------------------------------
+
+
+def _find_orders(part: int | None) -> Found:
+    money, places = money_invariants.read_orders(part)
+    for number, status, reservation_id, reservation_status in places:
+        line = f"order {number} is {status}, its reservation {reservation_id} is {reservation_status}"
+        if status in Order.STANDING:
+            yield Difference("order_without_reservation", line, number, "seat its buyer anew, or give the order back")
+    for number, status, owed_minor, kept_minor in money:
+        line = f"order {number} is {status}: owed {owed_minor}, kept {kept_minor}"
+        if status not in Order.STANDING and kept_minor > owed_minor:
+            yield Difference("order_keeps_money", line, number)
+        elif status in Order.STANDING and kept_minor == 0:
+            yield Difference("order_without_money", line, number)
+        else:
+            yield Difference("order_money", line, number, "compare its payments and refunds with the provider's")
+
+
+def _repair_order(difference: Difference, by: str) -> str:
+    order_id = Order.objects.filter(number=difference.about).values_list("pk", flat=True).first()
+    if order_id is None:
+        return GONE
+    if difference.kind == "order_keeps_money":
+        return _send_back(order_id, by)
+    return _cancel_unpaid(order_id, by)
+
+
+def _send_back(order_id: UUID, by: str) -> str:
+    """Paid without an order: the money is on its way back, but for the fees that a refunded order keeps."""
+    with transactions.write():
+        order = lock_order(order_id)
+        if order.status in (*Order.STANDING, *Order.OPEN):
+            return GONE
+        excess_minor = _kept_minor(order)
+        if order.status == Order.Status.REFUNDED:
+            excess_minor -= returns.owed_minor(order)
+        if excess_minor <= 0:
+            return GONE
+        why = f"the order is {order.get_status_display()}"
+        refunds.request_of_order(order, excess_minor, why, f"reconcile:{by}")
+        return REPAIRED
+
+
+def _kept_minor(order: Order) -> int:
+    payments = Payment.objects.filter(order=order)
+    return int(payments.aggregate(kept=Sum(F("captured_minor") - F("refunded_minor")))["kept"] or 0)
+
+
+def _cancel_unpaid(order_id: UUID, by: str) -> str:
+    """An order that stands without money: its payment is found at the provider, or it is canceled."""
+    for payment in Payment.objects.filter(order=order_id).exclude(status=Payment.Status.SUCCEEDED):
+        with _answered():
+            status_inquiries.ask_again(payment.pk)
+    with transactions.write():
+        order = lock_order(order_id)
+        if order.status not in Order.STANDING or _kept_minor(order):
+            return GONE
+        reservations.cancel(order.reservation_id, who=f"reconcile:{by}", why=f"order {order.number} was never paid")
+        order_cancellation.give_back(order, f"reconcile:{by}")
+        return REPAIRED
+
+
+# --- places that are sold, and to nobody ----------------------------------------------------------------------------
+
+
+def _find_orphans(part: int | None) -> Found:
+    slugs = {view.id: view.slug for view in events.list_events()}
+    for event_id, reservation_id, number, status in money_invariants.read_orphans(part):
+        # One that never had an order the audit names: nothing here could tell who has paid for it.
+        if status:
+            where = slugs.get(event_id, f"event {event_id}")
+            line = f"{where}: reservation {reservation_id} is confirmed; its order {number} is {status}"
+            yield Difference("reservation_without_order", line, reservation_id)
+
+
+def _repair_orphan(difference: Difference, by: str) -> str:
+    """What an ended order left sold is free again."""
+    reservation_id: UUID = difference.about
+    with transactions.write():
+        order = lock_order_of_reservation(reservation_id)
+        if order is None:
+            raise OrderNotFound
+        if order.status in Order.OPEN:
+            raise NeedsPerson("its order is open: it is being decided, or something wrote past it")
+        if order.status in Order.STANDING or reservations.get_reservation(reservation_id).status != "confirmed":
+            return GONE
+        reservations.cancel(reservation_id, who=f"reconcile:{by}", why=f"order {order.number} is {order.status}")
+        return REPAIRED
+
+
+# --- what comparing with the providers listed -----------------------------------------------------------------------
+
+
+def _find_listed(part: int | None) -> Found:
+    listed = PaymentDifference.objects.filter(settled_at=None).select_related("order").order_by("first_seen_at")
+    if part is not None:
+        listed = listed.filter(order__event=part)
+    for one in listed[:FOUND_MAX]:
+        order = f", order {one.order.number}" if one.order else ""
+        sums = f"ours {_sum(one.ours_minor)}, theirs {_sum(one.theirs_minor)} {one.currency}"
+        line = f"{one.provider} {one.reference}{order}: {one.get_kind_display()}; {sums}"
+        yield Difference(one.kind, line, one.pk, "settle it in the admin, under payment differences")
+
+
+def _sum(amount_minor: int | None) -> str:
+    return "none" if amount_minor is None else str(amount_minor)

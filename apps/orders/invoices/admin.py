@@ -1,0 +1,49 @@
+"""Invoices and credit notes for staff: to find and to read."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.db import models
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import path, reverse
+from django.utils.html import format_html
+
+from apps.kernel.templatetags.fairgate import money
+from apps.orders.invoices.invoice_pdf import paper_pdf
+from apps.orders.models import Invoice
+
+
+@admin.register(Invoice)
+class InvoiceAdmin(admin.ModelAdmin):
+    list_display = ["number", "kind", "order", "total", "issued_at", "pdf"]
+    list_filter = ["kind", "year", "series"]
+    search_fields = ["number", "order__number", "order__email"]
+    date_hierarchy = "issued_at"
+    list_select_related = ["order"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+    @admin.display(ordering="total_minor")
+    def total(self, invoice: Invoice) -> str:
+        return money(invoice.total_minor, invoice.currency)
+
+    @admin.display(description="PDF")
+    def pdf(self, invoice: Invoice) -> Any:
+        return format_html('<a href="{}">show</a>', reverse("admin:orders_invoice_pdf", args=[invoice.pk]))
+
+    def get_urls(self) -> list[Any]:
+        own = path("<int:invoice_id>/pdf", self.admin_site.admin_view(self.show_pdf), name="orders_invoice_pdf")
+        return [own, *super().get_urls()]
+
+    def show_pdf(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+        invoice = self.get_object(request, str(invoice_id))
+        if invoice is None or not self.has_view_permission(request, invoice):
+            raise Http404
+        return HttpResponse(paper_pdf(invoice), content_type="application/pdf")

@@ -1,0 +1,238 @@
+"""Invoices and credit notes: an order's papers come to agree with what it owes.
+
+The outbox asks for it after an order was confirmed and after money went back; however often, and in whatever order,
+what is missing is written and nothing twice. So the numbers' one hot row is never met by who confirms an order.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import product
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.db import model_rows, sql, transactions
+from apps.kernel.outbox import facade as outbox
+from apps.orders import topics
+from apps.orders.locks import count_paper, lock_order
+from apps.orders.models import Invoice, Order, OrderAdjustment, OrderLine, PaperKind
+
+_papers = sql.load("apps.orders", "papers_of_order")
+_lines = sql.load("apps.orders", "lines_of_orders")
+_adjusted = sql.load("apps.orders", "adjusted_of_order")
+_PREFIX = {PaperKind.INVOICE: "", PaperKind.CREDIT_NOTE: "C"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of a paper."""
+
+    description: str
+    category: str
+    tax_rate: int
+    tax_minor: int
+    total_minor: int
+    order_line: int | None = None
+
+
+def ask(order: Order) -> None:
+    """The order's papers will agree with what it owes. Joins the caller's transaction.
+
+    Under a key of its own: tickets do not wait for an invoice.
+    """
+    transactions.require()
+    outbox.publish_all([news(order)])
+
+
+def news(order: Order) -> outbox.News:
+    """What `ask` publishes, for who publishes more."""
+    return outbox.News(topics.INVOICE, f"invoice:{order.pk}", {"order": str(order.pk)})
+
+
+def write_papers(message: outbox.Message) -> None:
+    """What the outbox's message does; safe to run twice."""
+    issue(UUID(message.body["order"]))
+
+
+def issue(order_id: UUID) -> list[Invoice]:
+    """The order has its invoice once it was paid, and for all that it has come to owe less since, credit notes; those
+    that are new. A free order has none.
+
+    The order's lock comes first, the counter's last: nobody waits for the order who holds a counter.
+    """
+    with transactions.write():
+        order = lock_order(order_id)
+        if order.confirmed_at is None or not order.total_minor:
+            return []
+        papers, lines, adjusted_minor, now = _standing_of(order)
+        year = timezone.localtime(now).year
+        written = []
+        invoice = next((paper for paper in papers if paper.kind == PaperKind.INVOICE), None)
+        if invoice is None:
+            invoice = _write(order, year, PaperKind.INVOICE, _rows_of(lines), None)
+            written.append(invoice)
+        credited = [paper for paper in papers if paper.refers_to_id == invoice.pk]
+        # What the order keeps: its standing lines, and what was kept of returned ones less what went back beside them.
+        owed_minor = sum(line.total_minor for line in lines if line.canceled_at is None) + adjusted_minor
+        back_minor = invoice.total_minor - sum(note.total_minor for note in credited) - owed_minor
+        if back_minor > 0:
+            credit = _credited_rows(order, invoice, credited, back_minor)
+            written.append(_write(order, year, PaperKind.CREDIT_NOTE, credit, invoice))
+    return written
+
+
+def _standing_of(order: Order) -> tuple[list[Invoice], list[OrderLine], int, datetime]:
+    """The locked order's papers, its lines, what they are adjusted by, and the moment."""
+    asked = {"order_id": order.pk}
+    with connection.cursor() as cursor:
+        papers, lines, adjusted, moment = sql.together(
+            cursor, [_papers.call(**asked), _lines.call(order_ids=[order.pk]), _adjusted.call(**asked), clock.reading()]
+        )
+    return (
+        model_rows.of(Invoice, papers.rows),
+        model_rows.of(OrderLine, lines.rows),
+        adjusted.rows[0][0],
+        moment.rows[0][0],
+    )
+
+
+def _rows_of(lines: Iterable[OrderLine]) -> list[_Row]:
+    return [
+        _Row(line.description, line.category, line.tax_rate, line.tax_minor, line.total_minor, line.pk)
+        for line in lines
+    ]
+
+
+def _credited_rows(order: Order, invoice: Invoice, credited: Sequence[Invoice], back_minor: int) -> list[_Row]:
+    """What a credit note over this amount lists: the lines given back that none lists yet, and for each rate of tax one
+    more for whatever their sum differs by, such as a fee that was kept. All notes together take the invoice back to the
+    unit: of every rate, tax too."""
+    known = {row["order_line"] for note in credited for row in note.paper["lines"]}
+    canceled = OrderLine.objects.filter(order=order, canceled_at__isnull=False).exclude(pk__in=known - {None})
+    rows = _rows_of(canceled)
+    left = {rate: _sums_of(invoice, rate) for rate in sorted({row["tax_rate"] for row in invoice.paper["lines"]})}
+    for note, rate in product(credited, left):
+        total_minor, tax_minor = _sums_of(note, rate)
+        left[rate] = (left[rate][0] - total_minor, left[rate][1] - tax_minor)
+    for rate, rate_back_minor in _back_by_rate(order, left, back_minor).items():
+        rows += _balance(rate, [row for row in rows if row.tax_rate == rate], *left[rate], rate_back_minor)
+    return rows
+
+
+def _sums_of(paper: Invoice, rate: int) -> tuple[int, int]:
+    """What a paper has of this rate: total, and the tax within it."""
+    lines = [row for row in paper.paper["lines"] if row["tax_rate"] == rate]
+    return sum(row["total_minor"] for row in lines), sum(row["tax_minor"] for row in lines)
+
+
+def _back_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor: int) -> dict[int, int]:
+    """The amount in parts by rate: of each goes back what is neither owed nor credited yet. What was given back beside
+    the tickets belongs to no rate; it is spread over what the order owes of each."""
+    owed = dict.fromkeys(left, 0)
+    beside_minor = 0
+    for line in OrderLine.objects.filter(order=order, canceled_at=None):
+        owed[line.tax_rate] += line.total_minor
+    for one in OrderAdjustment.objects.filter(order=order).select_related("line"):
+        if one.line is None:
+            beside_minor -= one.amount_minor
+        else:
+            owed[one.line.tax_rate] += one.amount_minor
+    beside = events.spread(max(beside_minor, 0), list(owed.values()))
+    parts = {}
+    for (rate, (left_minor, _)), less_minor in zip(left.items(), beside, strict=True):
+        # An earlier note may have credited a unit of rounding more of a rate than goes back of it by now.
+        parts[rate] = min(max(left_minor - owed[rate] + less_minor, 0), left_minor)
+    over_minor = sum(parts.values()) - back_minor
+    for rate in sorted(parts, key=lambda rate: -parts[rate]):
+        change = min(over_minor, parts[rate]) if over_minor > 0 else max(over_minor, parts[rate] - left[rate][0])
+        parts[rate] -= change
+        over_minor -= change
+    return parts
+
+
+def _balance(rate: int, rows: Sequence[_Row], left_minor: int, left_tax_minor: int, back_minor: int) -> list[_Row]:
+    """What makes these rows of one rate come to this amount. Neither tax nor net of all notes together may pass the
+    invoice's; what the last one leaves of both is nothing."""
+    more = []
+    rest_minor = back_minor - sum(row.total_minor for row in rows)
+    if rest_minor:
+        tax_minor, _ = events.PricePolicy(tax_rate=rate).taxed(abs(rest_minor))
+        sign = 1 if rest_minor > 0 else -1
+        words = "Other refund" if rest_minor > 0 else "Not given back"
+        more.append(_Row(words, "", rate, sign * tax_minor, rest_minor))
+    left_net_minor = left_minor - left_tax_minor
+    told_minor = sum(row.tax_minor for row in (*rows, *more))
+    tax_minor = min(max(told_minor, back_minor - left_net_minor, 0), left_tax_minor, back_minor)
+    if tax_minor != told_minor:
+        more.append(_Row("Rounding of tax", "", rate, tax_minor - told_minor, 0))
+    return more
+
+
+def _write(order: Order, year: int, kind: PaperKind, rows: Sequence[_Row], refers_to: Invoice | None) -> Invoice:
+    """The paper with the next number. The counter is locked from here to the commit."""
+    event = events.get_event_by_id(order.event_id)
+    series = settings.INVOICE_SERIES
+    # The moment is read under the lock, so that numbers grow with time.
+    number, now = count_paper(kind, series, year)
+    return Invoice.objects.create(
+        kind=kind,
+        series=series,
+        year=year,
+        sequence=number,
+        number=f"{series}{_PREFIX[kind]}-{year}-{number:06d}",
+        order=order,
+        refers_to=refers_to,
+        issued_at=now,
+        currency=order.currency,
+        total_minor=sum(row.total_minor for row in rows),
+        tax_minor=sum(row.tax_minor for row in rows),
+        paper=_paper(order, event, rows, refers_to, now),
+    )
+
+
+def _paper(
+    order: Order, event: events.EventView, rows: Sequence[_Row], refers_to: Invoice | None, now: datetime
+) -> dict[str, Any]:
+    return {
+        "seller": {
+            "name": settings.INVOICE_SELLER_NAME,
+            "address": settings.INVOICE_SELLER_ADDRESS,
+            "tax_id": settings.INVOICE_SELLER_TAX_ID,
+        },
+        "buyer": {"name": order.name, "email": order.email},
+        "order": order.number,
+        "refers_to": refers_to.number if refers_to is not None else "",
+        "date": f"{timezone.localtime(now):%Y-%m-%d}",
+        "event": {
+            "name": event.name,
+            "starts_at": clock.iso(event.starts_at),
+            "timezone": event.timezone,
+            "venue": event.venue_name,
+            "city": event.city,
+        },
+        "lines": [
+            {
+                "description": row.description,
+                "category": row.category,
+                "tax_rate": row.tax_rate,
+                "tax_minor": row.tax_minor,
+                "total_minor": row.total_minor,
+                "order_line": row.order_line,
+            }
+            for row in rows
+        ],
+        "taxes": [
+            {
+                "rate": rate,
+                "net_minor": sum(row.total_minor - row.tax_minor for row in rows if row.tax_rate == rate),
+                "tax_minor": sum(row.tax_minor for row in rows if row.tax_rate == rate),
+            }
+            for rate in sorted({row.tax_rate for row in rows if row.tax_rate}, reverse=True)
+        ],
+    }

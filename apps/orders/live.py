@@ -1,0 +1,104 @@
+"""How an order stands, for its owner's open page: who may listen, what is told, and that there is news.
+
+What a reservation's ledger does not know, such as a charge that was declined, is said to whoever serves listeners as
+soon as it is committed. That may be lost; they read anew every few seconds anyway.
+"""
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models.signals import post_save
+
+from apps.kernel.fastpath.request import Request
+from apps.kernel.push import channel_layer
+from apps.kernel.push.channel_names import group_of
+from apps.orders.access import require_reader
+from apps.orders.models import Order, Payment
+from apps.orders.selectors import OrderView
+from apps.queue import facade as queue
+
+logger = logging.getLogger(__name__)
+
+KIND = "order"
+
+
+def authorize(caller: queue.Caller, request: Request, order_id: UUID) -> None:
+    """Returns for who may see the order. Raises TokenMissing for nobody, OrderNotFound, TokenWrongEvent, NotOwner."""
+    require_reader(request, caller, order_id)
+
+
+def read(ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
+    """How these orders stand, with the latest attempt to pay; those that are not there are left out."""
+    rows = (
+        Order.objects.filter(pk__in=list(ids))
+        .order_by("pk", "payments__attempt")
+        .values_list("pk", "status", "reservation_id", *(f"payments__{name}" for name in _OF_PAYMENT))
+    )
+    found: dict[UUID, dict[str, Any]] = {}
+    for pk, status, reservation_id, state, attempt, faults, refunded, action in rows:
+        before = found.get(pk, {}).get("refunded_minor", 0)
+        found[pk] = {
+            "order_id": str(pk),
+            "status": status,
+            "reservation_id": str(reservation_id),
+            "payment_state": state or "none",
+            "attempt": (attempt or 0) + (faults or 0),
+            "refunded_minor": before + (refunded or 0),
+            "action": (action or {}).get("type"),
+        }
+    return found
+
+
+_OF_PAYMENT = ("status", "attempt", "faults_count", "refunded_minor", "next_action")
+
+
+def known(order: OrderView) -> str:
+    """What a page shows of all that, in one word: as its script writes what it hears."""
+    payment = order.payment
+    action = (payment.next_action or {}).get("type", "")
+    return f"{order.status} {payment.state} {payment.attempt} {payment.refunded_minor} {action}"
+
+
+def connect() -> None:
+    """Whatever is saved of an order or its payments is told after the commit."""
+    post_save.connect(_order_saved, sender=Order, dispatch_uid="orders.watching")
+    post_save.connect(_payment_saved, sender=Payment, dispatch_uid="orders.watching")
+
+
+def _order_saved(instance: Order, **signal: Any) -> None:
+    _note(_News(instance.pk, instance.event_id))
+
+
+def _payment_saved(instance: Payment, **signal: Any) -> None:
+    order = instance.order if Payment.order.is_cached(instance) else None
+    _note(_News(instance.order_id, order.event_id if order is not None else None))
+
+
+def _note(news: "_News") -> None:
+    """Told once for each order of a transaction, whatever of it is saved in how many steps."""
+    if news not in [act for _, act, _ in transaction.get_connection().run_on_commit]:
+        transaction.on_commit(news)
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """Called after the commit. Two of the same order are equal."""
+
+    order_id: UUID
+    event_id: int | None = field(compare=False)
+
+    def __call__(self) -> None:
+        try:
+            event_id = self.event_id
+            if event_id is None:
+                event_id = Order.objects.values_list("event_id", flat=True).get(pk=self.order_id)
+            channel_layer.tell(
+                group_of(event_id), {"type": "news", "event": event_id, "owned": [[KIND, str(self.order_id)]]}
+            )
+        except Exception:
+            # What was committed stands, whoever hears of it.
+            logger.exception("order %s has news that nobody was told; listeners read it anew", self.order_id)

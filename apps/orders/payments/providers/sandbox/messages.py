@@ -1,0 +1,159 @@
+"""What the sandbox says, as bytes: signed, and read again with the suspicion that bytes from outside deserve."""
+
+import hashlib
+import hmac
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.signing import Signer
+from django.urls import reverse
+
+from apps.kernel import clock, secret_key
+from apps.orders.absolute_urls import absolute
+from apps.orders.errors import SignatureInvalid
+from apps.orders.models import SandboxCharge, SandboxRefund
+from apps.orders.payments.providers.protocol import Kind, ProviderEvent
+from apps.orders.payments.providers.sandbox.cards import CHALLENGES
+
+SIGNATURE_HEADER = "Sandbox-Signature"
+SIGNATURE_AGE_SECONDS_MAX = 300
+OCCURRED_YEARS = range(2000, 2100)
+URL_LENGTH_MAX = 500
+_pages = Signer(salt="sandbox-pay", sep=".")
+
+
+def event_of(charge: SandboxCharge) -> ProviderEvent:
+    """What the books say of a charge, as the message they would send: same state, same bytes, same message id."""
+    return read(said_of(charge, charge.status, charge.occurred_at))
+
+
+def said_of(charge: SandboxCharge, status: str, occurred_at: datetime) -> bytes:
+    """The message that says this of a charge, unsigned."""
+    body: dict[str, Any] = {
+        "id": f"se_{charge.pk}_{status}",
+        "type": f"payment.{status}",
+        "occurred_at": occurred_at.isoformat(),
+        "charge": _of_charge(charge),
+    }
+    if status == "pending" and charge.method == CHALLENGES:
+        body["next_action"] = {"type": "redirect", "url": absolute(page_of(charge))}
+    return json.dumps(body).encode()
+
+
+def page_of(charge: SandboxCharge) -> str:
+    """The address of the sandbox's own page for this charge; whoever has it may answer."""
+    return reverse("orders:sandbox_pay", args=[_pages.sign(str(charge.pk))])
+
+
+def charge_of_page(token: str) -> int:
+    """The charge that a page's address is for. Raises BadSignature."""
+    return int(_pages.unsign(token))
+
+
+def event_of_refund(refund: SandboxRefund) -> ProviderEvent:
+    """What the books say of a refund, as the message they would send."""
+    raw = json.dumps(
+        {
+            "id": f"se_r{refund.pk}_{refund.status}",
+            "type": f"refund.{refund.status}",
+            "occurred_at": refund.occurred_at.isoformat(),
+            "charge": _of_charge(refund.charge),
+            "refund": {
+                "id": f"sr_{refund.pk}",
+                "idempotency_key": refund.idempotency_key,
+                "amount_minor": refund.amount_minor,
+                "failure": refund.failure,
+            },
+        }
+    ).encode()
+    return read(raw)
+
+
+def _of_charge(charge: SandboxCharge) -> dict[str, Any]:
+    return {
+        "id": f"sc_{charge.pk}",
+        "idempotency_key": charge.idempotency_key,
+        "amount_minor": charge.amount_minor,
+        "currency": charge.currency,
+    }
+
+
+def sign(raw: bytes, at_seconds: int | None = None) -> str:
+    """The signature header for these bytes, as if sent at that Unix time (now unless given)."""
+    at = int(clock.process_now().timestamp()) if at_seconds is None else at_seconds
+    return f"t={at},v1={_digest(raw, str(at))}"
+
+
+def _digest(raw: bytes, at: str) -> str:
+    secret = hashlib.sha256(b"sandbox webhooks " + secret_key.require_key().encode()).digest()
+    return hmac.new(secret, at.encode() + b"." + raw, hashlib.sha256).hexdigest()
+
+
+def check_signature(raw: bytes, header: str) -> None:
+    parts = dict(part.split("=", 1) for part in header.split(",") if "=" in part)
+    at, given = parts.get("t", ""), parts.get("v1", "")
+    if not (at.isascii() and at.isdigit() and len(at) <= 12 and given.isascii()):
+        raise SignatureInvalid
+    if not hmac.compare_digest(_digest(raw, at), given):
+        raise SignatureInvalid
+    # The age of the delivery, never of what it speaks about: a late message is news, an old delivery is a replay.
+    if abs(clock.process_now().timestamp() - int(at)) > SIGNATURE_AGE_SECONDS_MAX:
+        raise SignatureInvalid("This delivery was signed too long ago.")
+
+
+def read(raw: bytes) -> ProviderEvent:
+    """The message. Raises ValueError and its like for bytes that are none."""
+    body = json.loads(raw)
+    kind, charge = Kind(body["type"]), body["charge"]
+    refund: dict[str, Any] = body["refund"] if kind.is_of_refund else {}
+    _check_id(body["id"])
+    for row in (charge, refund) if kind.is_of_refund else (charge,):
+        _check_id(row["id"])
+        _check_id(row["idempotency_key"])
+    if not (isinstance(charge["currency"], str) and re.fullmatch(r"[A-Z]{3}", charge["currency"])):
+        raise ValueError("currency is three capital letters")
+    amount_minor = (refund or charge)["amount_minor"]
+    if not isinstance(amount_minor, int) or isinstance(amount_minor, bool) or not 0 < amount_minor < 2**63:
+        raise ValueError("amount_minor is a positive integer")
+    failure = refund.get("failure", "")
+    if not (isinstance(failure, str) and failure.isascii() and len(failure) <= 200 and "\x00" not in failure):
+        raise ValueError("failure is a short text")
+    occurred_at = datetime.fromisoformat(body["occurred_at"])
+    if occurred_at.tzinfo is None:
+        raise ValueError("occurred_at names its zone")
+    # In UTC from here on: PostgreSQL keeps moments that Python cannot read back at the ends of its calendar.
+    occurred_at = occurred_at.astimezone(UTC)
+    if occurred_at.year not in OCCURRED_YEARS:
+        raise ValueError("occurred_at is of our time")
+    return ProviderEvent(
+        message_id=body["id"],
+        kind=kind,
+        key=charge["idempotency_key"],
+        reference=charge["id"],
+        amount_minor=amount_minor,
+        currency=charge["currency"],
+        occurred_at=occurred_at,
+        raw=raw,
+        refund_key=refund.get("idempotency_key", ""),
+        refund_reference=refund.get("id", ""),
+        failure=failure,
+        next_action=None if kind != Kind.PENDING else _next_action(body.get("next_action")),
+    )
+
+
+def _next_action(action: Any) -> dict[str, str] | None:
+    if action is None:
+        return None
+    kind, url = action["type"], action["url"]
+    if kind != "redirect" or not (isinstance(url, str) and url.startswith(("http://", "https://"))):
+        raise ValueError("next_action is a redirect")
+    if not (url.isascii() and url.isprintable() and len(url) <= URL_LENGTH_MAX):
+        raise ValueError("url is short printable ASCII")
+    return {"type": kind, "url": url}
+
+
+def _check_id(text: object) -> None:
+    if not (isinstance(text, str) and text.isascii() and text.isprintable() and 0 < len(text) <= 120):
+        raise ValueError("ids are short printable ASCII")

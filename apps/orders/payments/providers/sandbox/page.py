@@ -1,0 +1,48 @@
+"""The sandbox's own page: a bank that asks its customer to confirm. It is there only where the sandbox was chosen.
+
+The POST here is exempt from the token check because kernel.origin.SameOriginWrites covers it (rule 26).
+"""
+
+from django.conf import settings
+from django.core.signing import BadSignature
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods
+
+from apps.kernel.http import problems
+from apps.orders.absolute_urls import within_site
+from apps.orders.models import SandboxCharge
+from apps.orders.payments.providers.sandbox import books, messages
+from apps.orders.payments.providers.sandbox.provider import NAME
+
+_DECISIONS = {"approve": "succeeded", "decline": "declined"}
+
+
+@csrf_exempt
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def pay(request: HttpRequest, token: str) -> HttpResponse:
+    """The buyer approves or declines, or walks away; an answer leads back to the order."""
+    if settings.PAYMENT_PROVIDER != NAME:
+        raise problems.NotFound
+    try:
+        charge_id = messages.charge_of_page(token)
+    except (BadSignature, ValueError) as error:
+        raise problems.NotFound from error
+    decision = _DECISIONS.get(request.POST.get("decision", ""))
+    if request.method == "POST" and decision is not None:
+        charge = books.decide(charge_id, decision)
+        if charge is not None and charge.return_url:
+            return HttpResponseRedirect(within_site(charge.return_url), status=303)
+    charge = SandboxCharge.objects.filter(pk=charge_id).first()
+    if charge is None:
+        raise problems.NotFound
+    shown = {
+        "amount_minor": charge.amount_minor,
+        "currency": charge.currency,
+        "status": charge.status,
+        "is_open": charge.status == "pending",
+    }
+    return render(request, "orders/sandbox_pay.html", {"charge": shown, "return_url": within_site(charge.return_url)})

@@ -1,0 +1,97 @@
+"""The sandbox's calls: what `protocol.Provider` asks for, answered from its own books."""
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as time_of_day
+from uuid import UUID
+
+from django.conf import settings
+
+from apps.kernel.http import problems
+from apps.orders.errors import ProviderNotFound
+from apps.orders.models import SandboxCharge, SandboxRefund
+from apps.orders.payments.providers.protocol import (
+    ChargeRequest,
+    Movement,
+    MovementKind,
+    ProviderEvent,
+    ProviderFault,
+    RefundAnswer,
+    RefundRequest,
+    RefundState,
+)
+from apps.orders.payments.providers.sandbox import books, messages
+from apps.orders.payments.providers.sandbox.cards import CARDS, METHODS
+
+NAME = "sandbox"
+
+
+class Sandbox:
+    name = NAME
+    methods = METHODS
+
+    def find_charge(self, key: UUID, reference: str = "") -> ProviderEvent | None:
+        charge = books.find(str(key))
+        return None if charge is None else messages.event_of(charge)
+
+    def charge(self, request: ChargeRequest) -> ProviderEvent:
+        if settings.PAYMENT_PROVIDER != NAME:
+            raise ProviderFault("the sandbox takes no payments where it is not the chosen provider")
+        card = CARDS[request.method]
+        charge, is_new = books.charge(request, card)
+        if is_new and card.times_out:
+            time.sleep(settings.SANDBOX_PAUSE_SECONDS)
+            raise ProviderFault("the sandbox did not answer in time")
+        return messages.event_of(charge)
+
+    def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
+        return messages.event_of(books.cancel(request))
+
+    def refund(self, request: RefundRequest) -> RefundAnswer:
+        refund = books.refund(request)
+        if refund is None:
+            return RefundAnswer(reference="", state=RefundState.FAILED, failure="more than is left of the charge")
+        return _answer_of(refund)
+
+    def find_refund(self, key: UUID, charge_reference: str) -> RefundAnswer | None:
+        refund = SandboxRefund.objects.filter(idempotency_key=str(key)).first()
+        return None if refund is None else _answer_of(refund)
+
+    def movements(self, day: date) -> Iterator[Movement]:
+        begin = datetime.combine(day, time_of_day(), UTC)
+        of_day = {"occurred_at__gte": begin, "occurred_at__lt": begin + timedelta(days=1), "status": "succeeded"}
+        for charge in SandboxCharge.objects.filter(**of_day).order_by("occurred_at", "pk").iterator(500):
+            yield Movement(
+                kind=MovementKind.CAPTURE,
+                reference=f"sc_{charge.pk}",
+                key=charge.idempotency_key,
+                charge_reference=f"sc_{charge.pk}",
+                amount_minor=charge.amount_minor,
+                currency=charge.currency,
+                occurred_at=charge.occurred_at,
+            )
+        refunds = SandboxRefund.objects.filter(**of_day).select_related("charge").order_by("occurred_at", "pk")
+        for refund in refunds.iterator(500):
+            yield Movement(
+                kind=MovementKind.REFUND,
+                reference=f"sr_{refund.pk}",
+                key=refund.idempotency_key,
+                charge_reference=f"sc_{refund.charge_id}",
+                amount_minor=refund.amount_minor,
+                currency=refund.charge.currency,
+                occurred_at=refund.occurred_at,
+            )
+
+    def read_webhook(self, raw: bytes, headers: Mapping[str, str]) -> ProviderEvent:
+        if settings.PAYMENT_PROVIDER != NAME:
+            raise ProviderNotFound
+        messages.check_signature(raw, headers.get(messages.SIGNATURE_HEADER, ""))
+        try:
+            return messages.read(raw)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            raise problems.MalformedBody("This is not a message of the sandbox.") from error
+
+
+def _answer_of(refund: SandboxRefund) -> RefundAnswer:
+    return RefundAnswer(reference=f"sr_{refund.pk}", state=RefundState(refund.status), failure=refund.failure)

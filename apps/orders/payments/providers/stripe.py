@@ -1,0 +1,444 @@
+"""Stripe, through its own SDK: a payment is a PaymentIntent that the buyer's browser pays with Stripe's own form.
+
+Card data goes from the browser to Stripe and never passes here. Our payment's id is the idempotency key of its intent
+and stands in its metadata; our refund's id likewise.
+
+The SDK retries nothing by itself: every try is one that we count. A time-out leaves nothing known, so the same key is
+asked again. Stripe remembers keys for a day; what is asked for after that is looked for first.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+import stripe as sdk
+from django.conf import settings
+
+from apps.kernel import clock
+from apps.kernel.http import problems
+from apps.orders.errors import SignatureInvalid
+from apps.orders.payments.providers.protocol import (
+    ChargeRequest,
+    Kind,
+    Movement,
+    MovementKind,
+    ProviderEvent,
+    ProviderFault,
+    RefundAnswer,
+    RefundRequest,
+    RefundState,
+)
+
+NAME = "stripe"
+METHODS = {"card": "Card, or a wallet that holds one"}
+# What answers at once: a bank debit that says after days whether it worked cannot keep a deadline of minutes.
+METHOD_TYPES: list[Any] = ["card"]
+SIGNATURE_HEADER = "Stripe-Signature"
+SIGNATURE_AGE_SECONDS_MAX = 300
+CONNECT_SECONDS_MAX = 5
+PAGE_SIZE = 100
+TEXT_MAX = 120
+FAILURE_MAX = 200
+# Where Stripe counts in other units than ISO 4217 does, by how much: https://docs.stripe.com/currencies.
+_TIMES = {"ISK": 100, "UGX": 100}
+_DIVIDED_BY = {"MGA": 100}
+_IN_TENS = {"BHD", "JOD", "KWD", "OMR", "TND"}
+# Nobody's card is at fault, and asking again changes nothing.
+_REFUSED = {"amount_too_small", "amount_too_large"}
+_REFUND_REFUSED = {"charge_already_refunded", "charge_disputed", "amount_too_large"}
+_STOPPABLE = {"requires_payment_method", "requires_confirmation", "requires_action", "requires_capture"}
+_REFUND_STATES = {
+    "succeeded": RefundState.SUCCEEDED,
+    "pending": RefundState.PENDING,
+    "requires_action": RefundState.PENDING,
+    "failed": RefundState.FAILED,
+    "canceled": RefundState.FAILED,
+}
+_OF_CHARGE = {
+    "payment_intent.succeeded": Kind.SUCCEEDED,
+    "payment_intent.payment_failed": Kind.DECLINED,
+    "payment_intent.canceled": Kind.CANCELED,
+}
+_OF_REFUND = {"refund.created", "refund.updated", "refund.failed", "charge.refund.updated"}
+_OF_DISPUTE = {
+    "charge.dispute.created": Kind.DISPUTED,
+    "charge.dispute.funds_withdrawn": Kind.DISPUTE_WITHDRAWN,
+    "charge.dispute.funds_reinstated": Kind.DISPUTE_REINSTATED,
+    "charge.dispute.closed": Kind.DISPUTE_CLOSED,
+}
+_REFUND_KINDS = {
+    RefundState.SUCCEEDED: Kind.REFUNDED,
+    RefundState.PENDING: Kind.REFUND_PENDING,
+    RefundState.FAILED: Kind.REFUND_FAILED,
+}
+
+Row = dict[str, Any]
+
+
+class AmountRefused(ValueError):
+    """Stripe cannot take this amount exactly, and another will not do."""
+
+
+class Stripe:
+    name = NAME
+    methods = METHODS
+
+    def find_charge(self, key: UUID, reference: str = "") -> ProviderEvent | None:
+        with _asking():
+            intent = _intent(reference) if reference else _search(key)
+            return None if intent is None else _event_of(intent)
+
+    def charge(self, request: ChargeRequest) -> ProviderEvent:
+        with _asking():
+            try:
+                return _event_of(_create(request))
+            except AmountRefused as error:
+                return _refused(request, Kind.DECLINED, str(error))
+
+    def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
+        with _asking():
+            try:
+                # The same key: an intent we had not heard the answer about is found by it, and one that was never made
+                # is made and ended at once, so that a request still under way cannot make another.
+                intent = _intent(reference) if reference else _create(request)
+            except AmountRefused as error:
+                return _refused(request, Kind.CANCELED, str(error))
+            if intent["status"] in _STOPPABLE:
+                try:
+                    intent = _client().v1.payment_intents.cancel(intent["id"]).to_dict()
+                except sdk.InvalidRequestError:
+                    # Its buyer was faster.
+                    intent = _intent(intent["id"])
+            return _event_of(intent)
+
+    def refund(self, request: RefundRequest) -> RefundAnswer:
+        known = self.find_refund(request.key, request.charge_reference)
+        if known is not None:
+            return known
+        with _asking():
+            try:
+                refund = _client().v1.refunds.create(
+                    params={
+                        "payment_intent": request.charge_reference,
+                        "amount": to_stripe(request.amount_minor, request.currency),
+                        "metadata": {"refund": str(request.key)},
+                    },
+                    options={"idempotency_key": str(request.key)},
+                )
+            except (sdk.InvalidRequestError, AmountRefused) as error:
+                if isinstance(error, sdk.InvalidRequestError) and error.code not in _REFUND_REFUSED:
+                    raise
+                return RefundAnswer("", RefundState.FAILED, _text(str(error), FAILURE_MAX))
+            return _refund_answer(refund.to_dict())
+
+    def find_refund(self, key: UUID, charge_reference: str) -> RefundAnswer | None:
+        with _asking():
+            params: Any = {"payment_intent": charge_reference, "limit": PAGE_SIZE}
+            for refund in _client().v1.refunds.list(params=params).auto_paging_iter():
+                row = refund.to_dict()
+                if _metadata(row, "refund") == str(key):
+                    return _refund_answer(row)
+            return None
+
+    def movements(self, day: date) -> Iterator[Movement]:
+        begin = datetime.combine(day, time(), UTC)
+        created = {"gte": int(begin.timestamp()), "lt": int((begin + timedelta(days=1)).timestamp())}
+        with _asking():
+            params: Any = {"created": created, "limit": PAGE_SIZE}
+            for charge in _client().v1.charges.list(params=params).auto_paging_iter():
+                row = charge.to_dict()
+                if row["status"] == "succeeded" and row["captured"]:
+                    yield _capture(row)
+            for refund in _client().v1.refunds.list(params=params).auto_paging_iter():
+                row = refund.to_dict()
+                if row["status"] == "succeeded":
+                    yield _refund_movement(row)
+
+    def read_webhook(self, raw: bytes, headers: Mapping[str, str]) -> ProviderEvent | None:
+        _check_signature(raw, headers.get(SIGNATURE_HEADER, ""))
+        try:
+            event = json.loads(raw)
+            kind, row = str(event["type"]), event["data"]["object"]
+            about: Any = {"message_id": _id(event["id"]), "occurred_at": _moment(event["created"]), "raw": raw}
+            if kind in _OF_CHARGE:
+                return _event(row, _OF_CHARGE[kind], **about)
+            if kind in _OF_REFUND and row.get("payment_intent"):
+                return _refund_event(row, **about)
+            if kind in _OF_DISPUTE and row.get("payment_intent"):
+                return _dispute_event(row, _OF_DISPUTE[kind], **about)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError, RecursionError) as error:
+            raise problems.MalformedBody("This is not a message of Stripe's.") from error
+        return None
+
+
+def to_stripe(amount_minor: int, currency: str) -> int:
+    """The amount as Stripe counts it. Raises AmountRefused when it cannot be said exactly."""
+    amount, rest = divmod(amount_minor * _TIMES.get(currency, 1), _DIVIDED_BY.get(currency, 1))
+    if rest or (currency in _IN_TENS and amount % 10):
+        raise AmountRefused(f"Stripe takes no {amount_minor} of the smallest unit of {currency}")
+    return amount
+
+
+def from_stripe(amount: int, currency: str) -> int:
+    """The amount as we count it, in the smallest unit of ISO 4217."""
+    amount_minor, rest = divmod(amount * _DIVIDED_BY.get(currency, 1), _TIMES.get(currency, 1))
+    if rest:
+        raise ValueError(f"{amount} {currency} is no whole number of its smallest unit")
+    return amount_minor
+
+
+@cache
+def _client_of(key: str, base: str, timeout_seconds: int) -> sdk.StripeClient:
+    sdk.enable_telemetry = False
+    waits = (min(CONNECT_SECONDS_MAX, timeout_seconds), max(timeout_seconds - CONNECT_SECONDS_MAX, 1))
+    return sdk.StripeClient(
+        key,
+        base_addresses={"api": base},
+        max_network_retries=0,
+        http_client=sdk.RequestsClient(timeout=waits),
+    )
+
+
+def _client() -> sdk.StripeClient:
+    return _client_of(settings.STRIPE_SECRET_KEY, settings.STRIPE_API_BASE, settings.PAYMENT_TIMEOUT_SECONDS)
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    """Whatever keeps Stripe from answering, or us from understanding it, is a ProviderFault."""
+    try:
+        yield
+    except sdk.StripeError as error:
+        # Its words name no secret: the SDK masks keys, and no card data ever came here.
+        raise ProviderFault(f"Stripe: {type(error).__name__} {error.code or ''} {error}"[:500]) from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ProviderFault(f"Stripe answered what cannot be read: {error!r}"[:500]) from error
+
+
+def _create(request: ChargeRequest) -> Row:
+    try:
+        intent = _client().v1.payment_intents.create(
+            params={
+                "amount": to_stripe(request.amount_minor, request.currency),
+                "currency": request.currency.lower(),
+                "allowed_payment_method_types": METHOD_TYPES,
+                "description": request.description,
+                "metadata": {"payment": str(request.key)},
+            },
+            options={"idempotency_key": str(request.key)},
+        )
+    except sdk.InvalidRequestError as error:
+        if error.code in _REFUSED:
+            raise AmountRefused(str(error)) from error
+        raise
+    return intent.to_dict()
+
+
+def _intent(reference: str) -> Row:
+    return _client().v1.payment_intents.retrieve(reference, params={"expand": ["latest_charge"]}).to_dict()
+
+
+def _search(key: UUID) -> Row | None:
+    """Stripe's index may lag by a minute: who finds nothing here and charges meets the intent by its key."""
+    found = _client().v1.payment_intents.search(
+        params={"query": f"metadata['payment']:'{key}'", "limit": 1, "expand": ["data.latest_charge"]}
+    )
+    return found.data[0].to_dict() if found.data else None
+
+
+def _event_of(intent: Row) -> ProviderEvent:
+    """What an intent's state says: same state, same message id."""
+    status, charge = intent["status"], intent.get("latest_charge")
+    charge = charge if isinstance(charge, dict) else None
+    kind = {"succeeded": Kind.SUCCEEDED, "canceled": Kind.CANCELED}.get(status, Kind.PENDING)
+    moment = intent["created"]
+    if status == "requires_payment_method" and intent.get("last_payment_error"):
+        kind = Kind.DECLINED
+    if kind in (Kind.SUCCEEDED, Kind.DECLINED) and charge is not None:
+        moment = charge["created"]
+    elif kind == Kind.CANCELED:
+        moment = intent.get("canceled_at") or moment
+    elif kind != Kind.PENDING:
+        moment = _now()
+    shown = {name: value for name, value in intent.items() if name != "client_secret"}
+    return _event(
+        intent,
+        kind,
+        message_id=f"{intent['id']}:{kind}:{'' if charge is None else charge['id']}"[:TEXT_MAX],
+        occurred_at=_moment(moment),
+        raw=json.dumps(shown, default=str).encode(),
+    )
+
+
+def _event(intent: Row, kind: Kind, *, message_id: str, occurred_at: datetime, raw: bytes) -> ProviderEvent:
+    currency = _currency(intent)
+    amount = (intent.get("amount_received") if kind == Kind.SUCCEEDED else None) or intent["amount"]
+    return ProviderEvent(
+        message_id=message_id,
+        kind=kind,
+        key=_metadata(intent, "payment"),
+        reference=_id(intent["id"]),
+        amount_minor=_amount(amount, currency),
+        currency=currency,
+        occurred_at=occurred_at,
+        raw=raw,
+        next_action=_next_action(intent) if kind == Kind.PENDING else None,
+    )
+
+
+def _next_action(intent: Row) -> Mapping[str, str] | None:
+    secret = intent.get("client_secret")
+    if not secret or intent["status"] not in _STOPPABLE:
+        return None
+    return {"type": "stripe", "client_secret": str(secret), "publishable_key": settings.STRIPE_PUBLISHABLE_KEY}
+
+
+def _refund_event(refund: Row, *, message_id: str, occurred_at: datetime, raw: bytes) -> ProviderEvent:
+    currency, answer = _currency(refund), _refund_answer(refund)
+    return ProviderEvent(
+        message_id=message_id,
+        kind=_REFUND_KINDS[answer.state],
+        # A refund says whose charge it is by its intent; its own metadata carries our refund's id.
+        key="",
+        reference=_id(refund["payment_intent"]),
+        amount_minor=_amount(refund["amount"], currency),
+        currency=currency,
+        occurred_at=occurred_at,
+        raw=raw,
+        refund_key=_metadata(refund, "refund"),
+        refund_reference=answer.reference,
+        failure=answer.failure,
+    )
+
+
+def _dispute_event(dispute: Row, kind: Kind, *, message_id: str, occurred_at: datetime, raw: bytes) -> ProviderEvent:
+    currency = _currency(dispute)
+    said = [str(dispute[name]).replace("_", " ") for name in ("status", "reason") if dispute.get(name)]
+    return ProviderEvent(
+        message_id=message_id,
+        kind=kind,
+        # A dispute says whose charge it is by its intent; its metadata is the account owner's.
+        key="",
+        reference=_id(dispute["payment_intent"]),
+        amount_minor=_amount(dispute["amount"], currency),
+        currency=currency,
+        occurred_at=occurred_at,
+        raw=raw,
+        failure=_text(", ".join(said), FAILURE_MAX),
+        dispute_reference=_id(dispute["id"]),
+    )
+
+
+def _refused(request: ChargeRequest, kind: Kind, why: str) -> ProviderEvent:
+    """Stripe has no intent and will have none for this amount."""
+    return ProviderEvent(
+        message_id=f"{request.key}:{kind}",
+        kind=kind,
+        key=str(request.key),
+        reference="",
+        amount_minor=request.amount_minor,
+        currency=request.currency,
+        occurred_at=_moment(_now()),
+        raw=json.dumps({"refused": why}).encode(),
+    )
+
+
+def _refund_answer(refund: Row) -> RefundAnswer:
+    return RefundAnswer(
+        reference=_id(refund["id"]),
+        state=_REFUND_STATES[refund["status"]],
+        failure=_text(refund.get("failure_reason") or "", FAILURE_MAX),
+    )
+
+
+def _capture(charge: Row) -> Movement:
+    currency = _currency(charge)
+    reference = _id(charge.get("payment_intent") or charge["id"])
+    return Movement(
+        kind=MovementKind.CAPTURE,
+        reference=reference,
+        key=_metadata(charge, "payment"),
+        charge_reference=reference,
+        amount_minor=_amount(charge.get("amount_captured") or charge["amount"], currency),
+        currency=currency,
+        occurred_at=_moment(charge["created"]),
+    )
+
+
+def _refund_movement(refund: Row) -> Movement:
+    currency = _currency(refund)
+    return Movement(
+        kind=MovementKind.REFUND,
+        reference=_id(refund["id"]),
+        key=_metadata(refund, "refund"),
+        charge_reference=_id(refund.get("payment_intent") or refund["charge"]),
+        amount_minor=_amount(refund["amount"], currency),
+        currency=currency,
+        occurred_at=_moment(refund["created"]),
+    )
+
+
+def _check_signature(raw: bytes, header: str) -> None:
+    """One of our secrets signed these bytes, not long ago. Several: while one is being replaced both are good."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise SignatureInvalid from error
+    if not header.isascii():
+        raise SignatureInvalid
+    for secret in settings.STRIPE_WEBHOOK_SECRETS:
+        try:
+            sdk.WebhookSignature.verify_header(text, header, secret)
+        except sdk.SignatureVerificationError:
+            continue
+        # The age of the delivery, never of what it speaks about. Apart from the signature's check, to say so.
+        at = int(next(part[2:] for part in header.split(",") if part.startswith("t=")))
+        if _now() - at > SIGNATURE_AGE_SECONDS_MAX:
+            raise SignatureInvalid("This delivery was signed too long ago.")
+        return
+    raise SignatureInvalid
+
+
+def _now() -> int:
+    return int(clock.process_now().timestamp())
+
+
+def _moment(seconds: object) -> datetime:
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 946_684_800 <= seconds < 4_102_444_800:
+        raise ValueError("a moment is in Unix seconds of our century")
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _currency(row: Row) -> str:
+    currency = row["currency"]
+    if not (isinstance(currency, str) and len(currency) == 3 and currency.isascii() and currency.isalpha()):
+        raise ValueError("currency is three letters")
+    return currency.upper()
+
+
+def _amount(amount: object, currency: str) -> int:
+    if not isinstance(amount, int) or isinstance(amount, bool) or not 0 < amount < 2**53:
+        raise ValueError("an amount is a positive integer")
+    return from_stripe(amount, currency)
+
+
+def _id(text: object) -> str:
+    if not (isinstance(text, str) and text.isascii() and text.isprintable() and 0 < len(text) <= TEXT_MAX):
+        raise ValueError("ids are short printable ASCII")
+    return text
+
+
+def _metadata(row: Row, name: str) -> str:
+    """Ours if we wrote it; whoever has the keys of the account may write there too."""
+    value = (row.get("metadata") or {}).get(name, "")
+    return (
+        value if isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= TEXT_MAX else ""
+    )
+
+
+def _text(text: object, most: int) -> str:
+    return str(text).replace("\x00", "").encode("utf-8", "replace").decode()[:most]

@@ -1,0 +1,66 @@
+"""Promo codes for staff: made and limited here, and how often each was used."""
+
+from collections.abc import Callable, Iterator
+
+from django.contrib import admin
+from django.db.models import Q
+
+from apps.kernel.admin_lists import ReadOnlyAdmin
+from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, PartsField
+from apps.kernel.templatetags.fairgate import money
+from apps.orders.locks import lock_code
+from apps.orders.models import CodeUse, PromoCode
+from apps.orders.promo_codes import promo_codes
+
+TERMS = ("event", "code", "kind", "rate", "amount_minor", "categories", "places_max")
+"""What a buyer was promised: fixed once somebody used it."""
+
+
+class PromoCodeForm(CodeForm):
+    PARTS = "categories"
+    WHY_PUBLISH_FIRST = "its categories may be replaced by others"
+    categories = PartsField(PromoCode.categories, "Only tickets of these; none chosen: of all.")
+
+    class Meta:
+        model = PromoCode
+        fields = (*TERMS, *LIMITS)
+
+    def used(self) -> Iterator[tuple[str, Callable[[], int], str]]:
+        locked = lock_code(self.instance.pk)
+        yield "uses_max", lambda: promo_codes.used_count(locked), "It has been used"
+
+
+@admin.register(CodeUse)
+class CodeUseAdmin(ReadOnlyAdmin):
+    list_display = ["code", "order", "buyer", "email", "discount", "used_at", "released_at", "honoured_at"]
+    list_filter = ["code__event", ("released_at", admin.EmptyFieldListFilter), "used_at"]
+    list_select_related = ["code", "order"]
+    search_fields = ["=code__code", "=order__number", "=email", "=buyer"]
+    search_help_text = "A whole code, an order's number, an e-mail address, account:ID or visitor:ID."
+
+    @admin.display(ordering="discount_minor")
+    def discount(self, use: CodeUse) -> str:
+        return money(use.discount_minor, use.order.currency)
+
+
+@admin.register(PromoCode)
+class PromoCodeAdmin(CodeAdmin):
+    form = PromoCodeForm
+    fixed = TERMS
+    uses_name = "uses"
+    standing = Q(released_at=None)
+    list_display = ["code", "event", "takes_off", "used", "left", "valid_from", "valid_until", "is_active", "note"]
+    list_filter = ["event", "is_active", "kind"]
+    fieldsets = [
+        (None, {"fields": ["event", "code", "is_active", "note"]}),
+        ("What it takes off", {"fields": ["kind", "rate", "amount_minor", "categories", "places_max"]}),
+        CodeAdmin.limits_shown,
+        ("So far", {"fields": CodeAdmin.told}),
+    ]
+
+    @admin.display(description="takes off")
+    def takes_off(self, code: PromoCode) -> str:
+        if code.kind == PromoCode.Kind.PERCENT:
+            return f"{code.rate / 100:g}% of each ticket"
+        amount = money(code.amount_minor, code.event.currency)
+        return f"{amount} of {'each ticket' if code.kind == PromoCode.Kind.PER_TICKET else 'the order'}"

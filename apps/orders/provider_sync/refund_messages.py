@@ -1,0 +1,82 @@
+"""What a provider says of refunds: of ours, and of those somebody made by hand at the provider.
+
+A refund by hand is money that is gone already. If it is all that its payment still held, the order is given back with
+it: no ticket without money. A part of it changes nothing here, because nobody has said which places it was for: it is
+listed, and a person decides.
+"""
+
+from apps.kernel import clock
+from apps.kernel.db import transactions
+from apps.orders.cancellation import order_cancellation
+from apps.orders.models import Order, Payment, ProviderMessage, Refund
+from apps.orders.payments import refunds
+from apps.orders.payments.providers.protocol import Kind
+from apps.orders.provider_sync import discrepancies
+from apps.reservations import facade as reservations
+
+BY_HAND = "refunded at the provider by hand"
+
+
+def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
+    """The refund that this message speaks of says so, whoever asked for it; in words, what changed. Joins the caller's
+    transaction, which holds the order's lock."""
+    transactions.require()
+    if refunds.find(payment, message) is not None:
+        return refunds.settle(payment, message)
+    if message.kind != Kind.REFUNDED:
+        return "a refund that we did not ask for: not settled there yet"
+    left_minor = payment.captured_minor - payment.refunded_minor
+    if payment.currency != message.currency or message.amount_minor > left_minor:
+        # After one of ours had failed, staff may have sent it by hand: the same amount of the same payment.
+        failed = payment.refunds.filter(
+            status=Refund.Status.FAILED,
+            amount_minor=message.amount_minor,
+            currency=message.currency,
+            replaced_by=None,
+        ).first()
+        return _list(order, payment, message) if failed is None else _adopt(failed, message)
+    if message.amount_minor < left_minor or order.status not in Order.STANDING:
+        return _list(order, payment, message)
+    who = f"provider:{payment.provider}"
+    _record(payment, message, who)
+    reservations.cancel(order.reservation_id, who=who, why=f"order {order.number} {BY_HAND}")
+    order_cancellation.give_back(order, who)
+    return f"order given back: {BY_HAND}"
+
+
+def _record(payment: Payment, message: ProviderMessage, who: str) -> None:
+    now = clock.now()
+    payment.refunded_minor += message.amount_minor
+    payment.save(update_fields=["refunded_minor"])
+    Refund.objects.create(
+        order_id=payment.order_id,
+        payment=payment,
+        amount_minor=message.amount_minor,
+        currency=message.currency,
+        status=Refund.Status.SUCCEEDED,
+        reason=BY_HAND,
+        requested_by=who,
+        reference=message.refund_reference,
+        requested_at=now,
+        settled_at=now,
+    )
+
+
+def _adopt(failed: Refund, message: ProviderMessage) -> str:
+    failed.status, failed.reference, failed.settled_at = Refund.Status.SUCCEEDED, message.refund_reference, clock.now()
+    failed.save(update_fields=["status", "reference", "settled_at"])
+    discrepancies.settle_failed(failed.pk, failed.payment.provider)
+    return "the refund that had failed was made by hand"
+
+
+def _list(order: Order, payment: Payment, message: ProviderMessage) -> str:
+    discrepancies.note(
+        discrepancies.Kind.UNKNOWN_REFUND,
+        payment.provider,
+        message.refund_reference,
+        order_id=order.pk,
+        theirs_minor=message.amount_minor,
+        currency=message.currency,
+        occurred_at=message.occurred_at,
+    )
+    return "a refund that we did not ask for: listed"

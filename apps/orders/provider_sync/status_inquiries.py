@@ -1,0 +1,122 @@
+"""The reconciler's question: what became of a charge or refund whose word never came?
+
+A lost webhook, a crash between a provider's answer and our ledger, a delivery refused as too old: whatever kept the
+word from us, the provider knows. Looking for what is due touches PostgreSQL only and writes a message for each; the
+message asks, with no transaction and no lock open, and waits while the provider rests. Asked at once by several, and
+answered by a webhook meanwhile, a payment is settled once: by the one function that settles, under its order's lock.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Model
+
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
+from apps.kernel.outbox import facade as outbox
+from apps.orders import topics
+from apps.orders.models import Order, Payment, Refund
+from apps.orders.payments import circuit_breaker, refunds
+from apps.orders.payments.providers import get_provider
+from apps.orders.payments.providers.protocol import ProviderEvent
+from apps.orders.provider_sync import charges, discrepancies, inbox
+
+PAYMENT_SECONDS = 30
+"""A charge's own message asks first; whatever it could not do is ours from then on."""
+REFUND_SECONDS = 120
+PIECE_MAX = 100
+_unsettled_payments = sql.load("apps.orders", "unsettled_payments")
+_unsettled_refunds = sql.load("apps.orders", "unsettled_refunds")
+
+
+def ask_due(limit: int = PIECE_MAX) -> int:
+    """Up to `limit` payments, and as many refunds, that nobody has settled are being asked about; how many. Any number
+    of processes may look at once: each question is one's."""
+    discrepancies.note_failed_refunds()
+    asked = 0
+    for statement, seconds, model, publish in (
+        (_unsettled_payments, PAYMENT_SECONDS, Payment, _ask_payment),
+        (_unsettled_refunds, REFUND_SECONDS, Refund, _ask_refund),
+    ):
+        with connection.cursor() as cursor:
+            rows = statement.rows(cursor, limit=limit, seconds=seconds)
+        asked += sum(_claim(model, pk, asked_at, publish) for pk, asked_at in rows)
+    return asked
+
+
+def _claim(model: type[Model], pk: UUID, asked_at: datetime | None, publish: Callable[[UUID], None]) -> int:
+    # One row in a transaction of its own: whoever settles it holds this row for a moment, and never waits for us while
+    # we wait for another.
+    with transactions.write():
+        claimed: int = model._default_manager.filter(pk=pk, asked_at=asked_at).update(asked_at=clock.now())
+        if claimed:
+            publish(pk)
+    return claimed
+
+
+def _ask_payment(payment_id: UUID) -> None:
+    outbox.publish(topics.RECONCILE_PAYMENT, f"reconcile:{payment_id}", {"payment": str(payment_id)})
+
+
+def _ask_refund(refund_id: UUID) -> None:
+    outbox.publish(topics.RECONCILE_REFUND, f"reconcile:{refund_id}", {"refund": str(refund_id)})
+
+
+def handle_payment(message: outbox.Message) -> None:
+    with circuit_breaker.put_back():
+        reconcile_payment(UUID(message.body["payment"]))
+
+
+def handle_refund(message: outbox.Message) -> None:
+    with circuit_breaker.put_back():
+        reconcile_refund(UUID(message.body["refund"]))
+
+
+def reconcile_payment(payment_id: UUID) -> bool:
+    """The payment is as its provider says; whether it is settled now. One that nobody waits for any more is canceled
+    there, so that it cannot happen later. Raises ProviderFault, ProviderResting."""
+    payment = Payment.objects.select_related("order").get(pk=payment_id)
+    if payment.status != Payment.Status.PENDING:
+        return True
+    event = _ask(payment, payment.order, clock.now())
+    if event is None:
+        return False
+    inbox.record_answer(payment.provider, event)
+    return not Payment.objects.filter(pk=payment_id, status=Payment.Status.PENDING).exists()
+
+
+def _ask(payment: Payment, order: Order, now: datetime) -> ProviderEvent | None:
+    provider, request = get_provider(payment.provider), charges.request_of(order, payment)
+    may_still_count = order.status in Order.OPEN or order.reason == Order.Reason.OUT_OF_TIME
+    with circuit_breaker.calling(provider.name):
+        if may_still_count and now <= payment.counts_until:
+            return provider.find_charge(request.key, payment.reference)
+        return provider.cancel(request, payment.reference)
+
+
+def ask_again(payment_id: UUID) -> None:
+    """Whatever the payment says: the provider was asked about it, and what it answered has had its effect. Raises
+    ProviderFault, ProviderResting."""
+    payment = Payment.objects.get(pk=payment_id)
+    with circuit_breaker.calling(payment.provider):
+        event = get_provider(payment.provider).find_charge(payment.pk, payment.reference)
+    if event is not None:
+        inbox.record_answer(payment.provider, event)
+
+
+def reconcile_refund(refund_id: UUID) -> bool:
+    """The refund is as its provider says, which is asked for it again if it never heard of it; whether it is settled
+    now. Raises ProviderFault, ProviderResting."""
+    refund = Refund.objects.select_related("payment").get(pk=refund_id)
+    if refund.status not in Refund.OPEN:
+        return True
+    provider = get_provider(refund.payment.provider)
+    with circuit_breaker.calling(provider.name):
+        answer = provider.find_refund(refund.pk, refund.payment.reference)
+        if answer is None:
+            # The same key as its own message's: whichever comes first, it is refunded once.
+            answer = provider.refund(refunds.request_of(refund))
+    refunds.record_answer(refund.pk, refund.order_id, answer)
+    return not Refund.objects.filter(pk=refund_id, status__in=Refund.OPEN).exists()

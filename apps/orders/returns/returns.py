@@ -1,0 +1,416 @@
+"""Tickets given back, some or all of an order's, by its buyer or by staff; and money given back beside them.
+
+What comes back is computed by one function, `quote`, for every page that says it and for the return itself. Everything
+is decided under the order's lock: of two who return one ticket at once, and of a return and a check-in, the second
+reads what the first one did.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Sum
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.db import transactions
+from apps.kernel.http import idempotency, problems
+from apps.kernel.http.idempotency import Answer
+from apps.kernel.outbox import facade as outbox
+from apps.orders import lines, topics
+from apps.orders.errors import (
+    OrderNotReturnable,
+    ReturnNotAllowed,
+    TicketsCheckedIn,
+    TicketsNotValid,
+)
+from apps.orders.locks import lock_order
+from apps.orders.models import Order, OrderAdjustment, OrderLine, ReturnPolicy, Ticket
+from apps.orders.payments import refunds, settlement
+from apps.orders.staff_errors import AmountChanged, AmountTooLarge
+from apps.orders.webhooks import messages
+from apps.reservations import facade as reservations
+
+TICKETS_MAX = 200
+_Kind = OrderAdjustment.Kind
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedLine:
+    line_id: int
+    description: str
+    back_minor: int
+    kept_minor: int
+    """Its fee, where that stays with the organizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What giving these places back comes to."""
+
+    lines: tuple[QuotedLine, ...]
+    order_fees: tuple[int, ...]
+    """Lines of fees of the order as a whole that go back with its last place."""
+    order_fees_minor: int
+    settled_minor: int
+    """What was given back beside the tickets before, and so does not go back again."""
+    back_minor: int
+    is_whole: bool
+    """No place is left after it."""
+
+    @property
+    def kept_minor(self) -> int:
+        return sum(line.kept_minor for line in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Whether the buyer may return tickets, and until when."""
+
+    is_open: bool
+    until: datetime
+    keeps_fees: bool
+
+    def contract(self) -> dict[str, Any]:
+        return {"open": self.is_open, "until": clock.iso(self.until), "keeps_fees": self.keeps_fees}
+
+
+def quote(
+    order_lines: Sequence[OrderLine], adjusted_minor: int, chosen: Collection[int], fees_back: Collection[int]
+) -> Quote:
+    """What comes back for the chosen standing places of these lines, all of an order's; of those in `fees_back` the fee
+    too. Fees of the whole order go back with its last place, if that one's fee does.
+
+    `adjusted_minor`: the sum of the order's adjustments. What goes back never exceeds what the order keeps: where money
+    was given back beside the tickets, that much less goes back at last.
+    """
+    standing = [line for line in order_lines if line.canceled_at is None]
+    places = {line.pk for line in standing if line.kind == OrderLine.Kind.PLACE}
+    assert places.issuperset(chosen)
+    quoted = []
+    for line in standing:
+        if line.pk in chosen:
+            kept_minor = 0 if line.pk in fees_back else fee_minor(line)
+            quoted.append(QuotedLine(line.pk, line.description, line.total_minor - kept_minor, kept_minor))
+    is_whole = bool(chosen) and places == set(chosen)
+    fees = [line for line in standing if line.kind == OrderLine.Kind.FEE]
+    if not is_whole or not set(chosen) <= set(fees_back):
+        fees = []
+    value_minor = sum(line.back_minor for line in quoted) + sum(line.total_minor for line in fees)
+    owed_minor = sum(line.total_minor for line in standing) + adjusted_minor
+    back_minor = min(value_minor, owed_minor)
+    return Quote(
+        lines=tuple(quoted),
+        order_fees=tuple(line.pk for line in fees),
+        order_fees_minor=sum(line.total_minor for line in fees),
+        settled_minor=value_minor - back_minor,
+        back_minor=back_minor,
+        is_whole=is_whole,
+    )
+
+
+def fee_minor(line: OrderLine) -> int:
+    """What of a place's total is its fee, the tax on that fee in it."""
+    policy = events.PricePolicy(tax_rate=line.tax_rate, tax_included=line.tax_included)
+    return min(policy.taxed(line.fee_minor)[1], line.total_minor)
+
+
+def quote_for(order: Order, chosen: Collection[int], fees_back: Collection[int]) -> Quote:
+    """The same for this order as it is now."""
+    return quote(list(order.lines.all()), adjusted_minor(order), chosen, fees_back)
+
+
+def adjusted_minor(order: Order) -> int:
+    return int(order.adjustments.aggregate(sum=Sum("amount_minor"))["sum"] or 0)
+
+
+def owed_minor(order: Order) -> int:
+    """What the order keeps, once what was asked back is back."""
+    standing = order.lines.filter(canceled_at=None).aggregate(sum=Sum("total_minor"))["sum"] or 0
+    return int(standing) + adjusted_minor(order)
+
+
+def offer_of(event: events.EventView, now: datetime) -> Offer | None:
+    """The event's policy for buyers who want to return tickets, or None where they never may."""
+    policy = ReturnPolicy.objects.filter(event_id=event.id).first()
+    if policy is None:
+        return None
+    until = event.starts_at - timedelta(hours=policy.until_hours)
+    return Offer(now < until and event.status == "published", until, policy.keeps_fees)
+
+
+# --- by the buyer ----------------------------------------------------------------------------------------------------
+
+
+def answer_return(order_id: UUID, payload: Mapping[str, Any], idempotency_key: str) -> Answer:
+    """The buyer's tickets are given back as the event's policy allows, committed; the answer as it will be repeated.
+
+    Same key, same body: the same answer, byte for byte. Raises Invalid, IdempotencyMismatch, IdempotencyInProgress,
+    OrderNotFound, OrderNotReturnable, ReturnNotAllowed, TicketsNotValid, TicketsCheckedIn.
+    """
+    codes = _read_codes(payload)
+    asked = idempotency.fingerprint({"order": str(order_id), "body": dict(payload)})
+    with transactions.write():
+        order = lock_order(order_id)
+
+        def act() -> Answer:
+            quoted = _return_by_buyer(order, codes)
+            said = {
+                "order_id": str(order.pk),
+                "status": order.status,
+                "tickets": codes,
+                "amount_minor": quoted.back_minor,
+                "kept_minor": quoted.kept_minor,
+                "currency": order.currency,
+            }
+            return Answer(202, json.dumps(said))
+
+        return idempotency.once(f"refund:{order.buyer}", idempotency_key, asked, act)
+
+
+def quote_for_buyer(order_id: UUID, codes: Sequence[str]) -> Quote:
+    """What would come back if the buyer returned these tickets now. Raises as `answer_return`; nothing is changed."""
+    order = Order.objects.get(pk=order_id)
+    offer = _require_offer(order)
+    tickets = _require_tickets(order, codes)
+    chosen = {ticket.order_line_id for ticket in tickets}
+    return quote_for(order, chosen, () if offer.keeps_fees else chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Returnable:
+    """A valid ticket, and what it alone would bring back."""
+
+    code: str
+    label: str
+    back_minor: int
+    kept_minor: int
+    fee_minor: int
+    is_inside: bool
+
+
+def returnable(order_id: UUID, *, fees_back: bool) -> list[Returnable]:
+    """The order's valid tickets, with what each would bring back by itself."""
+    order = Order.objects.get(pk=order_id)
+    order_lines, adjusted = list(order.lines.all()), adjusted_minor(order)
+    by_id = {line.pk: line for line in order_lines}
+    found = []
+    for ticket in Ticket.objects.filter(order=order, voided_at=None).order_by("id"):
+        chosen = {ticket.order_line_id}
+        quoted = quote(order_lines, adjusted, chosen, chosen if fees_back else ())
+        found.append(
+            Returnable(
+                ticket.code,
+                ticket.label,
+                quoted.back_minor,
+                quoted.kept_minor,
+                fee_minor(by_id[ticket.order_line_id]),
+                ticket.checked_in_at is not None,
+            )
+        )
+    return found
+
+
+def _return_by_buyer(order: Order, codes: Sequence[str]) -> Quote:
+    # The policy is read under the order's lock, and the time after it.
+    offer = _require_offer(order)
+    found = _require_tickets(order, codes)
+    line_ids = {ticket.order_line_id for ticket in found}
+    return _give_back(
+        order,
+        found,
+        () if offer.keeps_fees else line_ids,
+        who=order.buyer,
+        why="returned by the buyer",
+        reason=Order.Reason.RETURNED,
+    )
+
+
+def _require_offer(order: Order) -> Offer:
+    offer = offer_of(events.get_event_by_id(order.event_id), clock.now())
+    if offer is None:
+        raise ReturnNotAllowed
+    if not offer.is_open:
+        raise ReturnNotAllowed("The time to return tickets of this event is over.", until=clock.iso(offer.until))
+    return offer
+
+
+def _read_codes(payload: Mapping[str, Any]) -> list[str]:
+    errors = {str(field)[:80]: "unknown field" for field in payload if field != "tickets"}
+    codes = payload.get("tickets")
+    if not isinstance(codes, list) or not codes or not all(isinstance(code, str) for code in codes):
+        errors["tickets"] = "a list of ticket codes is expected"
+    elif len(codes) > TICKETS_MAX:
+        errors["tickets"] = f"at most {TICKETS_MAX}"
+    elif len(set(codes)) < len(codes):
+        errors["tickets"] = "names a ticket twice"
+    if errors or not isinstance(codes, list):
+        raise problems.Invalid(errors)
+    return codes
+
+
+# --- by staff --------------------------------------------------------------------------------------------------------
+
+
+def quote_for_staff(
+    order_id: UUID, codes: Sequence[str], fees_back: Collection[str], *, also_checked_in: bool = False
+) -> Quote:
+    """What would come back if staff gave these back now. Raises as `return_by_staff`; nothing is changed."""
+    order = Order.objects.get(pk=order_id)
+    found = _require_tickets(order, codes, also_checked_in=also_checked_in)
+    fees = {ticket.order_line_id for ticket in found if ticket.code in fees_back}
+    return quote_for(order, {ticket.order_line_id for ticket in found}, fees)
+
+
+def return_by_staff(
+    order_id: UUID,
+    codes: Sequence[str],
+    fees_back: Collection[str],
+    *,
+    who: str,
+    why: str,
+    keep_places: bool = False,
+    also_checked_in: bool = False,
+    seen_minor: int | None = None,
+) -> Quote:
+    """These tickets are given back, committed; of those in `fees_back` the fee too. `keep_places`: what they were for
+    is the house's, and not sold again. `also_checked_in`: somebody may be in with one. `seen_minor`: what was said to
+    come back when this was decided; refused if it is another amount by now.
+
+    Raises OrderNotFound, OrderNotReturnable, TicketsNotValid, TicketsCheckedIn, AmountChanged, Invalid.
+    """
+    with transactions.write():
+        order = lock_order(order_id)
+        found = _require_tickets(order, codes, also_checked_in=also_checked_in)
+        fees = {ticket.order_line_id for ticket in found if ticket.code in fees_back}
+        if seen_minor is not None:
+            now_minor = quote_for(order, {ticket.order_line_id for ticket in found}, fees).back_minor
+            if now_minor != seen_minor:
+                raise AmountChanged(now_minor=now_minor)
+        return _give_back(
+            order, found, fees, who=who, why=why or "given back by the organizer",
+            reason=Order.Reason.CANCELED_BY_STAFF, keep_places=keep_places,
+        )  # fmt: skip
+
+
+def give_goodwill(order_id: UUID, amount_minor: int, *, who: str, why: str, seen_minor: int | None = None) -> None:
+    """So much of the order's money is on its way back, committed; its tickets stay as they are. `seen_minor`: what the
+    order kept when this was decided, so that a form sent twice gives once.
+
+    Raises OrderNotFound, OrderNotReturnable, AmountTooLarge, AmountChanged, Invalid.
+    """
+    if amount_minor < 1:
+        raise problems.Invalid({"amount": "must be more than nothing"})
+    with transactions.write():
+        order = lock_order(order_id)
+        if order.status not in (*Order.STANDING, Order.Status.REFUNDED):
+            raise OrderNotReturnable(order_status=order.status)
+        left_minor = owed_minor(order)
+        if seen_minor is not None and seen_minor != left_minor:
+            raise AmountChanged(now_minor=left_minor)
+        if amount_minor > left_minor:
+            raise AmountTooLarge(left_minor=left_minor)
+        now = clock.now()
+        _adjust(order, _Kind.GOODWILL, -amount_minor, who, why, now)
+        refunds.request_of_order(order, amount_minor, why or "goodwill", who)
+        if order.status == Order.Status.CONFIRMED:
+            order.status = Order.Status.PARTLY_REFUNDED
+            order.save(update_fields=["status"])
+        if order.status == Order.Status.PARTLY_REFUNDED:
+            messages.announce(order, messages.Kind.ORDER_PARTLY_REFUNDED, [])
+        _tell(order, [], amount_minor, 0)
+
+
+def settle_adjustments(order: Order, who: str, why: str) -> None:
+    """The order, none of whose lines stands, owes nothing: what was kept of it goes back with the rest. Joins the
+    caller's transaction, which holds the order's lock."""
+    transactions.require()
+    left_minor = adjusted_minor(order)
+    if left_minor:
+        _adjust(order, _Kind.SETTLED, -left_minor, who, why, clock.now())
+
+
+# --- both ------------------------------------------------------------------------------------------------------------
+
+
+def _require_tickets(order: Order, codes: Sequence[str], *, also_checked_in: bool = False) -> list[Ticket]:
+    if order.status not in Order.STANDING:
+        raise OrderNotReturnable(order_status=order.status)
+    if not codes:
+        raise problems.Invalid({"tickets": "choose at least one"})
+    if len(set(codes)) < len(codes):
+        raise problems.Invalid({"tickets": "names a ticket twice"})
+    usable = [code for code in codes if code.isascii() and code.isprintable()]
+    found = {ticket.code: ticket for ticket in Ticket.objects.filter(order=order, code__in=usable)}
+    unknown = [code[:80] for code in codes if code not in found]
+    if unknown:
+        raise problems.Invalid({"tickets": "not tickets of this order: " + ", ".join(ascii(code) for code in unknown)})
+    void = [code for code in codes if found[code].voided_at is not None]
+    if void:
+        raise TicketsNotValid(tickets=void)
+    inside = [code for code in codes if found[code].checked_in_at is not None]
+    if inside and not also_checked_in:
+        raise TicketsCheckedIn(tickets=inside)
+    return [found[code] for code in codes]
+
+
+def _give_back(
+    order: Order,
+    found: Sequence[Ticket],
+    fees_back: Collection[int],
+    *,
+    who: str,
+    why: str,
+    reason: Order.Reason,
+    keep_places: bool = False,
+) -> Quote:
+    """Joins a transaction that holds the order's lock and has read these valid tickets after it."""
+    quoted = quote_for(order, {ticket.order_line_id for ticket in found}, fees_back)
+    now = clock.now()
+    voided = Ticket.objects.filter(pk__in=[one.pk for one in found], voided_at=None).update(voided_at=now)
+    assert voided == len(found), f"{voided} of {len(found)} tickets were valid"
+    for ticket in found:
+        ticket.voided_at = now
+    lines.cancel_some(order, [*(line.line_id for line in quoted.lines), *quoted.order_fees], now)
+    for line in quoted.lines:
+        if line.kept_minor:
+            _adjust(order, _Kind.KEPT_FEE, line.kept_minor, who, why, now, line_id=line.line_id)
+    if quoted.settled_minor:
+        _adjust(order, _Kind.SETTLED, quoted.settled_minor, who, why, now)
+    places = Counter(ticket.line_id for ticket in found)
+    reservations.return_places(
+        order.reservation_id, places, who=who, why=f"order {order.number}: {why}", keep=keep_places
+    )
+    if quoted.back_minor:
+        refunds.request_of_order(order, quoted.back_minor, why, who)
+    if quoted.is_whole:
+        settlement.end(order, Order.Status.REFUNDED, reason)
+    else:
+        order.status = Order.Status.PARTLY_REFUNDED
+        order.save(update_fields=["status"])
+        messages.announce(order, messages.Kind.ORDER_PARTLY_REFUNDED, found)
+    _tell(order, [ticket.label for ticket in found], quoted.back_minor, quoted.kept_minor)
+    return quoted
+
+
+def _adjust(
+    order: Order,
+    kind: OrderAdjustment.Kind,
+    amount_minor: int,
+    who: str,
+    why: str,
+    now: datetime,
+    line_id: int | None = None,
+) -> None:
+    OrderAdjustment.objects.create(
+        order=order, kind=kind, amount_minor=amount_minor, line_id=line_id, who=who[:120], why=why[:200], at=now
+    )
+
+
+def _tell(order: Order, labels: Sequence[str], back_minor: int, kept_minor: int) -> None:
+    body = {"order": str(order.pk), "tickets": list(labels), "back_minor": back_minor, "kept_minor": kept_minor}
+    outbox.publish(topics.SEND_RETURN_NOTICE, str(order.pk), body)

@@ -1,0 +1,35 @@
+"""An order as a calendar file (RFC 5545): when and where, and what is in the bag."""
+
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from icalendar import Calendar, Event
+
+from apps.kernel import clock
+from apps.orders.access import order_link
+from apps.orders.selectors import OrderView
+
+CONTENT_TYPE = "text/calendar; charset=utf-8; method=PUBLISH"
+
+
+def calendar_file(order: OrderView) -> bytes:
+    """One entry for the event of this order, in UTC, so that every calendar shows it by its own clock.
+
+    Its id is the order's: a second file, after a new code or another mail, replaces the entry and adds none.
+    """
+    event = order.event
+    entry = Event()
+    entry.add("uid", f"order-{order.number}@{urlsplit(settings.SITE_URL).hostname}")
+    entry.add("dtstamp", clock.process_now().replace(microsecond=0))
+    entry.add("dtstart", event.starts_at)
+    entry.add("summary", event.name)
+    entry.add("location", ", ".join(part for part in (event.venue_name, event.city) if part))
+    places = [ticket.label for ticket in order.tickets if ticket.valid]
+    entry.add("description", "\n".join([*places, "", f"Order {order.number}. The tickets:", order_link(order.id)]))
+    entry.add("url", order_link(order.id))
+    calendar = Calendar()
+    calendar.add("prodid", "-//Fairgate//Tickets//EN")
+    calendar.add("version", "2.0")
+    calendar.add("method", "PUBLISH")
+    calendar.add_component(entry)
+    return bytes(calendar.to_ical())

@@ -1,0 +1,117 @@
+"""Tickets: one for each place of a confirmed order, with a code nobody can guess."""
+
+import secrets
+from datetime import datetime
+
+from django.db import connection
+
+from apps.kernel.db import model_rows, sql
+from apps.kernel.db.transactions import require
+from apps.orders.models import Order, OrderLine, Ticket
+from apps.reservations import facade as reservations
+
+_lines = sql.load("apps.orders", "lines_of_orders")
+_issue = sql.load("apps.orders", "issue_tickets")
+
+CODE_LENGTH = 28  # 140 random bits, seven groups of four to read out.
+_CODE_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+
+
+def new_code() -> str:
+    return "".join(secrets.choice(_CODE_ALPHABET) for _ in range(CODE_LENGTH))
+
+
+def issue(order: Order, reservation: reservations.ReservationView, now: datetime) -> None:
+    """The order has one ticket for each place that stands of what it is made of. Joins the caller's transaction."""
+    require()
+    with connection.cursor() as cursor:
+        lines = model_rows.of(OrderLine, _lines.rows(cursor, order_ids=[order.pk]))
+    standing = {
+        (line.reservation_line_id, line.place or 1): line
+        for line in lines
+        if line.kind == OrderLine.Kind.PLACE and line.canceled_at is None
+    }
+    tickets = [
+        Ticket(
+            line_id=seat.line_id,
+            seat_id=seat.seat_pk,
+            label=seat.label,
+            section=seat.section_name,
+            row=seat.row,
+            number=seat.number,
+            category=seat.category_name,
+            price_minor=seat.price_minor,
+        )
+        for seat in reservation.seats
+    ]
+    for places in reservation.general_admission:
+        tickets += [
+            Ticket(
+                line_id=places.line_id,
+                place=place,
+                label=line.description,
+                section=places.section_name,
+                category=places.category,
+                price_minor=places.price_minor,
+            )
+            for (line_id, place), line in standing.items()
+            if line_id == places.line_id
+        ]
+    issued = [ticket for ticket in tickets if (ticket.line_id, ticket.place) in standing]
+    if not issued:
+        return
+    with connection.cursor() as cursor:
+        written = _issue.count(
+            cursor,
+            order_id=order.pk,
+            holder=order.name,
+            issued_at=now,
+            codes=[new_code() for _ in issued],
+            order_line_ids=[standing[ticket.line_id, ticket.place].pk for ticket in issued],
+            line_ids=[ticket.line_id for ticket in issued],
+            places=[ticket.place for ticket in issued],
+            seat_ids=[ticket.seat_id for ticket in issued],
+            labels=[ticket.label for ticket in issued],
+            sections=[ticket.section for ticket in issued],
+            rows=[ticket.row for ticket in issued],
+            numbers=[ticket.number for ticket in issued],
+            categories=[ticket.category for ticket in issued],
+            prices_minor=[ticket.price_minor for ticket in issued],
+        )
+    assert written == len(issued), f"{written} of {len(issued)} tickets of order {order.number}"
+
+
+def replace(ticket: Ticket, who: str, now: datetime) -> Ticket:
+    """The same place has a new ticket with a new code, and this one's code opens no door. Joins the caller's
+    transaction, which holds the order's lock and has read the ticket under it."""
+    require()
+    assert ticket.voided_at is None
+    assert ticket.checked_in_at is None
+    # Void first: a place never has two tickets that open a door.
+    ticket.voided_at = now
+    ticket.save(update_fields=["voided_at"])
+    successor = Ticket.objects.create(
+        code=new_code(),
+        order_id=ticket.order_id,
+        order_line_id=ticket.order_line_id,
+        line_id=ticket.line_id,
+        place=ticket.place,
+        seat_id=ticket.seat_id,
+        label=ticket.label,
+        section=ticket.section,
+        row=ticket.row,
+        number=ticket.number,
+        category=ticket.category,
+        price_minor=ticket.price_minor,
+        holder=ticket.holder,
+        issued_at=now,
+    )
+    ticket.successor, ticket.replaced_by = successor, who
+    ticket.save(update_fields=["successor", "replaced_by"])
+    return successor
+
+
+def void(order: Order, now: datetime) -> None:
+    """None of the order's tickets opens a door any more. Joins the caller's transaction."""
+    require()
+    Ticket.objects.filter(order=order, voided_at__isnull=True).update(voided_at=now)

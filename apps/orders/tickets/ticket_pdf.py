@@ -1,0 +1,125 @@
+"""Tickets as drawings: the QR code as SVG, and all of an order as one PDF, a page each."""
+
+import io
+from datetime import datetime
+from itertools import groupby
+
+import segno
+from reportlab.pdfgen.canvas import Canvas
+
+from apps.events import facade as events
+from apps.kernel.templatetags.fairgate import at_venue, grouped, money
+from apps.orders.pdf_layout import (
+    ACCENT,
+    BOLD,
+    INK,
+    MUTED,
+    PALE,
+    TEXT,
+    fit,
+    register_fonts,
+    wrap,
+    write,
+    write_centered,
+)
+from apps.orders.selectors import OrderView, TicketView
+
+PAGE = (420, 595)  # A5 upright, in points.
+MARGIN = 36
+QR_MASK = 3
+
+
+def qr_svg(code: str) -> str:
+    """The code as a QR drawing, black on white with its quiet zone, as wide as it is shown."""
+    out = io.BytesIO()
+    _qr(code).save(out, kind="svg", border=4, light="#fff", omitsize=True, xmldecl=False)
+    return out.getvalue().decode()
+
+
+def _qr(code: str) -> segno.QRCode:
+    """One mask for all codes: a mask breaks up patterns, random bits have none, and to try all eight is four fifths of
+    the work. Which one it is stands in the code."""
+    return segno.make_qr(code, error="m", mask=QR_MASK)
+
+
+def tickets_pdf(order: OrderView) -> bytes:
+    """The order's valid tickets, a page each: event, date on the venue's clock, place, holder, code."""
+    register_fonts()
+    out = io.BytesIO()
+    canvas = Canvas(out, pagesize=PAGE, pageCompression=1)
+    canvas.setTitle(f"Tickets for {order.event.name}")
+    canvas.setAuthor("Fairgate")
+    canvas.setSubject(f"Order {order.number}")
+    for ticket in order.tickets:
+        if ticket.valid:
+            _draw_ticket(canvas, order, ticket)
+            canvas.showPage()
+    canvas.save()
+    return out.getvalue()
+
+
+def _draw_ticket(canvas: Canvas, order: OrderView, ticket: TicketView) -> None:
+    width, height = PAGE
+    canvas.setFillColor(ACCENT)
+    canvas.rect(0, height - 118, width, 118, stroke=0, fill=1)
+    canvas.setFillColor(PALE)
+    write(canvas, MARGIN, height - 40, "FAIRGATE", BOLD, 11)
+    y = height - 66.0
+    title_size, lines = fit(order.event.name, BOLD, width - 2 * MARGIN)
+    for line in lines:
+        write(canvas, MARGIN, y, line, BOLD, title_size)
+        y -= title_size * 1.2
+    canvas.setFillColor(INK)
+    y = height - 150
+    for label, value in _facts(order.event, order, ticket):
+        canvas.setFillColor(MUTED)
+        write(canvas, MARGIN, y, label, TEXT, 8)
+        canvas.setFillColor(INK)
+        y -= 15
+        for line in wrap(value, BOLD, 12, width - 2 * MARGIN)[:2]:
+            write(canvas, MARGIN, y, line, BOLD, 12)
+            y -= 15
+        y -= 7
+    canvas.setDash(3, 3)
+    canvas.setStrokeColor(MUTED)
+    canvas.line(MARGIN, 238, width - MARGIN, 238)
+    canvas.setDash()
+    canvas.setFillColor(INK)
+    _draw_qr(canvas, ticket.code, x=(width - 170) / 2, y=56, size=170)
+    canvas.setFillColor(MUTED)
+    write_centered(canvas, width / 2, 40, grouped(ticket.code), TEXT, 9)
+    told = f"Order {order.number}. Show this code at the door; it opens it once."
+    write_centered(canvas, width / 2, 24, told, TEXT, 7)
+
+
+def _facts(event: events.EventView, order: OrderView, ticket: TicketView) -> list[tuple[str, str]]:
+    start = at_venue(event.starts_at, event.timezone)
+    assert isinstance(start, datetime)
+    place = f"{ticket.section}, row {ticket.row}, seat {ticket.number}" if ticket.row else ticket.label
+    price = money(ticket.price_minor, ticket.currency) if ticket.price_minor else "Free"
+    return [
+        ("Date", f"{start:%A} {start.day} {start:%B %Y, %H:%M} ({start:%Z})"),
+        ("Venue", f"{event.venue_name}, {event.city}" if event.city else event.venue_name),
+        ("Place", place),
+        ("Category and price", f"{ticket.category}, {price}"),
+        ("Holder", ticket.holder),
+    ]
+
+
+def _draw_qr(canvas: Canvas, code: str, *, x: float, y: float, size: float) -> None:
+    # In units of a module, a rectangle for each run of dark ones: as whole numbers written straight into the page they
+    # are a tenth of what one path of single modules costs, and a night's tickets are drawn by the ten thousand.
+    matrix = _qr(code).matrix
+    lines = []
+    for line, modules in enumerate(matrix):
+        column = 0
+        for dark, run in groupby(modules):
+            length = sum(1 for _ in run)
+            if dark:
+                lines.append(f"{column} {len(matrix) - 1 - line} {length} 1 re")
+            column += length
+    canvas.saveState()
+    canvas.translate(x, y)
+    canvas.scale(size / len(matrix), size / len(matrix))
+    canvas.addLiteral(" ".join([*lines, "f"]))
+    canvas.restoreState()

@@ -1,0 +1,137 @@
+"""Who is told of a sale, for staff: addresses and keys to add and take away, and what became of every message."""
+
+import json
+
+from django import forms
+from django.contrib import admin, messages
+from django.utils.html import format_html
+
+from apps.kernel import clock, safe_http
+from apps.kernel.admin_lists import ReadOnlyAdmin, counted
+from apps.orders.models import FeedKey, OrganizerMessage, WebhookDelivery, WebhookEndpoint
+from apps.orders.webhooks import delivery as webhook_delivery
+from apps.orders.webhooks import feed
+
+
+class _AudienceForm(forms.ModelForm):
+    kinds = forms.MultipleChoiceField(
+        choices=OrganizerMessage.Kind.choices,
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="None chosen: all of them.",
+    )
+
+
+class EndpointForm(_AudienceForm):
+    class Meta:
+        model = WebhookEndpoint
+        fields = ["name", "url", "event", "kinds", "is_active"]
+
+    def clean_url(self):
+        url = self.cleaned_data["url"].strip()
+        try:
+            safe_http.check(url, webhook_delivery.allowed())
+        except safe_http.AddressRefused as refused:
+            raise forms.ValidationError(f"Nothing is sent there: {refused}.") from refused
+        return url
+
+
+class FeedKeyForm(_AudienceForm):
+    class Meta:
+        model = FeedKey
+        fields = ["name", "event", "kinds"]
+
+
+@admin.register(WebhookEndpoint)
+class WebhookEndpointAdmin(admin.ModelAdmin):
+    form = EndpointForm
+    list_display = ["name", "url", "event", "wanted", "is_active"]
+    list_filter = ["is_active", "event"]
+    list_select_related = ["event"]
+    readonly_fields = ["secret", "created_at"]
+    actions = ["renew_secret"]
+
+    @admin.display(description="kinds")
+    def wanted(self, endpoint):
+        return ", ".join(endpoint.kinds) or "all"
+
+    def has_delete_permission(self, request, obj=None):
+        return False  # Switched off, so that its log stays.
+
+    def get_readonly_fields(self, request, obj=None):
+        return self.readonly_fields if obj else []
+
+    def save_model(self, request, obj, form, change):
+        if not change:
+            obj.secret, obj.created_at = webhook_delivery.new_secret(), clock.now()
+            messages.success(request, f"Its secret, to check signatures with: {obj.secret}")
+        super().save_model(request, obj, form, change)
+
+    @admin.action(description="Sign with a new secret", permissions=["change"])
+    def renew_secret(self, request, queryset):
+        for endpoint in queryset:
+            endpoint.secret = webhook_delivery.new_secret()
+            endpoint.save(update_fields=["secret"])
+            messages.success(request, f"The new secret of {endpoint.name}: {endpoint.secret}")
+
+
+@admin.register(WebhookDelivery)
+class WebhookDeliveryAdmin(ReadOnlyAdmin):
+    list_display = ["id", "endpoint", "kind", "order", "status", "attempts", "answer_status", "attempted_at"]
+    list_filter = ["status", "endpoint"]
+    list_select_related = ["endpoint", "message__order"]
+    search_fields = ["=message__id", "=message__order__number"]
+    search_help_text = "The whole message id or order number."
+    fields = [
+        "endpoint", "status", "attempts", "answer_status", "answer", "attempted_at", "delivered_at", "body",
+    ]  # fmt: skip
+    readonly_fields = ["body"]
+    actions = ["replay"]
+
+    @admin.display(description="kind")
+    def kind(self, delivery):
+        return delivery.message.kind
+
+    @admin.display(description="order")
+    def order(self, delivery):
+        return delivery.message.order.number
+
+    @admin.display(description="message")
+    def body(self, delivery):
+        return format_html("<pre>{}</pre>", json.dumps(delivery.message.body, indent=2))
+
+    def has_replay_permission(self, request):
+        return request.user.has_perm("orders.change_webhookdelivery")
+
+    @admin.action(description="Replay: send once more", permissions=["replay"])
+    def replay(self, request, queryset):
+        count = sum(webhook_delivery.replay(pk) for pk in queryset.values_list("pk", flat=True))
+        messages.info(request, f"On its way once more: {counted(count, 'message')}.")
+
+
+@admin.register(FeedKey)
+class FeedKeyAdmin(admin.ModelAdmin):
+    form = FeedKeyForm
+    list_display = ["name", "beginning", "event", "wanted", "created_at", "revoked_at"]
+    list_filter = ["event"]
+    list_select_related = ["event"]
+    actions = ["revoke"]
+
+    @admin.display(description="kinds")
+    def wanted(self, key):
+        return ", ".join(key.kinds) or "all"
+
+    def has_delete_permission(self, request, obj=None):
+        return False
+
+    def save_model(self, request, obj, form, change):
+        if not change:
+            key = feed.new_key()
+            obj.digest, obj.beginning, obj.created_at = feed.digest_of(key), feed.beginning_of(key), clock.now()
+            messages.success(request, f"The key, which is shown this once: {key}")
+        super().save_model(request, obj, form, change)
+
+    @admin.action(description="Revoke: it opens nothing any more", permissions=["change"])
+    def revoke(self, request, queryset):
+        count = queryset.filter(revoked_at=None).update(revoked_at=clock.now())
+        messages.info(request, f"Revoked: {counted(count, 'key')}.")

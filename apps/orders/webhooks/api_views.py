@@ -1,0 +1,52 @@
+"""The organizers' part of the public contract: the pull feed."""
+
+from uuid import UUID
+
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.orders.webhooks import feed
+from apps.orders.webhooks.serializers import FeedSerializer
+
+PERSONAL = {"Cache-Control": "no-store"}
+_NO_KEY = OpenApiResponse(description="`token-missing`, `token-invalid`: no feed key, or none that stands")
+_TOO_OFTEN = OpenApiResponse(description="`rate-limited`")
+
+
+class Messages(APIView):
+    @extend_schema(
+        operation_id="receive_messages",
+        tags=["organizers"],
+        summary="Messages about the organizer's orders: the caller's for ten minutes, then given out again",
+        parameters=[
+            OpenApiParameter("n", int, description=f"At most so many: 1 to {feed.MESSAGES_MAX}, {feed.MESSAGES_USUAL}.")
+        ],
+        responses={
+            200: FeedSerializer,
+            401: _NO_KEY,
+            422: OpenApiResponse(description="`invalid`: n"),
+            429: _TOO_OFTEN,
+        },
+    )
+    def get(self, request: Request) -> Response:
+        key = feed.key_of(request)
+        return Response({"messages": feed.receive(key, feed.read_count(request.GET.get("n")))}, headers=PERSONAL)
+
+
+class ReceivedMessage(APIView):
+    @extend_schema(
+        operation_id="delete_message",
+        tags=["organizers"],
+        summary="This message has been dealt with: it is not given out again",
+        responses={
+            204: None,
+            401: _NO_KEY,
+            404: OpenApiResponse(description="`not-found`: not the latest handle of a message of this key"),
+            429: _TOO_OFTEN,
+        },
+    )
+    def delete(self, request: Request, receipt_handle: UUID) -> Response:
+        feed.delete(feed.key_of(request), receipt_handle)
+        return Response(status=204, headers=PERSONAL)

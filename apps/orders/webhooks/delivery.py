@@ -1,0 +1,121 @@
+"""Messages posted to organizers' addresses: signed, tried again with growing pauses, given up in the end, replayed."""
+
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from datetime import datetime
+from uuid import UUID
+
+from django.conf import settings
+
+from apps.kernel import clock, safe_http
+from apps.kernel.db import transactions
+from apps.kernel.outbox import facade as outbox
+from apps.orders.models import WebhookDelivery
+from apps.orders.webhooks import messages
+
+ATTEMPTS_MAX = 12
+"""With pauses that double from ten seconds to two hours: over half a day."""
+BACKOFF = outbox.doubling(10, 7_200)
+TOGETHER_MAX = 4
+"""Of a process's deliverers: addresses of others may all be slow at once, and charges must not wait for them."""
+SECONDS_MAX = 10.0
+ANSWER_BYTES_MAX = 2_048
+REST_SECONDS = 10.0
+"""An endpoint that could not be reached is left alone for so long, and the others have the deliverers."""
+SIGNATURE_HEADER = "Fairgate-Signature"
+
+_rests_until: dict[int, float] = {}
+"""By endpoint, on the process's monotonic clock."""
+
+
+def new_secret() -> str:
+    return f"whsec_{secrets.token_urlsafe(32)}"
+
+
+def allowed() -> safe_http.Allowed:
+    """What the operator allows beyond https to public addresses."""
+    return safe_http.Allowed(
+        plain_http=settings.WEBHOOKS_OVER_HTTP, private_addresses=settings.WEBHOOKS_TO_PRIVATE_ADDRESSES
+    )
+
+
+def sign(secret: str, body: bytes, moment: datetime) -> str:
+    """The header's value: when, and the HMAC-SHA256 over `when.body`. A receiver refuses what is older than minutes."""
+    when = int(moment.timestamp())
+    digest = hmac.new(secret.encode(), f"{when}.".encode() + body, hashlib.sha256).hexdigest()
+    return f"t={when},v1={digest}"
+
+
+def deliver(message: outbox.Message) -> None:
+    """The endpoint has answered 2xx, or the delivery says why not. The outbox's handler; what was received but could
+    not be settled here is posted again, with the same `message_id`."""
+    found = WebhookDelivery.objects.select_related("endpoint", "message").filter(pk=message.body["delivery"])
+    delivery = found.first()
+    if delivery is None or delivery.status != WebhookDelivery.Status.PENDING:
+        return
+    endpoint = delivery.endpoint
+    if not endpoint.is_active:
+        _note(delivery, None, "the endpoint is switched off", is_last=True)
+        return
+    left_seconds = _rests_until.get(endpoint.pk, 0.0) - time.monotonic()
+    if left_seconds > 0:
+        raise outbox.Later(left_seconds, "the endpoint could not be reached a moment ago and rests")
+    body = json.dumps(delivery.message.body, separators=(",", ":")).encode()
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "fairgate",
+        "Fairgate-Message-Id": str(delivery.message_id),
+        SIGNATURE_HEADER: sign(endpoint.secret, body, clock.now()),
+    }
+    is_last = message.attempts >= ATTEMPTS_MAX
+    try:
+        answer = safe_http.post(
+            endpoint.url,
+            body,
+            headers,
+            seconds_max=SECONDS_MAX,
+            answer_bytes_max=ANSWER_BYTES_MAX,
+            allowed=allowed(),
+        )
+    except (safe_http.NotReached, safe_http.AddressRefused) as error:
+        _rests_until[endpoint.pk] = time.monotonic() + REST_SECONDS
+        _note(delivery, None, str(error), is_last=is_last)
+        raise outbox.NotDelivered(f"{endpoint.name}: {error}") from error
+    is_taken = 200 <= answer.status < 300
+    _note(delivery, answer.status, answer.body, is_taken=is_taken, is_last=is_last)
+    if not is_taken:
+        raise outbox.NotDelivered(f"{endpoint.name} answered {answer.status}")
+
+
+def _note(
+    delivery: WebhookDelivery, status: int | None, answer: str, *, is_taken: bool = False, is_last: bool = False
+) -> None:
+    now = clock.now()
+    delivery.attempts += 1
+    delivery.answer_status, delivery.answer, delivery.attempted_at = status, answer.replace("\x00", ""), now
+    if is_taken:
+        delivery.status, delivery.delivered_at = WebhookDelivery.Status.DELIVERED, now
+    elif is_last:
+        delivery.status = WebhookDelivery.Status.GIVEN_UP
+    with transactions.write():
+        delivery.save(update_fields=["attempts", "answer_status", "answer", "attempted_at", "status", "delivered_at"])
+
+
+def replay(delivery_id: int) -> bool:
+    """The message is on its way to its endpoint once more, with all its attempts before it; False if it is on its way
+    anyway, or gone. A delivery whose worker was lost in the last attempt says that it is pending, but nobody has it."""
+    with transactions.write():
+        ours = WebhookDelivery.objects.filter(pk=delivery_id)
+        # Either update locks the row: who replays at the same moment waits for it, and then finds it on its way.
+        was_settled = ours.exclude(status=WebhookDelivery.Status.PENDING).update(status=WebhookDelivery.Status.PENDING)
+        if not was_settled and not ours.update(status=WebhookDelivery.Status.PENDING):
+            return False
+        delivery = ours.select_related("message").get()
+        order_id: UUID = delivery.message.order_id
+        if not was_settled and messages.is_on_its_way(delivery, order_id):
+            return False
+        messages.send(delivery, order_id)
+        return True

@@ -1,0 +1,117 @@
+"""What has happened to an order is written down for its organizer, in the transaction in which it happens."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Q, Sum
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
+from apps.kernel.outbox import facade as outbox
+from apps.orders import topics
+from apps.orders.models import (
+    FeedKey,
+    FeedMessage,
+    Order,
+    OrganizerMessage,
+    Payment,
+    Ticket,
+    WebhookDelivery,
+    WebhookEndpoint,
+)
+
+_listeners = sql.load("apps.orders", "listeners")
+Kind = OrganizerMessage.Kind
+_OF_END = {Order.Status.CANCELED: Kind.ORDER_CANCELED, Order.Status.REFUNDED: Kind.ORDER_REFUNDED}
+
+
+def announce(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence[Ticket] | None = None) -> None:
+    """Whoever listens to the order's event is told once the caller's transaction commits, and nobody if it does not.
+
+    Joins the caller's transaction, which holds the order's lock: so an order's messages stand in the order in which
+    things happened to it. `tickets` are those it speaks of, all of the order's unless given. With nobody listening
+    nothing is written.
+    """
+    transactions.require()
+    with connection.cursor() as cursor:
+        ((has_listeners,),) = _listeners.rows(cursor, event_id=order.event_id)
+    if not has_listeners:
+        return
+    of_event = Q(event=None) | Q(event_id=order.event_id)
+    endpoints = [one for one in WebhookEndpoint.objects.filter(of_event, is_active=True) if one.wants(kind)]
+    keys = [one for one in FeedKey.objects.filter(of_event, revoked_at=None) if one.wants(kind)]
+    if not (endpoints or keys):
+        return
+    now = clock.now()
+    message = OrganizerMessage(kind=kind, order=order, created_at=now)
+    message.body = _body(message, order, tickets)
+    message.save(force_insert=True)
+    FeedMessage.objects.bulk_create([FeedMessage(feed_key=key, message=message, visible_at=now) for key in keys])
+    deliveries = [WebhookDelivery(endpoint=endpoint, message=message) for endpoint in endpoints]
+    for delivery in WebhookDelivery.objects.bulk_create(deliveries):
+        send(delivery, order.pk)
+
+
+def announce_end(order: Order) -> None:
+    """The same for an order that has ended, as its status says; a failed one never was a sale and is not told of."""
+    kind = _OF_END.get(Order.Status(order.status))
+    if kind is not None:
+        announce(order, kind)
+
+
+def send(delivery: WebhookDelivery, order_id: UUID) -> None:
+    """The delivery will be attempted. Joins the caller's transaction.
+
+    One key for each endpoint and order: an order's messages arrive in order, and one that is stuck delays no other
+    order's, nor another endpoint's.
+    """
+    outbox.publish(topics.WEBHOOK, _key(delivery, order_id), {"delivery": delivery.pk})
+
+
+def is_on_its_way(delivery: WebhookDelivery, order_id: UUID) -> bool:
+    """Whether the outbox still has it to deliver."""
+    return outbox.is_unsettled(topics.WEBHOOK, _key(delivery, order_id), {"delivery": delivery.pk})
+
+
+def _key(delivery: WebhookDelivery, order_id: UUID) -> str:
+    return f"{delivery.endpoint_id}:{order_id}"
+
+
+def _body(message: OrganizerMessage, order: Order, tickets: Sequence[Ticket] | None) -> dict[str, Any]:
+    refunded = Payment.objects.filter(order=order).aggregate(minor=Sum("refunded_minor"))["minor"]
+    if tickets is None:
+        tickets = list(Ticket.objects.filter(order=order).order_by("pk"))
+    return {
+        "message_id": str(message.pk),
+        "kind": str(message.kind),
+        "created_at": clock.iso(message.created_at),
+        "event": events.get_event_by_id(order.event_id).slug,
+        "order": {
+            "order_id": str(order.pk),
+            "number": order.number,
+            "status": str(order.status),
+            "reason": str(order.reason),
+            "email": order.email,
+            "name": order.name,
+            "total_minor": order.total_minor,
+            "refunded_minor": refunded or 0,
+            "currency": order.currency,
+        },
+        "tickets": [
+            {
+                "code": ticket.code,
+                "section": ticket.section,
+                "row": ticket.row,
+                "number": ticket.number,
+                "category": ticket.category,
+                "price_minor": ticket.price_minor,
+                "holder": ticket.holder,
+                "valid": ticket.voided_at is None,
+                "checked_in_at": None if ticket.checked_in_at is None else clock.iso(ticket.checked_in_at),
+            }
+            for ticket in tickets
+        ],
+    }

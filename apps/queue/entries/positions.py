@@ -1,0 +1,99 @@
+"""Coming when it is one's turn, leaving, and where one stands. Joining is join.py."""
+
+import uuid
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.db import transactions
+from apps.kernel.http import problems
+from apps.queue.entries.entry import EntryView, come, has_lapsed, view_of
+from apps.queue.entries.join import JoinOutcome, JoinRequest, join, join_async, join_many, require_on_sale
+from apps.queue.errors import NoPlace, StillHolding
+from apps.queue.identity.caller import Caller
+from apps.queue.models import QueueEntry, WaitingRoom
+from apps.queue.snapshot import exceptions
+
+__all__ = [
+    "EntryView",
+    "JoinOutcome",
+    "JoinRequest",
+    "entry_by_id",
+    "find_place",
+    "join",
+    "join_async",
+    "join_many",
+    "leave",
+    "require_on_sale",
+    "status",
+]
+
+
+def leave(event: events.EventView, caller: Caller) -> EntryView:
+    """The caller's place is given up. Raises TokenMissing for nobody, NoPlace when the caller has none, StillHolding
+    while a reservation keeps its slot: a hold says so under this very lock, so nobody leaves with something in hand."""
+    if not caller.is_known:
+        raise problems.TokenMissing
+    with transactions.write():
+        entry = _find(event.id, caller, lock=True)
+        if entry is None:
+            raise NoPlace
+        if entry.status in QueueEntry.LIVE:
+            now = clock.now()
+            if entry.busy_until is not None and entry.busy_until > now:
+                raise StillHolding
+            entry.status, entry.ended_at = QueueEntry.Status.LEFT, now
+            entry.save(update_fields=["status", "ended_at"])
+    exceptions.note(event.id, entry.number, entry.pk)
+    return view_of(entry, event.slug)
+
+
+def status(event: events.EventView, caller: Caller) -> EntryView | None:
+    """Where the caller stands, or None without a place. A lapsed admission reads as expired before anyone swept it.
+
+    Asking is coming: who has been let in claims the admission by it, who was away is in line again.
+    """
+    entry = _find(event.id, caller)
+    if entry is None:
+        return None
+    unclaimed = entry.status == QueueEntry.Status.READY and entry.admission_expires_at is None
+    if unclaimed or entry.status == QueueEntry.Status.AWAY:
+        entry = _arrive(entry.pk)
+    return view_of(entry, event.slug, QueueEntry.Status.EXPIRED if has_lapsed(entry, clock.now()) else None)
+
+
+def _arrive(entry_id: uuid.UUID) -> QueueEntry:
+    # Without the room's lock: coming fills no slot (an unclaimed one counts already) and only ever frees one.
+    with transactions.write():
+        entry = QueueEntry.objects.select_for_update(no_key=True).get(pk=entry_id)
+        room = WaitingRoom.objects.get(event_id=entry.event_id)
+        if entry.status in QueueEntry.LIVE and come(entry, room.admission_seconds, clock.now()):
+            entry.save(update_fields=["status", "admission_expires_at", "ended_at"])
+    return entry
+
+
+def entry_by_id(entry_id: uuid.UUID) -> EntryView | None:
+    entry = QueueEntry.objects.select_related("event").filter(pk=entry_id).first()
+    return None if entry is None else view_of(entry, entry.event.slug)
+
+
+def find_place(event_id: int, caller: Caller) -> QueueEntry | None:
+    """The caller's entry as it stands, or None. Nothing changes by it: looking is not coming."""
+    return _find(event_id, caller)
+
+
+def _find(event_id: int, caller: Caller, lock: bool = False) -> QueueEntry | None:
+    """The entry a token names; else the live one of the account or browser; else its latest."""
+    rows = QueueEntry.objects.filter(event_id=event_id)
+    if lock:
+        rows = rows.select_for_update(no_key=True)
+    if caller.entry_id is not None:
+        return rows.filter(pk=caller.entry_id).first()
+    if caller.account_id is not None:
+        mine = rows.filter(account_id=caller.account_id)
+    elif caller.visitor_id:
+        mine = rows.filter(account__isnull=True, visitor_id=caller.visitor_id)
+    else:
+        return None
+    live, ended = mine.filter(status__in=QueueEntry.LIVE), mine.filter(ended_at__isnull=False).order_by("-joined_at")
+    # Two looks: between them a place may end, or one in the lobby be taken up again; then one of the next two sees it.
+    return live.first() or ended.first() or live.first() or ended.first()

@@ -1,0 +1,77 @@
+"""The page of a VIP link: looking says what it is, one press takes it."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.queue.entries import vip_links
+from apps.queue.errors import LinkRefused, NoPlace, NotOnSale, RoomDrained
+from apps.queue.identity.caller import caller_of
+from apps.queue.models import WaitingRoom
+from apps.queue.views import meet
+
+STATUSES = (
+    dict.fromkeys(("used", "revoked", "expired"), 410)
+    | dict.fromkeys(("foreign", "damaged"), 404)
+    | dict.fromkeys(("drained", "early", "over"), 409)
+)
+
+
+@csrf_exempt  # As the form that joins: SameOriginWrites checks instead.
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
+    """GET changes nothing, so that previews and prefetching use nothing up; POST takes the link and goes on."""
+    event = events.get_event(slug)
+    caller = caller_of(request, event.slug)
+    try:
+        if request.method != "POST":
+            return _page(request, event, _state_of(event, token, vip_links.look_at(event, token, caller)))
+        if not caller.is_known:
+            seen = vip_links.look_at(event, token, caller)
+            if seen.state != "open":
+                raise LinkRefused(seen.state)  # Before anything else happens: there is nothing to meet for.
+            return meet(request, event.slug, reverse("queue:vip", args=[event.slug, token]))
+        entry = vip_links.take(event, token, caller)
+    except LinkRefused as refused:
+        return _page(request, event, str(refused))
+    except RoomDrained:
+        return _page(request, event, "drained")
+    except NotOnSale:
+        return _page(request, event, "early" if _is_early(event) else "over")
+    except NoPlace:
+        return redirect("events:event", event.slug)
+    response = redirect("reservations:choose" if entry.is_ready else "queue:wait", event.slug)
+    response.status_code = 303
+    return response
+
+
+def _state_of(event: events.EventView, token: str, link: vip_links.LinkView) -> str:
+    """What the page is to say: the link's own state, or else what has become of the sale and the room behind it, so
+    that nobody is offered a button that cannot do what it says."""
+    if link.is_callers:
+        return "yours"
+    if link.state != "open":
+        return link.state
+    now = clock.now()
+    if event.is_over(now):
+        return "over"
+    state = WaitingRoom.objects.filter(event_id=event.id).values_list("state", flat=True).first() or ""
+    if event.selling_state(now) == "upcoming" and state != WaitingRoom.State.LOBBY:
+        return "early"
+    return state if state in (WaitingRoom.State.DRAINED, WaitingRoom.State.PAUSED) else "open"
+
+
+def _is_early(event: events.EventView) -> bool:
+    return event.selling_state(clock.now()) == "upcoming"
+
+
+def _page(request: HttpRequest, event: events.EventView, state: str) -> HttpResponse:
+    response = render(request, "queue/vip.html", {"event": event, "state": state}, status=STATUSES.get(state, 200))
+    response.headers["X-Robots-Tag"] = "noindex"
+    return response

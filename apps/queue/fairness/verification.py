@@ -1,0 +1,544 @@
+"""The verifier: every place of a line recomputed from published data alone.
+
+Pure: JSON in, the first mismatch or what was verified out. Nothing here knows Django, a database or a clock; with
+apps/queue/proofs.py this module can be copied out and run by anybody. The format: docs/fairness.md.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice, pairwise
+from typing import Any
+
+from apps.queue import proofs
+
+FORMAT = 1
+NUMBER_MAX = 10**15
+MARKS = ("vip", "operator")
+REASONS = ("tick", "empty line", "operator", "marked")
+PROGRESS_EVERY = 10_000
+
+Document = Mapping[str, Any]
+Fetch = Callable[[str, int], Document]
+"""A further page: part ("places", "entrants", …) and the `next` of the page before."""
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The first thing that does not agree, and at which number where there is one."""
+
+    what: str
+    number: int | None = None
+
+    def __str__(self) -> str:
+        return self.what if self.number is None else f"number {self.number}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A place that somebody holds a receipt of: its leaf, and the chain as it stood when the receipt was issued."""
+
+    leaf: bytes
+    next_number: int
+    chain_head: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was recomputed and agrees, up to the moment of the document."""
+
+    event: str
+    next_number: int
+    chain_head: str
+    lobby_count: int
+    drawn_count: int
+    first_come_count: int
+    marked: tuple[int, ...]
+    admissions_count: int
+    acts_count: int
+    is_operator_proof: bool | None
+    """None: there was no draw, or its secret is not revealed yet."""
+    stage: str
+    """Of the lobby: none, open, closed, counted, revealed, drawn."""
+    notes: tuple[str, ...] = ()
+    watched_number: int | None = None
+    """Of the watched leaf, where it has one."""
+    watched_is_entrant: bool = False
+
+
+class _Differs(Exception):
+    def __init__(self, what: str, number: int | None = None) -> None:
+        super().__init__(what)
+        self.mismatch = Mismatch(what, number)
+
+
+def verify(
+    document: Any,
+    fetch: Fetch,
+    *,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+    earlier: Any = None,
+) -> Verified | Mismatch:
+    """Every place, from the document and the further pages it names; the first mismatch, if there is one.
+
+    `watch`: also that this leaf has its place and that the chain ran through what its receipt saw. `earlier`: a whole
+    document somebody kept, which must be a beginning of this one.
+    """
+    try:
+        return _Verifying(document, fetch, progress, watch, earlier).run()
+    except _Differs as differs:
+        return differs.mismatch
+
+
+@dataclass
+class _Verifying:
+    document: Any
+    fetch: Fetch
+    progress: Progress | None
+    watch: Watch | None
+    earlier: Any
+    event: str = ""
+    notes: list[str] = field(default_factory=list)
+    watched_number: int | None = None
+    watched_is_entrant: bool = False
+    is_operator_proof: bool | None = None
+
+    def run(self) -> Verified:
+        document = _mapping(self.document, "the document")
+        if document.get("format") != FORMAT:
+            raise _Differs(f"format {document.get('format')!r} where {FORMAT} is understood")
+        self.event = _text(document, "event")
+        self.generated_at = _moment(document, "generated_at")
+        self.room = _mapping(document.get("room"), "room")
+        self.next_number = _whole(self.room, "next_number", least=1)
+        self.lobby_count = _whole(self.room, "lobby_count")
+        self.head = _whole(self.room, "head")
+        self.chain_head = _hex(self.room, "chain_head", (0, 32))
+        if self.lobby_count >= self.next_number:
+            raise _Differs(f"{self.lobby_count} lobby entries, but the next number is {self.next_number}")
+        if self.head >= self.next_number:
+            raise _Differs(f"the head is {self.head}, but the next number is {self.next_number}")
+        self._read_earlier()
+        stage = self._check_draw(document.get("draw"))
+        places = self._leaves(1 if stage == "drawn" else self.lobby_count + 1, self.next_number - 1)
+        drawn = self._check_drawn_places(places) if stage == "drawn" else 0
+        self._check_first_come(places)
+        marked = self._check_marked()
+        admissions = self._check_admissions()
+        acts = self._check_acts()
+        self._check_watched(stage)
+        return Verified(
+            event=self.event,
+            next_number=self.next_number,
+            chain_head=self.chain_head.hex(),
+            lobby_count=self.lobby_count,
+            drawn_count=drawn,
+            first_come_count=self.next_number - 1 - self.lobby_count,
+            marked=tuple(marked),
+            admissions_count=admissions,
+            acts_count=acts,
+            is_operator_proof=self.is_operator_proof,
+            stage=stage,
+            notes=tuple(self.notes),
+            watched_number=self.watched_number,
+            watched_is_entrant=self.watched_is_entrant,
+        )
+
+    # --- the draw ------------------------------------------------------------------------------------------------
+    def _check_draw(self, given: Any) -> str:
+        """What was committed to, and what came of it so far. Sets `draw`, `digest` and `seed` where they exist."""
+        if given is None:
+            if self.lobby_count:
+                raise _Differs(f"a lobby of {self.lobby_count} without a draw")
+            return "none"
+        self.draw = draw = _mapping(given, "draw")
+        statement_text = _text(draw, "statement")
+        self.commitment = _hex(draw, "commitment", (32,))
+        if proofs.sha256(statement_text.encode()) != self.commitment:
+            raise _Differs("the commitment is not the SHA-256 of the statement")
+        statement = _parsed(statement_text)
+        if statement.get("event") != self.event:
+            raise _Differs(f"the statement is of event {statement.get('event')!r}")
+        if _moment(statement, "reveal_by") != _moment(draw, "reveal_by"):
+            raise _Differs(f"the secret was to be revealed by {statement['reveal_by']}, now by {draw['reveal_by']}")
+        frozen_at = _moment_or_none(draw, "frozen_at")
+        if frozen_at is None:
+            if draw.get("digest") is not None or draw.get("secret") is not None:
+                raise _Differs("a digest or secret before the lobby has closed")
+            return "open"
+        entrants = _whole(draw, "entrants_count")
+        if entrants != self.lobby_count:
+            raise _Differs(f"{entrants} entrants in the draw, {self.lobby_count} in the room")
+        if draw.get("digest") is None:
+            return "closed"
+        self.digest = _hex(draw, "digest", (32,))
+        self._check_order_of_times(draw)
+        drawn_at = _moment_or_none(draw, "drawn_at")
+        if drawn_at is None:
+            self._check_entrants()
+        if draw.get("secret") is None:
+            if drawn_at is not None:
+                raise _Differs("numbers were drawn, but the secret is not revealed")
+            return "counted"
+        self._check_seed(draw, statement)
+        return "revealed" if drawn_at is None else "drawn"
+
+    def _check_order_of_times(self, draw: Document) -> None:
+        names = ("committed_at", "frozen_at", "digest_at", "revealed_at", "drawn_at", "numbered_at")
+        known = [(name, moment) for name in names if (moment := _moment_or_none(draw, name)) is not None]
+        for (before, one), (after, other) in pairwise(known):
+            if one > other:
+                raise _Differs(f"{after} lies before {before}")
+
+    def _check_entrants(self) -> None:
+        leaves: list[bytes] = []
+        for item in self._items("entrants", self.lobby_count):
+            leaves.append(_leaf(item, "an entrant"))
+            self._report(len(leaves), self.lobby_count)
+        self._check_digest(leaves, "published entrants")
+
+    def _check_digest(self, leaves: Sequence[bytes], which: str) -> None:
+        leaves = sorted(leaves)
+        for one, other in pairwise(leaves):
+            if one == other:
+                raise _Differs(f"entrant {one.hex()} stands twice among the {which}")
+        found = proofs.digest_of(leaves)
+        if found != self.digest:
+            raise _Differs(
+                f"the digest over the {len(leaves)} {which} is {found.hex()}, committed to was {self.digest.hex()}: "
+                "an entrant was changed, added or dropped after it"
+            )
+        if self.watch is not None:
+            self.watched_is_entrant = self.watch.leaf in set(leaves)
+
+    def _check_seed(self, draw: Document, statement: Document) -> None:
+        secret = _hex(draw, "secret", (32,))
+        if proofs.sha256(secret).hex() != statement.get("secret_sha256"):
+            raise _Differs("the revealed secret is not the one that was committed to")
+        beacon = statement.get("beacon")
+        promised = isinstance(beacon, Mapping) and beacon.get("source") not in (None, "", "none")
+        value = b"" if draw.get("beacon_value") in (None, "") else _hex(draw, "beacon_value")
+        claimed = draw.get("is_operator_proof")
+        if claimed is not bool(value):
+            raise _Differs(
+                "the draw claims an outside beacon, but no value of it is published"
+                if claimed
+                else "a beacon value was mixed in, but the draw does not say so"
+            )
+        if value and not promised:
+            raise _Differs("a beacon value was mixed in that nobody had committed to")
+        if promised and not value:
+            revealed_at, reveal_by = _moment(draw, "revealed_at"), _moment(draw, "reveal_by")
+            if revealed_at < reveal_by:
+                raise _Differs("the secret was revealed without the promised beacon before the deadline for it")
+            self.notes.append(f"the promised beacon {_named(beacon)} did not come in time: the stated fallback applied")
+        if value and isinstance(beacon, Mapping) and beacon.get("at") is not None:
+            at, digest_at = _moment(beacon, "at"), _moment(draw, "digest_at")
+            if at <= digest_at:
+                raise _Differs(f"the beacon's round came out at {beacon['at']}, before the entrants were fixed")
+        if value:
+            self.notes.append(f"compare the beacon value {value.hex()} with {_named(beacon)}")
+        self.seed = _hex(draw, "seed", (32,))
+        found = proofs.seed_of(secret, self.digest, value)
+        if found != self.seed:
+            raise _Differs(f"the seed is {found.hex()}, published is {self.seed.hex()}")
+        self.is_operator_proof = bool(value)
+
+    def _check_drawn_places(self, places: Iterator[tuple[int, bytes]]) -> int:
+        """Numbers 1 to the number of entrants are in the one order that the seed gives."""
+        leaves = [leaf for _, leaf in islice(places, self.lobby_count)]
+        before: tuple[bytes, bytes] | None = None
+        in_order = True
+        for leaf in leaves:
+            key = (proofs.draw_key(self.seed, leaf), leaf)
+            if before is not None and key <= before:
+                in_order = False
+                break
+            before = key
+        # A changed set of entrants would look like a wrong order; the digest tells which it is.
+        self._check_digest(leaves, "drawn leaves")
+        if not in_order:
+            drawn = sorted(leaves, key=lambda leaf: (proofs.draw_key(self.seed, leaf), leaf))
+            number = next(index for index, leaf in enumerate(leaves) if leaf != drawn[index]) + 1
+            raise _Differs(
+                f"the seed draws leaf {drawn[number - 1].hex()}, published is {leaves[number - 1].hex()}", number
+            )
+        return len(leaves)
+
+    # --- first come ----------------------------------------------------------------------------------------------
+    def _check_first_come(self, places: Iterator[tuple[int, bytes]]) -> None:
+        """Every later number has one leaf, and the chain over them ends where the room says."""
+        first, last = self.lobby_count + 1, self.next_number - 1
+        chain = b""
+        self._check_watched_chain(first, chain)
+        seen: set[bytes] = set()
+        for number, leaf in places:
+            if leaf in seen:
+                raise _Differs(f"leaf {leaf.hex()} has a lower number already", number)
+            seen.add(leaf)
+            chain = proofs.link(chain or proofs.genesis(self.event), number, leaf)
+            self._check_watched_chain(number + 1, chain)
+            self._check_earlier_chain(number + 1, chain)
+        if chain != self.chain_head:
+            where = f"the chain over numbers {first} to {last}" if last >= first else "a chain without any number"
+            raise _Differs(
+                f"{where} ends in {chain.hex() or 'nothing'}, published is {self.chain_head.hex() or 'nothing'}: "
+                "one of these numbers was changed, or the head was"
+            )
+
+    def _leaves(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        """The leaves of these numbers, in one pass over the pages. Raises where one is missing."""
+        if first > last:
+            return
+        page = _mapping(self.document.get("places"), "places")
+        number = first
+        while True:
+            if _whole(page, "from") != number:
+                raise _Differs(f"its page begins with number {page['from']}", number)
+            leaves = _sequence(page, "leaves")
+            for given in leaves:
+                if given is None:
+                    raise _Differs("there is no entry", number)
+                leaf = _leaf(given, "the leaf", number)
+                self._look_at(number, leaf)
+                self._report(number, last)
+                yield number, leaf
+                if number == last:
+                    return
+                number += 1
+            if not leaves or page.get("next") is None:
+                raise _Differs("no leaf is published", number)
+            page = self._page("places", number - 1)
+
+    def _look_at(self, number: int, leaf: bytes) -> None:
+        if self.watch is not None and leaf == self.watch.leaf:
+            self.watched_number = number
+        known = self.earlier_leaves.get(number)
+        if known is not None and known != leaf:
+            raise _Differs(f"the leaf is {leaf.hex()}, in the earlier copy it was {known.hex()}", number)
+
+    # --- what was kept before ------------------------------------------------------------------------------------
+    def _read_earlier(self) -> None:
+        self.earlier_leaves: dict[int, bytes] = {}
+        self.earlier_chain: tuple[int, bytes] | None = None
+        self.earlier_lists: dict[str, list[Document]] = {"marked": [], "admissions": [], "acts": []}
+        if self.earlier is None:
+            return
+        earlier = _mapping(self.earlier, "the earlier copy")
+        if earlier.get("event") != self.event:
+            raise _Differs(f"the earlier copy is of event {earlier.get('event')!r}")
+        room = _mapping(earlier.get("room"), "the earlier copy's room")
+        next_number = _whole(room, "next_number", least=1)
+        if next_number > self.next_number:
+            raise _Differs(f"the next number was {next_number} in the earlier copy and is {self.next_number} now")
+        self.earlier_chain = (next_number, _hex(room, "chain_head", (0, 32)))
+        places = _mapping(earlier.get("places"), "the earlier copy's places")
+        for number, given in enumerate(_sequence(places, "leaves"), _whole(places, "from")):
+            if given is not None:
+                self.earlier_leaves[number] = _leaf(given, "the earlier copy's leaf", number)
+        for part, known in self.earlier_lists.items():
+            page = _mapping(earlier.get(part), f"the earlier copy's {part}")
+            known.extend(_mapping(item, f"the earlier copy's {part}") for item in _sequence(page, "items"))
+            if part != "marked":
+                # What came after the copy's own moment may be in it, or half of it.
+                del known[_whole(room, f"{part}_count") :]
+                if _whole(self.room, f"{part}_count") < len(known):
+                    raise _Differs(f"there were {len(known)} {part} in the earlier copy, and fewer now")
+        was, now = earlier.get("draw"), self.document.get("draw")
+        if isinstance(was, Mapping):
+            for name in ("statement", "commitment", "digest", "secret", "beacon_value", "seed"):
+                if was.get(name) is not None and (not isinstance(now, Mapping) or now.get(name) != was[name]):
+                    raise _Differs(f"the draw's {name} is not what it was in the earlier copy")
+
+    def _check_earlier_chain(self, next_number: int, chain: bytes) -> None:
+        if self.earlier_chain is not None and self.earlier_chain[0] == next_number and chain != self.earlier_chain[1]:
+            raise _Differs(
+                f"the chain is {chain.hex()}, in the earlier copy it was {self.earlier_chain[1].hex()}", next_number - 1
+            )
+
+    def _check_watched_chain(self, next_number: int, chain: bytes) -> None:
+        """The chain before `next_number` is what the receipt saw then. (In the lobby there was none yet.)"""
+        watch = self.watch
+        if watch is None or watch.next_number != next_number or watch.chain_head == chain:
+            return
+        raise _Differs(
+            f"the chain before it is {chain.hex() or 'empty'}, on the receipt it was "
+            f"{watch.chain_head.hex() or 'empty'}: a lower number was changed since",
+            next_number,
+        )
+
+    def _check_watched(self, stage: str) -> None:
+        watch = self.watch
+        if watch is None:
+            return
+        if watch.next_number > self.next_number:
+            raise _Differs(
+                f"the receipt saw {watch.next_number - 1} numbers handed out, published are {self.next_number - 1}"
+            )
+        if watch.next_number <= self.lobby_count and watch.chain_head:
+            raise _Differs(f"the receipt saw a chain where only the lobby's {self.lobby_count} are published")
+
+    # --- marks, admissions, acts ---------------------------------------------------------------------------------
+    def _check_marked(self) -> list[int]:
+        numbers: list[int] = []
+        for item in self._items("marked", None):
+            number = _whole(item, "number", least=1)
+            if numbers and number <= numbers[-1]:
+                raise _Differs("the marked numbers are not in order", number)
+            if item.get("by") not in MARKS:
+                raise _Differs(f"marked by {item.get('by')!r}, which nobody can", number)
+            numbers.append(number)
+        standing = set(numbers)
+        for item in self.earlier_lists["marked"]:
+            if _whole(item, "number", least=1) not in standing:
+                raise _Differs("it was marked in the earlier copy", item["number"])
+        # Whoever was marked after the document's moment may have a later number.
+        return [number for number in numbers if number < self.next_number]
+
+    def _check_admissions(self) -> int:
+        count = _whole(self.room, "admissions_count")
+        before: datetime | None = None
+        for index, item in enumerate(self._items("admissions", count)):
+            self._check_kept("admissions", index, item)
+            first, last = _whole(item, "from", least=1), _whole(item, "to", least=1)
+            admitted = _whole(item, "count", least=1)
+            if item.get("reason") not in REASONS:
+                raise _Differs(f"admitted for {item.get('reason')!r}, which is no reason", first)
+            if not (first <= last < self.next_number and admitted <= last - first + 1):
+                raise _Differs(f"{admitted} admitted from {first} to {last} of {self.next_number - 1}", first)
+            if item["reason"] != "marked" and last > self.head:
+                raise _Differs(f"admitted by its turn, with the head at {self.head}", last)
+            at = _moment(item, "at")
+            if before is not None and at < before:
+                raise _Differs("admitted before the admission that was recorded before it", first)
+            before = at
+        return count
+
+    def _check_acts(self) -> int:
+        count = _whole(self.room, "acts_count")
+        for index, item in enumerate(self._items("acts", count)):
+            self._check_kept("acts", index, item)
+            _moment(item, "at")
+            if item.get("by") not in ("system", "operator") or not isinstance(item.get("what"), str):
+                raise _Differs(f"an act that cannot be read: {_brief(item)}")
+        return count
+
+    def _check_kept(self, part: str, index: int, item: Document) -> None:
+        known = self.earlier_lists[part]
+        if index < len(known) and dict(known[index]) != dict(item):
+            raise _Differs(f"{part}, number {index + 1}: {_brief(item)}, in the earlier copy {_brief(known[index])}")
+
+    # --- pages ---------------------------------------------------------------------------------------------------
+    def _items(self, part: str, count: int | None) -> Iterator[Any]:
+        """So many items of a part, over all its pages; all of them without `count`."""
+        page, given = _mapping(self.document.get(part), part), 0
+        while True:
+            for item in _sequence(page, "items"):
+                if given == count:
+                    if part == "entrants":
+                        raise _Differs(f"more than {count} entrants are published")
+                    return
+                given += 1
+                yield _mapping(item, part) if part != "entrants" else item
+            after = page.get("next")
+            if after is None:
+                break
+            if not isinstance(after, int) or isinstance(after, bool):
+                raise _Differs(f"{part}: the next page is {after!r}")
+            page = self._page(part, after)
+            if isinstance(page.get("next"), int) and page["next"] <= after:
+                raise _Differs(f"{part}: the pages go in circles")
+        if count is not None and given < count:
+            raise _Differs(f"{given} {part} of {count} are published")
+
+    def _page(self, part: str, after: int) -> Document:
+        page = _mapping(self.fetch(part, after), f"a page of {part}")
+        if page.get("event") != self.event:
+            raise _Differs(f"a page of {part} is of event {page.get('event')!r}")
+        return page
+
+    def _report(self, done: int, total: int) -> None:
+        if self.progress is not None and (done % PROGRESS_EVERY == 0 or done == total):
+            self.progress(done, total)
+
+
+# --- reading what strangers wrote ------------------------------------------------------------------------------------
+def _mapping(value: Any, what: str) -> Document:
+    if not isinstance(value, Mapping):
+        raise _Differs(f"{what} is missing or not an object")
+    return value
+
+
+def _sequence(holder: Document, name: str) -> list[Any]:
+    value = holder.get(name)
+    if not isinstance(value, list):
+        raise _Differs(f"{name} is missing or not a list")
+    return value
+
+
+def _text(holder: Document, name: str) -> str:
+    value = holder.get(name)
+    if not isinstance(value, str):
+        raise _Differs(f"{name} is missing or not a text")
+    return value
+
+
+def _whole(holder: Document, name: str, *, least: int = 0) -> int:
+    value = holder.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= NUMBER_MAX:
+        raise _Differs(f"{name} is {str(value)[:80]!r}, not a whole number from {least} on")
+    return value
+
+
+_HEX = re.compile(r"(?:[0-9a-f]{2})*")
+
+
+def _brief(item: Document) -> str:
+    return str(dict(item))[:200]
+
+
+def _hex(holder: Document, name: str, lengths: tuple[int, ...] = ()) -> bytes:
+    value = holder.get(name)
+    if not isinstance(value, str) or not _HEX.fullmatch(value) or (lengths and len(value) // 2 not in lengths):
+        raise _Differs(f"{name} is {str(value)[:80]!r}, not {' or '.join(map(str, lengths)) or 'any'} bytes in hex")
+    return bytes.fromhex(value)
+
+
+def _leaf(value: Any, what: str, number: int | None = None) -> bytes:
+    if not isinstance(value, str) or len(value) != 64 or not _HEX.fullmatch(value):
+        raise _Differs(f"{what} is {str(value)[:80]!r}, not 32 bytes in hex", number)
+    return bytes.fromhex(value)
+
+
+def _moment(holder: Document, name: str) -> datetime:
+    value = holder.get(name)
+    try:
+        moment = datetime.fromisoformat(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise _Differs(f"{name} is {str(value)[:80]!r}, not a moment") from None
+    if moment.tzinfo is None:
+        raise _Differs(f"{name} is {value!r}, without a time zone")
+    return moment
+
+
+def _moment_or_none(holder: Document, name: str) -> datetime | None:
+    return None if holder.get(name) is None else _moment(holder, name)
+
+
+def _parsed(text: str) -> Document:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _Differs("the statement is not JSON") from None
+    statement = _mapping(value, "the statement")
+    if proofs.canonical(statement) != text.encode():
+        raise _Differs("the statement is not in canonical form")
+    return statement
+
+
+def _named(beacon: Any) -> str:
+    return f"round {beacon.get('round')} of {beacon.get('source')}" if isinstance(beacon, Mapping) else "the beacon"

@@ -1,0 +1,149 @@
+"""Whom a session or an account's token speaks for, for the lane: asked of PostgreSQL in groups, and each time anew, so
+that an account that is closed, a password that is changed and a session that ends are heard of at once.
+
+Only what is plain is answered here: a session as the site made it, of an account as it stands now. Whatever is not (a
+session that is over, that of nobody, a token that has expired, an account that is closed) is forwarded: the site says
+what is to be said of it, and takes the cookie back.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
+from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
+from django.core.exceptions import ValidationError
+from django.utils.crypto import constant_time_compare
+from rest_framework_simplejwt.exceptions import TokenError
+from rest_framework_simplejwt.settings import api_settings
+from rest_framework_simplejwt.tokens import AccessToken
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.fastpath.batch_loader import Gatherer
+from apps.kernel.fastpath.request import Forward, Request
+from apps.queue.identity.caller import Caller, account_token_of, caller_at_sight, visitor_of
+from apps.queue.identity.entry_lookup import guests_places
+
+_SESSION_KEY = re.compile(r"[a-z0-9]{8,40}")
+"""As Django makes them; nothing else is asked for, since one that cannot be would fail for its whole group."""
+_BACKEND = "django.contrib.auth.backends.ModelBackend"
+_ID_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What a request shows of its sender: a session's key or an account's token. `visitor_id` and `event_id`: of a
+    browser whose guest's place there would be the account's."""
+
+    session_key: str = ""
+    token: str = ""
+    event_id: int = 0
+    visitor_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recognized:
+    account_id: int
+    has_guests_place: bool
+    """Its browser has a place in this event's line that is to be brought along first."""
+
+
+async def caller_of(request: Request, event_slug: str | None = None) -> Caller:
+    """Whom the request speaks for, as `identity.caller_of` says. Raises Forward where the site is to say it."""
+    caller = caller_at_sight(request, event_slug)
+    return caller if caller is not None else (await _recognized(request, None))[0]
+
+
+async def caller_coming(request: Request, event: events.EventView) -> Caller:
+    """The same of somebody who joins or asks at this event. A guest's place of theirs is brought along by the site."""
+    caller = caller_at_sight(request, event.slug)
+    if caller is not None:
+        return caller
+    caller, has_guests_place = await _recognized(request, event)
+    if has_guests_place:
+        raise Forward
+    return caller
+
+
+async def _recognized(request: Request, event: events.EventView | None) -> tuple[Caller, bool]:
+    token = account_token_of(request)
+    if token is not None:
+        sign = Sign(token=token)
+    else:
+        session_key = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
+        if not _SESSION_KEY.fullmatch(session_key):
+            raise Forward
+        sign = Sign(session_key, event_id=event.id if event else 0, visitor_id=visitor_of(request))
+    recognized = await _signs.ask(sign)
+    if recognized is None:
+        raise Forward
+    return Caller(account_id=recognized.account_id, visitor_id=sign.visitor_id), recognized.has_guests_place
+
+
+def recognize(signs: Sequence[Sign]) -> list[Recognized | None]:
+    """Who shows each of these signs, in their order; None where the site is to say it. For threads."""
+    sessions = _sessions([sign.session_key for sign in signs if sign.session_key])
+    shown = [
+        (_id_of_token(sign.token), "") if sign.token else _id_of_session(sessions.get(sign.session_key, {}))
+        for sign in signs
+    ]
+    accounts = _accounts({account_id for account_id, _ in shown if account_id is not None})
+    places = guests_places([(sign.event_id, sign.visitor_id) for sign in signs if sign.event_id and sign.visitor_id])
+    found: list[Recognized | None] = []
+    for sign, (account_id, session_hash) in zip(signs, shown, strict=True):
+        account = None if account_id is None else accounts.get(account_id)
+        is_known = account is not None and (
+            bool(sign.token) or constant_time_compare(session_hash, account.get_session_auth_hash())
+        )
+        has_place = (sign.event_id, sign.visitor_id) in places
+        found.append(Recognized(account.pk, has_place) if account is not None and is_known else None)
+    return found
+
+
+_signs: Gatherer[Sign, Recognized | None] = Gatherer(recognize)
+
+
+def _sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
+    """What these sessions hold, of those that are not over."""
+    if not keys:
+        return {}
+    store = SessionStore()
+    rows = Session.objects.filter(session_key__in=set(keys), expire_date__gt=clock.process_now())
+    return {key: store.decode(data) for key, data in rows.values_list("session_key", "session_data")}
+
+
+def _id_of_session(session: Mapping[str, Any]) -> tuple[int | None, str]:
+    """Whose session it is, and the digest of the password it was begun with."""
+    session_hash = session.get(HASH_SESSION_KEY)
+    if session.get(BACKEND_SESSION_KEY) != _BACKEND or not isinstance(session_hash, str) or not session_hash:
+        return None, ""
+    return _account_id(session.get(SESSION_KEY)), session_hash
+
+
+def _id_of_token(token: str) -> int | None:
+    try:
+        # The class takes the text itself, whatever its annotation says.
+        claims = AccessToken(token)  # type: ignore[arg-type]
+    except TokenError:
+        return None
+    return _account_id(claims.payload.get(api_settings.USER_ID_CLAIM))
+
+
+def _account_id(value: Any) -> int | None:
+    try:
+        account_id = get_user_model()._meta.pk.to_python(value)
+    except (ValidationError, OverflowError):
+        return None
+    return account_id if isinstance(account_id, int) and 0 < account_id <= _ID_MAX else None
+
+
+def _accounts(ids: set[int]) -> Mapping[int, Any]:
+    """Those of these accounts that are open."""
+    if not ids or _BACKEND not in settings.AUTHENTICATION_BACKENDS:
+        return {}
+    rows = get_user_model()._default_manager.filter(pk__in=ids, is_active=True).only("pk", "password", "is_active")
+    return {account.pk: account for account in rows}

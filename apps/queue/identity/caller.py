@@ -1,0 +1,251 @@
+"""Whom a request speaks for: an account, a browser, or the queue entry a token names.
+
+A browser that is in line also carries its place in a cookie, so that asking where it stands looks nobody up. That
+cookie only ever shows how long to wait: joining, claiming, leaving, holding and paying go by account or browser.
+"""
+
+import hashlib
+import re
+import secrets
+import uuid
+from datetime import timedelta
+from hmac import compare_digest
+from typing import NamedTuple
+
+from django.conf import settings
+from django.contrib.auth.middleware import get_user
+from django.core.signing import BadSignature, TimestampSigner
+from django.http import HttpRequest
+from django.urls import reverse
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework_simplejwt.authentication import JWTAuthentication
+from rest_framework_simplejwt.exceptions import ExpiredTokenError, TokenError
+from rest_framework_simplejwt.tokens import AccessToken
+
+from apps.kernel import clock
+from apps.kernel.http import problems, same_origin
+from apps.kernel.http.request_types import Answered, Asked
+from apps.kernel.tokens import jwt
+
+PLACE_COOKIE = "place"
+"""One name for all events: its path is the event's own, so a request carries one of them at most."""
+VISITOR_COOKIE = "visitor"
+VISITOR_COOKIE_DAYS = 365
+QUEUE_TOKEN_DAYS = 7
+ADMISSION_TOKEN_HOURS = 24  # The admission itself is judged by the entry; the token speaks for its owner till later.
+_VISITOR_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
+OF_THE_QUEUE = frozenset({"queue", "admission"})
+_signer = TimestampSigner(salt="visitor")
+
+
+class Caller(NamedTuple):
+    """Everything a request proves about its sender; all empty: nothing."""
+
+    account_id: int | None = None
+    visitor_id: str = ""
+    entry_id: uuid.UUID | None = None
+    event_slug: str = ""
+    """The event the token names; empty without one."""
+    in_line: bool = False
+    """Named by a queue token or a place cookie, so that while it waits a poll needs no ledger."""
+    number: int | None = None
+    """The number that the token or cookie carries; None in the lobby, and for whoever is not `in_line`."""
+
+    @property
+    def is_known(self) -> bool:
+        return self.account_id is not None or bool(self.visitor_id) or self.entry_id is not None
+
+
+def new_visitor_id() -> str:
+    return secrets.token_urlsafe(18)
+
+
+def check_visitor_id(value: object) -> str:
+    """The id as sent by a client: random and kept by it, because whoever knows it has its place. Raises Invalid."""
+    if not isinstance(value, str) or not _VISITOR_ID.fullmatch(value):
+        raise problems.Invalid({"visitor_id": "8 to 64 letters, digits, - or _"})
+    return value
+
+
+def visitor_of(request: Asked) -> str:
+    """The browser's id from its signed cookie; empty without a valid one."""
+    try:
+        return _signer.unsign(request.COOKIES.get(VISITOR_COOKIE, ""), max_age=timedelta(days=VISITOR_COOKIE_DAYS))
+    except BadSignature:
+        return ""
+
+
+def set_visitor_cookie(request: Asked, response: Answered, visitor_id: str) -> None:
+    """The browser keeps this id from now on."""
+    response.set_cookie(
+        VISITOR_COOKIE,
+        _signer.sign(visitor_id),
+        max_age=timedelta(days=VISITOR_COOKIE_DAYS),
+        httponly=True,
+        samesite="Lax",
+        secure=request.is_secure(),
+    )
+
+
+def caller_of(request: HttpRequest, event_slug: str | None = None) -> Caller:
+    """Whom the request speaks for: the bearer token if there is one, else session and visitor cookie.
+
+    Raises TokenInvalid, TokenExpired, and TokenWrongEvent when a token names another event than `event_slug`.
+    """
+    header = request.headers.get("Authorization")
+    if header is not None:
+        return _caller_of_token(request, _bearer(header), event_slug)
+    # A DRF view puts its own idea of a user on the request, so the session itself is asked.
+    session_request = getattr(request, "_request", request)
+    user = get_user(session_request)
+    return Caller(account_id=user.pk if user.is_authenticated else None, visitor_id=visitor_of(request))
+
+
+def caller_at_sight(request: Asked, event_slug: str | None = None) -> Caller | None:
+    """The same as far as nobody need be asked for it: a token of ours, a guest's browser, nobody. None: a session, or
+    an account's token. Raises as `caller_of` does."""
+    header = request.headers.get("Authorization")
+    if header is None:
+        return None if settings.SESSION_COOKIE_NAME in request.COOKIES else Caller(visitor_id=visitor_of(request))
+    token = _bearer(header)
+    if not jwt.names_a_key(token) and jwt.peek_type(token) == "access":
+        return None
+    return _caller_of_queue_token(token, event_slug)
+
+
+def account_token_of(request: Asked) -> str | None:
+    """The bearer token of a request that nobody is known by at sight; None: it is the session's to say. Raises
+    TokenInvalid."""
+    header = request.headers.get("Authorization")
+    return None if header is None else _bearer(header)
+
+
+def _bearer(header: str) -> str:
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise problems.TokenInvalid("Send Authorization: Bearer and a token.")
+    return token.strip()
+
+
+def _caller_of_token(request: HttpRequest, token: str, event_slug: str | None) -> Caller:
+    if jwt.peek_type(token) == "access":
+        try:
+            # The class takes the text itself, whatever its annotation says.
+            user = JWTAuthentication().get_user(AccessToken(token))  # type: ignore[arg-type]
+        except ExpiredTokenError as error:
+            raise problems.TokenExpired from error
+        except (TokenError, AuthenticationFailed) as error:
+            raise problems.TokenInvalid from error
+        return Caller(account_id=user.pk)
+    return _caller_of_queue_token(token, event_slug)
+
+
+def _caller_of_queue_token(token: str, event_slug: str | None) -> Caller:
+    claims = jwt.read(token, OF_THE_QUEUE, audience=event_slug)
+    try:
+        entry_id = uuid.UUID(claims.subject)
+    except ValueError as error:
+        raise problems.TokenInvalid from error
+    if claims.typ != "queue":
+        return Caller(entry_id=entry_id, event_slug=claims.audience)
+    return Caller(entry_id=entry_id, event_slug=claims.audience, in_line=True, number=number_of(claims))
+
+
+def issue_queue_token(entry_id: uuid.UUID, event_slug: str, number: int | None) -> str:
+    return jwt.issue("queue", str(entry_id), timedelta(days=QUEUE_TOKEN_DAYS), event_slug, num=number)
+
+
+def issue_admission_token(entry_id: uuid.UUID, event_slug: str, number: int | None) -> str:
+    return jwt.issue("admission", str(entry_id), timedelta(hours=ADMISSION_TOKEN_HOURS), event_slug, num=number)
+
+
+def place_of_cookie(request: Asked, event_slug: str) -> Caller | None:
+    """The place that this browser's cookie says it has in this event's line, and without a look-up; None without one,
+    or where somebody else is at the browser by now.
+
+    Only to show how long to wait: whoever comes, leaves or holds is `caller_of` the request.
+    """
+    claims = None if "Authorization" in request.headers else _place_claims(request, event_slug)
+    if claims is None:
+        return None
+    try:
+        entry_id = uuid.UUID(claims.subject)
+    except ValueError:
+        return None
+    return Caller(entry_id=entry_id, event_slug=event_slug, in_line=True, number=number_of(claims))
+
+
+def keep_place(request: Asked, response: Answered, event_slug: str, entry_id: uuid.UUID, number: int | None) -> None:
+    """The browser carries this place from now on, if it is a browser: one that came without a token, and either has our
+    cookies or asks from one of our own pages. Nothing is sent again that it has already."""
+    if "Authorization" in request.headers or not _is_browser(request):
+        return
+    known = place_of_cookie(request, event_slug)
+    if known is not None and (known.entry_id, known.number) == (entry_id, number) and not _is_old(request, event_slug):
+        return
+    lifetime = timedelta(days=QUEUE_TOKEN_DAYS)
+    response.set_cookie(
+        PLACE_COOKIE,
+        jwt.issue("place", str(entry_id), lifetime, event_slug, num=number, who=_at_the_browser(request, response)),
+        max_age=lifetime,
+        path=_place_path(event_slug),
+        httponly=True,
+        samesite="Lax",
+        secure=request.is_secure(),
+    )
+
+
+def drop_place(request: Asked, response: Answered, event_slug: str) -> None:
+    """The browser carries no place in this line any more."""
+    if PLACE_COOKIE in request.COOKIES:
+        response.delete_cookie(PLACE_COOKIE, path=_place_path(event_slug), samesite="Lax")
+
+
+def remember_visitor(request: Asked, response: Answered, visitor_id: str) -> None:
+    """A browser that has no cookie yet has one with the id its script sent: what it joins next without the script is
+    the same visitor's. Only on the word of our own pages: nobody else gives a browser an identity."""
+    if same_origin.is_ours(request) and "Authorization" not in request.headers and not visitor_of(request):
+        set_visitor_cookie(request, response, visitor_id)
+
+
+def _is_browser(request: Asked) -> bool:
+    ours = settings.SESSION_COOKIE_NAME in request.COOKIES or VISITOR_COOKIE in request.COOKIES
+    return ours or bool(same_origin.is_ours(request))
+
+
+def _place_path(event_slug: str) -> str:
+    return reverse("queue_api_queue", args=[event_slug])
+
+
+def _place_claims(request: Asked, event_slug: str) -> jwt.Claims | None:
+    cookie = request.COOKIES.get(PLACE_COOKIE)
+    if not cookie:
+        return None
+    try:
+        claims = jwt.read(cookie, frozenset({"place"}), event_slug)
+    except problems.Problem:
+        return None
+    who = claims.values.get("who")
+    return claims if isinstance(who, str) and compare_digest(who, _at_the_browser(request)) else None
+
+
+def _is_old(request: Asked, event_slug: str) -> bool:
+    claims = _place_claims(request, event_slug)
+    days_left = 0.0 if claims is None else (claims.values["exp"] - clock.process_now().timestamp()) / 86_400
+    return days_left < QUEUE_TOKEN_DAYS / 2
+
+
+def _at_the_browser(request: Asked, response: "Answered | None" = None) -> str:
+    """Who is at the browser, without asking anybody: its session and visitor cookies, as they are once it has read this
+    response. Logging in or out changes the session's, so a place kept before is believed no more."""
+    text = "place"
+    for name in (settings.SESSION_COOKIE_NAME, VISITOR_COOKIE):
+        given = response.cookies[name].value if response is not None and name in response.cookies else None
+        text += "\n" + (request.COOKIES.get(name, "") if given is None else given)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def number_of(claims: jwt.Claims) -> int | None:
+    """The number in line that a token or cookie carries; None in the lobby."""
+    number = claims.values.get("num")
+    return number if type(number) is int and number > 0 else None

@@ -1,0 +1,66 @@
+"""Which place is an account's or a browser's, for the lane: asked of PostgreSQL in groups."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import connection
+
+from apps.kernel.db import arrays, sql
+from apps.kernel.fastpath.batch_loader import Gatherer
+from apps.queue.identity.caller import Caller
+
+_accounts_places = sql.load("apps.queue", "accounts_places")
+_guests_places = sql.load("apps.queue", "guests_places")
+
+
+class _Owner(NamedTuple):
+    event_id: int
+    account_id: int | None
+    visitor_id: str
+
+
+async def live_place_of(event_id: int, caller: Caller) -> UUID | None:
+    """The live place of the account, or without one of the browser; None where there is none, or no such owner."""
+    if caller.account_id is None and not caller.visitor_id:
+        return None
+    return await _places.ask(_Owner(event_id, caller.account_id, "" if caller.account_id else caller.visitor_id))
+
+
+def live_places(owners: Sequence[_Owner]) -> list[UUID | None]:
+    """The live place of each of these, in their order. For threads."""
+    accounts = accounts_places([(owner.event_id, owner.account_id) for owner in owners if owner.account_id is not None])
+    guests = guests_places([(owner.event_id, owner.visitor_id) for owner in owners if owner.account_id is None])
+    return [
+        guests.get((owner.event_id, owner.visitor_id))
+        if owner.account_id is None
+        else accounts.get((owner.event_id, owner.account_id))
+        for owner in owners
+    ]
+
+
+def accounts_places(asked: Sequence[tuple[int, int]]) -> dict[tuple[int, int], UUID]:
+    """The live places by event and account, of those that have one. For threads."""
+    if not asked:
+        return {}
+    event_ids, account_ids = zip(*asked, strict=True)
+    with connection.cursor() as cursor:
+        rows = _accounts_places.rows(
+            cursor, event_ids=arrays.numbers(event_ids), account_ids=arrays.numbers(account_ids)
+        )
+    return {(event_id, account_id): entry_id for event_id, account_id, entry_id in rows}
+
+
+def guests_places(asked: Sequence[tuple[int, str]]) -> dict[tuple[int, str], UUID]:
+    """The live places by event and browser, of those that have one as guests. For threads."""
+    if not asked:
+        return {}
+    event_ids, visitor_ids = zip(*asked, strict=True)
+    with connection.cursor() as cursor:
+        rows = _guests_places.rows(
+            cursor, event_ids=arrays.numbers(event_ids), visitor_ids=arrays.words(list(visitor_ids))
+        )
+    return {(event_id, visitor_id): entry_id for event_id, visitor_id, entry_id in rows}
+
+
+_places: Gatherer[_Owner, UUID | None] = Gatherer(live_places)

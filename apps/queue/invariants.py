@@ -1,0 +1,41 @@
+"""This app's part of the audit: I9, one event at a time in short reads."""
+
+from collections.abc import Iterator
+
+from django.db import connection
+
+from apps.events import facade as events
+from apps.kernel.checks import auditor
+from apps.kernel.db import sql
+
+_PACKAGE = "apps.queue"
+_numbers = sql.load(_PACKAGE, "audit_numbers")
+_twice = sql.load(_PACKAGE, "audit_twice")
+_claims = sql.load(_PACKAGE, "audit_claims")
+_cap = sql.load(_PACKAGE, "audit_cap")
+_drawn = sql.load(_PACKAGE, "audit_drawn")
+
+
+def register() -> None:
+    """The auditor includes this check."""
+    auditor.register("I9", "one number, one place; admission follows the numbers and never passes the cap", _check_i9)
+
+
+def _check_i9(survey: auditor.Survey) -> Iterator[str]:
+    for event in [events.get_event(survey.only)] if survey.only else events.list_events():
+        with connection.cursor() as cursor:
+            numbers = _numbers.rows(cursor, event_id=event.id)
+            twice = _twice.rows(cursor, event_id=event.id)
+            claims = _claims.rows(cursor, event_id=event.id)
+            cap = _cap.rows(cursor, event_id=event.id)
+            drawn = _drawn.rows(cursor, event_id=event.id)
+        for number, status, head, next_number in numbers:
+            yield f"{event.slug}: number {number} is {status} with the head at {head}, next number {next_number}"
+        for who, count in twice:
+            yield f"{event.slug}: {who} is in line {count} times"
+        for number, status in claims:
+            yield f"{event.slug}: number {number} has claimed its admission and is {status} again"
+        for active, most in cap:
+            yield f"{event.slug}: {active} are active with a cap of {most}"
+        for place, number in drawn:
+            yield f"{event.slug}: who drew number {place} has {'none' if number is None else f'number {number}'}"

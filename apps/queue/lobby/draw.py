@@ -1,0 +1,347 @@
+"""The draw after a lobby has closed: digest, beacon, reveal, the permutation, and everybody's number.
+
+Each step is a transaction of its own that finds out what is still to do, so it may be cut off at any line and begun
+again by anybody. One drawer works at a time: whoever has the advisory lock, in the very session that does the work, so
+that losing one is losing both. Nothing here keeps the room's lock for longer than a line in its row takes:
+
+1. The entrants' digest is published. It is over all who were in the lobby at its closing, those who left since too.
+2. The beacon's round is asked for, where one was named; at the deadline without it, it is done without.
+3. The secret is revealed; the seed follows.
+4. One INSERT … SELECT draws all numbers into a table of their own. From here on everybody can be told.
+5. The entries get their numbers, in chunks from the first. The room's `numbered_through` follows each chunk in a
+   transaction after it (room before entries is the order of locks, and joins do not wait for a chunk); nobody above it
+   is let in.
+"""
+
+import json
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db import close_old_connections
+from psycopg import Connection
+
+from apps.kernel.db import sql, transactions
+from apps.kernel.db.leader_election import Lead
+from apps.kernel.observability.repeated_errors import Troubles
+from apps.queue import proofs
+from apps.queue.errors import ActRefused
+from apps.queue.lobby import beacon
+from apps.queue.models import RoomAct
+from apps.queue.room_row import lock_room, record, save_room
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.5
+CHUNK = 2_000
+"""Entries that get their number in one transaction, at most."""
+CHUNK_MIN = 250
+CHUNK_SECONDS = 0.15
+"""What a chunk may take. Who joins again from the lobby waits for the chunk that its entry is in, and with it everybody
+of its batch; so on a machine that has much to do chunks become smaller."""
+BEACON_PAUSE_SECONDS = 2.0
+"""Between two questions to a beacon that gave no answer."""
+STATEMENT_MS_MAX = 600_000
+"""Digest and draw are one statement each, over the whole lobby."""
+LOCK_KEY = b"fairdraw"
+SESSION_OPTIONS = (
+    "-c client_connection_check_interval=1000 -c tcp_keepalives_idle=5 "
+    "-c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
+)
+"""Killed in the middle of a long statement: the server notices within a second and gives the lock free."""
+AWAY = "draw: the database is away or ended the session"
+
+_PACKAGE = "apps.queue"
+_draws_under_way = sql.load(_PACKAGE, "draws_under_way")
+_digest_entrants = sql.load(_PACKAGE, "digest_entrants")
+_fix_digest = sql.load(_PACKAGE, "fix_digest")
+_lock_draw = sql.load(_PACKAGE, "lock_draw")
+_keep_beacon_value = sql.load(_PACKAGE, "keep_beacon_value")
+_reveal_draw = sql.load(_PACKAGE, "reveal_draw")
+_draw_places = sql.load(_PACKAGE, "draw_places")
+_note_drawn = sql.load(_PACKAGE, "note_drawn")
+_number_entries = sql.load(_PACKAGE, "number_entries")
+_note_numbered = sql.load(_PACKAGE, "note_numbered")
+_refresh_drawn_places = sql.load(_PACKAGE, "refresh_drawn_places")
+_refresh_entries = sql.load(_PACKAGE, "refresh_entries")
+
+
+class DrawBroken(RuntimeError):
+    """The entrants are not those the room has counted: somebody has changed rows by hand. Nothing is drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """A draw that has begun, in the order of `draws_under_way.sql`."""
+
+    event_id: int
+    statement: str
+    secret: bytes
+    reveal_by: datetime
+    digest: bytes | None
+    digest_at: datetime | None
+    beacon_value: bytes | None
+    revealed_at: datetime | None
+    seed: bytes | None
+    drawn_at: datetime | None
+    lobby_count: int
+    numbered_through: int | None
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Locked:
+    """A draw as it is under its lock, in the order of `lock_draw.sql`."""
+
+    statement: str
+    secret: bytes
+    reveal_by: datetime
+    digest: bytes | None
+    digest_at: datetime | None
+    beacon_value: bytes | None
+    revealed_at: datetime | None
+    seed: bytes | None
+    drawn_at: datetime | None
+    now: datetime
+
+
+def named_round(statement: str) -> beacon.Round | None:
+    """The beacon's round that the statement names; None where it names none."""
+    named = json.loads(statement)["beacon"]
+    if named["source"] == beacon.NONE:
+        return None
+    return beacon.Round(named["source"], named["round"], datetime.fromisoformat(named["at"]))
+
+
+class Drawer:
+    """One drawer: its session, and its steps while it has the lock."""
+
+    def __init__(self, conninfo: str = "") -> None:
+        self.lead = Lead("drawer", LOCK_KEY, conninfo=conninfo, options=SESSION_OPTIONS)
+        self._ask_again_at: dict[int, float] = {}
+        self._troubles = Troubles(logger)
+        self._chunk = CHUNK
+
+    def run_once(self) -> bool:
+        """Every draw under way has gone one step on, as far as it can go now; whether any has. Not if another drawer
+        is at work."""
+        try:
+            if not self.lead.holds():
+                self._troubles.over(AWAY)
+                return False
+            session = self.lead.session
+            assert session is not None
+            with session.cursor() as cursor:
+                draws = [_UnderWay(*row) for row in _draws_under_way.rows(cursor)]
+        except psycopg.Error as error:
+            self._troubles.met(AWAY, error)
+            self.close()
+            return False
+        self._troubles.over(AWAY)
+        went_on = False
+        for draw in draws:
+            failing = f"draw of event {draw.event_id}: this step failed, and is tried again"
+            try:
+                went_on = self._advance(session, draw) or went_on
+                self._troubles.over(failing)
+            except (psycopg.Error, DrawBroken) as error:
+                # One draw's trouble (a lock that did not come in time, say) delays no other.
+                self._troubles.met(failing, error)
+                if session.closed:
+                    self.close()
+                    return False
+        return went_on
+
+    def run_until_it_waits(self) -> None:
+        """Every draw has gone as far as it can go now."""
+        while self.run_once():
+            pass
+
+    def close(self) -> None:
+        """Whoever comes next may draw."""
+        self.lead.resign()
+
+    def _advance(self, session: Connection[Any], draw: _UnderWay) -> bool:
+        if draw.digest is None:
+            return _fix_the_digest(session, draw)
+        if draw.revealed_at is None:
+            return self._ask_the_beacon(session, draw) or _reveal(session, draw.event_id)
+        if draw.drawn_at is None:
+            return _draw(session, draw)
+        if draw.numbered_through is None or draw.numbered_through >= draw.lobby_count:
+            return _finish(session, draw)
+        begun = time.monotonic()
+        _number(session, draw, draw.numbered_through, self._chunk)
+        self._chunk = next_chunk(self._chunk, time.monotonic() - begun)
+        return True
+
+    def _ask_the_beacon(self, session: Connection[Any], draw: _UnderWay) -> bool:
+        """The value of the round named is part of the draw, if it is out, counts and can be had."""
+        chosen = named_round(draw.statement)
+        if chosen is None or draw.beacon_value is not None or not _counts(chosen, draw.digest_at):
+            return False
+        if draw.now < chosen.at or time.monotonic() < self._ask_again_at.get(draw.event_id, 0.0):
+            return False
+        failing = f"draw of event {draw.event_id}: round {chosen.number} cannot be had"
+        try:
+            value = beacon.fetch(chosen.source, chosen.number)
+            self._troubles.over(failing)
+        except beacon.BeaconAway as error:
+            self._troubles.met(failing, error)
+            self._ask_again_at[draw.event_id] = time.monotonic() + BEACON_PAUSE_SECONDS
+            return False
+        return _keep(session, draw.event_id, value, who=None)
+
+
+def _counts(chosen: beacon.Round, digest_at: datetime | None) -> bool:
+    """A value that was out before the digest was published could have been played with: entrants added to suit it."""
+    return digest_at is not None and chosen.at > digest_at
+
+
+def _fix_the_digest(session: Connection[Any], draw: _UnderWay) -> bool:
+    with transactions.write_on(session, statement_ms=STATEMENT_MS_MAX) as cursor:
+        ((digest, count),) = _digest_entrants.rows(cursor, event_id=draw.event_id)
+        if count != draw.lobby_count:
+            raise DrawBroken(f"{count} entrants, the room has counted {draw.lobby_count}")
+    with transactions.write_on(session) as cursor:
+        locked = _locked(cursor, draw.event_id)
+        if _fix_digest.count(cursor, event_id=draw.event_id, digest=digest):
+            record(
+                cursor, draw.event_id, locked.now, None, RoomAct.What.DRAW, f"entrants' digest {bytes(digest).hex()}"
+            )
+    return True
+
+
+def _keep(session: Connection[Any], event_id: int, value: bytes, *, who: str | None, why: str = "") -> bool:
+    with transactions.write_on(session) as cursor:
+        locked = _locked(cursor, event_id)
+        kept = _keep_beacon_value.count(cursor, event_id=event_id, value=value) == 1
+        if kept:
+            record(cursor, event_id, locked.now, who, RoomAct.What.DRAW, f"beacon value {value.hex()}", why)
+    return kept
+
+
+def _reveal(session: Connection[Any], event_id: int) -> bool:
+    """The secret is revealed, if nothing has to be waited for any more."""
+    with transactions.write_on(session) as cursor:
+        draw = _locked(cursor, event_id)
+        assert draw.digest is not None, "nothing is revealed before the digest is published"
+        chosen = named_round(draw.statement)
+        if draw.revealed_at is not None:
+            return True
+        if chosen is not None and draw.beacon_value is None and draw.now < draw.reveal_by:
+            return False
+        value = b"" if draw.beacon_value is None else bytes(draw.beacon_value)
+        seed = proofs.seed_of(bytes(draw.secret), bytes(draw.digest), value)
+        _reveal_draw.count(cursor, event_id=event_id, seed=seed, is_operator_proof=bool(value))
+        if chosen is None:
+            how = "no beacon was named"
+        elif value:
+            how = f"with round {chosen.number}"
+        elif _counts(chosen, draw.digest_at):
+            how = f"without round {chosen.number}: no value of it by the deadline"
+        else:
+            how = f"without round {chosen.number}: it was out before the digest was"
+        record(cursor, event_id, draw.now, None, RoomAct.What.DRAW, f"secret revealed, {how}")
+    return True
+
+
+def _draw(session: Connection[Any], draw: _UnderWay) -> bool:
+    with transactions.write_on(session, statement_ms=STATEMENT_MS_MAX) as cursor:
+        locked = _locked(cursor, draw.event_id)
+        if locked.drawn_at is not None:
+            return True
+        count = _draw_places.count(cursor, event_id=draw.event_id, seed=locked.seed)
+        if count != draw.lobby_count:
+            raise DrawBroken(f"{count} entrants, the room has counted {draw.lobby_count}")
+        _refresh_drawn_places.count(cursor)
+        _note_drawn.count(cursor, event_id=draw.event_id)
+    return True
+
+
+def next_chunk(size: int, seconds: float) -> int:
+    """How many the next chunk numbers, after one of this size took so long: half, as many, or twice as many."""
+    if seconds > CHUNK_SECONDS:
+        size //= 2
+    elif seconds < CHUNK_SECONDS / 3:
+        size *= 2
+    return min(CHUNK, max(CHUNK_MIN, size))
+
+
+def _number(session: Connection[Any], draw: _UnderWay, above: int, chunk: int) -> None:
+    through = min(above + chunk, draw.lobby_count)
+    with transactions.write_on(session) as cursor:
+        _number_entries.count(cursor, event_id=draw.event_id, above=above, through=through)
+    with transactions.write_on(session) as cursor:
+        room = lock_room(cursor, draw.event_id)
+        if room.numbered_through is not None:
+            room.numbered_through = max(room.numbered_through, through)
+            save_room(cursor, room)
+
+
+def _finish(session: Connection[Any], draw: _UnderWay) -> bool:
+    with session.cursor() as cursor:
+        _refresh_entries.count(cursor)
+    with transactions.write_on(session) as cursor:
+        room = lock_room(cursor, draw.event_id)
+        room.numbered_through = None
+        save_room(cursor, room)
+        locked = _locked(cursor, draw.event_id)
+        if _note_numbered.count(cursor, event_id=draw.event_id):
+            numbered = f"numbered: {draw.lobby_count} entrant{'' if draw.lobby_count == 1 else 's'}"
+            record(cursor, draw.event_id, locked.now, None, RoomAct.What.DRAW, numbered)
+    return True
+
+
+def _locked(cursor: sql.Cursor, event_id: int) -> _Locked:
+    rows = _lock_draw.rows(cursor, event_id=event_id)
+    if not rows:
+        raise DrawBroken("the draw is gone")
+    return _Locked(*rows[0])
+
+
+def give_beacon(event_id: int, value: bytes, *, who: str, why: str = "") -> None:
+    """The beacon's value, brought by hand, is part of the draw. Raises ActRefused where it would not count, or comes
+    too late."""
+    with psycopg.connect(settings.DATABASE_DIRECT_URL, autocommit=True, connect_timeout=2) as session:
+        with transactions.write_on(session) as cursor:
+            rows = _lock_draw.rows(cursor, event_id=event_id)
+            draw = _Locked(*rows[0]) if rows else None
+        if draw is None:
+            raise ActRefused("this event has no lobby")
+        chosen = named_round(draw.statement)
+        if chosen is None:
+            raise ActRefused("the commitment names no beacon: a value would break it")
+        if draw.digest_at is None:
+            raise ActRefused("the entrants' digest is not published yet: a value known before it does not count")
+        if not _counts(chosen, draw.digest_at):
+            raise ActRefused(f"round {chosen.number} was out before the digest was: it does not count")
+        if draw.now < chosen.at:
+            raise ActRefused(f"round {chosen.number} comes out at {chosen.at.isoformat()}")
+        if not _keep(session, event_id, value, who=who, why=why):
+            raise ActRefused("the draw has its value, or is revealed already")
+
+
+def loop(stopping: threading.Event) -> None:
+    """Draws what is to be drawn, or stands by, until `stopping` is set."""
+    drawer = Drawer()
+    troubles = Troubles(logger)
+    try:
+        while not stopping.is_set():
+            went_on = False
+            try:
+                went_on = drawer.run_once()
+                troubles.over("draw: this round failed")
+            except Exception as error:  # noqa: BLE001 - Lobbies wait for it: it outlives whatever one round meets.
+                troubles.met("draw: this round failed", error)
+            finally:
+                close_old_connections()
+            if not went_on:
+                stopping.wait(TICK_SECONDS)
+    finally:
+        drawer.close()

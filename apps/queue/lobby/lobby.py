@@ -1,0 +1,117 @@
+"""The lobby: what the house binds itself to before it opens, and what happens when it opens and when it closes.
+
+Both moments are met by whoever comes first, the gatekeeper's tick or a join, under the room's lock: from the closing on
+nobody can become an entrant, so that everything after it (`drawing`) may take its time without that lock.
+"""
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.core import checks
+from django.db import connection
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
+from apps.queue import proofs
+from apps.queue.lobby import beacon
+from apps.queue.models import Draw, RoomAct, WaitingRoom
+from apps.queue.room_row import Room, record
+
+BEACON_AFTER_SECONDS = 30
+"""The beacon's round comes out so long after the opening: by then the entrants' digest is published."""
+REVEAL_WITHIN_SECONDS = 300
+"""After the opening: with no beacon by then, the secret is revealed without one."""
+RULE = (
+    "leaf = SHA-256(entry id, 16 bytes, followed by its nonce); digest = SHA-256(all entrants' leaves, sorted); "
+    "seed = SHA-256(secret, digest, beacon value, empty without one); the entrants sorted by SHA-256(seed, leaf), then "
+    "by leaf, are numbered from 1"
+)
+FALLBACK = (
+    "a value of the beacon counts only if its round came out after the digest was published; without one by reveal_by "
+    "the secret is revealed with none, and the draw is called consistent, not operator-proof"
+)
+NO_BEACON = "none is named: the draw is called consistent, not operator-proof"
+
+_freeze_draw = sql.load("apps.queue", "freeze_draw")
+
+
+def commit(event: events.EventView) -> None:
+    """The house is bound to a secret it cannot change any more, and to what it will be used for. Runs inside the
+    transaction that publishes the event. Raises beacon.SourceRefused."""
+    transactions.require()
+    secret = secrets.token_bytes(32)
+    opens_at = event.policy.opens_at
+    reveal_by = opens_at + timedelta(seconds=REVEAL_WITHIN_SECONDS)
+    chosen = beacon.round_after(opens_at + timedelta(seconds=BEACON_AFTER_SECONDS))
+    statement = proofs.canonical(
+        {
+            "event": event.slug,
+            "rule": RULE,
+            "secret_sha256": proofs.sha256(secret).hex(),
+            "beacon": {
+                "source": beacon.NONE if chosen is None else chosen.source,
+                "round": None if chosen is None else chosen.number,
+                "at": None if chosen is None else clock.iso(chosen.at),
+            },
+            "opens_at": clock.iso(opens_at),
+            "reveal_by": clock.iso(reveal_by),
+            "fallback": NO_BEACON if chosen is None else FALLBACK,
+        }
+    )
+    now = clock.now()
+    Draw.objects.create(
+        event_id=event.id,
+        statement=statement.decode(),
+        commitment=proofs.sha256(statement),
+        committed_at=now,
+        secret=secret,
+        reveal_by=reveal_by,
+    )
+    with connection.cursor() as cursor:
+        committed = f"committed to {proofs.sha256(statement).hex()}"
+        record(cursor, event.id, now, None, RoomAct.What.DRAW, committed, "published with a lobby")
+
+
+def open_if_due(cursor: sql.Cursor, room: Room, event: events.EventView, now: datetime) -> None:
+    """A room whose time has come is in its lobby, or open, and that is on record. Changes the locked room; the caller
+    saves it."""
+    state = event.selling_state(now)
+    if room.state == WaitingRoom.State.CLOSED and state == "upcoming":
+        if room.lobby_opens_at is not None and room.lobby_opens_at <= now:
+            room.state = WaitingRoom.State.LOBBY
+            record(cursor, room.event_id, now, None, RoomAct.What.STATE, "closed → lobby", "the lobby has opened")
+    elif room.state in (WaitingRoom.State.CLOSED, WaitingRoom.State.LOBBY) and state == "on_sale":
+        before, room.state = room.state, WaitingRoom.State.OPEN
+        why = "the on-sale has opened"
+        record(cursor, room.event_id, now, None, RoomAct.What.STATE, f"{before} → open", why)
+        if room.lobby_opens_at is not None:
+            _close(cursor, room, now)
+
+
+def _close(cursor: sql.Cursor, room: Room, now: datetime) -> None:
+    """Who is in the lobby will be numbered up to `lobby_count`; who comes from now on is behind them."""
+    if _freeze_draw.count(cursor, event_id=room.event_id, now=now) != 1:
+        raise RuntimeError(f"the lobby of event {room.event_id} has no draw that could be closed")
+    room.next_number = room.lobby_count + 1
+    # Nobody is let in before those of the lobby; with nobody in it there is nobody to wait for.
+    room.numbered_through = 0 if room.lobby_count else None
+    entrants = f"{room.lobby_count} entrant{'' if room.lobby_count == 1 else 's'}"
+    record(cursor, room.event_id, now, None, RoomAct.What.DRAW, f"lobby closed: {entrants}")
+
+
+def takes_in(room: Room, event: events.EventView, now: datetime) -> bool:
+    """Whether who joins now joins the lobby."""
+    return room.state == WaitingRoom.State.LOBBY and event.selling_state(now) == "upcoming"
+
+
+@checks.register("queue")
+def check_beacon(app_configs: object = None, **options: object) -> Sequence[checks.CheckMessage]:
+    """The beacon's settings can be used: a lobby's statement names them for good."""
+    try:
+        beacon.round_after(clock.process_now())
+    except beacon.SourceRefused as error:
+        return [checks.Error(str(error), id="queue.E001", obj=settings.QUEUE_BEACON_URL[:80])]
+    return []

@@ -1,0 +1,162 @@
+"""How the shop is doing, as far as the waiting room's rate is concerned: four vital signs, each with its limit.
+
+Two are measured by those who do the work, above this app, and reported down through the kernel; two are read from
+PostgreSQL at the moment they are asked for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, register
+
+from apps.kernel.db import transactions
+from apps.kernel.observability import health_signals
+from apps.kernel.outbox import facade as outbox
+
+STATEMENT_MS = 500
+"""A database too busy to say how it is does not keep the gatekeeper waiting."""
+CALM_SHARE = 0.8
+"""Between this share of a limit and the limit nothing complains, and nothing invites more people either."""
+
+hold_seconds = health_signals.Sign("hold_seconds", health_signals.percentile_95, window_seconds=5)
+"""How long a hold took, refusals included. A short window: after a cut the old slow ones must soon be forgotten."""
+payment_faults = health_signals.Sign("payment_faults", health_signals.mean)
+"""1 for a charge over which the provider gave no usable answer, 0 for one it answered. A decline is an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """From which measurement on a sign complains, and what counts as a measurement."""
+
+    hold_seconds_max: float
+    payment_fault_share_max: float
+    worker_lag_seconds_max: float
+    lock_waits_max: int
+    lock_wait_ms: int
+    measurements_min: int
+    signal_age_seconds_max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What was found. None: nobody has measured it of late."""
+
+    hold_seconds: float | None = None
+    payment_fault_share: float | None = None
+    worker_lag_seconds: float | None = None
+    lock_waits: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Every complaint in words; without one, whether the shop could serve more; and how it is, in words."""
+
+    complaints: tuple[str, ...]
+    is_calm: bool
+    words: str
+
+
+def limits() -> Limits:
+    return Limits(
+        hold_seconds_max=settings.PACE_HOLD_SECONDS_MAX,
+        payment_fault_share_max=settings.PACE_PAYMENT_FAULT_SHARE_MAX,
+        worker_lag_seconds_max=settings.PACE_WORKER_LAG_SECONDS_MAX,
+        lock_waits_max=settings.PACE_LOCK_WAITS_MAX,
+        lock_wait_ms=settings.PACE_LOCK_WAIT_MS,
+        measurements_min=settings.PACE_MEASUREMENTS_MIN,
+        signal_age_seconds_max=settings.PACE_SIGNAL_AGE_SECONDS_MAX,
+    )
+
+
+def read(limits: Limits) -> Health:
+    """How the shop is now. One short transaction of its own."""
+    with transactions.write(statement_ms=STATEMENT_MS):
+        reported = health_signals.latest(
+            max_age_seconds=limits.signal_age_seconds_max, count_min=limits.measurements_min
+        )
+        holds, faults = reported.get(hold_seconds.name), reported.get(payment_faults.name)
+        return Health(
+            hold_seconds=holds.value if holds else None,
+            payment_fault_share=faults.value if faults else None,
+            worker_lag_seconds=outbox.oldest_due_seconds() or 0.0,
+            lock_waits=health_signals.count_lock_waits(longer_than_ms=limits.lock_wait_ms),
+        )
+
+
+def judge(health: Health, limits: Limits) -> Verdict:
+    """Which signs are above their limits. One that nobody measured does not complain; the words say so."""
+    found = (
+        ("holds", health.hold_seconds, limits.hold_seconds_max, _seconds, "holds take {} at the 95th percentile"),
+        (
+            "charges",
+            health.payment_fault_share,
+            limits.payment_fault_share_max,
+            _share,
+            "{} of the charges met a fault",
+        ),
+        ("messages", health.worker_lag_seconds, limits.worker_lag_seconds_max, _seconds, "messages wait {}"),
+        ("locks", health.lock_waits, limits.lock_waits_max, str, "{} sessions wait for locks"),
+    )
+    complaints, states, is_calm = [], [], True
+    for name, value, most, shown, text in found:
+        if value is None:
+            states.append(f"{name} not measured")
+            continue
+        said = text.format(shown(value))
+        states.append(said)
+        if value > most:
+            complaints.append(f"{said}, more than {shown(most)}")
+        is_calm = is_calm and value <= most * CALM_SHARE
+    return Verdict(tuple(complaints), is_calm, ", ".join(states))
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < 100 else f"{seconds:.0f} s"
+
+
+def _share(share: float) -> str:
+    return f"{share * 100:.3g} %"
+
+
+@register()
+def check_limits(app_configs: Sequence[AppConfig] | None, **options: Any) -> list[CheckMessage]:
+    """The settings of the closed loop fit each other."""
+    wrong = [
+        (settings.PACE_HOLD_SECONDS_MAX <= 0, "PACE_HOLD_SECONDS_MAX must be above 0"),
+        (
+            settings.PACE_HOLD_SECONDS_MAX * 1_000 >= settings.DATABASE_STATEMENT_TIMEOUT_MS,
+            "PACE_HOLD_SECONDS_MAX must be below DATABASE_STATEMENT_TIMEOUT_MS: no hold takes longer",
+        ),
+        (
+            not 0 < settings.PACE_PAYMENT_FAULT_SHARE_MAX < 1,
+            "PACE_PAYMENT_FAULT_SHARE_MAX must be above 0 and below 1: a share",
+        ),
+        (settings.PACE_WORKER_LAG_SECONDS_MAX <= 0, "PACE_WORKER_LAG_SECONDS_MAX must be above 0"),
+        (settings.PACE_LOCK_WAITS_MAX < 1, "PACE_LOCK_WAITS_MAX must be at least 1"),
+        (
+            not 0 < settings.PACE_LOCK_WAIT_MS < settings.DATABASE_LOCK_TIMEOUT_MS,
+            "PACE_LOCK_WAIT_MS must be above 0 and below DATABASE_LOCK_TIMEOUT_MS: nobody waits longer",
+        ),
+        (
+            not 1 <= settings.PACE_MEASUREMENTS_MIN <= health_signals.WINDOW_MAX,
+            f"PACE_MEASUREMENTS_MIN must be between 1 and {health_signals.WINDOW_MAX}: no process remembers more",
+        ),
+        (
+            settings.PACE_SIGNAL_AGE_SECONDS_MAX < 2 * health_signals.INTERVAL_SECONDS,
+            f"PACE_SIGNAL_AGE_SECONDS_MAX must be at least {2 * health_signals.INTERVAL_SECONDS:g}: two reports",
+        ),
+        (
+            settings.PACE_SIGNAL_AGE_SECONDS_MAX > health_signals.KEPT_SECONDS,
+            f"PACE_SIGNAL_AGE_SECONDS_MAX must be at most {health_signals.KEPT_SECONDS}: older rows are removed",
+        ),
+        (
+            settings.PACE_STEP_SECONDS < health_signals.INTERVAL_SECONDS,
+            f"PACE_STEP_SECONDS must be at least {health_signals.INTERVAL_SECONDS:g}: sooner there is no news",
+        ),
+        (not 0 < settings.PACE_UP_SHARE <= 1, "PACE_UP_SHARE must be above 0 and at most 1: a share of the rate"),
+        (not 0 < settings.PACE_DOWN_FACTOR < 1, "PACE_DOWN_FACTOR must be above 0 and below 1"),
+    ]
+    return [Error(text, id=f"queue.E{number:03}") for number, (is_wrong, text) in enumerate(wrong, 1) if is_wrong]

@@ -1,0 +1,35 @@
+"""What a lobby token is exchanged for: the number that its entry drew.
+
+A whole lobby asks at once. Its look-ups are read in groups, one statement for all that came while the last one ran, on
+a connection of their own: joins and pages do not queue behind them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+
+from apps.kernel.db import sql, transactions
+from apps.kernel.group_commit.batcher import Batcher, finds_itself
+
+GROUP_MAX = 512
+TIMEOUT_MS = 5_000
+STATEMENT_MS = 3_000
+
+_exchange_places = sql.load("apps.queue", "exchange_places")
+
+
+def _read(connection: Connection[Any], entry_ids: list[UUID]) -> Sequence[int | None]:
+    with transactions.write_on(connection, statement_ms=STATEMENT_MS) as cursor:
+        numbers = dict(_exchange_places.rows(cursor, entry_ids=list(set(entry_ids))))
+    return [numbers.get(entry_id) for entry_id in entry_ids]
+
+
+lookups: Batcher[UUID, int | None] = Batcher("exchange", _read, find_committed=finds_itself, batch_max=GROUP_MAX)
+
+
+def number_of(entry_id: UUID) -> int | None:
+    """The number that this entry drew; None: it took part in no draw that is done. Raises problems.Busy and
+    problems.LedgerAway."""
+    return lookups.submit_sync(entry_id, TIMEOUT_MS)

@@ -1,0 +1,68 @@
+"""Access codes for staff: made and limited here, and how often each is used."""
+
+from collections.abc import Callable, Iterator
+
+from django.contrib import admin
+from django.db.models import Model, Q, QuerySet
+from django.http import HttpRequest
+
+from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, PartsField
+from apps.reservations.access_codes import generation
+from apps.reservations.models import AccessCode
+
+FIXED = ("event", "code")
+
+
+class SectionsField(PartsField):
+    def label_from_instance(self, section: Model) -> str:
+        needs = "" if section.needs_access else " (open to everybody now)"  # type: ignore[attr-defined]
+        return f"{super().label_from_instance(section)}{needs}"
+
+
+class AccessCodeForm(CodeForm):
+    PARTS = "sections"
+    WHY_PUBLISH_FIRST = "it has not got all its sections"
+    sections = SectionsField(
+        AccessCode.sections,
+        "What it opens; none chosen: every section of the event. Which sections need a code, the event's stock desk "
+        "says.",
+    )
+
+    class Meta:
+        model = AccessCode
+        fields = (*FIXED, "sections", *LIMITS)
+
+    def used(self) -> Iterator[tuple[str, Callable[[], int], str]]:
+        (locked,) = generation.lock_codes([self.instance.pk])
+        yield "uses_max", lambda: generation.used_count(locked), "It is used"
+        yield "uses_per_buyer_max", lambda: generation.most_of_one_buyer(locked), "Somebody uses it"
+
+
+@admin.register(AccessCode)
+class AccessCodeAdmin(CodeAdmin):
+    form = AccessCodeForm
+    fixed = FIXED
+    uses_name = "reservations"
+    standing = Q(status__in=generation.STANDING)
+    told = ("used", "left", "link")
+    list_display = ["code", "event", "opens", "used", "left", "valid_from", "valid_until", "is_active", "note"]
+    fieldsets = [
+        (None, {"fields": [*FIXED, "is_active", "note"]}),
+        ("What it opens", {"fields": ["sections"]}),
+        CodeAdmin.limits_shown,
+        ("So far", {"fields": told}),
+    ]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AccessCode]:
+        return super().get_queryset(request).prefetch_related("sections")
+
+    def set_active(self, queryset: QuerySet[AccessCode], *, is_active: bool) -> None:
+        generation.set_active(queryset.values_list("pk", flat=True), is_active=is_active)
+
+    @admin.display(description="opens")
+    def opens(self, code: AccessCode) -> str:
+        return ", ".join(section.name for section in code.sections.all()) or "every section"
+
+    @admin.display(description="link")
+    def link(self, code: AccessCode) -> str:
+        return generation.link_of(code.event.slug, code.code) if code.pk else "once it is saved"

@@ -1,0 +1,244 @@
+"""The reservations' calls as the lane answers them; the site's twins are in api_views.py."""
+
+import asyncio
+import re
+import time
+import uuid
+from collections.abc import Callable
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from django.conf import settings
+
+from apps.events import facade as events
+from apps.kernel.fastpath import thread_pool
+from apps.kernel.fastpath.active_events import Activity
+from apps.kernel.fastpath.cache import Remembered
+from apps.kernel.fastpath.concurrency_limit import Turnstile
+from apps.kernel.fastpath.dispatcher import Heard, Rest, Route
+from apps.kernel.fastpath.etags import has_etag
+from apps.kernel.fastpath.redis_connection import Courier
+from apps.kernel.fastpath.request import Request
+from apps.kernel.fastpath.response import JSON, Reply, personal, written
+from apps.kernel.http import client_address, idempotency, problems
+from apps.queue import facade as queue
+from apps.reservations.access_codes.attempt_limit import count_try
+from apps.reservations.counts.counts_json import CountFrame, count_frame
+from apps.reservations.gate import gate
+from apps.reservations.gate.async_gate import Door
+from apps.reservations.holds import event_cache
+from apps.reservations.holds.outcomes import HoldOutcome, Refused
+from apps.reservations.holds.requests import resolve
+from apps.reservations.holds.service import holds
+from apps.reservations.ownership import owned_by
+
+_CACHEABLE = (b"cache-control", b"public, max-age=%d" % settings.CACHE_COUNTS_SECONDS)
+_VARIES = (b"vary", b"Accept-Encoding")
+_PACKED = (b"content-encoding", b"gzip")
+_NOT_AT_ALL = re.compile(r"q=0(\.0*)?")
+EVENTS_MAX = 1_000
+
+Params = ParamSpec("Params")
+Value = TypeVar("Value")
+
+# However many ask, what the relay has counted is fetched no more often than ten times a second. Where no relay counts
+# this process does, in a huge house for no more than a quarter of the time; who asks meanwhile is told what was counted
+# last. With the relay's own time that is half a second from a commit to whoever asks.
+frames: Remembered[str, CountFrame] = Remembered(count_frame, fresh_seconds=0.1, stale_seconds=0.2, most=EVENTS_MAX)
+
+
+async def sections(request: Request, slug: str) -> Reply:
+    """As `SectionsView.get`."""
+    return _counted(request, await frames.get(slug))
+
+
+def sections_at_sight(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
+    """`sections` of an event that somebody has just asked about."""
+    frame = frames.peek(slug)
+    return None if frame is None else _counted(request, frame)
+
+
+def _counted(request: Request, frame: CountFrame) -> Reply:
+    headers = [(b"etag", frame.etag.encode()), _CACHEABLE, _VARIES]
+    known = request.headers.get("if-none-match")
+    if known is not None and has_etag(known, frame.etag):
+        return Reply(304, b"", headers)
+    accepted = request.headers.plain(b"accept-encoding")
+    if frame.compressed is not None and accepted is not None and _takes_gzip(accepted):
+        return Reply(200, frame.compressed, [JSON, _PACKED, *headers])
+    return Reply(200, frame.body, [JSON, *headers])
+
+
+@lru_cache(maxsize=256)
+def _takes_gzip(accepted: bytes) -> bool:
+    weights: dict[str, str] = {}
+    for part in accepted.decode("latin-1").lower().split(","):
+        coding, _, parameters = part.partition(";")
+        weights[coding.strip()] = parameters.replace(" ", "")
+    # As "q=0", "q=0." or "q=0.000": not at all.
+    return "gzip" in weights and _NOT_AT_ALL.fullmatch(weights["gzip"]) is None
+
+
+async def hold(request: Request, slug: str) -> Reply:
+    """As `ReservationsView.post`."""
+    # All of it is read before anything is asked, and what is wrong told in the site's order: event, who, key, body.
+    caller: queue.Caller | problems.Problem
+    body: dict[str, Any] | problems.Problem
+    try:
+        caller = await queue.caller_soon(request, slug)
+    except problems.Problem as problem:
+        caller = problem
+    try:
+        body = await request.json_object()
+    except problems.Problem as problem:
+        body = problem
+    event = await queue.event_soon(slug)
+    return await _hold(event, *_told(request, caller, body))
+
+
+def hold_at_sight(request: Request, slug: str, raw: bytes | bytearray) -> Heard | None:
+    """`hold`, for whoever was let in."""
+    event = queue.event_at_hand(slug)
+    if event is None:
+        return None
+    known = _or_problem(queue.caller_at_sight, request, slug)
+    if known is None:
+        return None
+    caller, body, key = _told(request, known, _or_problem(request.object_at_hand, raw))
+    if caller.entry_id is None or caller.in_line:
+        return None
+    asked = _door.put(gate.Question(event, caller.entry_id, body, key))
+    return Heard(asked, partial(_seen_at_the_door, event, caller, body, key))
+
+
+def _seen_at_the_door(
+    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.Seen | None
+) -> Heard | Rest:
+    """`_hold_on` as far as nothing has to be waited for but the batch."""
+    is_coming = seen is not None and seen.is_coming
+    house = None if is_coming else event_cache.at_hand(event, body)
+    if house is None:
+        return partial(_hold_on, event, caller, body, key, seen)
+    entry = queue.entry_at_hand(event, seen)
+    if entry is None:
+        raise queue.NotAdmitted
+    begun = time.monotonic()
+    call = holds.put(resolve(event, entry, body, key, house))
+    assert call.future is not None
+
+    def answer(_: None) -> Reply:
+        try:
+            outcome = call.result()
+        finally:
+            queue.hold_seconds.observe(time.monotonic() - begun)
+        return _told_of_hold(event.id, entry.id, key, outcome)
+
+    return Heard(call.future, answer)
+
+
+def _or_problem(read: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value | problems.Problem:
+    try:
+        return read(*args, **kwargs)
+    except problems.Problem as problem:
+        return problem
+
+
+def _told(
+    request: Request, caller: queue.Caller | problems.Problem, body: dict[str, Any] | problems.Problem
+) -> tuple[queue.Caller, dict[str, Any], str]:
+    """Who wants to hold what, and by which key. Raises the first of what is wrong."""
+    if isinstance(caller, problems.Problem):
+        raise caller
+    if not caller.is_known:
+        raise problems.TokenMissing
+    key = idempotency.key_of(request)
+    if isinstance(body, problems.Problem):
+        raise body
+    count_try(caller, body, partial(client_address.of_scope, request.scope))
+    return caller, body, key
+
+
+async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str) -> Reply:
+    """As `facade.hold_one`, for whoever the caller is."""
+    if caller.entry_id is not None and not caller.in_line:
+        # An admission token lets in: what is gone is refused before PostgreSQL is asked for anything.
+        return await _hold_on(
+            event, caller, body, key, await _door.ask(gate.Question(event, caller.entry_id, body, key))
+        )
+    entry = await queue.status_soon(event, caller)
+    if entry is not None and entry.is_ready:
+        await _door.ask(gate.Question(event, entry.id, body, key))
+    return await _hold_as(event, entry, body, key)
+
+
+async def _hold_on(
+    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.Seen | None
+) -> Reply:
+    """The same from the gate on, which has let the caller's entry through."""
+    return await _hold_as(event, await queue.come_soon(event, caller, seen), body, key)
+
+
+async def _hold_as(event: events.EventView, entry: queue.EntryView | None, body: dict[str, Any], key: str) -> Reply:
+    if entry is None:
+        raise queue.NotAdmitted
+    request = resolve(event, entry, body, key, await event_cache.house_for(event, body))
+    begun = time.monotonic()
+    try:
+        outcome = await holds.submit(request)
+    finally:
+        queue.hold_seconds.observe(time.monotonic() - begun)
+    return _told_of_hold(event.id, entry.id, key, outcome)
+
+
+def _told_of_hold(event_id: int, entry_id: uuid.UUID, key: str, outcome: HoldOutcome) -> Reply:
+    if isinstance(outcome, Refused):
+        if outcome.is_final:
+            _forget(event_id, entry_id, key)
+        raise outcome.problem
+    return written(outcome.answer.body.encode(), outcome.answer.status)
+
+
+courier = Courier()
+_door = Door(courier)
+_forgetting: set[asyncio.Task[None]] = set()
+
+
+def _forget(event_id: int, entry_id: uuid.UUID, key: str) -> None:
+    """Beside the answer: should it be late, asking again is only let through to the ledger."""
+    task = asyncio.create_task(thread_pool.ask(gate.forget_request, event_id, entry_id, key))
+    _forgetting.add(task)
+    task.add_done_callback(_forgotten)
+
+
+def _forgotten(task: "asyncio.Task[None]") -> None:
+    _forgetting.discard(task)
+    if not task.cancelled():
+        task.exception()  # Too many waited for a thread: the mark goes by itself.
+
+
+async def reservation(request: Request, reservation_id: str) -> Reply:
+    """As `ReservationView.get`."""
+    caller = await queue.caller_soon(request)
+    view = await thread_pool.ask(owned_by, caller, uuid.UUID(reservation_id))
+    return personal(view.contract())
+
+
+def _is_known(slug: str) -> bool:
+    return queue.event_at_hand(slug) is not None
+
+
+turnstile = Turnstile(
+    "holds",
+    alone_max=settings.LANE_HOLDS_MAX,
+    beside_max=settings.LANE_HOLDS_BESIDE_MAX,
+    waiting_max=settings.LANE_HOLDS_WAITING_MAX,
+    knows=_is_known,
+    activity=Activity(Path(settings.METRICS_FOLDER) / "active-events"),
+)
+
+ROUTES = (
+    Route("GET", "events/<slug>/sections", sections, "sections", "read", sections_at_sight),
+    Route("POST", "events/<slug>/reservations", hold, "hold", "hold", hold_at_sight, turnstile),
+    Route("GET", "reservations/<uuid>", reservation, "reservation", "page"),
+)

@@ -1,0 +1,358 @@
+"""This app's part of the audit: I1, I2, I3, I5, I10 and the ledger behind I8, in short reads.
+
+One walk over the seats and one over the reservations, a piece at a time; every check judges what they saw. Whatever
+holds a seat or gives it back changes the seat, the line, the reservation and the ledger in one transaction, so within
+one statement they always agree, sale or no sale. The number of a section's seats alone is added up from several pieces:
+a section where it looks wrong is asked for again, in one statement.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.checks import auditor
+from apps.kernel.db import sql
+
+STRANDED_SECONDS = 5
+"""What is neither sold nor held by a live reservation is sellable by then (I10)."""
+GUARD_KNOWN_SECONDS = 30
+"""Whoever asked before a section wanted an access code may hold in it so much later: what a process remembers of the
+house, and the longest way through its queue."""
+OVERDUE_MAX = 1_000
+LAST_SEAT = 2**63 - 1
+
+_PACKAGE = "apps.reservations"
+_seats_end = sql.load(_PACKAGE, "audit_seats_end")
+_seats_of_event = sql.load(_PACKAGE, "audit_seats_of_event")
+_seat_counts = sql.load(_PACKAGE, "audit_seat_counts")
+_seat_facts = sql.load(_PACKAGE, "audit_seat_facts")
+_seat_owners = sql.load(_PACKAGE, "audit_seat_owners")
+_seats_shared = sql.load(_PACKAGE, "audit_seats_shared")
+_sections = sql.load(_PACKAGE, "audit_sections")
+_section = sql.load(_PACKAGE, "audit_section")
+_places = sql.load(_PACKAGE, "audit_places")
+_places_lost = sql.load(_PACKAGE, "audit_places_lost")
+_reservations_end = sql.load(_PACKAGE, "audit_reservations_end")
+_lines = sql.load(_PACKAGE, "audit_lines")
+_lines_end = sql.load(_PACKAGE, "audit_lines_end")
+_lines_of_none = sql.load(_PACKAGE, "audit_lines_of_none")
+_reservation_facts = sql.load(_PACKAGE, "audit_reservation_facts")
+_admissions = sql.load(_PACKAGE, "audit_admissions")
+_ledger = sql.load(_PACKAGE, "audit_ledger")
+_buyers_end = sql.load(_PACKAGE, "audit_buyers_end")
+_emails_end = sql.load(_PACKAGE, "audit_emails_end")
+_caps_of_buyers = sql.load(_PACKAGE, "audit_caps_of_buyers")
+_access = sql.load(_PACKAGE, "audit_access")
+_access_codes_end = sql.load(_PACKAGE, "audit_access_codes_end")
+_access_codes = sql.load(_PACKAGE, "audit_access_codes")
+_access_of_buyers = sql.load(_PACKAGE, "audit_access_of_buyers")
+_caps_of_emails = sql.load(_PACKAGE, "audit_caps_of_emails")
+_overdue = sql.load(_PACKAGE, "audit_overdue")
+
+Rows = list[Sequence[Any]]
+_STANDING = ("pending_payment", "paying", "confirmed")
+
+
+def register() -> None:
+    """The auditor includes these checks."""
+    auditor.register("I1", "available + held + sold + blocked = capacity in every section", _check_i1)
+    auditor.register("I2", "a seat belongs to at most one live reservation", _check_i2)
+    auditor.register("I3", "a general-admission count is what its lines say, within 0 and capacity", _check_i3)
+    auditor.register("I5", "one live reservation per admission; purchase caps hold", _check_i5)
+    auditor.register("I5", "no access code is used more often than may; nobody is in without one", _check_access)
+    auditor.register("I8", "the ledger ends where every reservation stands", _check_ledger)
+    auditor.register("I10", "nothing is held but by what lives or was sold", _check_stranded)
+    auditor.register("I10", f"what has lapsed is free within {STRANDED_SECONDS} s", _check_overdue)
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The events that are looked at."""
+
+    views: list[events.EventView]
+    event_id: int | None
+    """None: all of them."""
+    slugs: dict[int, str]
+
+    def name(self, event_id: int | None) -> str:
+        return self.slugs.get(event_id or 0, f"event {event_id}")
+
+
+@dataclass(slots=True)
+class _Seats:
+    """What a walk over the seats saw."""
+
+    totals: dict[int, int] = field(default_factory=dict)
+    """By section, added up over the pieces."""
+    uneven: set[int] = field(default_factory=set)
+    """Sections where the inventory and the lines of one piece differ."""
+    facts: Rows = field(default_factory=list)
+    owners: Rows = field(default_factory=list)
+    shared: Rows = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Reservations:
+    """What a walk over the reservations saw."""
+
+    lines: Rows = field(default_factory=list)
+    facts: Rows = field(default_factory=list)
+    admissions: set[Sequence[Any]] = field(default_factory=set)
+    ledger: Rows = field(default_factory=list)
+    access: Rows = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Places:
+    """Sections with general admission in which something is wrong."""
+
+    rows: Rows = field(default_factory=list)
+    lost: Rows = field(default_factory=list)
+
+
+def _scope(survey: auditor.Survey) -> _Scope:
+    if survey.only:
+        one = events.get_event(survey.only)
+        return _Scope([one], one.id, {one.id: one.slug})
+    views = events.list_events()
+    return _Scope(views, None, {view.id: view.slug for view in views})
+
+
+def _walk_seats(survey: auditor.Survey) -> _Seats:
+    scope, seen = survey.once(_scope), _Seats()
+
+    def look(cursor: Any, after: int, until: int) -> None:
+        for section_id, seats, *counts in _seat_counts.rows(cursor, after=after, until=until):
+            seen.totals[section_id] = seen.totals.get(section_id, 0) + int(seats)
+            held, sold, line_held, line_sold = counts
+            if (held, sold) != (line_held, line_sold):
+                seen.uneven.add(section_id)
+        seen.facts += _seat_facts.rows(cursor, after=after, until=until)
+        seen.owners += _seat_owners.rows(cursor, after=after, until=until)
+        seen.shared += _seats_shared.rows(cursor, after=after, until=until)
+
+    if scope.event_id is None:
+        beyond = auditor.walk(_seats_end, 0, look)
+    else:
+        with auditor.read() as cursor:
+            ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=scope.event_id)
+        if first is not None:
+            auditor.walk(_seats_end, first - 1, look, last=last)
+    # Beyond the last seat there are only lines for seats that do not exist.
+    with auditor.read() as cursor:
+        look(cursor, beyond or 0, LAST_SEAT)
+    if scope.event_id is not None:
+        seen.facts = [row for row in seen.facts if row[1] == scope.event_id]
+        seen.owners = [row for row in seen.owners if row[1] == scope.event_id]
+        seen.shared = [row for row in seen.shared if row[1] == scope.event_id]
+    return seen
+
+
+def _walk_reservations(survey: auditor.Survey) -> _Reservations:
+    scope, seen = survey.once(_scope), _Reservations()
+
+    def look(cursor: Any, after: UUID, until: UUID) -> None:
+        piece = {"after": after, "until": until, "event_id": scope.event_id}
+        seen.lines += _lines.rows(cursor, **piece)
+        seen.facts += _reservation_facts.rows(cursor, **piece)
+        seen.admissions |= set(_admissions.rows(cursor, **piece))
+        seen.ledger += _ledger.rows(cursor, **piece)
+        seen.access += _access.rows(cursor, **piece, known_seconds=GUARD_KNOWN_SECONDS)
+
+    auditor.walk(_reservations_end, UUID(int=0), look)
+    return seen
+
+
+def _walk_lines(survey: auditor.Survey) -> Rows:
+    """Lines that hold for a reservation that does not exist: a walk over the reservations cannot see them."""
+    scope = survey.once(_scope)
+    seen: Rows = []
+
+    def look(cursor: Any, after: int, until: int) -> None:
+        seen.extend(_lines_of_none.rows(cursor, after=after, until=until, event_id=scope.event_id))
+
+    auditor.walk(_lines_end, 0, look)
+    return seen
+
+
+def _list_sections(survey: auditor.Survey) -> Rows:
+    with auditor.read() as cursor:
+        return list(_sections.rows(cursor, event_id=survey.once(_scope).event_id))
+
+
+def _look_at_places(survey: auditor.Survey) -> _Places:
+    scope, seen = survey.once(_scope), _Places()
+    for section_id, event_id, kind, _ in survey.once(_list_sections):
+        if kind == "general_admission" and event_id in scope.slugs:
+            with auditor.read() as cursor:
+                seen.rows += _places.rows(cursor, section_id=section_id)
+    with auditor.read() as cursor:
+        seen.lost += _places_lost.rows(cursor, event_id=scope.event_id)
+    return seen
+
+
+def _check_i1(survey: auditor.Survey) -> Iterator[str]:
+    scope, seats = survey.once(_scope), survey.once(_walk_seats)
+    for section_id, event_id, kind, capacity in survey.once(_list_sections):
+        is_suspect = section_id in seats.uneven or seats.totals.get(section_id, 0) != capacity
+        if kind != "reserved" or event_id not in scope.slugs or not is_suspect:
+            continue
+        # Seats may have been added between two pieces, or the event published after the last: asked once more, at one
+        # moment.
+        with auditor.read() as cursor:
+            rows = _section.rows(cursor, section_id=section_id)
+        for _, section, capacity_now, total, available, blocked, held, sold, line_held, line_sold in rows:
+            yield (
+                f"{scope.name(event_id)}/{section}: capacity {capacity_now}, {total} inventory rows, {available} "
+                f"available, {blocked} blocked; held {held} against {line_held} by lines, sold {sold} against "
+                f"{line_sold}"
+            )
+    for seat, event_id, status, blocked_for, owner, section_id, place, is_another in seats.facts:
+        yield (
+            f"{scope.name(event_id)}: seat {seat} has status {status}, blocked for {blocked_for or 'nothing'}, "
+            f"reservation {owner}; its section is {section_id}, the seat's {place}"
+            + ("; it is sold at another place or price than the seat's" if is_another else "")
+        )
+    reservations = survey.once(_walk_reservations)
+    for event_id, reservation, status, live, count, seat_count, quantity, total, cost, wrong in reservations.lines:
+        yield (
+            f"{scope.name(event_id)}: reservation {reservation} is {status} with {live} of {count} lines holding, "
+            f"{quantity} places against {seat_count} in its header, {cost} against {total} to pay"
+            + (f"; {wrong} of them cannot be lines" if wrong else "")
+        )
+    for event_id, reservation, _, _, _, _, seat_count, total, *_ in reservations.facts:
+        if seat_count < 1 or total < 0:
+            yield f"{scope.name(event_id)}: reservation {reservation} has {seat_count} places for {total}"
+    for event_id, section_id, capacity, taken, count in survey.once(_look_at_places).lost:
+        what = f"there are {count} such rows" if count > 1 else "which is none with general admission"
+        yield f"{scope.name(event_id)}: {capacity} places, {taken} taken, of section {section_id}: {what}"
+    for event_id, section, told, capacity, blocked, house, taken, _, of_event in survey.once(_look_at_places).rows:
+        if capacity is None:
+            yield f"{scope.name(event_id)}: general admission {section}: no inventory row"
+        elif of_event != event_id:
+            yield f"{scope.name(event_id)}: general admission {section}: its places are those of event {of_event}"
+        elif capacity != told:
+            yield f"{scope.name(event_id)}: general admission {section}: capacity {capacity}, the public is told {told}"
+        elif house < 0 or house > blocked:
+            yield (
+                f"{scope.name(event_id)}: general admission {section}: the house keeps {house} of {blocked} blocked, "
+                f"taken {taken}, capacity {capacity}"
+            )
+
+
+def _check_i2(survey: auditor.Survey) -> Iterator[str]:
+    scope, seats = survey.once(_scope), survey.once(_walk_seats)
+    for seat, event_id, count in seats.shared:
+        yield f"{scope.name(event_id)}: seat {seat} is on {count} live lines"
+    for seat, event_id, status, owner, by_line, state in seats.owners:
+        yield (
+            f"{scope.name(event_id)}: seat {seat} (status {status}) belongs to {owner} ({state}), its live line to "
+            f"{by_line}"
+        )
+
+
+def _check_i3(survey: auditor.Survey) -> Iterator[str]:
+    scope = survey.once(_scope)
+    for event_id, section, _, capacity, blocked, _, taken, by_lines, _ in survey.once(_look_at_places).rows:
+        if capacity is None:
+            continue
+        if taken != by_lines or taken < 0 or blocked < 0 or taken + blocked > capacity:
+            yield (
+                f"{scope.name(event_id)}: general admission {section}: taken {taken} against {by_lines} by lines, "
+                f"blocked {blocked}, capacity {capacity}"
+            )
+
+
+def _check_i5(survey: auditor.Survey) -> Iterator[str]:
+    scope = survey.once(_scope)
+    for event_id, entry, count in sorted(survey.once(_walk_reservations).admissions, key=str):
+        yield f"{scope.name(event_id)}: admission {entry} has {count} live reservations"
+    for event_id, reservation, *_, entry, has_entry in survey.once(_walk_reservations).facts:
+        if not has_entry:
+            yield f"{scope.name(event_id)}: reservation {reservation} is of {entry}, which is no entry of this event"
+    for event in scope.views:
+        most = event.policy.per_buyer_max
+        if most is not None:
+            for kind, who, count in _above_cap(event.id, most):
+                yield f"{event.slug}: {kind} {who} has {count} of at most {most}"
+
+
+def _above_cap(event_id: int, most: int) -> Rows:
+    found: Rows = []
+    for kind, ends, above in (("buyer", _buyers_end, _caps_of_buyers), ("e-mail", _emails_end, _caps_of_emails)):
+
+        def look(cursor: Any, after: str, until: str, kind: str = kind, above: sql.Statement = above) -> None:
+            rows = above.rows(cursor, event_id=event_id, after=after, until=until, per_buyer_max=most)
+            found.extend((kind, *row) for row in rows)
+
+        auditor.walk(ends, "", look, event_id=event_id)
+    return found
+
+
+def _check_access(survey: auditor.Survey) -> Iterator[str]:
+    scope = survey.once(_scope)
+    for event_id, reservation, status, section, code in survey.once(_walk_reservations).access:
+        which = f"{scope.name(event_id)}: reservation {reservation} is {status}"
+        if code is not None:
+            yield f"{which} by access code {code}, which is none of its event's"
+        else:
+            yield f"{which} in {section}, which wants an access code, and has none"
+    found: Rows = []
+
+    def look(cursor: Any, after: int, until: int) -> None:
+        for above in (_access_codes, _access_of_buyers):
+            found.extend(above.rows(cursor, after=after, until=until, event_id=scope.event_id))
+
+    auditor.walk(_access_codes_end, 0, look)
+    for event_id, code, who, most, count in found:
+        yield f"{scope.name(event_id)}: access code {code}{who}: used by {count} reservations, at most {most} may"
+
+
+def _check_ledger(survey: auditor.Survey) -> Iterator[str]:
+    scope, reservations = survey.once(_scope), survey.once(_walk_reservations)
+    for event_id, reservation, status, pay_deadline, confirmed_at, ended_at, *_ in reservations.facts:
+        when = {"paying": pay_deadline, "confirmed": confirmed_at, "canceled": ended_at, "expired": ended_at}
+        if when.get(status, status) is None or status not in (*when, "pending_payment"):
+            yield f"{scope.name(event_id)}: reservation {reservation} is {status}, and no time says since or until when"
+    for event_id, reservation, status, before, after, stood, is_last in reservations.ledger:
+        which = f"{scope.name(event_id)}: reservation {reservation}"
+        if before is not None and before != stood:
+            yield f"{which} stood at {stood or 'nothing'}, and the ledger goes on from {before or 'nothing'} → {after}"
+        elif is_last is False:
+            yield f"{which} went {before or 'nothing'} → {after}, which none may"
+        else:
+            yield f"{which} is {status}, the ledger says {before} → {after}"
+
+
+def _check_stranded(survey: auditor.Survey) -> Iterator[str]:
+    scope, seats = survey.once(_scope), survey.once(_walk_seats)
+    for seat, event_id, status, owner, _, state in seats.owners:
+        if status is not None and state not in _STANDING:
+            yield f"{scope.name(event_id)}: seat {seat} (status {status}) is held by {owner} ({state or 'unknown'})"
+    for event_id, reservation, status, live, *_ in survey.once(_walk_reservations).lines:
+        if live and status not in _STANDING:
+            yield f"{scope.name(event_id)}: reservation {reservation} is {status} and {live} of its lines still hold"
+    for event_id, reservation, quantity in survey.once(_walk_lines):
+        yield f"{scope.name(event_id)}: a line holds {quantity} for reservation {reservation}, which does not exist"
+    for event_id, section, _, capacity, _, _, taken, by_lines, _ in survey.once(_look_at_places).rows:
+        if capacity is not None and taken > by_lines:
+            yield (
+                f"{scope.name(event_id)}: general admission {section}: {taken - by_lines} of {taken} taken are nobody's"
+            )
+
+
+def _check_overdue(survey: auditor.Survey) -> Iterator[str]:
+    scope = survey.once(_scope)
+    # The moment is fixed before the read: against a clock that moves on in it no index could serve.
+    before = clock.now() - timedelta(seconds=STRANDED_SECONDS)
+    with auditor.read() as cursor:
+        rows = _overdue.rows(cursor, before=before, event_id=scope.event_id, limit=OVERDUE_MAX)
+    for event_id, reservation, status, deadline in rows:
+        yield (
+            f"overdue: {scope.name(event_id)}: reservation {reservation} is {status}, its time was over at "
+            f"{clock.iso(deadline)}"
+        )

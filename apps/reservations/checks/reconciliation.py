@@ -1,0 +1,408 @@
+"""This app's part of the reconciliation: the plan against the inventory rows, reservations against their lines, seats
+and counts against both, and holds that nothing ends.
+
+Each search is one short statement per piece: one moment, in which every hold, release, sweep and payment is seen whole
+or not at all, so that what is under way is no difference. Each repair reads again under the locks of rule 3. It
+takes nothing from a live or confirmed reservation; where that would be needed it says so and leaves it to a person.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from apps.events import facade as events
+from apps.kernel.checks import auditor, reconciler
+from apps.kernel.checks.reconciler import GONE, REPAIRED, Difference, NeedsPerson, Repair
+from apps.kernel.db import sql, transactions
+from apps.reservations.checks import oversell_plan
+from apps.reservations.checks import repair as inventory_repair
+from apps.reservations.checks.repair import Kind, Reason
+from apps.reservations.inventory import setup
+from apps.reservations.lifecycle import release
+from apps.reservations.models import GeneralAdmissionInventory, Reservation, SeatInventory
+
+ORPHANED_SECONDS = 60
+"""The nets free what has lapsed within seconds: a minute later none of them reaches it."""
+FOUND_MAX = 1_000
+"""Differences of one kind in one event or section: a report is for reading, and the next run finds the others."""
+ATTEMPTS_MAX = 3
+LAST_SEAT = 2**63 - 1
+
+_Status = SeatInventory.Status
+_PACKAGE = "apps.reservations"
+_capacity = sql.load(_PACKAGE, "reconcile_capacity")
+_reservations_end = sql.load(_PACKAGE, "audit_reservations_end")
+_lines = sql.load(_PACKAGE, "audit_lines")
+_lines_of_none = sql.load(_PACKAGE, "reconcile_lines_of_none")
+_seats_end = sql.load(_PACKAGE, "audit_seats_end")
+_seats_of_event = sql.load(_PACKAGE, "audit_seats_of_event")
+_seats = sql.load(_PACKAGE, "reconcile_seats")
+_overdue = sql.load(_PACKAGE, "reconcile_overdue")
+_entries = sql.load(_PACKAGE, "reconcile_entries")
+_live_lines = sql.load(_PACKAGE, "live_lines")
+_all_lines = sql.load(_PACKAGE, "all_lines")
+_free_taken_seats = sql.load(_PACKAGE, "free_taken_seats")
+_end_lines = sql.load(_PACKAGE, "end_lines")
+_revive_lines = sql.load(_PACKAGE, "revive_lines")
+
+Found = Iterator[Difference]
+FindIn = Callable[[events.EventView], Found]
+Find = Callable[[int | None], Found]
+
+
+def register() -> None:
+    """The reconciler includes these checks, in the order in which they are best repaired: lines before the seats and
+    counts that follow from them, and these before the sweep that gives them back."""
+
+    def add(name: str, promise: str, find: Find, repair: Repair | None = None, *kinds: str) -> None:
+        reconciler.register(name, promise, find, repair, kinds=kinds or None)
+
+    add(
+        "inventory", "every seat and section of the plan has its row", _each(_find_capacity), _repair_capacity,
+        "inventory_missing", "capacity",
+    )  # fmt: skip
+    add(
+        "lines", "a reservation's lines hold while it stands, and no longer", _find_lines, _repair_lines,
+        "hold_of_ended", "holds_nothing", "header", "price",
+    )  # fmt: skip
+    add(
+        "seats", "a seat stands as the reservation on it does", _find_seats, _repair_seat,
+        "seat_without_hold", "hold_without_seat", "seat_status",
+    )  # fmt: skip
+    add("places", "a general-admission count is what its lines say", _each(_find_places), _repair_places)
+    add("overdue", "no hold outlives its deadline", _each(_find_overdue), _repair_overdue)
+    add("entries", "a live hold has somebody who may hold", _each(_find_entries))
+    add("oversell", "nothing is sold twice", _each(_find_oversold), None, "oversold_seat", "oversold_places")
+
+
+def _events(part: int | None) -> list[events.EventView]:
+    return events.list_events() if part is None else [events.get_event_by_id(part)]
+
+
+def _each(find: FindIn) -> Find:
+    def find_all(part: int | None) -> Found:
+        for event in _events(part):
+            yield from find(event)
+
+    return find_all
+
+
+# --- the plan against the rows ------------------------------------------------------------------------------------
+
+
+def _find_capacity(event: events.EventView) -> Found:
+    with auditor.read() as cursor:
+        rows = _capacity.rows(cursor, event_id=event.id)
+    for section, kind, capacity, seats, without, there, places in rows:
+        where = f"{event.slug}/{section}"
+        if without or (kind != "reserved" and places is None):
+            what = f"{without} of {seats} seats have" if without else "it has"
+            yield Difference("inventory_missing", f"{where}: {what} no inventory row", event.id)
+        else:
+            what = f"{there} seats in the inventory" if kind == "reserved" else f"{places} places in the inventory"
+            yield Difference(
+                "capacity", f"{where}: {what}, and a capacity of {capacity}", event.id,
+                "which of the two is true only the house can say; see manage.py stock",
+            )  # fmt: skip
+
+
+def _repair_capacity(difference: Difference, by: str) -> str:
+    """What the plan has and the inventory lacks is there and free; who has a line on it gets it by the checks that
+    follow."""
+    event_id: int = difference.about
+    with transactions.write():
+        before = _count_rows(event_id)
+        setup.materialise(event_id)
+        after = _count_rows(event_id)
+        if before == after:
+            return GONE
+        reason = Reason(Kind.REPAIRED, by, difference.line)
+        inventory_repair.record(
+            reason, event_id, None, quantity=after - before,
+            before={"inventory_rows": before}, after={"inventory_rows": after},
+        )  # fmt: skip
+    return REPAIRED
+
+
+def _count_rows(event_id: int) -> int:
+    seats = SeatInventory.objects.filter(event_id=event_id).count()
+    return seats + GeneralAdmissionInventory.objects.filter(event_id=event_id).count()
+
+
+# --- reservations against their lines -----------------------------------------------------------------------------
+
+
+def _find_lines(part: int | None) -> Found:
+    views = _events(part)
+    slugs = {event.id: event.slug for event in views}
+    seen: list[Sequence[Any]] = []
+
+    def look(cursor: Any, after: UUID, until: UUID) -> None:
+        seen.extend(_lines.rows(cursor, after=after, until=until, event_id=part))
+
+    auditor.walk(_reservations_end, UUID(int=0), look)
+    for event_id, reservation_id, status, live, lines, seat_count, quantity, total, cost, wrong in seen:
+        where, about = f"{slugs.get(event_id, event_id)}: reservation {reservation_id}", (event_id, reservation_id)
+        if status not in inventory_repair.STANDING and live:
+            yield Difference("hold_of_ended", f"{where} is {status}, and {live} of its {lines} lines still hold", about)
+        elif quantity != seat_count:
+            yield Difference(
+                "header", f"{where} is {status}: its lines say {quantity} places, its header {seat_count}", about,
+                "which of the two is true stands nowhere else; ask its buyer",
+            )  # fmt: skip
+        elif status in inventory_repair.STANDING and (live < lines or not lines):
+            what = f"{lines - live} of its {lines} lines hold nothing"
+            yield Difference("holds_nothing", f"{where} is {status}, and {what}", about)
+        else:
+            none = f", and {wrong} of its lines cannot be one" if wrong else ""
+            yield Difference(
+                "price", f"{where} is {status}: its lines cost {cost}, its header says {total}{none}", about,
+                "which of the two was agreed stands in its order, or with its buyer",
+            )  # fmt: skip
+    for event in views:
+        yield from _find_lines_of_none(event)
+
+
+def _find_lines_of_none(event: events.EventView) -> Found:
+    for section in events.list_sections(event.id):
+        with auditor.read() as cursor:
+            rows = _lines_of_none.rows(cursor, section_id=section.id, limit=FOUND_MAX)
+        for reservation_id, count, quantity in rows:
+            yield Difference(
+                "hold_of_ended",
+                f"{event.slug}/{section.slug}: {count} lines hold {quantity} places for reservation {reservation_id}, "
+                "which does not exist",
+                (event.id, reservation_id),
+            )
+
+
+def _repair_lines(difference: Difference, by: str) -> str:
+    event_id, reservation_id = difference.about
+    reason = Reason(Kind.REPAIRED, by, difference.line)
+    with transactions.write(), connection.cursor() as cursor:
+        inventory_repair.lock(cursor, reservations=[reservation_id])
+        status = Reservation.objects.filter(pk=reservation_id).values_list("status", flat=True).first()
+        if status in inventory_repair.STANDING:
+            return _hold_again(cursor, reservation_id, reason)
+        return _let_go(cursor, event_id, reservation_id, reason)
+
+
+def _let_go(cursor: sql.Cursor, event_id: int, reservation_id: UUID, reason: Reason) -> str:
+    """The lines of an ended reservation hold nothing; what was still its own is free."""
+    lines = _live_lines.rows(cursor, reservation_ids=[reservation_id])
+    if not lines:
+        return GONE
+    seat_ids = sorted(seat_id for _, _, _, seat_id, _ in lines if seat_id is not None)
+    places = {section_id for _, _, section_id, seat_id, _ in lines if seat_id is None}
+    inventory_repair.lock(cursor, seats=seat_ids, sections=places)
+    freed = 0
+    if seat_ids:
+        owners = [reservation_id] * len(seat_ids)
+        freed = _free_taken_seats.count(cursor, seat_ids=seat_ids, reservation_ids=owners)
+    ended = _end_lines.count(cursor, reservation_ids=[reservation_id])
+    one = {"reservation": str(reservation_id)}
+    inventory_repair.record(
+        reason,
+        event_id,
+        None,
+        quantity=freed,
+        before={**one, "lines_holding": ended},
+        after={**one, "lines_holding": 0},
+    )
+    for row in inventory_repair.read_places(cursor, places):
+        # What it does not lower here the check of the places tells of.
+        if row.excess == 0 and not inventory_repair.is_missed(cursor, row):
+            inventory_repair.put_places(cursor, row, reason, taken=row.by_lines)
+    return REPAIRED
+
+
+def _hold_again(cursor: sql.Cursor, reservation_id: UUID, reason: Reason) -> str:
+    """The lines of a standing reservation hold again, all that they say; if that is nobody else's by now."""
+    lines = _all_lines.rows(cursor, reservation_id=reservation_id)
+    live = {row[0] for row in _live_lines.rows(cursor, reservation_ids=[reservation_id])}
+    if not lines:
+        raise NeedsPerson("it has no lines, so nothing says what it held")
+    dead = [line for line in lines if line[0] not in live]
+    if not dead:
+        return GONE
+    seat_ids = [seat_id for _, _, seat_id, _ in dead if seat_id is not None]
+    asked: dict[int, int] = {}
+    for _, section_id, seat_id, quantity in dead:
+        if seat_id is None:
+            asked[section_id] = asked.get(section_id, 0) + quantity
+    inventory_repair.lock(cursor, seats=seat_ids, sections=asked)
+    seats = [(seat_id, inventory_repair.read_seat(cursor, seat_id)) for seat_id in sorted(seat_ids)]
+    for seat_id, seat in seats:
+        if seat is None or seat.standing or not (seat.status == _Status.AVAILABLE or seat.owner == reservation_id):
+            raise NeedsPerson(f"its seat {seat_id} is not free any more")
+    for row in inventory_repair.read_places(cursor, asked):
+        if row.by_lines + asked[row.section_id] > row.room:
+            raise NeedsPerson(f"{row.section} has not room for its {asked[row.section_id]} places any more")
+    _revive_lines.count(cursor, reservation_id=reservation_id)
+    for _, seat in seats:
+        if seat is not None:
+            inventory_repair.give_seat(cursor, seat, reservation_id, reason)
+    for row in inventory_repair.read_places(cursor, asked):
+        if not inventory_repair.is_missed(cursor, row):
+            inventory_repair.put_places(cursor, row, reason, taken=row.by_lines)
+    event_id = Reservation.objects.values_list("event_id", flat=True).get(pk=reservation_id)
+    one = {"reservation": str(reservation_id)}
+    before, after = {**one, "lines_holding": len(live)}, {**one, "lines_holding": len(lines)}
+    inventory_repair.record(reason, event_id, None, quantity=-sum(line[3] for line in dead), before=before, after=after)
+    return REPAIRED
+
+
+# --- seats against the lines on them -------------------------------------------------------------------------------
+
+
+def _find_seats(part: int | None) -> Found:
+    slugs = {event.id: event.slug for event in _events(part)}
+    seen: list[Sequence[Any]] = []
+
+    def look(cursor: Any, after: int, until: int) -> None:
+        seen.extend(_seats.rows(cursor, after=after, until=until))
+
+    first, last, beyond = 1, None, None
+    if part is not None:
+        with auditor.read() as cursor:
+            ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=part)
+    if first is not None:
+        far = auditor.walk(_seats_end, first - 1, look, last=last)
+        beyond = far if part is None else beyond
+    # Beyond the last seat there are only lines for seats without a row.
+    with auditor.read() as cursor:
+        look(cursor, beyond or 0, LAST_SEAT)
+    for event_id, section, seat_id, guid, status, owner, owner_status, holder, holder_status in seen:
+        if part not in (None, event_id):
+            continue
+        where = f"{slugs.get(event_id, event_id)}/{section}: seat {guid or seat_id}"
+        stands = "has no inventory row" if status is None else f"is {_Status(status).label}"
+        names = "" if owner is None else f" for reservation {owner} ({owner_status or 'which does not exist'})"
+        if holder is None:
+            yield Difference("seat_without_hold", f"{where} {stands}{names}, and no line holds it", seat_id)
+        elif owner == holder:
+            line = f"{where} {stands}, and its reservation {holder} is {holder_status}"
+            yield Difference("seat_status", line, seat_id)
+        else:
+            line = f"{where} {stands}{names}, and reservation {holder} ({holder_status}) holds it"
+            yield Difference("hold_without_seat", line, seat_id)
+
+
+def _repair_seat(difference: Difference, by: str) -> str:
+    seat_id: int = difference.about
+    reason = Reason(Kind.REPAIRED, by, difference.line)
+    for _ in range(ATTEMPTS_MAX):
+        with transactions.write(), connection.cursor() as cursor:
+            seen = inventory_repair.read_seat(cursor, seat_id)
+            if seen is None:
+                raise NeedsPerson("there is no inventory row to put right")
+            inventory_repair.lock(cursor, reservations=seen.involved, seats=[seat_id])
+            # Everything again, under the locks. Somebody new on the seat is locked before it, in the next attempt.
+            seat = inventory_repair.read_seat(cursor, seat_id)
+            if seat is not None and seat.status == _Status.BLOCKED and not seat.involved:
+                return GONE  # Put right by somebody else, and taken off sale since: it is not to be sold.
+            if seat is not None and seat.involved <= seen.involved:
+                return REPAIRED if inventory_repair.give_seat(cursor, seat, _owner_of(seat), reason) else GONE
+    return GONE
+
+
+def _owner_of(seat: inventory_repair.Seat) -> UUID | None:
+    """Whose the locked seat is. Raises NeedsPerson when that would take it from somebody."""
+    if len(seat.standing) > 1:
+        raise NeedsPerson("it is sold twice: manage.py compensate")
+    owner = seat.standing[0] if seat.standing else None
+    if seat.status == _Status.BLOCKED and owner is None:
+        raise NeedsPerson("it is blocked, and names a reservation that has no line on it")
+    if seat.owner is not None and seat.owner != owner and seat.owner_stands:
+        if seat.owner_has_line:
+            raise NeedsPerson(f"reservation {seat.owner} has a line for it that does not hold")
+        if seat.owner_line_places != seat.owner_seat_count:
+            raise NeedsPerson(f"reservation {seat.owner} may have lost its line")
+    return owner
+
+
+# --- counts against the lines --------------------------------------------------------------------------------------
+
+
+def _find_places(event: events.EventView) -> Found:
+    rows = []
+    for section in events.list_sections(event.id):
+        if section.is_general_admission:
+            with auditor.read() as cursor:
+                rows += inventory_repair.read_places(cursor, [section.id])
+    for row in rows:
+        if row.taken != row.by_lines or row.taken < 0:
+            yield Difference(
+                "places",
+                f"{event.slug}/{row.section}: {row.taken} of {row.capacity} places are counted as taken, the lines say "
+                f"{row.by_lines}",
+                row.section_id,
+            )
+
+
+def _repair_places(difference: Difference, by: str) -> str:
+    section_id: int = difference.about
+    with transactions.write(), connection.cursor() as cursor:
+        inventory_repair.lock(cursor, sections=[section_id])
+        # Whoever changes lines changes this row in the same transaction: with the row locked, both are as committed.
+        rows = inventory_repair.read_places(cursor, [section_id])
+        if not rows:
+            return GONE
+        if rows[0].excess and rows[0].taken != rows[0].by_lines:
+            raise NeedsPerson(f"{rows[0].excess} more are promised than there are: manage.py compensate")
+        missed = inventory_repair.is_missed(cursor, rows[0])
+        if missed:
+            raise NeedsPerson(f"reservation {missed} may have lost its line")
+        reason = Reason(Kind.REPAIRED, by, difference.line)
+        return REPAIRED if inventory_repair.put_places(cursor, rows[0], reason, taken=rows[0].by_lines) else GONE
+
+
+# --- holds that nothing ends ---------------------------------------------------------------------------------------
+
+
+def _find_overdue(event: events.EventView) -> Found:
+    with auditor.read() as cursor:
+        rows = _overdue.rows(cursor, event_id=event.id, seconds=ORPHANED_SECONDS, limit=FOUND_MAX)
+    for reservation_id, status, seat_count, seconds in rows:
+        yield Difference(
+            "overdue",
+            f"{event.slug}: reservation {reservation_id} ({status}) still holds {seat_count} places {seconds} s after "
+            "its deadline",
+            (event.id, reservation_id),
+        )
+
+
+def _repair_overdue(difference: Difference, by: str) -> str:
+    """The sweep that ends all such has run for the event: it decides under its own locks, and writes the ledger."""
+    event_id, reservation_id = difference.about
+    if not Reservation.objects.filter(pk=reservation_id, status__in=Reservation.LIVE).exists():
+        return GONE
+    while release.sweep(event_id=event_id, by=f"reconcile:{by}").reservations == release.SWEEP_MAX:
+        pass
+    if Reservation.objects.filter(pk=reservation_id, status__in=Reservation.LIVE).exists():
+        raise NeedsPerson("it cannot give back what it holds, or somebody is deciding it just now")
+    return REPAIRED
+
+
+def _find_entries(event: events.EventView) -> Found:
+    with auditor.read() as cursor:
+        rows = _entries.rows(cursor, event_id=event.id, limit=FOUND_MAX)
+    for reservation_id, status, seat_count, entry_id, entry_status in rows:
+        entry = f"place in line {entry_id} " + (f"is {entry_status}" if entry_status else "does not exist")
+        yield Difference(
+            "entries",
+            f"{event.slug}: reservation {reservation_id} ({status}) holds {seat_count} places, and its {entry}",
+            reservation_id,
+            "its buyer may still pay, and at its deadline it ends by itself; cancel it in the admin if nobody can",
+        )
+
+
+# --- what must be impossible ---------------------------------------------------------------------------------------
+
+
+def _find_oversold(event: events.EventView) -> Found:
+    needs = f"manage.py compensate {event.slug}"
+    for one in oversell_plan.find(event.id):
+        yield Difference(one.kind, f"{event.slug}/{one.words}", None, needs)

@@ -1,0 +1,200 @@
+"""Inventory rows as they stand under their locks, and how one of them is put right. For repairs and compensations only:
+buyers take and give back in `deciding`, `paying` and `ending`.
+
+Everything here joins the caller's transaction. Locks: reservations by id, seats by id, general-admission rows by id.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
+from apps.reservations.inventory import log
+from apps.reservations.models import InventoryChange, Reservation, SeatInventory
+
+STANDING = (*Reservation.LIVE, Reservation.Status.CONFIRMED)
+Kind = InventoryChange.Kind
+
+_PACKAGE = "apps.reservations"
+_lock_reservation = sql.load(_PACKAGE, "lock_reservation")
+_lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
+_lock_general_admission = sql.load(_PACKAGE, "lock_general_admission")
+_seat = sql.load(_PACKAGE, "reconcile_seat")
+_set_seat = sql.load(_PACKAGE, "set_seat")
+_places = sql.load(_PACKAGE, "reconcile_places")
+_set_places = sql.load(_PACKAGE, "set_places")
+_standing_without_line = sql.load(_PACKAGE, "standing_without_line")
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One seat: its row, the reservation that this names, and the standing reservations with a live line on it."""
+
+    id: int
+    event_id: int
+    section_id: int
+    status: int
+    owner: UUID | None
+    owner_status: str | None
+    """None: there is no such reservation."""
+    owner_seat_count: int | None
+    owner_line_places: int
+    owner_has_line: bool
+    standing: tuple[UUID, ...]
+
+    @property
+    def involved(self) -> set[UUID]:
+        return {*self.standing, *([self.owner] if self.owner is not None else [])}
+
+    @property
+    def owner_stands(self) -> bool:
+        return self.owner_status in STANDING
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """One general-admission row, and what the live lines of standing reservations come to."""
+
+    section_id: int
+    section: str
+    event_id: int
+    capacity: int
+    blocked: int
+    house: int
+    taken: int
+    by_lines: int
+
+    @property
+    def room(self) -> int:
+        """How many may be taken."""
+        return self.capacity - self.blocked
+
+    @property
+    def excess(self) -> int:
+        """How many more are promised than there are."""
+        return max(0, self.by_lines - self.room)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a row is changed, as its record says."""
+
+    kind: InventoryChange.Kind
+    who: str
+    why: str
+
+
+def lock(
+    cursor: sql.Cursor,
+    *,
+    reservations: Iterable[UUID] = (),
+    seats: Iterable[int] = (),
+    sections: Iterable[int] = (),
+) -> None:
+    """All these rows are locked, in the one order. Reservations that do not exist are passed over."""
+    transactions.require(cursor)
+    for reservation_id in sorted(set(reservations)):
+        _lock_reservation.rows(cursor, reservation_id=reservation_id)
+    seat_ids, section_ids = sorted(set(seats)), sorted(set(sections))
+    if seat_ids:
+        _lock_seats_waiting.rows(cursor, seat_ids=seat_ids)
+    if section_ids:
+        _lock_general_admission.rows(cursor, section_ids=section_ids)
+
+
+def read_seat(cursor: sql.Cursor, seat_id: int) -> Seat | None:
+    """How the seat stands at this moment; None without an inventory row."""
+    rows = _seat.rows(cursor, seat_id=seat_id)
+    if not rows:
+        return None
+    *facts, standing = rows[0]
+    event_id, section_id, status, owner, owner_status, seat_count, line_places, has_line = facts
+    return Seat(
+        seat_id, event_id, section_id, status, owner, owner_status, seat_count, int(line_places), has_line,
+        tuple(standing),
+    )  # fmt: skip
+
+
+def read_places(cursor: sql.Cursor, section_ids: Iterable[int]) -> list[Places]:
+    """How these general-admission rows stand at this moment."""
+    found = _places.rows(cursor, section_ids=sorted(set(section_ids)))
+    return [
+        Places(section_id, section, event_id, capacity, blocked, house, taken, int(by_lines))
+        for section_id, section, event_id, capacity, blocked, house, taken, by_lines in found
+    ]
+
+
+def is_missed(cursor: sql.Cursor, row: Places) -> UUID | None:
+    """A standing reservation that may lose places if the locked row is lowered to what its lines say: one whose lines
+    do not say all that it has. None where there is none, or nothing would be lowered."""
+    if row.by_lines >= row.taken:
+        return None
+    rows = _standing_without_line.rows(cursor, event_id=row.event_id, section_id=row.section_id)
+    return rows[0][0] if rows else None
+
+
+def status_for(reservation_status: str) -> int:
+    """How a seat of a standing reservation stands."""
+    sold = reservation_status == Reservation.Status.CONFIRMED
+    return SeatInventory.Status.SOLD if sold else SeatInventory.Status.HELD
+
+
+def give_seat(cursor: sql.Cursor, seat: Seat, owner: UUID | None, reason: Reason) -> bool:
+    """The locked seat is its standing reservation's, or free without one, and the record says so; whether that was
+    news."""
+    status = SeatInventory.Status.AVAILABLE.value
+    if owner is not None:
+        # The caller has the reservation locked: its status stays.
+        status = status_for(Reservation.objects.values_list("status", flat=True).get(pk=owner))
+    if (seat.status, seat.owner) == (status, owner):
+        return False
+    if _set_seat.count(cursor, seat_id=seat.id, status=status, reservation_id=owner) != 1:
+        raise RuntimeError(f"seat {seat.id} has no inventory row")
+    was_free = seat.status == SeatInventory.Status.AVAILABLE
+    taken = -1 if owner is not None and was_free else 1
+    before = {"status": _name(seat.status), "reservation": _text(seat.owner)}
+    after = {"status": _name(status), "reservation": _text(owner)}
+    record(reason, seat.event_id, seat.section_id, quantity=taken, before=before, after=after, seat_id=seat.id)
+    return True
+
+
+def put_places(cursor: sql.Cursor, row: Places, reason: Reason, *, taken: int, give: int = 0) -> bool:
+    """The locked row says that so many are taken, and `give` of what the house kept are no longer blocked; whether that
+    was news."""
+    if taken == row.taken and give == 0:
+        return False
+    after = {"taken": taken, "blocked": row.blocked - give, "house": row.house - give}
+    if _set_places.count(cursor, section_id=row.section_id, **after) != 1:
+        raise RuntimeError(f"section {row.section_id} has no general-admission row")
+    before = {"taken": row.taken, "blocked": row.blocked, "house": row.house}
+    quantity = give or row.taken - taken
+    record(reason, row.event_id, row.section_id, quantity=quantity, before=before, after=after)
+    return True
+
+
+def record(
+    reason: Reason,
+    event_id: int,
+    section_id: int | None,
+    *,
+    quantity: int,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    seat_id: int | None = None,
+) -> None:
+    """One more row says what was done to the inventory."""
+    change = log.Change(section_id, seat_id, quantity, before, after)
+    with connection.cursor() as cursor:
+        log.record(cursor, event_id, reason.kind, [change], who=reason.who, why=reason.why, now=clock.now())
+
+
+def _name(status: int) -> str:
+    return SeatInventory.Status(status).label
+
+
+def _text(reservation_id: UUID | None) -> str | None:
+    return None if reservation_id is None else str(reservation_id)

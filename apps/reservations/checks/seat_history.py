@@ -1,0 +1,242 @@
+"""Who had a seat, and when: read from the ledger alone, which nobody can change.
+
+A reservation has its seats from the step that made it live to the step that ended it, or to the moment when it gave
+that seat back and stood on; and again from the step that revived it, if a payment made in time arrived after it had
+expired. A line that was moved, which only a compensation
+does, was on the seat it left until then, and on the other from then on. A block lasts from its change to the next one
+that lifts it. A moment on the border belongs to what begins there.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from apps.events import facade as events
+from apps.kernel.checks import auditor
+from apps.kernel.db import sql
+from apps.reservations.models import InventoryChange, Reservation
+
+_PACKAGE = "apps.reservations"
+_lines_of_seat = sql.load(_PACKAGE, "lines_of_seat")
+_steps_of_reservations = sql.load(_PACKAGE, "steps_of_reservations")
+_changes_of_seat = sql.load(_PACKAGE, "changes_of_seat")
+
+HELD, PAYING, SOLD, BLOCKED = "held", "paying", "sold", "blocked"
+_STATES = {
+    Reservation.Status.PENDING_PAYMENT: HELD,
+    Reservation.Status.PAYING: PAYING,
+    Reservation.Status.CONFIRMED: SOLD,
+}
+_FREE = "available"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time in which the seat was not free."""
+
+    state: str
+    """held, paying, sold or blocked."""
+    since: datetime
+    until: datetime | None
+    """None: to this day."""
+    who: str
+    """Who brought it into this state."""
+    why: str
+    reservation_id: UUID | None = None
+    buyer: str = ""
+    order: str = ""
+    """What the app above calls the reservation's order."""
+    ended_as: str = ""
+    """What came then: paying, sold, canceled, expired, moved to another seat; available or another reason, of a
+    block."""
+
+    def covers(self, moment: datetime) -> bool:
+        return self.since <= moment and (self.until is None or moment < self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All that ever happened to a seat; where no span is, it was free."""
+
+    seat_id: int
+    guid: str
+    event: str
+    timezone: str
+    spans: tuple[Span, ...]
+    """In the order in which they began."""
+
+    def at(self, moment: datetime) -> tuple[Span, ...]:
+        """Who had it then: nobody, one, or more if the impossible had happened."""
+        return tuple(span for span in self.spans if span.covers(moment))
+
+    def free_since(self, moment: datetime) -> datetime | None:
+        """When the last span before the moment ended; None if there was none. For a moment in which it was free."""
+        return max((span.until for span in self.spans if span.until is not None and span.until <= moment), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A compensation moved a reservation's line to this seat, or from it to the one it names."""
+
+    reservation_id: UUID
+    at: datetime
+    who: str
+    why: str
+    to: str = ""
+
+
+class BadMoment(ValueError):
+    """No single moment is meant by these words."""
+
+
+_name_orders: list[Callable[[Sequence[UUID]], dict[UUID, str]]] = []
+
+
+def provide_order_names(provider: Callable[[Sequence[UUID]], dict[UUID, str]]) -> None:
+    """From now on a timeline names the orders of reservations as `provider` does, by the reservation's id. The last
+    one to register answers: the app above registers when it loads, so that the arrows keep pointing down."""
+    _name_orders[:] = [provider]
+
+
+def timeline(event: events.EventView, seat: events.SeatView) -> Timeline:
+    """What the ledger says of this seat of the event."""
+    with auditor.read() as cursor:
+        changes = [
+            (kind, json.loads(detail) if isinstance(detail, str) else detail, who, why, at)
+            for kind, detail, who, why, at in _changes_of_seat.rows(cursor, seat_id=seat.id)
+        ]
+        moves = [*_moves(changes)]
+        # Today's lines say nothing of a seat that was left.
+        moved = sorted({move.reservation_id for move in moves})
+        had = _lines_of_seat.rows(cursor, section_id=seat.section_id, seat_id=seat.id, moved=moved)
+        buyers = {reservation_id: buyer for reservation_id, buyer, _ in had}
+        returned = {reservation_id: at for reservation_id, _, at in had if at is not None}
+        ids = sorted(buyers)
+        steps = _steps_of_reservations.rows(cursor, reservation_ids=ids) if ids else []
+    orders = _name_orders[0](ids) if _name_orders and ids else {}
+    spans = [*_blocks(changes)]
+    for reservation_id in ids:
+        own = [step[1:] for step in steps if step[0] == reservation_id]
+        held = _holds(own, reservation_id, buyers[reservation_id], orders.get(reservation_id, ""))
+        held = _until_returned(held, returned.get(reservation_id))
+        spans += _while_on_the_seat(held, [move for move in moves if move.reservation_id == reservation_id])
+    spans.sort(key=lambda span: span.since)
+    return Timeline(seat.id, seat.guid, event.slug, event.timezone, tuple(spans))
+
+
+def _holds(steps: Sequence[Sequence[Any]], reservation_id: UUID, buyer: str, order: str) -> Iterable[Span]:
+    # A reservation that gave some of its places back stands as before; which they were, their lines say.
+    steps = [step for number, step in enumerate(steps) if number == 0 or step[0] != steps[number - 1][0]]
+    for number, (status, who, why, at) in enumerate(steps):
+        if status not in _STATES:
+            continue
+        following = steps[number + 1] if number + 1 < len(steps) else None
+        yield Span(
+            state=_STATES[status],
+            since=at,
+            until=following[3] if following else None,
+            who=who,
+            why=why,
+            reservation_id=reservation_id,
+            buyer=buyer,
+            order=order,
+            ended_as=_STATES.get(following[0], following[0]) if following else "",
+        )
+
+
+def _until_returned(spans: Iterable[Span], returned_at: datetime | None) -> Iterable[Span]:
+    """What of a reservation's spans was before it gave this seat back."""
+    for span in spans:
+        if returned_at is None or (span.until is not None and span.until <= returned_at):
+            yield span
+        elif span.since < returned_at:
+            yield replace(span, until=returned_at, ended_as="returned")
+
+
+def _moves(changes: Iterable[Sequence[Any]]) -> Iterable[_Move]:
+    for kind, said, who, why, at in changes:
+        before, after = said.get("before"), said.get("after")
+        if kind != InventoryChange.Kind.COMPENSATED or not isinstance(before, dict) or not isinstance(after, dict):
+            continue
+        if "seat" in after:
+            yield _Move(UUID(after["reservation"]), at, who, why, to=after["seat"])
+        elif before.get("status") == BLOCKED and after.get("reservation"):
+            # No compensation gives out a blocked seat but to whom it moves there.
+            yield _Move(UUID(after["reservation"]), at, who, why)
+
+
+def _while_on_the_seat(spans: Iterable[Span], moves: Sequence[_Move]) -> Iterable[Span]:
+    """What of a reservation's spans it had this seat in, by its moves to and from it, in their order."""
+    if not moves:
+        yield from spans
+        return
+    # It was there from the beginning where the first move is away from it.
+    stays: list[tuple[_Move | None, _Move | None]] = [(None, moves[0])] if moves[0].to else []
+    for number, move in enumerate(moves):
+        if not move.to:
+            stays.append((move, moves[number + 1] if number + 1 < len(moves) else None))
+    for span in spans:
+        for come, gone in stays:
+            part = span
+            if come is not None and come.at > part.since:
+                part = replace(part, since=come.at, who=come.who, why=come.why)
+            if gone is not None and (part.until is None or gone.at < part.until):
+                part = replace(part, until=gone.at, ended_as=f"moved to {gone.to}")
+            if part.until is None or part.since < part.until:
+                yield part
+
+
+def _blocks(changes: Iterable[Sequence[Any]]) -> Iterable[Span]:
+    """From what each change says stood before and after. Kinds that leave a block as it was are passed over."""
+    since: tuple[datetime, str, str] | None = None
+    for kind, said, who, why, at in changes:
+        after = said.get("after")
+        if isinstance(after, dict):
+            if "status" not in after:
+                continue
+            after = after["status"]
+        if kind == InventoryChange.Kind.BLOCKED:
+            is_blocked = True
+        elif kind == InventoryChange.Kind.UNBLOCKED:
+            is_blocked = False
+        elif kind == InventoryChange.Kind.MOVED:
+            continue
+        else:
+            is_blocked = after in ("house", "out_of_use", BLOCKED)
+        if since is not None:
+            yield Span(BLOCKED, since[0], at, since[1], since[2], ended_as=str(after or _FREE))
+        since = (at, who, f"{after}: {why}".rstrip(": ") if after else why) if is_blocked else None
+    if since is not None:
+        yield Span(BLOCKED, since[0], None, since[1], since[2])
+
+
+def moment_of(text: str, timezone: str, now: datetime) -> datetime:
+    """The moment that is meant: ISO 8601; without an offset it is the clock on the venue's wall. Raises BadMoment, also
+    for a time that comes twice or never there, for one that is not over yet, and for one that has no date in UTC or
+    at the venue."""
+    try:
+        moment = datetime.fromisoformat(text.strip() if text.isprintable() else "")
+    except ValueError as error:
+        raise BadMoment(f"{text[:40]!r} is not a time; write it like 2026-11-21T20:00 or 2026-11-21T19:00Z") from error
+    if moment.tzinfo is None:
+        zone = ZoneInfo(timezone)
+        first, second = moment.replace(tzinfo=zone, fold=0), moment.replace(tzinfo=zone, fold=1)
+        if first.utcoffset() != second.utcoffset():
+            came = "comes twice" if first.utcoffset() > second.utcoffset() else "does not exist"  # type: ignore[operator]
+            raise BadMoment(f"{moment.isoformat()} {came} in {timezone}: the clocks change; add an offset")
+        moment = first
+    try:
+        is_ahead = moment > now
+        if not is_ahead:
+            # Both are shown; in one of them, near the first of all days, a moment may have no date.
+            moment.astimezone(ZoneInfo(timezone))
+            moment = moment.astimezone(UTC)
+    except OverflowError as error:
+        raise BadMoment(f"{text[:40]!r} is out of range") from error
+    if is_ahead:
+        raise BadMoment(f"{text[:40]!r} is not over yet; the ledger knows no future")
+    return moment

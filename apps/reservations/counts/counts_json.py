@@ -1,0 +1,50 @@
+"""How many places are free in each section, as one text for everybody."""
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from apps.events import facade as events
+from apps.reservations.inventory.availability import free_just_now
+
+COMPRESSED_FROM_BYTES = 500
+_COMPRESSION = 6
+
+
+@dataclass(frozen=True, slots=True)
+class CountFrame:
+    body: bytes
+    compressed: bytes | None
+    """The same in gzip, where that is worth it."""
+    etag: str
+    """Quoted. Of the counts, whichever form they travel in."""
+
+
+def count_frame(slug: str) -> CountFrame:
+    """The event's sections with what is free now. Raises EventNotFound."""
+    event = events.get_event(slug)
+    sections = events.list_sections(event.id)
+    free = free_just_now(event.id, {section.id: section.slug for section in sections})
+    body = msgspec.json.encode(
+        {
+            "sections": [
+                {
+                    "section_id": section.slug,
+                    "name": section.name,
+                    "type": section.kind,
+                    "total_seats": section.capacity,
+                    "available_seats": free[section.id],
+                    "needs_access": section.needs_access,
+                    "prices": [
+                        {"category": price.category, "price_minor": price.price_minor} for price in section.prices
+                    ],
+                    "currency": event.currency,
+                }
+                for section in sections
+            ]
+        }
+    )
+    packed = gzip.compress(body, _COMPRESSION, mtime=0) if len(body) >= COMPRESSED_FROM_BYTES else None
+    return CountFrame(body, packed, f'W/"{hashlib.sha256(body).hexdigest()[:24]}"')

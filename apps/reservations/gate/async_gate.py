@@ -1,0 +1,121 @@
+"""The door of a sale, as the lane passes it: what is gone is refused, and of whom the gate lets through is read what
+the ledger has of their entry.
+
+The gate is asked on the loop, for everybody who came meanwhile at once: while one group is asked for the next gathers.
+So a refusal needs no thread and no PostgreSQL. Only those who are let through go on to a thread; and all of them where
+the loop cannot ask, to whom the gate's answer is told there as it is everywhere else.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from apps.kernel.fastpath.batch_loader import GROUP_MAX, WAITING_MAX, Gatherer
+from apps.kernel.fastpath.redis_connection import Courier
+from apps.kernel.http import problems
+from apps.queue import facade as queue
+from apps.reservations.gate import gate
+from apps.reservations.holds import event_cache
+
+Answer = queue.Seen | None
+_Asked = tuple[gate.Question, "asyncio.Future[Answer]"]
+
+
+class Door:
+    """Used on one loop at a time."""
+
+    def __init__(self, courier: Courier) -> None:
+        self._courier = courier
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: list[_Asked] = []
+        self._is_asking = False
+        self._in_a_thread: Gatherer[gate.Question, Answer] = Gatherer(_ask_and_see)
+        self._let_through: Gatherer[gate.Question, Answer] = Gatherer(_see)
+
+    async def ask(self, question: gate.Question) -> Answer:
+        """The entry as it stands, unless the gate refuses; raises its refusal, or problems.Busy."""
+        return await self.put(question)
+
+    def put(self, question: gate.Question) -> "asyncio.Future[Answer]":
+        """The same, by a future. Raises problems.Busy when too many wait."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            # Of a loop that has ended nobody waits any more.
+            self._loop, self._waiting, self._is_asking = loop, [], False
+        if len(self._waiting) >= WAITING_MAX:
+            raise problems.Busy
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._waiting.append((question, future))
+        if not self._is_asking:
+            # In the loop's next step: whoever has come in this one is asked for too.
+            self._is_asking = True
+            loop.call_soon(self._ask_next)
+        return future
+
+    def _ask_next(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
+            # Whoever has gone meanwhile need not be asked for.
+            group = [asked for asked in group if not asked[1].done()]
+            if group and self._ask(group):
+                return
+        self._is_asking = False
+
+    def _ask(self, group: list[_Asked]) -> bool:
+        """Whether the group is being asked for: `_heard` follows."""
+        try:
+            asking = gate.asking([question for question, _ in group])
+            if asking is not None and not asking.commands:
+                self._tell(group, asking.heard([]))
+                return False
+            if asking is not None and self._courier.send(asking.commands, partial(self._heard, group, asking)):
+                return True
+        except Exception as error:  # noqa: BLE001 - Each who asked is told.
+            _fail(group, error)
+            return False
+        self._tell(group, [gate.UNCLEAR] * len(group))
+        return False
+
+    def _heard(self, group: list[_Asked], asking: gate.Asking, found: list[Any] | None) -> None:
+        try:
+            self._tell(group, [gate.UNCLEAR] * len(group) if found is None else asking.heard(found))
+        except Exception as error:  # noqa: BLE001 - As above.
+            _fail(group, error)
+        self._ask_next()
+
+    def _tell(self, group: list[_Asked], answers: Sequence[problems.Problem | gate.Unclear | None]) -> None:
+        for (question, future), answer in zip(group, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, problems.Problem):
+                future.set_exception(answer)
+                continue
+            try:
+                (self._let_through if answer is None else self._in_a_thread).put(question, future)
+            except problems.Busy as busy:
+                future.set_exception(busy)
+
+
+def _fail(group: list[_Asked], error: Exception) -> None:
+    for _, future in group:
+        if not future.done():
+            future.set_exception(error)
+
+
+def _ask_and_see(questions: list[gate.Question]) -> list[problems.Problem | Answer]:
+    """What the gate refuses, and of those whom it lets through the entry, as it stands."""
+    answers: list[problems.Problem | Answer] = [*gate.refusals(questions)]
+    let_through = [index for index, refusal in enumerate(answers) if refusal is None]
+    if let_through:
+        seen = _see([questions[index] for index in let_through])
+        for index, entry in zip(let_through, seen, strict=True):
+            answers[index] = entry
+    return answers
+
+
+def _see(questions: list[gate.Question]) -> list[Answer]:
+    seen = queue.see([question.entry_id for question in questions])
+    # While they are here: each of them would have to ask for it next.
+    event_cache.learn([(question.event, question.payload) for question in questions])
+    return seen

@@ -1,0 +1,60 @@
+"""The gate against the ledger: part of the reconciliation, and the last look of a preload."""
+
+import time
+from collections.abc import Iterator
+
+from apps.events import facade as events
+from apps.kernel.checks import reconciler
+from apps.kernel.checks.reconciler import GONE, REPAIRED, Difference, NeedsPerson
+from apps.reservations.gate import rebuild
+from apps.reservations.inventory.availability import free_counts
+
+LOOK_AGAIN_SECONDS = 0.05
+
+
+def register() -> None:
+    """The reconciler includes this check."""
+    reconciler.register("gate", "the gate says what the ledger says", _find, _repair)
+
+
+def differences(event_id: int) -> list[str]:
+    """Where an open gate says something else than the ledger, one readable line each: what differed and stood still
+    over two looks a moment apart, since whatever is sold meanwhile is in one of them before it is in the other."""
+    first = _compare(event_id)
+    if not first:
+        return []
+    time.sleep(LOOK_AGAIN_SECONDS)
+    second = _compare(event_id)
+    names = {section.id: section.slug for section in events.list_sections(event_id)}
+    return [
+        f"{names[section_id]}: the gate says {'nothing' if left is None else f'{left:,} left'}, the ledger {free:,}"
+        for section_id, (left, free) in sorted(second.items())
+        if first.get(section_id) == (left, free)
+    ]
+
+
+def _compare(event_id: int) -> dict[int, tuple[int | None, int]]:
+    """The sections where they differ, each with both counts. None: the gate does not know the section."""
+    counts = rebuild.counts_of(event_id)
+    if counts is None:
+        return {}
+    free = free_counts(events.section_ids([event_id])[event_id])
+    return {section: (counts.get(section), left) for section, left in free.items() if counts.get(section) != left}
+
+
+def _find(part: int | None) -> Iterator[Difference]:
+    for event_id in rebuild.gated_event_ids() if part is None else [part]:
+        found = differences(event_id)
+        slug = events.get_event_by_id(event_id).slug if found else ""
+        for line in found:
+            yield Difference("gate", f"{slug}/{line}", event_id)
+
+
+def _repair(difference: Difference, by: str) -> str:
+    """The gate has the counts of this moment. Nothing of the ledger is touched, so nobody is named."""
+    if not differences(difference.about):
+        return GONE
+    outcome = rebuild.reset(difference.about)
+    if outcome not in rebuild.OPENED:
+        raise NeedsPerson(f"the gate was not reset ({outcome}); until it is, it refuses nobody")
+    return REPAIRED

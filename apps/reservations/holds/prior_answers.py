@@ -1,0 +1,100 @@
+"""What the ledger already knows of those who ask: answers that were given to their keys, and reservations that stand
+in the way of another one."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from apps.kernel.db import arrays, roundtrip, sql
+from apps.kernel.http import idempotency
+from apps.reservations.holds.requests import HoldRequest
+from apps.reservations.models import Reservation
+
+_PACKAGE = "apps.reservations"
+_recall_answers = sql.load(_PACKAGE, "recall_answers", prepared=True)
+_reservations_of_entries = sql.load(_PACKAGE, "reservations_of_entries", prepared=True)
+
+_CONFIRMED = str(Reservation.Status.CONFIRMED)
+_IN_THE_WAY = frozenset(map(str, (*Reservation.LIVE, Reservation.Status.CONFIRMED)))
+
+Remembered = tuple[str, int, str]
+"""Fingerprint, status, body."""
+
+
+class Standing(NamedTuple):
+    """A reservation that is live, or that is paid, which ends an admission."""
+
+    reservation_id: UUID
+    is_paid: bool
+    has_lapsed: bool
+
+
+def asking(requests: Sequence[HoldRequest]) -> list[sql.Call]:
+    """The two statements that tell; their answers are for `answers_of` and `standing_of`."""
+    return [
+        _recalling([request.scope for request in requests], requests),
+        _reservations_of_entries.call(
+            entry_ids=arrays.uuids([request.entry_id for request in requests]),
+            event_ids=arrays.numbers([request.event.id for request in requests]),
+            buyers=arrays.words([request.buyer for request in requests]),
+        ),
+    ]
+
+
+def _recalling(scopes: list[str], requests: Sequence[HoldRequest]) -> sql.Call:
+    return _recall_answers.call(
+        scopes=arrays.words(scopes),
+        keys=arrays.words([request.idempotency_key for request in requests]),
+        remembered_hours=idempotency.REMEMBERED_HOURS,
+    )
+
+
+def answers_of(
+    cursor: sql.Cursor, requests: Sequence[HoldRequest], recalled: roundtrip.Done, found: roundtrip.Done
+) -> Mapping[tuple[str, str], Remembered]:
+    """The remembered answers by scope and key: under the buyer's name, and under those that the entry's earlier holds
+    were made by, since who logs in is another buyer and asks again all the same."""
+    known: dict[tuple[str, str], Remembered] = {(row[0], row[1]): row[2:] for row in recalled.rows}
+    names: dict[UUID, set[str]] = {}
+    for _, entry_id, event_id, buyer, _, _ in found.rows:
+        names.setdefault(entry_id, set()).add(f"hold:{event_id}:{buyer}")
+    others = [
+        (request, name)
+        for request in requests
+        if request.entry_id in names
+        for name in names[request.entry_id]
+        if name != request.scope
+    ]
+    if others:
+        call = _recalling([name for _, name in others], [request for request, _ in others])
+        (again,) = sql.together(cursor, [call])
+        of_names = {(row[0], row[1]): row[2:] for row in again.rows}
+        for request, name in others:
+            answer = of_names.get((name, request.idempotency_key))
+            if answer is not None:
+                known.setdefault((request.scope, request.idempotency_key), answer)
+    return known
+
+
+def standing_of(requests: Sequence[HoldRequest], found: roundtrip.Done) -> Mapping[UUID, Standing]:
+    """What stands in the way of each entry's holding anew: of several, one that is not paid."""
+    by_entry: dict[UUID, Standing] = {}
+    by_buyer: dict[tuple[int, str], Standing] = {}
+    for id_, entry_id, event_id, buyer, status, lapsed in found.rows:
+        if status not in _IN_THE_WAY:
+            continue
+        one = Standing(id_, status == _CONFIRMED, lapsed)
+        if not one.is_paid:
+            by_entry[entry_id] = by_buyer[event_id, buyer] = one
+        else:
+            by_entry.setdefault(entry_id, one)
+    if not by_entry:
+        return by_entry
+    standing = {}
+    for request in requests:
+        own = by_entry.get(request.entry_id)
+        if own is None or own.is_paid:
+            own = by_buyer.get((request.event.id, request.buyer), own)
+        if own is not None:
+            standing[request.entry_id] = own
+    return standing

@@ -1,0 +1,204 @@
+"""The hold: a list of requests decided in arrival order in short transactions, all or nothing per request.
+
+What one transaction cannot decide it hands back: `Contended` when only somebody's lock was in the way (a lock is not a
+refusal: the rival may lose elsewhere and leave the seat free), `Short` when a reservation past its deadline may still
+hold what is wanted (sweeping inside the batch would give one seat to two). Both are decided again, from the second
+time on waiting in id order. Only sold or held is a final refusal.
+
+A lock that somebody keeps is in the way of those who need it and of nobody else: where a wait for it has failed, and
+with it everybody's transaction, all are decided again without waiting for anything, and only they are left over.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from psycopg import Connection
+
+from apps.kernel.db import sql, transactions
+from apps.kernel.group_commit.batcher import Batcher, finds_itself
+from apps.kernel.group_commit.process_turns import Turns
+from apps.kernel.http import problems
+from apps.reservations.holds.outcomes import Contended, Held, HoldOutcome, Refused, Short, Verdict
+from apps.reservations.holds.requests import HoldRequest
+from apps.reservations.holds.statements import Patience
+from apps.reservations.holds.transaction import LOCK_WAIT_MS, STATEMENT_MS, decide_once
+from apps.reservations.lifecycle.release import SweepResult, sweep, sweep_these
+
+__all__ = ["Held", "HoldOutcome", "Refused", "hold", "holds"]
+
+ROUNDS_MAX = 4
+FAILED_WAITS_MAX = 2
+"""Others wait behind this batch: who needs a lock that did not come twice is told to come back."""
+BATCH_MAX = 128
+COMMITTERS_MAX = 4
+"""Batches of different events at once in one process, each with a connection: an event that is stuck has one."""
+CAP_WAIT_MS = 20
+SWEEP_WAIT_MS = 100
+SWEEP_SECONDS_MAX = 0.5
+"""For the seats of what has lapsed. One that somebody keeps is gone round by halves, until so much time has gone."""
+HELD_ONCE = "reservation_line_seat_held_once"
+
+logger = logging.getLogger(__name__)
+
+_create_caps = sql.load("apps.reservations", "create_caps", prepared=True)
+
+
+def hold(requests: Sequence[HoldRequest], write: transactions.Write = transactions.write_here) -> list[HoldOutcome]:
+    """Every request is decided: held and committed, or refused with its reason. One outcome per request, in order.
+
+    `write` opens its transactions, this thread's own unless given; none may be under way. Raises only what is a fault
+    of ours or the ledger's absence; then nothing of what is undecided was held.
+    """
+    outcomes: dict[int, HoldOutcome] = {}
+    for settled in _rounds(requests, write):
+        outcomes |= settled
+    return [outcomes[index] for index in range(len(requests))]
+
+
+def _hold_on(connection: Connection[Any], requests: Sequence[HoldRequest]) -> Iterator[Mapping[int, HoldOutcome]]:
+    return _rounds(requests, transactions.writes_on(connection))
+
+
+holds: Batcher[HoldRequest, HoldOutcome] = Batcher(
+    # What an earlier attempt committed it finds by its key, which it looks up before it decides.
+    "holds",
+    _hold_on,
+    find_committed=finds_itself,
+    key=lambda request: request.event.id,
+    committers_max=COMMITTERS_MAX,
+    mixes=True,
+    batch_max=BATCH_MAX,
+    turns=Turns(Path(settings.METRICS_FOLDER) / "turns-of-holds"),
+    meets_at=lambda request: request.event.id if request.quantities else None,
+)
+"""Group commit of holds: requests that arrive together are one list, decided by `hold` on a connection of its own. No
+event waits behind another one's crowd, or behind a lock that somebody keeps there."""
+
+
+def _rounds(requests: Sequence[HoldRequest], write: transactions.Write) -> Iterator[dict[int, HoldOutcome]]:
+    """The outcomes by index, as each round settles them: who has won does not wait for who has lost."""
+    undecided = list(range(len(requests)))
+    last: dict[int, Contended | Short] = {}
+    hopeless: set[int] = set()
+    failed_waits = 0
+    _prepare_caps(requests, write)
+    for round_number in range(ROUNDS_MAX):
+        waiting = round_number > 0
+        verdicts, came = _decide(undecided, requests, last, waiting=waiting, write=write)
+        failed_waits += not came
+        settled: dict[int, HoldOutcome] = {}
+        for index, verdict in verdicts.items():
+            if isinstance(verdict, (Held, Refused)):
+                settled[index] = verdict
+            else:
+                last[index] = verdict
+        undecided = [index for index in undecided if index not in settled]
+        if settled:
+            yield settled
+        if not undecided or failed_waits >= FAILED_WAITS_MAX:
+            break
+        short = {index: verdict for index in undecided if isinstance(verdict := last[index], Short)}
+        if short and round_number < ROUNDS_MAX - 1:
+            hopeless = _sweep_for(short, requests, waiting=waiting, write=write)
+    if undecided:
+        # What is held by something past its deadline is not gone, whoever ends it: no final answer.
+        still_open = {index for index in undecided if isinstance(last[index], Short) and index not in hopeless}
+        yield {index: Refused(problems.Busy() if index in still_open else last[index].problem) for index in undecided}
+
+
+def _decide(
+    undecided: Sequence[int],
+    requests: Sequence[HoldRequest],
+    last: Mapping[int, Contended | Short],
+    *,
+    waiting: bool,
+    write: transactions.Write,
+) -> tuple[Mapping[int, Verdict], bool]:
+    """One round's verdicts by index, and whether every lock came that was waited for."""
+    asked = [requests[index] for index in undecided]
+    careful = False
+    for patience in (Patience.WAITING if waiting else Patience.GLANCING, Patience.NONE):
+        try:
+            verdicts = decide_once(asked, patience=patience, write=write, careful=careful)
+        except transactions.FAILURES as error:
+            if transactions.violated_constraint(error) == HELD_ONCE:
+                # The last word was the database's: a seat says free, and somebody's line is on it. Nobody is sold it.
+                logger.error("a free seat is somebody's all the same; run manage.py reconcile --repair: %s", error)
+                careful = True
+            elif not transactions.is_passing(error):
+                raise
+        else:
+            return dict(zip(undecided, verdicts, strict=True)), patience != Patience.NONE
+    # Told is what it met before, if that was a lock too.
+    met = {index: verdict for index in undecided if isinstance(verdict := last.get(index), Contended)}
+    return {index: met.get(index, Contended(problems.Busy())) for index in undecided}, False
+
+
+def _sweep_for(
+    short: Mapping[int, Short], requests: Sequence[HoldRequest], *, waiting: bool, write: transactions.Write
+) -> set[int]:
+    """What is past its deadline and in these requests' way is free again, if nobody else is deciding it: the very
+    reservations that hold it where they are known, else the longest overdue of the event. For which that is hopeless:
+    what has lapsed cannot give back what it holds.
+
+    The winners are committed and every lock of ours is gone: the sweep takes its own, in its own order. At first it
+    passes over what another sweep or a payment has in hand. Still short after that, it waits for them: the seat that
+    a sweep is about to free must not be refused.
+    """
+    known = [index for index, verdict in short.items() if verdict.holders]
+    unknown = [index for index in short if index not in known]
+    hopeless: set[int] = set()
+    if known:
+        holders = sorted({holder for index in known for holder in short[index].holders})
+        if _is_hopeless(partial(sweep_these, holders, "hold", goes_round=True), waiting=waiting, write=write):
+            hopeless.update(known)
+    for event_id in sorted({requests[index].event.id for index in unknown}):
+        if _is_hopeless(partial(sweep, event_id=event_id, by="hold"), waiting=waiting, write=write):
+            hopeless.update(index for index in unknown if requests[index].event.id == event_id)
+    return hopeless
+
+
+def _is_hopeless(sweeping: Callable[..., SweepResult], *, waiting: bool, write: transactions.Write) -> bool:
+    try:
+        until = time.monotonic() + SWEEP_SECONDS_MAX
+        swept = sweeping(waiting=waiting, until=until, lock_ms=SWEEP_WAIT_MS, write=write)
+    except transactions.FAILURES as error:
+        # Somebody keeps what we waited for. The losers are decided as things stand; the winners keep their answers.
+        if not transactions.is_passing(error):
+            raise
+        return False
+    return waiting and swept.found > 0 and swept.stranded == swept.found
+
+
+def _prepare_caps(requests: Sequence[HoldRequest], write: transactions.Write) -> None:
+    """The cap rows of these requests are there. One that somebody is just making may be missing: who needs that one
+    is then told to come back, and nobody else."""
+    keys = sorted(
+        {(request.event.id, request.buyer) for request in requests if request.event.policy.per_buyer_max is not None}
+    )
+    if not keys:
+        return
+    try:
+        _make_caps(keys, write, LOCK_WAIT_MS)
+    except transactions.FAILURES as error:
+        if not transactions.is_passing(error):
+            raise
+    else:
+        return
+    for key in keys:
+        try:
+            _make_caps([key], write, CAP_WAIT_MS)
+        except transactions.FAILURES as error:
+            if not transactions.is_passing(error):
+                raise
+
+
+def _make_caps(keys: Sequence[tuple[int, str]], write: transactions.Write, lock_ms: int) -> None:
+    event_ids, buyers = [event_id for event_id, _ in keys], [buyer for _, buyer in keys]
+    with write(lock_ms=lock_ms, statement_ms=STATEMENT_MS) as cursor:
+        sql.finish(cursor, [_create_caps.call(event_ids=event_ids, buyers=buyers)])

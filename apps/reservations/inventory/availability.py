@@ -1,0 +1,140 @@
+"""What is free, counted from the inventory rows: a count that is recounted cannot drift. Pages show what the relay has
+counted a moment ago, where it has."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+from django.db import connection
+
+from apps.events import facade as events
+from apps.kernel import redis
+from apps.kernel.db import sql
+from apps.reservations.models import SeatInventory
+
+_PACKAGE = "apps.reservations"
+_count_seats = sql.load(_PACKAGE, "count_seats")
+_count_places = sql.load(_PACKAGE, "count_places")
+_count_free = sql.load(_PACKAGE, "count_free")
+_last_frames = sql.load(_PACKAGE, "last_frames")
+
+FRAME_SECONDS_MAX = 15.0
+"""An older frame says that the relay is away: it writes each anew after ten seconds at the latest (`relay`)."""
+
+STATUS_NAMES = {status.value: status.label for status in SeatInventory.Status}
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """How a section stands; the four parts make up the total."""
+
+    total: int = 0
+    available: int = 0
+    held: int = 0
+    sold: int = 0
+    blocked: int = 0
+
+
+def availability(event_id: int) -> dict[int, Availability]:
+    """How every section of the event stands, by section id."""
+    sections = events.list_sections(event_id)
+    ids = [section.id for section in sections]
+    found: dict[int, dict[str, int]] = {section_id: {} for section_id in ids}
+    with connection.cursor() as cursor:
+        for section_id, status, count in _count_seats.rows(cursor, section_ids=ids):
+            found[section_id][STATUS_NAMES[status]] = count
+        for section_id, capacity, blocked, taken, sold in _count_places.rows(cursor, section_ids=ids):
+            found[section_id] = {
+                "available": capacity - blocked - taken,
+                "held": taken - int(sold),
+                "sold": int(sold),
+                "blocked": blocked,
+            }
+    return {section_id: Availability(total=sum(parts.values()), **parts) for section_id, parts in found.items()}
+
+
+def free_counts(section_ids: Iterable[int]) -> dict[int, int]:
+    """What is free in each of these sections: the cheap count for display."""
+    ids = list(section_ids)
+    if not ids:
+        return {}
+    with connection.cursor() as cursor:
+        counted = dict(_count_free.rows(cursor, section_ids=ids))
+    return {section_id: counted.get(section_id, 0) for section_id in ids}
+
+
+def free_by_event(by_event: events.SectionSlugs) -> dict[int, dict[int, int]]:
+    """What is free by event and section, of events whose sections are called so; events' own pages ask for it through
+    the provider it registers.
+
+    As the relay last told it; recounted where it has told nothing lately. Whether there is anything at all is of this
+    moment: caches are told to fetch the page anew when that turns, and must not be given what it said before.
+    """
+    told = _told_by_the_relay(by_event)
+    unknown = {event_id: sections for event_id, sections in by_event.items() if event_id not in told}
+    if not unknown:
+        return told
+    counts = free_counts(section for sections in unknown.values() for section in sections)
+    return told | {event_id: {section: counts[section] for section in ids} for event_id, ids in unknown.items()}
+
+
+class _Told(msgspec.Struct):
+    """A section in a frame."""
+
+    section_id: str
+    available_seats: int
+
+
+class _Frame(msgspec.Struct):
+    sections: list[_Told]
+
+
+_read_frame = msgspec.json.Decoder(_Frame).decode
+
+
+def _free_in(frame: str | bytes) -> dict[str, int]:
+    return {section.section_id: section.available_seats for section in _read_frame(frame).sections}
+
+
+def _told_by_the_relay(by_event: events.SectionSlugs) -> dict[int, dict[int, int]]:
+    if not by_event:
+        return {}
+    with connection.cursor() as cursor:
+        rows = _last_frames.rows(cursor, event_ids=list(by_event), seconds=FRAME_SECONDS_MAX)
+    told = {}
+    for event_id, text, any_left in rows:
+        free = _free_in(text)
+        names = by_event[event_id]
+        if any(free.values()) == any_left and free.keys() == set(names.values()):
+            told[event_id] = {section_id: free[slug] for section_id, slug in names.items()}
+    return told
+
+
+def frame_key(event_id: int) -> str:
+    """Where Redis has what the relay counted a moment ago, and not for longer."""
+    return f"frame:{{{event_id}}}"
+
+
+def free_just_now(event_id: int, sections: Mapping[int, str]) -> dict[int, int]:
+    """What is free in each of the event's sections, which are called so, as the relay has just counted it; counted here
+    where no relay has, or Redis is away."""
+    text = redis.attempt(lambda client: client.hget(frame_key(event_id), "frame"))
+    try:
+        free = _free_in(text) if text is not None else {}
+    except msgspec.MsgspecError:
+        free = {}  # Somebody else's words.
+    if free.keys() == set(sections.values()):
+        return {section_id: free[slug] for section_id, slug in sections.items()}
+    return free_counts(sections)
+
+
+def seat_statuses(event_id: int) -> dict[int, str]:
+    """How each seat of the event that is not free stands, by seat id: held, sold or blocked."""
+    rows = SeatInventory.objects.filter(event_id=event_id).exclude(status=SeatInventory.Status.AVAILABLE)
+    return {seat_id: STATUS_NAMES[status] for seat_id, status in rows.values_list("seat_id", "status")}
+
+
+def section_statuses(section_id: int) -> dict[int, str]:
+    """How each seat of the section that is not free stands, by seat id: held, sold or blocked."""
+    rows = SeatInventory.objects.filter(section_id=section_id).exclude(status=SeatInventory.Status.AVAILABLE)
+    return {seat_id: STATUS_NAMES[status] for seat_id, status in rows.values_list("seat_id", "status")}

@@ -1,0 +1,26 @@
+"""The event's inventory, made when it is published."""
+
+from django.db import connection, transaction
+
+from apps.kernel.db import sql
+from apps.kernel.db.transactions import require
+
+_materialise_seats = sql.load("apps.reservations", "materialise_seats")
+_refresh_inventory = sql.load("apps.reservations", "refresh_inventory")
+_materialise_general_admission = sql.load("apps.reservations", "materialise_general_admission")
+
+
+def materialise(event_id: int) -> None:
+    """Every seat and every general-admission section of the event has its inventory row. Joins the transaction that
+    publishes; doing it twice changes nothing."""
+    require()
+    with connection.cursor() as cursor:
+        if _materialise_seats.count(cursor, event_id=event_id):
+            # After the commit: its lock would make two publications wait for each other. Without it, autovacuum comes.
+            transaction.on_commit(_refresh, robust=True)
+        _materialise_general_admission.count(cursor, event_id=event_id)
+
+
+def _refresh() -> None:
+    with connection.cursor() as cursor:
+        _refresh_inventory.count(cursor)

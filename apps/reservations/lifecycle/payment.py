@@ -1,0 +1,222 @@
+"""From held to sold: paying begins, and a payment confirms or comes too late.
+
+Every function joins its caller's transaction: the caller has its own row (the order) locked before, as the order of
+locks wants. Deadlines are judged by the database's clock, read after the lock.
+"""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
+from apps.kernel.http import problems
+from apps.reservations.errors import PurchaseCapReached, ReservationExpired
+from apps.reservations.holds import access_codes
+from apps.reservations.lifecycle import after_commit
+from apps.reservations.lifecycle.queue_slots import complete_slot, refresh_slots
+from apps.reservations.lifecycle.release import lock
+from apps.reservations.models import AccessCode, Reservation
+
+_PACKAGE = "apps.reservations"
+_create_caps = sql.load(_PACKAGE, "create_caps")
+_lock_caps = sql.load(_PACKAGE, "lock_caps")
+_count_of_email = sql.load(_PACKAGE, "count_of_email")
+_count_of_buyers = sql.load(_PACKAGE, "count_of_buyers")
+_all_lines = sql.load(_PACKAGE, "all_lines")
+_lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
+_lock_general_admission = sql.load(_PACKAGE, "lock_general_admission")
+_take_seats = sql.load(_PACKAGE, "take_seats")
+_take_general_admission = sql.load(_PACKAGE, "take_general_admission")
+_sell_seats = sql.load(_PACKAGE, "sell_seats")
+_revive_lines = sql.load(_PACKAGE, "revive_lines")
+_save_payment_step = sql.load(_PACKAGE, "save_payment_step")
+_insert_transitions = sql.load(_PACKAGE, "insert_transitions")
+
+
+def prepare_payment(event_id: int, email: str, event: events.EventView | None = None) -> None:
+    """The e-mail's cap row exists. Outside any transaction: inserted inside one it would make rivals wait. `event`:
+    for who has just read it."""
+    if (event or events.get_event_by_id(event_id)).policy.per_buyer_max is None:
+        return
+    with transactions.write(), connection.cursor() as cursor:
+        _create_caps.count(cursor, event_ids=[event_id], buyers=[f"email:{email}"])
+
+
+def begin_payment(
+    reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None
+) -> tuple[Reservation, datetime]:
+    """The reservation is paying, with one deadline that is never extended; one that is paying already stays as it is.
+
+    Raises ReservationExpired when its time is over, PurchaseCapReached when the e-mail address has too many, Busy when
+    it would have too many until the next sweep: the hold then stays alive. `email` is normalised by the caller;
+    `prepare_payment` ran before. Also gives the moment, read under the lock. `event`: for who has just read it.
+    """
+    reservation = lock(reservation_id)
+    now = clock.now()
+    deadline = _deadline(reservation)
+    if reservation.status not in Reservation.LIVE or deadline <= now:
+        raise ReservationExpired
+    if reservation.status == Reservation.Status.PAYING:
+        return reservation, now
+    policy = (event or events.get_event_by_id(reservation.event_id)).policy
+    if policy.per_buyer_max is not None:
+        _check_email_cap(reservation, email, policy.per_buyer_max)
+    reservation.email = email
+    reservation.pay_deadline = deadline = now + timedelta(minutes=policy.payment_minutes)
+    _move(reservation, Reservation.Status.PAYING, who=who, why="checkout", now=now)
+    entry_id, moved = reservation.entry_id, after_commit.Deadline(reservation.event_id, reservation.pk, deadline)
+    transaction.on_commit(lambda: after_commit.deadline_moved([moved]), robust=True)
+    transaction.on_commit(lambda: refresh_slots([entry_id]), robust=True)
+    return reservation, now
+
+
+def confirm(
+    reservation_id: UUID, *, occurred_at: datetime, who: str, why: str, event: events.EventView | None = None
+) -> Reservation:
+    """A payment that occurred at `occurred_at` has made the reservation confirmed, its seats sold.
+
+    It counts if it occurred no later than the deadline in force plus the grace; an expired reservation is confirmed
+    only if all its inventory can be taken again under the locks, within the cap of its buyer, who may have held anew
+    since, and within the limits of its access code. Confirmed already: returned as it is. Raises
+    ReservationExpired when the money must go back. `event`: for who has just read it.
+    """
+    reservation = lock(reservation_id)
+    if reservation.status == Reservation.Status.CONFIRMED:
+        return reservation
+    policy = (event or events.get_event_by_id(reservation.event_id)).policy
+    if reservation.status == Reservation.Status.CANCELED:
+        raise ReservationExpired("This reservation was canceled before the payment arrived.")
+    if occurred_at > _deadline(reservation) + timedelta(seconds=policy.grace_seconds):
+        raise ReservationExpired
+    with connection.cursor() as cursor:
+        if reservation.status == Reservation.Status.EXPIRED:
+            if policy.per_buyer_max is not None:
+                _check_caps_again(cursor, reservation, policy.per_buyer_max)
+            if reservation.access_code_id is not None:
+                _check_code_again(cursor, reservation, reservation.access_code_id)
+            _take_again(cursor, reservation)
+            reservation.ended_at = None
+        else:
+            _sell_held(cursor, reservation)
+    now = clock.now()
+    reservation.confirmed_at = now
+    _move(reservation, Reservation.Status.CONFIRMED, who=who, why=why, now=now)
+    entry_id = reservation.entry_id
+    transaction.on_commit(lambda: complete_slot(entry_id), robust=True)
+    return reservation
+
+
+def _deadline(reservation: Reservation) -> datetime:
+    """The deadline in force: the payment's once paying has begun, else the hold's."""
+    return reservation.pay_deadline or reservation.expires_at
+
+
+def _check_email_cap(reservation: Reservation, email: str, most: int) -> None:
+    with connection.cursor() as cursor:
+        _lock_caps.rows(cursor, event_ids=[reservation.event_id], buyers=[f"email:{email}"])
+        standing, lapsed = _count_email(cursor, reservation, email)
+    if standing + reservation.seat_count > most:
+        raise PurchaseCapReached(f"One buyer may have {most} for this event.", cap=most)
+    if standing + lapsed + reservation.seat_count > most:
+        raise problems.Busy("An earlier reservation of this e-mail address is about to end; try again in a moment.")
+
+
+def _check_caps_again(cursor: sql.Cursor, reservation: Reservation, most: int) -> None:
+    """An expired reservation counted for nobody; what its buyer has taken since does. Raises ReservationExpired."""
+    keys = [reservation.buyer, *([f"email:{reservation.email}"] if reservation.email else [])]
+    event_ids = [reservation.event_id] * len(keys)
+    # They exist, unless the cap came after the hold.
+    _create_caps.count(cursor, event_ids=event_ids, buyers=keys)
+    _lock_caps.rows(cursor, event_ids=event_ids, buyers=keys)
+    counts = [
+        int(row[4])
+        for row in _count_of_buyers.rows(cursor, event_ids=[reservation.event_id], buyers=[reservation.buyer])
+    ]
+    if reservation.email:
+        counts.append(sum(_count_email(cursor, reservation, reservation.email)))
+    if any(count + reservation.seat_count > most for count in counts):
+        raise ReservationExpired("The time to pay was over, and with it this would be more than one buyer may have.")
+
+
+def _check_code_again(cursor: sql.Cursor, reservation: Reservation, code_id: int) -> None:
+    """An expired reservation's use of its access code was anybody's to have. Raises ReservationExpired."""
+    code = AccessCode.objects.filter(pk=code_id).first()
+    if code is not None and not access_codes.has_room(cursor, (code.event_id, code.code), reservation.buyer):
+        raise ReservationExpired("The time to pay was over, and its access code has been used by others since.")
+
+
+def _count_email(cursor: sql.Cursor, reservation: Reservation, email: str) -> tuple[int, int]:
+    """Seats of the address that stand, and that have lapsed unswept; apart from this reservation."""
+    ((standing, lapsed),) = _count_of_email.rows(
+        cursor, event_id=reservation.event_id, email=email, apart_from=reservation.pk
+    )
+    return int(standing), int(lapsed)
+
+
+def _seat_ids(cursor: sql.Cursor, reservation: Reservation) -> tuple[list[int], dict[int, int]]:
+    """The reservation's seats in id order, and its general-admission quantities by section in id order."""
+    lines = _all_lines.rows(cursor, reservation_id=reservation.pk)
+    seats = sorted(seat_id for _, _, seat_id, _ in lines if seat_id is not None)
+    places: dict[int, int] = {}
+    for _, section_id, seat_id, quantity in lines:
+        if seat_id is None:
+            places[section_id] = places.get(section_id, 0) + quantity
+    return seats, dict(sorted(places.items()))
+
+
+def _sell_held(cursor: sql.Cursor, reservation: Reservation) -> None:
+    seats, _ = _seat_ids(cursor, reservation)
+    if seats:
+        _lock_seats_waiting.rows(cursor, seat_ids=seats)
+        sold = _sell_seats.count(cursor, reservation_id=reservation.pk)
+        if sold != len(seats):
+            raise RuntimeError(f"{sold} of {len(seats)} seats of {reservation.pk} were held")
+
+
+def _take_again(cursor: sql.Cursor, reservation: Reservation) -> None:
+    """An expired reservation's inventory is its own again, whole. Raises ReservationExpired, nothing taken."""
+    seats, places = _seat_ids(cursor, reservation)
+    if seats:
+        states = _lock_seats_waiting.rows(cursor, seat_ids=seats)
+        if len(states) != len(seats) or any(status != 0 for _, _, _, status, _ in states):
+            raise ReservationExpired
+    if places:
+        left = dict(_lock_general_admission.rows(cursor, section_ids=list(places)))
+        if any(left.get(section, 0) < quantity for section, quantity in places.items()):
+            raise ReservationExpired
+    if seats:
+        taken = _take_seats.count(cursor, seat_ids=seats, reservation_ids=[reservation.pk] * len(seats))
+        sold = _sell_seats.count(cursor, reservation_id=reservation.pk)
+        if taken != len(seats) or sold != len(seats):
+            raise RuntimeError(f"{taken} of {len(seats)} seats of {reservation.pk} were free")
+    if places:
+        count = _take_general_admission.count(cursor, section_ids=list(places), quantities=list(places.values()))
+        if count != len(places):
+            raise RuntimeError(f"{count} of {len(places)} general-admission rows taken from")
+    _revive_lines.count(cursor, reservation_id=reservation.pk)
+
+
+def _move(reservation: Reservation, to_status: str, *, who: str, why: str, now: datetime) -> None:
+    told = _insert_transitions.call(
+        reservation_ids=[reservation.pk],
+        from_statuses=[reservation.status],
+        whos=[who[:120]],
+        to_status=to_status,
+        why=why[:200],
+        now=now,
+    )
+    reservation.status = to_status
+    saved = _save_payment_step.call(
+        reservation_id=reservation.pk,
+        status=to_status,
+        email=reservation.email,
+        pay_deadline=reservation.pay_deadline,
+        confirmed_at=reservation.confirmed_at,
+        ended_at=reservation.ended_at,
+    )
+    with connection.cursor() as cursor:
+        _, done = sql.together(cursor, [told, saved])
+    assert done.touched == 1, f"{done.touched} reservations are {reservation.pk}"

@@ -1,0 +1,161 @@
+"""What a confirmed reservation gives back, in part or whole, while or after its order stands.
+
+Locks as everywhere: the reservation, its seats by id, general-admission rows by id and last. The caller has its own row
+(the order) locked before. What is given back counts for nothing from then on, for caps neither; the lines stay and say
+when.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from apps.kernel.db import sql
+from apps.reservations.errors import PlacesNotStanding
+from apps.reservations.inventory.log import Change, record
+from apps.reservations.lifecycle import after_commit, release
+from apps.reservations.models import BlockedFor, InventoryChange, Reservation
+
+_PACKAGE = "apps.reservations"
+_read_clock = sql.load(_PACKAGE, "read_clock")
+_standing_lines = sql.load(_PACKAGE, "standing_lines")
+_lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
+_free_taken_seats = sql.load(_PACKAGE, "free_taken_seats")
+_return_lines = sql.load(_PACKAGE, "return_lines")
+_split_lines = sql.load(_PACKAGE, "split_lines")
+_lower_lines = sql.load(_PACKAGE, "lower_lines")
+_lower_reservation = sql.load(_PACKAGE, "lower_reservation")
+_insert_transitions = sql.load(_PACKAGE, "insert_transitions")
+_block_seats = sql.load(_PACKAGE, "block_seats")
+_keep_places = sql.load(_PACKAGE, "keep_places")
+
+_Line = Sequence[Any]
+"""Id of its section and of its seat (None: general admission), how many, the price of one."""
+
+
+def return_places(
+    reservation_id: UUID, places: Mapping[int, int], *, who: str, why: str, keep: bool = False
+) -> Reservation:
+    """So many places of each of these lines are free again, by line id; `keep`: they are the house's instead, and not
+    sold to anybody else. What is left stands as before; a reservation that keeps nothing is canceled.
+
+    Joins the caller's transaction. Raises ReservationNotFound, and PlacesNotStanding where the reservation is not
+    confirmed or its lines do not hold that much (any more): then nothing was changed.
+    """
+    reservation = release.lock(reservation_id)
+    with connection.cursor() as cursor:
+        # Read after the lock: of two returns of one place the second finds it returned.
+        lines = {row[0]: row[1:] for row in _standing_lines.rows(cursor, reservation_id=reservation_id)}
+        if reservation.status != Reservation.Status.CONFIRMED or not places:
+            raise PlacesNotStanding
+        if any(not 1 <= count <= (lines[line][2] if line in lines else 0) for line, count in places.items()):
+            raise PlacesNotStanding
+        returned = _by_section(lines, places, reservation_id)
+        if all(places.get(line) == quantity for line, (_, _, quantity, _) in lines.items()):
+            release.end(reservation, who=who, why=why)
+        else:
+            _give_back_some(cursor, reservation, lines, places, returned, who=who, why=why)
+        if keep:
+            _keep(cursor, reservation, lines, places, returned, who=who, why=why)
+    reservation.refresh_from_db()
+    return reservation
+
+
+def _by_section(
+    lines: Mapping[int, _Line], places: Mapping[int, int], reservation_id: UUID
+) -> dict[int, release.Returned]:
+    sections: dict[int, release.Returned] = defaultdict(release.Returned)
+    for line, count in places.items():
+        section_id, seat_id, _, _ = lines[line]
+        back = sections[section_id]
+        back.by[reservation_id] = back.by.get(reservation_id, 0) + count
+        if seat_id is None:
+            back.places += count
+        else:
+            back.seats += 1
+    return sections
+
+
+def _give_back_some(
+    cursor: sql.Cursor,
+    reservation: Reservation,
+    lines: Mapping[int, _Line],
+    places: Mapping[int, int],
+    returned: Mapping[int, release.Returned],
+    *,
+    who: str,
+    why: str,
+) -> None:
+    seats = _seats(lines, places)
+    if seats:
+        _lock_seats_waiting.rows(cursor, seat_ids=seats)
+        freed = _free_taken_seats.count(cursor, seat_ids=seats, reservation_ids=[reservation.pk] * len(seats))
+        if freed != len(seats):
+            raise release.Stranded(f"{freed} of {len(seats)} seats were still their reservation's")
+    ((now,),) = _read_clock.rows(cursor)
+    _write_lines(cursor, lines, places, now)
+    count = sum(places.values())
+    cost_minor = sum(lines[line][3] * quantity for line, quantity in places.items())
+    lowered = _lower_reservation.count(cursor, reservation_id=reservation.pk, places=count, cost_minor=cost_minor)
+    assert lowered == 1, f"reservation {reservation.pk} has not more than {count} places"
+    _insert_transitions.count(
+        cursor,
+        reservation_ids=[reservation.pk],
+        from_statuses=[reservation.status],
+        whos=[who[:120]],
+        to_status=reservation.status,
+        why=f"{count} given back: {why}"[:200],
+        now=now,
+    )
+    release.give_back_places(cursor, returned)
+    # The reservation has not ended: whoever keeps counts is told of the places alone.
+    told = after_commit.Moved(
+        reservation.event_id, {section: back.seats + back.places for section, back in returned.items()}
+    )
+    transaction.on_commit(lambda: after_commit.moved([told]), robust=True)
+
+
+def _write_lines(cursor: sql.Cursor, lines: Mapping[int, _Line], places: Mapping[int, int], now: datetime) -> None:
+    whole = [line for line, count in places.items() if count == lines[line][2]]
+    parts = {line: count for line, count in places.items() if count < lines[line][2]}
+    if whole:
+        ended = _return_lines.count(cursor, line_ids=whole, now=now)
+        assert ended == len(whole), f"{ended} of {len(whole)} lines given back"
+    if parts:
+        given = {"line_ids": list(parts), "quantities": list(parts.values())}
+        split, lowered = _split_lines.count(cursor, **given, now=now), _lower_lines.count(cursor, **given)
+        assert split == lowered == len(parts), f"{split} and {lowered} of {len(parts)} lines split"
+
+
+def _keep(
+    cursor: sql.Cursor,
+    reservation: Reservation,
+    lines: Mapping[int, _Line],
+    places: Mapping[int, int],
+    returned: Mapping[int, release.Returned],
+    *,
+    who: str,
+    why: str,
+) -> None:
+    """What was just given back, and is locked still, is the house's. Nobody saw it free: it is one commit."""
+    seats = _seats(lines, places)
+    if seats:
+        kept = _block_seats.count(cursor, seat_ids=seats, blocked_for=BlockedFor.HOUSE)
+        assert kept == len(seats), f"{kept} of {len(seats)} seats kept"
+    counts = {section: returned[section].places for section in sorted(returned) if returned[section].places}
+    if counts:
+        kept = _keep_places.count(cursor, section_ids=list(counts), quantities=list(counts.values()))
+        assert kept == len(counts), f"places of {kept} of {len(counts)} sections kept"
+    changes = [Change(lines[line][0], lines[line][1], places[line], "sold", BlockedFor.HOUSE) for line in places]
+    ((now,),) = _read_clock.rows(cursor)
+    record(cursor, reservation.event_id, InventoryChange.Kind.BLOCKED, changes, who=who, why=why, now=now)
+    kept_back = {section: -back.seats - back.places for section, back in returned.items()}
+    told = after_commit.Moved(reservation.event_id, kept_back)
+    transaction.on_commit(lambda: after_commit.moved([told]), robust=True)
+
+
+def _seats(lines: Mapping[int, _Line], places: Mapping[int, int]) -> list[int]:
+    return sorted(lines[line][1] for line in places if lines[line][1] is not None)

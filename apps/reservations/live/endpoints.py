@@ -1,0 +1,339 @@
+"""The three doors to what changes: server-sent events, a socket, and a short poll. They tell the same frames.
+
+`GET /api/events/<slug>/sections/updates` with `?section=` (its seats, for who may choose; up to four of them),
+`?reservation=` and `?order=` (their owner's): events for who accepts them, else the frames of this moment as one
+document, with `since`, ETag and `next_poll`. The same address as a socket. A browser that comes back is told everything
+anew that is a state; what it says it has read (Last-Event-ID) it is not told again.
+"""
+
+import asyncio
+import hashlib
+import itertools
+import logging
+import random
+import re
+import uuid
+from collections.abc import Callable, Iterable
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from django.conf import settings
+from django.http import QueryDict
+
+from apps.events import facade as events
+from apps.kernel import rate_limits
+from apps.kernel.fastpath import response, thread_pool
+from apps.kernel.fastpath.etags import has_etag
+from apps.kernel.fastpath.request import Forward, Receive, Request, Scope, Send
+from apps.kernel.fastpath.response import JSON, Reply
+from apps.kernel.fastpath.server_extensions import ENDING, STREAM
+from apps.kernel.http import client_address, problems, same_origin
+from apps.kernel.observability import request_metrics
+from apps.kernel.push.buffered_listener import QueuedListener
+from apps.kernel.push.channel_names import topic_of
+from apps.kernel.push.frames import Frame
+from apps.kernel.push.hub import Hub, Listener
+from apps.kernel.rate_limits import kinds
+from apps.queue import facade as queue
+from apps.reservations.live.event_updates import Following
+from apps.reservations.live.queries import OwnerReader
+from apps.reservations.live.seat_viewers import Shoppers
+from apps.reservations.ownership import owned_by
+
+logger = logging.getLogger(__name__)
+
+PATH = re.compile(r"/api/events/(?P<slug>[-a-zA-Z0-9_]+)/sections/updates")
+NEXT_POLL_MS, NEXT_POLL_SPREAD_MS = 3_000, 1_000
+SECTIONS_MAX = 4
+"""The seats of so many sections may be listened to at once: what a map shows of a house from near."""
+_STREAM_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store, no-transform"),
+    # nginx would gather what is small.
+    (b"x-accel-buffering", b"no"),
+)
+_random = random.Random()  # noqa: S311 - It only spreads polls.
+
+Authorize = Callable[[queue.Caller, Request, uuid.UUID], object]
+"""Raises a problem unless this is the caller's. For threads."""
+
+
+class Full(problems.Busy):
+    """As many listen here as may; short polls are answered still."""
+
+
+class Doors:
+    """What a process answers at these addresses."""
+
+    def __init__(self) -> None:
+        self.hub = Hub()
+        self.following = Following(self.hub)
+        self._shoppers = Shoppers(self.hub)
+        self._authorize: dict[str, Authorize] = {"reservation": _own_reservation}
+        self._numbers = itertools.count(1)
+
+    def own(self, kind: str, authorize: Authorize, reader: OwnerReader) -> None:
+        """Things of this kind may be listened to by their owners."""
+        self._authorize[kind] = authorize
+        self.following.own(kind, reader)
+
+    async def close(self) -> None:
+        """Everybody has been sent away."""
+        self._shoppers.close()
+        await self.following.close()
+
+    # --- over http ---------------------------------------------------------------------------------------------------
+
+    async def http(self, scope: Scope, receive: Receive, send: Send, slug: str) -> None:
+        """Whoever asks by GET is answered; the stream may go on after this returns."""
+        request = Request(scope, receive)
+        request.id = f"live{next(self._numbers):x}"
+        begun, status = monotonic(), 200
+        try:
+            self._let_in(request)
+            wanted = _Wanted(request, self._authorize)
+            event = await queue.event_soon(slug)
+            caller = await self._check(request, event, wanted)
+            # Before 1.1 there is no answer without an end.
+            if request.takes_events() and scope.get("http_version") != "1.0":
+                await self._stream(request, send, event, caller, wanted)
+            else:
+                answer = await self._poll(request, event, wanted)
+                status = answer.status
+                await _send(answer, request, send)
+        except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
+            answer = _refusal(request, error)
+            status = answer.status
+            await _send(answer, request, send)
+        request_metrics.served("updates", request.method, status, monotonic() - begun)
+
+    def _let_in(self, request: Request) -> None:
+        address, headers = client_address.of_scope(request.scope), request.headers
+        named = kinds.token_of(headers.get("authorization", ""), headers.get("cookie", ""))
+        wait_seconds = rate_limits.ask("read", address, named)
+        if wait_seconds is not None:
+            raise problems.RateLimited(wait_seconds)
+
+    async def _check(self, request: Request, event: events.EventView, wanted: "_Wanted") -> queue.Caller | None:
+        """Who asks, where that matters. Raises what the calls for the same things say."""
+        if not wanted.is_personal:
+            return None
+        try:
+            caller = await queue.caller_soon(request, event.slug)
+        except Forward:
+            caller = queue.Caller()  # A session that is over, or such: the site sets it right, here it proves nothing.
+        if wanted.sections:
+            if not caller.is_known:
+                raise problems.TokenMissing
+            queue.require_entry(event.id, await queue.status_soon(event, caller))
+        for kind, thing in wanted.things:
+            await thread_pool.ask(self._authorize[kind], caller, request, thing)
+        return caller
+
+    async def _frames(self, event: events.EventView, wanted: "_Wanted") -> list[Frame]:
+        """What somebody is told who stays for nothing."""
+        frames = await self.following.follow(event)
+        for section in self._sections(event, wanted):
+            if seats := await self.following.seats.glance(section):
+                frames.append(seats)
+        for kind, thing in wanted.things:
+            state = await self.following.owned(kind).glance(thing)
+            if state is not None:
+                frames.append(state)
+        return frames
+
+    def _sections(self, event: events.EventView, wanted: "_Wanted") -> list[tuple[int, str]]:
+        """Ids and public names. Raises NotFound."""
+        found = []
+        for slug in wanted.sections:
+            section_id = self.following.section_of(event.id, slug)
+            if section_id is None:
+                raise problems.NotFound("There is no such section.")
+            found.append((section_id, slug))
+        return found
+
+    async def _poll(self, request: Request, event: events.EventView, wanted: "_Wanted") -> Reply:
+        frames = await self._frames(event, wanted)
+        frames = [one for one in frames if not one.id or one.id != wanted.since]
+        said = ",".join(one.text for one in frames)
+        etag = f'W/"{hashlib.sha256(said.encode()).hexdigest()[:24]}"'
+        headers = [(b"etag", etag.encode()), (b"cache-control", b"private, no-cache")]
+        known = request.headers.get("if-none-match")
+        if known is not None and has_etag(known, etag):
+            return Reply(304, b"", headers)
+        # The very same to everybody for whom nothing changes, so that the ETag means something.
+        next_poll = NEXT_POLL_MS + _random.randrange(NEXT_POLL_SPREAD_MS)
+        return Reply(200, b'{"frames":[%b],"next_poll":%d}' % (said.encode(), next_poll), [JSON, *headers])
+
+    async def _stream(
+        self,
+        request: Request,
+        send: Send,
+        event: events.EventView,
+        caller: queue.Caller | None,
+        wanted: "_Wanted",
+    ) -> None:
+        self._require_room()
+        await self.following.follow(event)
+        self._sections(event, wanted)
+        begin = request.scope.get(STREAM)
+        if request.method == "HEAD":
+            await _send(Reply(200, b"", _STREAM_HEADERS), request, send)
+            return
+        if begin is None:
+            await self._stream_over_asgi(request, send, event, caller, wanted)
+            return
+        listener = begin(Reply(200, b"", _STREAM_HEADERS).stream_lines(request.id, secure=request.is_secure()))
+        if listener is None:
+            return
+        listener.on_hung_up, listener.on_server_ends = self.hub.leave, self.hub.send_away
+        await self._welcome(listener, event, caller, wanted)
+
+    async def _welcome(
+        self, listener: Listener, event: events.EventView, caller: queue.Caller | None, wanted: "_Wanted"
+    ) -> None:
+        """The listener is told what is so, and from now on what changes."""
+        self.hub.listen(listener, [topic_of(event.id)])
+        for one in await self.following.follow(event):
+            if not one.id or one.id != wanted.since:
+                listener.tell(one)
+        sections = self._sections(event, wanted)
+        for section in sections:
+            await _first(listener, self.following.seats.watch(listener, section))
+        if sections and caller is not None:
+            shown = {self.following.seats.topic(section): section[1] for section in sections}
+            self._shoppers.show(listener, event, caller, shown)
+        for kind, thing in wanted.things:
+            await _first(listener, self.following.owned(kind).watch(listener, thing))
+
+    def _require_room(self) -> None:
+        if self.hub.is_closing or self.hub.count >= settings.LIVE_LISTENERS_MAX:
+            raise Full
+
+    async def _stream_over_asgi(
+        self,
+        request: Request,
+        send: Send,
+        event: events.EventView,
+        caller: queue.Caller | None,
+        wanted: "_Wanted",
+    ) -> None:
+        """The same under a server that is not ours."""
+        head = Reply(200, b"", _STREAM_HEADERS).stream_head(request.id, secure=request.is_secure())
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        listener = QueuedListener("events", as_text=False)
+        assert request.receive is not None
+        leaving = asyncio.get_running_loop().create_task(self._leave_with(listener, request.receive))
+        try:
+            await self._welcome(listener, event, caller, wanted)
+            while (message := await listener.next()) is not None:
+                await send({"type": "http.response.body", "body": message, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            leaving.cancel()
+            self.hub.leave(listener)
+
+    async def _leave_with(self, listener: Listener, receive: Receive) -> None:
+        while (await receive())["type"] not in ("http.disconnect", "websocket.disconnect"):
+            pass
+        self.hub.leave(listener)
+
+    # --- over a socket -----------------------------------------------------------------------------------------------
+
+    async def socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The same frames, each a message. What a client sends is not for anybody."""
+        found = PATH.fullmatch(scope["path"])
+        await receive()
+        if found is None:
+            await send({"type": "websocket.close", "code": 4404})
+            return
+        scheme = "https" if scope.get("scheme") == "wss" else "http"
+        request = Request({**scope, "method": "GET", "scheme": scheme}, receive)
+        listener = QueuedListener("socket", as_text=True)
+        try:
+            _require_own_page(request)
+            self._let_in(request)
+            self._require_room()
+            wanted = _Wanted(request, self._authorize)
+            event = await queue.event_soon(found["slug"])
+            caller = await self._check(request, event, wanted)
+            await self.following.follow(event)
+            self._sections(event, wanted)
+        except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
+            # As the status over http, in the range that is the application's own.
+            await send({"type": "websocket.close", "code": 4000 + _refusal(request, error).status})
+            return
+        await send({"type": "websocket.accept"})
+        ending = scope.get(ENDING)
+        if ending is not None:
+            ending.tell = partial(self.hub.send_away, listener)
+        leaving = asyncio.get_running_loop().create_task(self._leave_with(listener, receive))
+        try:
+            await self._welcome(listener, event, caller, wanted)
+            while (message := await listener.next()) is not None:
+                await send({"type": "websocket.send", "text": message})
+            if listener.is_sent_away:
+                await send({"type": "websocket.close", "code": 1001})
+        finally:
+            leaving.cancel()
+            self.hub.leave(listener)
+
+
+class _Wanted:
+    """What somebody wants to hear besides what everybody hears."""
+
+    def __init__(self, request: Request, kinds: Iterable[str]) -> None:
+        asked = QueryDict(request.scope["query_string"])
+        self.sections = [slug for slug in dict.fromkeys(asked.getlist("section")) if slug]
+        if len(self.sections) > SECTIONS_MAX:
+            raise problems.Invalid({"section": f"at most {SECTIONS_MAX}"})
+        self.since = asked.get("since") or request.headers.get("last-event-id", "")
+        self.things: list[tuple[str, uuid.UUID]] = []
+        for kind in kinds:
+            if kind in asked:
+                try:
+                    self.things.append((kind, uuid.UUID(asked[kind])))
+                except ValueError as error:
+                    raise problems.Invalid({kind: "no such id"}) from error
+
+    @property
+    def is_personal(self) -> bool:
+        return bool(self.sections or self.things)
+
+
+def _require_own_page(request: Request) -> None:
+    """A page of somebody else's opens no socket with our visitors' cookies, and one that is no browser's needs none.
+    Raises what a write is refused with (`apps.kernel.http.same_origin`), or Malformed for an address that is not
+    ours."""
+    if not request.is_for_us():
+        raise problems.Malformed
+    is_ours = same_origin.is_ours(request)
+    if is_ours is False or (is_ours is None and request.COOKIES and request.bearer() is None):
+        raise problems.CrossOrigin
+
+
+async def _first(listener: Listener, watched: Any) -> None:
+    told = await watched
+    if told is not None:
+        listener.tell(told)
+
+
+def _own_reservation(caller: queue.Caller, request: Request, reservation_id: uuid.UUID) -> object:
+    return owned_by(caller, reservation_id)
+
+
+def _refusal(request: Request, error: BaseException) -> Reply:
+    known = problems.from_exception(error)
+    if known is None:
+        logger.error("%s failed", request.path, exc_info=error)
+    return response.refusal(known or problems.Fault())
+
+
+async def _send(answer: Reply, request: Request, send: Send) -> None:
+    headers = answer.head(request.id, secure=request.is_secure())
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else answer.body})
+
+
+doors = Doors()

@@ -1,0 +1,332 @@
+"""What this process tells its listeners of events: one subscription of the channel layer for each event that anybody
+here listens to, and what is done where nothing comes over it.
+
+The relay speaks of every event at least twice a second. Where it is silent (Redis is away, a message was lost, the
+relay has died) this process reads what the relay wrote to PostgreSQL, and where that is old too it counts by itself: so
+nobody hears more than two seconds late, whatever is away, and is told when nobody counts for everybody.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import msgspec
+from channels.layers import get_channel_layer
+
+from apps.events import facade as events
+from apps.kernel import duty_cycle, redis
+from apps.kernel.fastpath import thread_pool
+from apps.kernel.observability import log_context
+from apps.kernel.push.channel_names import group_of, topic_of
+from apps.kernel.push.frames import Frame, Key, frame
+from apps.kernel.push.hub import Hub
+from apps.queue import facade as queue
+from apps.reservations.live.announcement_log import Announced
+from apps.reservations.live.queries import OwnerReader, Told, read_reservations, read_told
+from apps.reservations.live.watched_states import Owned, Seats
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.1
+QUEUE_SECONDS = 1.0
+"""So often it is looked how far the line has come."""
+SILENT_SECONDS = 1.2
+"""The relay speaks more often than this."""
+SILENT_READ_SECONDS = 0.5
+"""While it is silent its counts are read so often, at most."""
+KEPT_SECONDS = 30.0
+"""An event to which nobody listens any more is followed for so long."""
+AGAIN_SECONDS = {"reservation": 10.0}
+OTHERS_AGAIN_SECONDS = 3.0
+"""What no ledger of reservations says anything about is read so often."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """An event, and what is known of it here."""
+
+    event: events.EventView
+    sections: dict[str, int]
+    """Ids by public name."""
+    latest: dict[Key, Frame] = field(default_factory=dict)
+    """What everybody who comes is told, by key."""
+    counts: bytes = b""
+    """The sections' part of the last counts, for telling whether they have changed."""
+    heard_at: float = float("-inf")
+    read_at: float = float("-inf")
+    rest_until: float = 0.0
+    asked_queue_at: float = float("-inf")
+    wanted_at: float = 0.0
+    is_subscribed: bool = False
+    is_late: bool = False
+    announced: Announced = field(default_factory=Announced)
+
+
+class Following:
+    """All of it, of one process. On the loop's own thread."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self.seats = Seats(hub)
+        self._owned: dict[str, Owned] = {}
+        self._by_id: dict[int, _Followed] = {}
+        self._channel: str | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._hearing: asyncio.Task[None] | None = None
+        self._telling_apart: asyncio.Task[None] | None = None
+        self._asking_queue: asyncio.Task[None] | None = None
+        self._subscribing: asyncio.Task[None] | None = None
+        self._asking_announcements: asyncio.Task[None] | None = None
+        self.own("reservation", read_reservations)
+
+    def own(self, kind: str, reader: OwnerReader) -> None:
+        """Things of this kind may be listened to by their owners."""
+        again = AGAIN_SECONDS.get(kind, OTHERS_AGAIN_SECONDS)
+        self._owned[kind] = Owned(self.hub, kind, reader, again_seconds=again)
+
+    def owned(self, kind: str) -> Owned:
+        return self._owned[kind]
+
+    async def follow(self, event: events.EventView) -> list[Frame]:
+        """The event is followed from now on; what everybody is told who comes."""
+        followed = self._by_id.get(event.id)
+        if followed is None or not followed.latest:
+            sections = await thread_pool.ask(_sections_of, event.id)
+            followed = self._by_id.setdefault(event.id, _Followed(event, sections))
+            followed.wanted_at = monotonic()
+            self._ensure_tasks()
+            await self._read_counts([event.id])
+            await self._ask_queue(followed)
+            await self._ask_announcements([event.id])
+        followed.wanted_at, followed.event = monotonic(), event
+        self._ensure_tasks()
+        return [*followed.latest.values(), *followed.announced.newest()]
+
+    def section_of(self, event_id: int, slug: str) -> int | None:
+        followed = self._by_id.get(event_id)
+        return None if followed is None else followed.sections.get(slug)
+
+    async def close(self) -> None:
+        """Everybody has been sent away, and nothing is asked any more."""
+        await self.hub.close()
+        for task in (
+            self._looking,
+            self._hearing,
+            self._telling_apart,
+            self._asking_queue,
+            self._subscribing,
+            self._asking_announcements,
+        ):
+            if task is not None:
+                task.cancel()
+
+    # --- what comes over the subscription ----------------------------------------------------------------------------
+
+    def _ensure_tasks(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._looking is None or self._looking.done():
+            self._looking = loop.create_task(self._look_on())
+        if self._hearing is None or self._hearing.done():
+            self._hearing = loop.create_task(self._hear_on())
+
+    async def _hear_on(self) -> None:
+        layer = get_channel_layer()
+        while True:
+            try:
+                if self._channel is None:
+                    self._channel = await layer.new_channel()
+                self._heard(await layer.receive(self._channel))
+            except redis.RedisAway as error:
+                logger.debug("listeners are told by PostgreSQL: %s", log_context.brief(error))
+                await asyncio.sleep(SILENT_READ_SECONDS)
+
+    async def _subscribe(self, channel: str, followed: Collection[_Followed]) -> None:
+        for one in followed:
+            try:
+                await get_channel_layer().group_add(group_of(one.event.id), channel)
+                one.is_subscribed = True
+            except redis.RedisAway as error:
+                logger.debug("subscribed to later: %s", log_context.brief(error))
+                return
+
+    def _heard(self, message: Mapping[str, Any]) -> None:
+        followed = self._by_id.get(message.get("event", 0))
+        if followed is None:
+            return
+        if "frames" not in message and "owned" not in message:  # It is the relay that speaks.
+            followed.heard_at = monotonic()
+            self._tell_state(followed, is_late=False)
+        if "counts" in message:
+            self._tell_counts(followed, Told(message["id"], message["counts"]))
+        for kind, about, frame_id, data in message.get("frames", ()):
+            self._tell_frame(followed, Frame(Key(kind, about), data, frame_id))
+        moved = [followed.sections[slug] for slug in message.get("moved", ()) if slug in followed.sections]
+        by_id = {section_id: slug for slug, section_id in followed.sections.items()}
+        self.seats.moved([(section_id, by_id[section_id]) for section_id in moved])
+        ids = message.get("reservations", b"")
+        if ids:
+            self._owned["reservation"].moved([uuid.UUID(bytes=ids[at : at + 16]) for at in range(0, len(ids), 16)])
+        for kind, name in message.get("owned", ()):
+            if kind in self._owned:
+                self._owned[kind].moved([uuid.UUID(name)])
+
+    def _tell_frame(self, followed: _Followed, told: Frame) -> None:
+        if told.key.kind != events.ANNOUNCEMENT_FRAME:
+            self._tell(followed, told)
+        elif followed.announced.is_new(told):
+            self.hub.publish(topic_of(followed.event.id), told)
+
+    def _tell(self, followed: _Followed, told: Frame) -> None:
+        followed.latest[told.key] = told
+        self.hub.publish(topic_of(followed.event.id), told)
+
+    def _tell_counts(self, followed: _Followed, told: Told) -> None:
+        last = followed.latest.get(_COUNTS)
+        # A relay's frames are told in their order; of another relay's nobody can say which is newer.
+        if last is not None and not _is_newer(told.frame_id, last.id):
+            return
+        counts = told.data.rpartition(b',"timestamp"')[0]
+        if last is not None and counts == followed.counts:
+            # Said again: what those have read who come back is this one.
+            followed.latest[_COUNTS] = Frame(_COUNTS, told.data, told.frame_id)
+            return
+        followed.counts = counts
+        self._tell(followed, Frame(_COUNTS, told.data, told.frame_id))
+
+    def _tell_state(self, followed: _Followed, *, is_late: bool) -> None:
+        if followed.is_late == is_late and _STATE in followed.latest:
+            return
+        followed.is_late = is_late
+        self._tell(followed, frame("state", {"live": not is_late}))
+
+    # --- what is looked after ----------------------------------------------------------------------------------------
+
+    async def _look_on(self) -> None:
+        while self._by_id:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                self._look()
+            except Exception:
+                logger.exception("what listeners are told is looked after again in a moment")
+
+    def _look(self) -> None:
+        now = monotonic()
+        for event_id, followed in list(self._by_id.items()):
+            if self.hub.has_listeners(topic_of(event_id)):
+                followed.wanted_at = now
+            elif now - followed.wanted_at > KEPT_SECONDS:
+                del self._by_id[event_id]
+                if followed.is_subscribed:
+                    self._beside(self._leave_group(event_id))
+        if self._channel is not None and (self._subscribing is None or self._subscribing.done()):
+            new = [one for one in self._by_id.values() if not one.is_subscribed]
+            if new:
+                self._subscribing = asyncio.get_running_loop().create_task(self._subscribe(self._channel, new))
+        silent = [
+            event_id
+            for event_id, one in self._by_id.items()
+            if now - one.heard_at > SILENT_SECONDS and now - one.read_at > SILENT_READ_SECONDS and now >= one.rest_until
+        ]
+        if silent and (self._telling_apart is None or self._telling_apart.done()):
+            self._telling_apart = asyncio.get_running_loop().create_task(self._read_counts(silent))
+            self.seats.all_may_have_moved()
+            for owned in self._owned.values():
+                owned.all_may_have_moved()
+        if self._asking_queue is None or self._asking_queue.done():
+            due = [one for one in self._by_id.values() if now - one.asked_queue_at > QUEUE_SECONDS]
+            if due:
+                self._asking_queue = asyncio.get_running_loop().create_task(self._ask_queues(due))
+        if self._asking_announcements is None or self._asking_announcements.done():
+            late = [event_id for event_id, one in self._by_id.items() if one.announced.is_due(now, one.heard_at)]
+            if late:
+                self._asking_announcements = asyncio.get_running_loop().create_task(self._ask_announcements(late))
+        self.seats.look()
+        for owned in self._owned.values():
+            owned.look()
+
+    async def _read_counts(self, event_ids: Collection[int]) -> None:
+        """What the relay told last, or what this process counts by itself."""
+        begun = monotonic()
+        wanted = [self._by_id[event_id] for event_id in event_ids if event_id in self._by_id]
+        try:
+            found = await thread_pool.ask(read_told, [one.event.id for one in wanted])
+        except Exception as error:  # noqa: BLE001 - PostgreSQL is away: what was told last stands, and is asked again.
+            logger.debug("listeners are told nothing new: %s", log_context.brief(error))
+            for one in wanted:
+                one.read_at = monotonic()
+            return
+        for one in wanted:
+            one.read_at = monotonic()
+            told = found.get(one.event.id)
+            if told is None:
+                continue
+            if told.is_own:
+                one.rest_until = monotonic() + duty_cycle.rest_seconds(begun)
+            self._tell_counts(one, told)
+            self._tell_state(one, is_late=told.is_late)
+
+    async def _ask_queues(self, followed: Collection[_Followed]) -> None:
+        for one in followed:
+            await self._ask_queue(one)
+
+    async def _ask_queue(self, followed: _Followed) -> None:
+        followed.asked_queue_at = monotonic()
+        try:
+            document = await queue.progress_soon(followed.event)
+        except Exception as error:  # noqa: BLE001 - As above.
+            logger.debug("how far the line is is told later: %s", log_context.brief(error))
+            return
+        if document is None:
+            return
+        told = Frame(_QUEUE, msgspec.json.encode(document))
+        last = followed.latest.get(_QUEUE)
+        if last is None or last.data != told.data:
+            self._tell(followed, told)
+
+    async def _ask_announcements(self, event_ids: Collection[int]) -> None:
+        """Whatever was announced and did not come over the subscription is told."""
+        asked = {event_id: one.announced for event_id in event_ids if (one := self._by_id.get(event_id)) is not None}
+        for announced in asked.values():
+            announced.asked_at = monotonic()
+        try:
+            known = {event_id: announced.read_to for event_id, announced in asked.items()}
+            found = await thread_pool.ask(events.announcements_since, known)
+        except Exception as error:  # noqa: BLE001 - As above.
+            logger.debug("announcements are looked for again: %s", log_context.brief(error))
+            return
+        for event_id, feed in found.items():
+            for told in asked[event_id].read(feed):
+                self.hub.publish(topic_of(event_id), told)
+
+    async def _leave_group(self, event_id: int) -> None:
+        if self._channel is not None:
+            try:
+                await get_channel_layer().group_discard(group_of(event_id), self._channel)
+            except redis.RedisAway as error:
+                logger.debug("a group is left later: %s", log_context.brief(error))
+
+    def _beside(self, act: Any) -> None:
+        task = asyncio.get_running_loop().create_task(act)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+_COUNTS, _QUEUE, _STATE = Key("sections"), Key("queue"), Key("state")
+
+
+def _sections_of(event_id: int) -> dict[str, int]:
+    return {section.slug: section.id for section in events.list_sections(event_id)}
+
+
+def _is_newer(one: str, other: str) -> bool:
+    """Whether the frame of this id was written after the other, or by another relay."""
+    epoch, _, sequence = one.rpartition("-")
+    epoch_before, _, sequence_before = other.rpartition("-")
+    if epoch != epoch_before or not sequence.isdigit() or not sequence_before.isdigit():
+        return True
+    return int(sequence) > int(sequence_before)

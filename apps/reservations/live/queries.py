@@ -1,0 +1,129 @@
+"""What the followers of an event ask PostgreSQL and Redis for. All of it blocks, and is for threads."""
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db import connection
+from redis import Redis
+
+from apps.events import facade as events
+from apps.kernel import clock, redis
+from apps.kernel.db import sql
+from apps.reservations.gate import gate
+from apps.reservations.inventory.availability import STATUS_NAMES, frame_key, free_counts
+from apps.reservations.models import Reservation, SeatInventory
+
+_frames_told = sql.load("apps.reservations", "frames_told")
+
+RELAY_SECONDS_MAX = 12.0
+"""A frame in PostgreSQL that is older says that the relay is away: it writes each anew after ten seconds."""
+_SECTIONS_KEPT_MAX = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The counts of one event, as one document."""
+
+    frame_id: str
+    data: bytes
+    is_own: bool = False
+    """Nobody counts for everybody just now: counted by this process itself, more seldom."""
+    is_late: bool = False
+    """And somebody should: the event is on sale."""
+
+
+def read_told(event_ids: Collection[int]) -> dict[int, Told]:
+    """The counts of these events: the relay's last from Redis, else from PostgreSQL, else counted here."""
+    found: dict[int, Told] = {}
+    answers = redis.attempt(lambda client: _from_redis(client, list(event_ids)))
+    for event_id, (frame_id, text) in zip(event_ids, answers or (), strict=False):
+        if frame_id and text:
+            found[event_id] = Told(gate.text(frame_id), gate.text(text).encode())
+    if answers is None:
+        found |= _from_ledger([one for one in event_ids if one not in found])
+    missing = [one for one in event_ids if one not in found]
+    if missing:
+        found |= _counted(missing)
+    return found
+
+
+def _from_redis(client: Redis, event_ids: list[int]) -> list[Any]:
+    with client.pipeline(transaction=False) as pipe:
+        for event_id in event_ids:
+            pipe.hmget(frame_key(event_id), "id", "frame")
+        return pipe.execute()
+
+
+def _from_ledger(event_ids: list[int]) -> dict[int, Told]:
+    with connection.cursor() as cursor:
+        rows = _frames_told.rows(cursor, event_ids=event_ids, seconds=RELAY_SECONDS_MAX)
+    return {event_id: Told(f"{epoch}-{sequence}", text.encode()) for event_id, epoch, sequence, text in rows}
+
+
+def _counted(event_ids: list[int]) -> dict[int, Told]:
+    slugs = {
+        event_id: {section.id: section.slug for section in events.list_sections(event_id)} for event_id in event_ids
+    }
+    counts = free_counts(section_id for sections in slugs.values() for section_id in sections)
+    return {
+        event_id: _told_here(event_id, {slug: counts[section_id] for section_id, slug in sections.items()})
+        for event_id, sections in slugs.items()
+    }
+
+
+def _told_here(event_id: int, free: Mapping[str, int]) -> Told:
+    # Named by what it says: the same in every process.
+    name = hashlib.sha256(msgspec.json.encode(free)).hexdigest()[:12]
+    return Told(f"{name}-0", counts_document(free), is_own=True, is_late=_is_on_sale(event_id))
+
+
+def _is_on_sale(event_id: int) -> bool:
+    # As it is now: it may have been canceled since somebody began to listen.
+    try:
+        return events.get_event_by_id(event_id).selling_state(clock.process_now()) == "on_sale"
+    except events.EventNotFound:
+        return False
+
+
+def counts_document(free: Mapping[str, int]) -> bytes:
+    """What is free by section, as the public contract has a frame."""
+    sections = [{"section_id": slug, "available_seats": count} for slug, count in free.items()]
+    return msgspec.json.encode({"sections": sections, "timestamp": clock.iso(clock.process_now())})
+
+
+@lru_cache(maxsize=_SECTIONS_KEPT_MAX)
+def _guids(section_id: int) -> dict[int, str]:
+    # A published plan does not change.
+    return events.seat_guids_of_section(section_id)
+
+
+def read_seats(section_ids: Collection[int]) -> dict[int, dict[str, str]]:
+    """How each seat of these sections that is not free stands, by its public id."""
+    rows = SeatInventory.objects.filter(section_id__in=section_ids).exclude(status=SeatInventory.Status.AVAILABLE)
+    found: dict[int, dict[str, str]] = {section_id: {} for section_id in section_ids}
+    for section_id, seat_id, status in rows.values_list("section_id", "seat_id", "status"):
+        guid = _guids(section_id).get(seat_id)
+        if guid is not None:
+            found[section_id][guid] = STATUS_NAMES[status]
+    return found
+
+
+def read_reservations(ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
+    """How these reservations stand; past its deadline one reads as expired before anyone swept it."""
+    rows = Reservation.objects.filter(pk__in=list(ids)).values_list("pk", "status", "expires_at", "pay_deadline")
+    now, found = clock.now(), {}
+    for pk, status, expires_at, pay_deadline in rows:
+        until = pay_deadline or expires_at
+        lapsed = status in Reservation.LIVE and until <= now
+        said = Reservation.Status.EXPIRED if lapsed else status
+        found[pk] = {"reservation_id": str(pk), "status": str(said), "reserved_until": clock.iso(until)}
+    return found
+
+
+OwnerReader = Callable[[Collection[UUID]], Mapping[UUID, Mapping[str, Any]]]
+"""How these things of their owners stand, by id; those that are gone are left out."""

@@ -1,0 +1,160 @@
+"""Things of which listeners of this process want the present state: which they are, which have moved, and telling what
+became of them. Read together for everybody, once for each round, and all of them anew now and then."""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Hashable, Mapping
+from time import monotonic
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from apps.kernel import duty_cycle
+from apps.kernel.fastpath import thread_pool
+from apps.kernel.observability import log_context
+from apps.kernel.push.frames import Changes, Frame, Key, frame
+from apps.kernel.push.hub import Hub, Listener
+from apps.reservations.live.queries import OwnerReader, read_seats
+
+logger = logging.getLogger(__name__)
+
+ROUND_SECONDS = 0.3
+"""What moves is read no more often than this, and more seldom where reading takes long."""
+READ_MAX = 200
+"""So many at once."""
+
+Thing = TypeVar("Thing", bound=Hashable)
+State = TypeVar("State")
+
+
+class Watch(ABC, Generic[Thing, State]):
+    """The things of one kind that somebody here listens to, each under a topic of its own."""
+
+    AGAIN_SECONDS = 10.0
+    """So often all of them are read anew, whatever was said about them."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._known: dict[Thing, State] = {}
+        self._due: set[Thing] = set()
+        self._again_at = 0.0
+        self._reading: asyncio.Task[None] | None = None
+        self._rest_until = 0.0
+
+    @abstractmethod
+    def topic(self, thing: Thing) -> str: ...
+
+    @abstractmethod
+    def read(self, things: Collection[Thing]) -> Mapping[Thing, State]:
+        """How they stand now. For threads; those that are gone are left out."""
+
+    @abstractmethod
+    def whole(self, thing: Thing, state: State) -> Frame:
+        """What somebody is told who knows nothing of it."""
+
+    @abstractmethod
+    def changed(self, thing: Thing, before: State, after: State) -> Frame:
+        """What those are told who were told what was before."""
+
+    async def watch(self, listener: Listener, thing: Thing) -> Frame | None:
+        """The listener is told from now on; the first frame, or None where there is no such thing."""
+        self._hub.listen(listener, [self.topic(thing)])
+        if thing not in self._known:
+            await self._read_now([thing])
+        state = self._known.get(thing)
+        return None if state is None else self.whole(thing, state)
+
+    async def glance(self, thing: Thing) -> Frame | None:
+        """The same once, for nobody who stays."""
+        state = self._known.get(thing)
+        if state is None:
+            state = (await thread_pool.ask(self.read, [thing])).get(thing)
+        return None if state is None else self.whole(thing, state)
+
+    def moved(self, things: Collection[Thing]) -> None:
+        """Something may have happened to them."""
+        self._due.update(thing for thing in things if thing in self._known)
+
+    def all_may_have_moved(self) -> None:
+        self._due.update(self._known)
+
+    def look(self) -> None:
+        """Called now and then: what is due is being read, if it is time."""
+        now = monotonic()
+        if now >= self._again_at:
+            self._again_at = now + self.AGAIN_SECONDS
+            for thing in [one for one in self._known if not self._hub.has_listeners(self.topic(one))]:
+                del self._known[thing]
+            self.all_may_have_moved()
+        if self._due and now >= self._rest_until and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.get_running_loop().create_task(self._read_due())
+
+    async def _read_due(self) -> None:
+        due = [thing for thing in self._due if thing in self._known][:READ_MAX]
+        self._due.difference_update(due)
+        self._due.intersection_update(self._known)
+        if not due:
+            return
+        begun = monotonic()
+        try:
+            await self._read_now(due)
+        except Exception as error:  # noqa: BLE001 - They stay due: the next round reads them.
+            self._due.update(due)
+            logger.debug("listeners are told later: %s", log_context.brief(error))
+        self._rest_until = begun + max(ROUND_SECONDS, monotonic() - begun + duty_cycle.rest_seconds(begun))
+
+    async def _read_now(self, things: Collection[Thing]) -> None:
+        found = await thread_pool.ask(self.read, things)
+        for thing in things:
+            before, after = self._known.get(thing), found.get(thing)
+            if after is None:
+                self._known.pop(thing, None)
+                continue
+            self._known[thing] = after
+            if before is not None and before != after:
+                self._hub.publish(self.topic(thing), self.changed(thing, before, after))
+
+
+class Seats(Watch[tuple[int, str], dict[str, str]]):
+    """Sections, by id and public name: how their seats stand."""
+
+    def topic(self, thing: tuple[int, str]) -> str:
+        return f"seats:{thing[0]}"
+
+    def read(self, things: Collection[tuple[int, str]]) -> Mapping[tuple[int, str], dict[str, str]]:
+        found = read_seats([section_id for section_id, _ in things])
+        return {thing: found[thing[0]] for thing in things}
+
+    def whole(self, thing: tuple[int, str], state: dict[str, str]) -> Frame:
+        return Changes(_key(thing), {"section_id": thing[1], "complete": True}, "seats", state)
+
+    def changed(self, thing: tuple[int, str], before: dict[str, str], after: dict[str, str]) -> Frame:
+        told = {guid: status for guid, status in after.items() if before.get(guid) != status}
+        told |= {guid: "available" for guid in before if guid not in after}
+        return Changes(_key(thing), {"section_id": thing[1]}, "seats", told)
+
+
+def _key(thing: tuple[int, str]) -> Key:
+    return Key("seats", thing[1])
+
+
+class Owned(Watch[UUID, Mapping[str, Any]]):
+    """Things of one kind that have an owner, read by whoever knows them."""
+
+    def __init__(self, hub: Hub, kind: str, reader: OwnerReader, *, again_seconds: float) -> None:
+        super().__init__(hub)
+        self.kind = kind
+        self._reader = reader
+        self.AGAIN_SECONDS = again_seconds
+
+    def topic(self, thing: UUID) -> str:
+        return f"{self.kind}:{thing}"
+
+    def read(self, things: Collection[UUID]) -> Mapping[UUID, Mapping[str, Any]]:
+        return self._reader(things)
+
+    def whole(self, thing: UUID, state: Mapping[str, Any]) -> Frame:
+        return frame(self.kind, state, about=str(thing))
+
+    def changed(self, thing: UUID, before: Mapping[str, Any], after: Mapping[str, Any]) -> Frame:
+        return self.whole(thing, after)

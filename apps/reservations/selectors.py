@@ -1,0 +1,272 @@
+"""Reservations as others see them: frozen values, in the public contract's words."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connection
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.db import model_rows, sql
+from apps.reservations.errors import ReservationNotFound
+from apps.reservations.holds.answers import contract_answer
+from apps.reservations.models import Reservation
+
+_read_reservation = sql.load("apps.reservations", "read_reservation")
+_lines = sql.load("apps.reservations", "lines_of_reservations")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSeat:
+    line_id: int
+    seat_pk: int
+    seat_id: str
+    section_pk: int
+    section: str
+    section_name: str
+    row: str
+    number: str
+    category: str
+    category_name: str
+    price_minor: int
+    tax_rate: int | None
+
+    @property
+    def label(self) -> str:
+        return f"{self.section_name}, row {self.row}, seat {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPlaces:
+    """General admission."""
+
+    line_id: int
+    section_pk: int
+    section: str
+    section_name: str
+    category: str
+    quantity: int
+    price_minor: int
+    """Of one."""
+    tax_rate: int | None
+
+    def label(self, place: int) -> str:
+        return f"{self.section_name}, {place} of {self.quantity}" if self.quantity > 1 else self.section_name
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationView:
+    id: UUID
+    event_id: int
+    event_slug: str
+    entry_id: UUID
+    account_id: int | None
+    buyer: str
+    email: str
+    status: str
+    expires_at: datetime
+    pay_deadline: datetime | None
+    total_minor: int
+    """Of the places, at their face; what is to be paid the bill says."""
+    currency: str
+    seat_count: int
+    created_at: datetime
+    confirmed_at: datetime | None
+    seats: tuple[HeldSeat, ...]
+    general_admission: tuple[HeldPlaces, ...]
+    price_policy: events.PricePolicy
+    has_access_code: bool = False
+    """Whether a code let it in: who replaces it keeps that."""
+
+    @property
+    def reserved_until(self) -> datetime:
+        """The deadline in force."""
+        return self.pay_deadline or self.expires_at
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in Reservation.LIVE
+
+    @property
+    def by_section(self) -> dict[int, int]:
+        """Section id to places, seats and general admission alike."""
+        counts: dict[int, int] = {}
+        for seat in self.seats:
+            counts[seat.section_pk] = counts.get(seat.section_pk, 0) + 1
+        for places in self.general_admission:
+            counts[places.section_pk] = counts.get(places.section_pk, 0) + places.quantity
+        return counts
+
+    @property
+    def places(self) -> Iterator[events.Place]:
+        """Every place, at the price that the hold froze."""
+        for seat in self.seats:
+            yield events.Place(seat.line_id, 1, seat.label, seat.category_name, seat.price_minor, seat.tax_rate)
+        for held in self.general_admission:
+            for place in range(1, held.quantity + 1):
+                yield events.Place(
+                    held.line_id, place, held.label(place), held.category, held.price_minor, held.tax_rate
+                )
+
+    @property
+    def bill(self) -> events.Bill:
+        """What it comes to for who uses no code."""
+        return events.price(self.places, self.price_policy)
+
+    def contract(self) -> dict[str, Any]:
+        """The reservation as the public API shows it."""
+        return contract_answer(
+            reservation_id=self.id,
+            reserved_until=self.reserved_until,
+            seats=[seat.seat_id for seat in self.seats],
+            general_admission=[(places.section, places.quantity) for places in self.general_admission],
+            total_minor=self.total_minor,
+            currency=self.currency,
+            status=self.status,
+        ) | {"bill": self.bill.contract()}
+
+    def shown(self) -> dict[str, Any]:
+        """The reservation as pages list it: the deadline in force, every line with its price, the bill, the event."""
+        return {
+            "id": self.id,
+            "status": self.status,
+            "expires_at": self.reserved_until,
+            "bill": self.bill,
+            "currency": self.currency,
+            "event": events.get_event_by_id(self.event_id),
+            "seats": [
+                {
+                    "section": seat.section_name,
+                    "row": seat.row,
+                    "number": seat.number,
+                    "price_minor": seat.price_minor,
+                    "category": seat.category_name,
+                }
+                for seat in self.seats
+            ],
+            "general_admission": [
+                {
+                    "section": places.section_name,
+                    "quantity": places.quantity,
+                    "price_minor": places.price_minor,
+                    "subtotal_minor": places.quantity * places.price_minor,
+                }
+                for places in self.general_admission
+            ],
+        }
+
+
+def get_reservation(reservation_id: UUID) -> ReservationView:
+    """The reservation now; past its deadline it reads as expired before anyone swept it. Raises
+    ReservationNotFound."""
+    with connection.cursor() as cursor:
+        found = model_rows.of(Reservation, _read_reservation.rows(cursor, reservation_id=reservation_id))
+    if not found:
+        raise ReservationNotFound
+    return view_reservations(found)[0]
+
+
+def live_reservation_of(entry_id: UUID) -> ReservationView | None:
+    """The entry's live reservation, if its deadline has not passed."""
+    views = view_reservations(Reservation.objects.filter(entry_id=entry_id, status__in=Reservation.LIVE))
+    return views[0] if views and views[0].is_live else None
+
+
+def view_reservations(
+    reservations: Iterable[Reservation], known: Mapping[int, events.EventView] = MappingProxyType({})
+) -> list[ReservationView]:
+    """Views of these rows, in their order. `known`: events that the caller has just read."""
+    found = list(reservations)
+    # A deadline that has passed says something of live ones only.
+    now = clock.now() if any(row.status in Reservation.LIVE for row in found) else None
+    lines = _lines_of(found)
+    seats = events.seats_by_id(line.seat_id for line in lines if line.seat_id is not None)
+    by_event = {row.event_id: known.get(row.event_id) or events.get_event_by_id(row.event_id) for row in found}
+    sections: dict[int, events.SectionView] = {}
+    if any(line.seat_id is None for line in lines):
+        sections = {section.id: section for event_id in by_event for section in events.list_sections(event_id)}
+    views = []
+    for row in found:
+        own = [line for line in lines if line.reservation_id == row.pk]
+        deadline = row.pay_deadline or row.expires_at
+        lapsed = now is not None and row.status in Reservation.LIVE and deadline <= now
+        views.append(
+            ReservationView(
+                id=row.pk,
+                event_id=row.event_id,
+                event_slug=by_event[row.event_id].slug,
+                entry_id=row.entry_id,
+                account_id=row.account_id,
+                buyer=row.buyer,
+                email=row.email,
+                status=Reservation.Status.EXPIRED if lapsed else row.status,
+                expires_at=row.expires_at,
+                pay_deadline=row.pay_deadline,
+                total_minor=row.total_minor,
+                currency=row.currency,
+                seat_count=row.seat_count,
+                created_at=row.created_at,
+                confirmed_at=row.confirmed_at,
+                seats=tuple(
+                    _held_seat(line.id, line.price_minor, seats[line.seat_id])
+                    for line in own
+                    if line.seat_id is not None
+                ),
+                general_admission=tuple(
+                    HeldPlaces(
+                        line_id=line.id,
+                        section_pk=line.section_id,
+                        section=sections[line.section_id].slug,
+                        section_name=sections[line.section_id].name,
+                        category=sections[line.section_id].prices[0].category,
+                        quantity=line.quantity,
+                        price_minor=line.price_minor,
+                        tax_rate=sections[line.section_id].prices[0].tax_rate,
+                    )
+                    for line in own
+                    if line.seat_id is None
+                ),
+                price_policy=by_event[row.event_id].price_policy,
+                has_access_code=row.access_code_id is not None,
+            )
+        )
+    return views
+
+
+class _Line(NamedTuple):
+    id: int
+    reservation_id: UUID
+    section_id: int
+    seat_id: int | None
+    quantity: int
+    price_minor: int
+    """Of one place."""
+
+
+def _lines_of(reservations: Collection[Reservation]) -> list[_Line]:
+    """All their lines but those given back."""
+    if not reservations:
+        return []
+    with connection.cursor() as cursor:
+        return [_Line(*row) for row in _lines.rows(cursor, reservation_ids=[one.pk for one in reservations])]
+
+
+def _held_seat(line_id: int, price_minor: int, seat: events.SeatView) -> HeldSeat:
+    return HeldSeat(
+        line_id=line_id,
+        seat_pk=seat.id,
+        seat_id=seat.guid,
+        section_pk=seat.section_id,
+        section=seat.section_slug,
+        section_name=seat.section_name,
+        row=seat.row,
+        number=seat.number,
+        category=seat.category,
+        category_name=seat.category_name,
+        price_minor=price_minor,
+        tax_rate=seat.tax_rate,
+    )

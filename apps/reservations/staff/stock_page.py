@@ -1,0 +1,169 @@
+"""The staff's page of an event's stock: how every section stands, what can be changed now, what was changed last."""
+
+import re
+from collections.abc import Callable, Mapping
+
+from django.contrib.admin import AdminSite
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.views.decorators.http import require_http_methods
+
+from apps.events import facade as events
+from apps.kernel import admin_actions
+from apps.kernel.admin_actions import whole_number
+from apps.kernel.http import problems
+from apps.kernel.templatetags.fairgate import money
+from apps.reservations.models import BlockedFor
+from apps.reservations.staff import access_restrictions, stock, tiers
+from apps.reservations.staff.selection import SEATS_MAX, Selection
+from apps.reservations.staff.stock_summary import latest_changes, standing
+
+ADDRESS = "admin:reservations_stock"
+CHANGES_SHOWN = 20
+MAY_SEE = "reservations.view_seatinventory"
+MAY_CHANGE_SEATS = "reservations.change_seatinventory"
+MAY_CHANGE_PLACES = "reservations.change_generaladmissioninventory"
+MAY_CHANGE_PRICES = "events.change_category"
+MAY_GUARD = "reservations.change_accesscode"
+
+_Given = Mapping[str, str]
+_Act = Callable[[events.EventView, _Given, dict[str, str]], str]
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def stock_desk(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
+    """One event's stock; what is sent is done by a service."""
+    # Who may change something there may see what there is to change.
+    if not any(
+        map(request.user.has_perm, (MAY_SEE, MAY_CHANGE_SEATS, MAY_CHANGE_PLACES, MAY_CHANGE_PRICES, MAY_GUARD))
+    ):
+        raise PermissionDenied
+    try:
+        event = events.get_event_by_id(event_id)
+    except events.EventNotFound as error:
+        raise Http404 from error
+    if not event.is_public:
+        raise Http404
+    if request.method != "POST":
+        return _page(request, event, site)
+    by = {"who": request.user.get_username(), "why": request.POST.get("why", "")}
+    return admin_actions.carry_out(
+        request,
+        ACTS,
+        lambda act: act(event, request.POST, by),
+        lambda status: _page(request, event, site, status=status),
+        (ADDRESS, event_id),
+    )
+
+
+def _page(request: HttpRequest, event: events.EventView, site: AdminSite, *, status: int = 200) -> HttpResponse:
+    rows = standing(event.id)
+    context = {
+        **site.each_context(request),
+        "title": f"Stock of {event.name}",
+        "event": event,
+        "rows": rows,
+        "reserved": [row for row in rows if not row.section.is_general_admission],
+        "general_admission": [row for row in rows if row.section.is_general_admission],
+        "categories": events.list_categories(event.id),
+        "reasons": BlockedFor.choices,
+        "changes": latest_changes(event, CHANGES_SHOWN),
+        "given": request.POST,
+        "may_change_seats": request.user.has_perm(MAY_CHANGE_SEATS),
+        "may_change_places": request.user.has_perm(MAY_CHANGE_PLACES),
+        "may_guard": request.user.has_perm(MAY_GUARD),
+        "may_change_prices": request.user.has_perm(MAY_CHANGE_PRICES),
+    }
+    return TemplateResponse(request, "admin/reservations/stock.html", context, status=status)
+
+
+def _block(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+    reason, only_free = given.get("reason", ""), given.get("only_free") == "yes"
+    count = stock.block_seats(event, _selection(given), reason, only_free=only_free, **by)
+    return (
+        f"Blocked, {BlockedFor(reason).label}: {_seats(count)}." if count else "As before: nothing had to be blocked."
+    )
+
+
+def _unblock(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+    count = stock.unblock_seats(event, _selection(given), **by)
+    return f"Back on sale: {_seats(count)}." if count else "As before: nothing of it was blocked."
+
+
+def _move(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+    category = given.get("to", "")
+    count = tiers.move_seats(event, _selection(given), category, **by)
+    return f"Moved to {category}: {_seats(count)}." if count else f"As before: all of it is {category} already."
+
+
+def _resize(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+    places = stock.resize(event, given.get("section", ""), whole_number(given, "capacity"), **by)
+    return f"{places.capacity:,} places, {places.free:,} of them free."
+
+
+def _block_places(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+    quantity, reason, seen = whole_number(given, "quantity"), given.get("reason", ""), whole_number(given, "seen")
+    places = stock.block_places(event, given.get("section", ""), quantity, reason, seen=seen, **by)
+    return f"{quantity:,} more {BlockedFor(reason).label}; {places.free:,} free."
+
+
+def _unblock_places(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+    quantity, reason, seen = whole_number(given, "quantity"), given.get("reason", ""), whole_number(given, "seen")
+    places = stock.unblock_places(event, given.get("section", ""), quantity, reason, seen=seen, **by)
+    return f"{quantity:,} back on sale; {places.free:,} free."
+
+
+def _reprice(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+    changed = tiers.reprice(event, given.get("category", ""), whole_number(given, "price"), **by)
+    now = f"{changed.category} costs {money(changed.after, event.currency)}"
+    return f"{now}, as before." if changed.before == changed.after else f"{now} for everyone who holds from now on."
+
+
+def _add_price(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+    added = tiers.add_price(event, given.get("category", ""), whole_number(given, "price"), **by)
+    return f"{added.category} costs {money(added.after, event.currency)}; move seats to it."
+
+
+def _guard(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+    return _said_of_guard(
+        access_restrictions.guard(event, given.get("section", ""), needs_access=True, **by), "with a code"
+    )
+
+
+def _open(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
+    return _said_of_guard(
+        access_restrictions.guard(event, given.get("section", ""), needs_access=False, **by), "everybody"
+    )
+
+
+def _said_of_guard(is_new: bool, who: str) -> str:
+    return f"{'From now on' if is_new else 'As before'}: {who}."
+
+
+ACTS: dict[str, tuple[_Act, str]] = {
+    "block": (_block, MAY_CHANGE_SEATS),
+    "unblock": (_unblock, MAY_CHANGE_SEATS),
+    "move": (_move, MAY_CHANGE_PRICES),
+    "resize": (_resize, MAY_CHANGE_PLACES),
+    "block_places": (_block_places, MAY_CHANGE_PLACES),
+    "unblock_places": (_unblock_places, MAY_CHANGE_PLACES),
+    "reprice": (_reprice, MAY_CHANGE_PRICES),
+    "add_price": (_add_price, MAY_CHANGE_PRICES),
+    "guard": (_guard, MAY_GUARD),
+    "open": (_open, MAY_GUARD),
+}
+
+
+def _selection(given: _Given) -> Selection:
+    seats = re.split(r"[\s,;]+", given.get("seats", "").strip(), maxsplit=SEATS_MAX + 1)
+    rows = [row.strip() for row in given.get("rows", "").split(",")]
+    chosen = Selection(tuple(filter(None, seats)), given.get("section", ""), tuple(filter(None, rows)))
+    if chosen.section and not chosen.rows and given.get("whole") != "yes":
+        # An empty field must not take a whole section off sale.
+        raise problems.Invalid({"rows": "name them, or tick that the whole section is meant"})
+    return chosen
+
+
+def _seats(count: int) -> str:
+    return f"{count:,} seat{'' if count == 1 else 's'}"

@@ -1,0 +1,108 @@
+"""How an event's stock stands, section by section, and what was done to it last: what staff look at before they change
+it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Max, Sum
+
+from apps.events import facade as events
+from apps.kernel.db import sql
+from apps.kernel.templatetags.fairgate import money
+from apps.reservations.models import BlockedFor, InventoryChange
+
+_standing_of_sections = sql.load("apps.reservations", "standing_of_sections")
+
+_Kind = InventoryChange.Kind
+
+
+@dataclass(frozen=True, slots=True)
+class SectionStanding:
+    """Capacity is what the five others make up."""
+
+    section: events.SectionView
+    capacity: int
+    free: int
+    held: int
+    sold: int
+    house: int
+    out_of_use: int
+
+    @property
+    def blocked(self) -> int:
+        return self.house + self.out_of_use
+
+    @property
+    def least(self) -> int:
+        """It cannot shrink below this."""
+        return self.held + self.sold + self.blocked
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSeen:
+    """One act on the inventory, however many seats it was about."""
+
+    at: datetime
+    who: str
+    why: str
+    words: str
+
+
+def standing(event_id: int) -> list[SectionStanding]:
+    """Every section of the event as it stands now, in the order of the house."""
+    sections = events.list_sections(event_id)
+    with connection.cursor() as cursor:
+        rows = _standing_of_sections.rows(cursor, section_ids=[section.id for section in sections])
+    figures = {row[0]: [int(count) for count in row[1:]] for row in rows}
+    return [SectionStanding(section, *figures.get(section.id, [0] * 6)) for section in sections]
+
+
+def latest_changes(event: events.EventView, limit: int) -> list[ChangeSeen]:
+    """What was done to the event's inventory last, newest first."""
+    # The rows of one act share their moment.
+    acts = (
+        InventoryChange.objects.filter(event_id=event.id)
+        .values("at", "kind", "who", "why", "section_id")
+        .annotate(last=Max("id"), places=Sum("quantity"))
+        .order_by("-last")[:limit]
+    )
+    found = list(acts)
+    rows = InventoryChange.objects.in_bulk([act["last"] for act in found])
+    slugs = {section.id: section.slug for section in events.list_sections(event.id)}
+    with connection.cursor() as cursor:
+        names = events.seat_guids(cursor, [row.seat_id for row in rows.values() if row.seat_id is not None])
+    return [
+        ChangeSeen(
+            act["at"], act["who"], act["why"], _words(act["places"], rows[act["last"]], event.currency, slugs, names)
+        )
+        for act in found
+    ]
+
+
+def _words(places: int, row: InventoryChange, currency: str, slugs: Mapping[int, str], names: Mapping[int, str]) -> str:
+    detail = row.detail if isinstance(row.detail, dict) else {}
+    before, after = detail.get("before"), detail.get("after")
+    if row.kind == _Kind.REPRICED:
+        was = "added at" if before is None else f"{money(before, currency)} →"
+        return f"{detail.get('category', '')} {was} {money(after, currency)}"
+    where = slugs.get(row.section_id or 0, "the event")
+    if row.kind in (_Kind.GUARDED, _Kind.OPENED):
+        return f"{where}: {row.get_kind_display()}"
+    if isinstance(after, dict) and isinstance(before, dict):
+        changed = [name for name in after if before.get(name) != after[name]]
+        return f"{where}: {', '.join(f'{_reason(name)} {before.get(name)} → {after[name]}' for name in changed)}"
+    what = names.get(row.seat_id or 0, where)
+    if places != 1:
+        what = f"{places:,} of {where}"
+    if row.kind == _Kind.MOVED:
+        return f"{what} to {after}"
+    if row.kind == _Kind.BLOCKED:
+        return f"{what}: {_reason(after)}"
+    return f"{what}: {row.get_kind_display()}"
+
+
+def _reason(name: Any) -> str:
+    return str(BlockedFor(name).label) if name in BlockedFor.values else str(name)

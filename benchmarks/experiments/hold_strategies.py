@@ -1,0 +1,542 @@
+"""The source documents' ways to hold, and ours, side by side in one run on the same seats.
+
+    python -m benchmarks.experiments.hold_strategies [--buyers 1,8,32,128] [--rounds 3] [--seconds 0.8] [--seats 200000]
+        [--json docs/hold-strategies.json] [--svg docs/hold-strategies.svg] [--only ours] [--batchers 2x128,1x64]
+
+Starts a PostgreSQL that would survive a power cut (fsync and synchronous_commit on) and a Valkey, removes both again.
+Buyers are spread over two processes, as over a house's web processes; each holds again as soon as it has its answer.
+Every hold is for two places of one section, or for two named seats that nobody else wants, and leaves a reservation,
+its lines and a row of the ledger. Strategies take their turns within a round; medians of the rounds.
+
+Ours is the real one (`holding.holds`), by threads as the site calls it and by tasks as an event loop does. It does
+more for each hold than the others: the buyer's queue entry is locked and its admission judged, the key's answer looked
+up and remembered with its fingerprint, the price frozen, the entry's slot kept busy, one live reservation enforced.
+
+Afterwards each strategy sells out a small section to 32 buyers who go home with their first refusal, and lets them
+fight for 300 seats; then its counts are compared with its rows. What was sold twice, or left over, is in the table.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.experiments import source_strategies
+from benchmarks.support import chart, halls
+from benchmarks.support.rooms import house
+from benchmarks.support.worker_pool import Crew, Report, crew
+
+HALL, SMALL = "hall", "small"
+SMALL_SEATS = 300
+TIMEOUT_MS = 60_000
+RIVALS = 32
+UNITS = 250_000
+OTHERS = 10_000_000
+"""From this number on: buyers of general admission, so that those of seats have the numbers of the seats."""
+NUMBERS_PER_SECOND = {1: 3_000, 8: 6_000, 32: 10_000, 128: 14_000}
+OURS_PER_SECOND = {1: 600, 8: 2_000, 32: 5_000, 128: 9_000}
+
+
+@dataclass(frozen=True)
+class Strategy:
+    key: str
+    title: str
+    hold: source_strategies.Hold | str | None = None
+    """A function of `sources`, a method of its gate by name, or none: ours."""
+    by_tasks: bool = False
+    committers: int = 0
+    """Of ours: 0 for the house's own batcher, else one of so many committers and batches of at most `batch_max`."""
+    batch_max: int = 0
+
+    @property
+    def is_ours(self) -> bool:
+        return self.hold is None
+
+
+PLACES = (
+    Strategy("pessimistic", "pessimistic, many statements", source_strategies.pessimistic),
+    Strategy("conditional", "conditional UPDATE", source_strategies.conditional),
+    Strategy("versioned", "version column, retried", source_strategies.versioned),
+    Strategy("single", "single statement", source_strategies.single),
+    Strategy("buckets", "16 buckets, SKIP LOCKED", source_strategies.buckets),
+    Strategy("units", "a row per unit, SKIP LOCKED", source_strategies.units),
+    Strategy("gate", "Redis gate, then single statement", "before_the_ledger"),
+    Strategy("granted", "Redis grants, ledger notes", "instead_of_the_ledger"),
+    Strategy("threads", "ours, group commit, threads"),
+    Strategy("tasks", "ours, group commit, tasks", by_tasks=True),
+)
+SEATS = (
+    Strategy("pessimistic", "pessimistic, many statements", source_strategies.pessimistic_seats),
+    Strategy("single", "single statement", source_strategies.single_seats),
+    Strategy("threads", "ours, group commit, threads"),
+    Strategy("tasks", "ours, group commit, tasks", by_tasks=True),
+)
+KINDS = {"places": PLACES, "seats": SEATS}
+KIND_TITLES = {"places": "General admission, one section", "seats": "Two named seats"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One strategy with so many buyers: medians of the rounds."""
+
+    kind: str
+    key: str
+    title: str
+    buyers: int
+    holds_per_second: float
+    p50_ms: float
+    p99_ms: float
+    batch: float
+    """Holds in one transaction, on average; of ours only."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a strategy's rows say afterwards."""
+
+    kind: str
+    key: str
+    twice: int
+    """Places or seats sold beyond what there was."""
+    left: int
+    """Places of the small section still free when everybody had been refused; of seats it says nothing."""
+    holds: int
+    """All that it held in this run, as counted by the callers and by its rows."""
+
+
+class Contest:
+    """What a process of the crew can do: every strategy of both kinds, on the large hall and on the small one."""
+
+    def __init__(self, schemas: dict[str, str], ours: list[Strategy]) -> None:
+        from apps.kernel.group_commit.batcher import Batcher, finds_itself
+        from apps.reservations.holds import service
+
+        self._hold_outcome = service.Held
+        self._ours = {strategy.key: strategy for strategy in ours}
+        self._batchers = {
+            strategy.key: Batcher(
+                strategy.key,
+                service._hold_on,
+                find_committed=finds_itself,
+                committers=strategy.committers,
+                batch_max=strategy.batch_max,
+            )
+            if strategy.committers
+            else service.holds
+            for strategy in ours
+        }
+        self._schemas = schemas
+        self._halls = {slug: halls.find_hall(slug) for slug in (HALL, *(f"{SMALL}-{key}" for key in self._ours))}
+        self._small_seats = next(slug for slug in self._halls if slug != HALL)
+        self._gates = {schema: source_strategies.Gate(schema) for schema in schemas.values()}
+        self._idle: list[Any] = []
+        self._idle_of = ""
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def thread(self, way: str) -> Iterator[Callable[[int], bool]]:
+        kind, key, size = way.split("/")
+        if key in self._ours:
+            yield lambda number: self._is_held(
+                self._batchers[key].submit_sync(self._wish_of_ours(kind, key, size, number), TIMEOUT_MS)
+            )
+            return
+        strategy = find(kind, key)
+        schema = self._schemas[f"{kind}/{key}"]
+        hold = getattr(self._gates[schema], strategy.hold) if isinstance(strategy.hold, str) else strategy.hold
+        assert hold is not None
+        on = self._connection(schema)
+        yield lambda number: hold(on, self._wish(kind, size, number))
+        with self._lock:
+            self._idle.append(on)
+
+    def task(self, way: str) -> Callable[[int], Awaitable[bool]] | None:
+        kind, key, size = way.split("/")
+        if key not in self._ours or not self._ours[key].by_tasks:
+            return None
+
+        async def act(number: int) -> bool:
+            return self._is_held(await self._batchers[key].submit(self._wish_of_ours(kind, key, size, number)))
+
+        return act
+
+    def note(self, way: str) -> float:
+        """How many batches there were so far."""
+        from apps.kernel.group_commit import batcher
+
+        key = way.split("/")[1]
+        if key not in self._ours:
+            return 0.0
+        sizes = next(metric for metric in batcher.METRICS if metric._name == "fairgate_batch_size")
+        return sum(
+            sample.value
+            for family in sizes.collect()
+            for sample in family.samples
+            if sample.name == "fairgate_batch_size_count" and sample.labels["batcher"] == self._batchers[key].name
+        )
+
+    def _is_held(self, outcome: Any) -> bool:
+        return isinstance(outcome, self._hold_outcome)
+
+    def _connection(self, schema: str) -> Any:
+        with self._lock:
+            if self._idle_of != schema:
+                for on in self._idle:
+                    on.close()
+                self._idle, self._idle_of = [], schema
+            if self._idle:
+                return self._idle.pop()
+        return source_strategies.connect(schema)
+
+    def _seats(self, hall: halls.Hall, size: str, number: int) -> list[int]:
+        if size == HALL:
+            return halls.pair(hall.first_seat, hall.seat_count, number)
+        first = hall.first_seat + uuid.uuid4().int % (hall.seat_count - 1)
+        return [first, first + 1]
+
+    def _wish(self, kind: str, size: str, number: int) -> source_strategies.Wish:
+        section = source_strategies.BIG if size == HALL else source_strategies.SMALL
+        if kind == "places":
+            return source_strategies.Wish(
+                number, section, source_strategies.PLACES if size == HALL else source_strategies.SMALL_WISH
+            )
+        hall = self._halls[HALL if size == HALL else self._small_seats]
+        return source_strategies.Wish(number, section, 0, self._seats(hall, size, number))
+
+    def _wish_of_ours(self, kind: str, key: str, size: str, number: int) -> Any:
+        hall = self._halls[HALL if size == HALL else f"{SMALL}-{key}"]
+        if kind == "places":
+            return halls.wish(
+                hall, number, places=source_strategies.PLACES if size == HALL else source_strategies.SMALL_WISH
+            )
+        return halls.wish(hall, number, seats=self._seats(hall, size, number))
+
+
+_begun = time.perf_counter()
+
+
+def note(what: str) -> None:
+    print(f"# {time.perf_counter() - _begun:4.0f} s, load {os.getloadavg()[0]:.0f}: {what}", file=sys.stderr)
+
+
+def find(kind: str, key: str) -> Strategy:
+    return next(strategy for strategy in KINDS[kind] if strategy.key == key)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--buyers", default="1,8,32,128")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.8, help="of one strategy with one number of buyers, a round")
+    parser.add_argument("--seats", type=int, default=200_000, help="of the hall")
+    parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument("--svg", type=Path, help="where the plot goes")
+    parser.add_argument("--only", default="", help="strategies by key, or `ours`")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--batchers", default="", help="ours otherwise, by tasks: committers x largest batch")
+    options = parser.parse_args()
+    more = [otherwise(spec) for spec in options.batchers.split(",") if spec]
+    chosen = {
+        kind: [
+            strategy
+            for strategy in (*strategies, *more)
+            if not options.only
+            or strategy.committers
+            or strategy.key in options.only.split(",")
+            or (options.only == "ours" and strategy.is_ours)
+        ]
+        for kind, strategies in KINDS.items()
+    }
+    ours = list(dict.fromkeys(one for strategies in chosen.values() for one in strategies if one.is_ours))
+    with house(durable=True):
+        schemas = prepare(chosen, ours, options.seats)
+        with crew(options.processes, Contest, schemas, ours) as callers:
+            contest = Run(callers, options.seconds)
+            cells = contest.race(chosen, [int(count) for count in options.buyers.split(",")], options.rounds)
+            verdicts = contest.sell_out(chosen, schemas)
+    figures = {"cells": [asdict(cell) for cell in cells], "verdicts": [asdict(verdict) for verdict in verdicts]}
+    print_table(cells, verdicts)
+    note("done")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    if options.svg:
+        options.svg.write_text(draw(cells))
+
+
+def otherwise(spec: str) -> Strategy:
+    """Ours with another number of committers and another largest batch."""
+    committers, batch_max = (int(part) for part in spec.split("x"))
+    return Strategy(f"tasks-{spec}", f"ours, tasks, {spec}", by_tasks=True, committers=committers, batch_max=batch_max)
+
+
+def prepare(chosen: dict[str, list[Strategy]], ours: list[Strategy], seats: int) -> dict[str, str]:
+    """The hall, the small halls, and each strategy's own tables with the same seats; its schema by kind and key."""
+    from django.db import connection
+
+    sections = max(1, seats // 5_000)
+    hall = halls.make_hall(HALL, sections=sections, seats_per_section=seats // sections, floor=1_000_000)
+    small = [
+        halls.make_hall(
+            f"{SMALL}-{strategy.key}", sections=1, seats_per_section=SMALL_SEATS, floor=source_strategies.SMALL_PLACES
+        )
+        for strategy in ours
+    ]
+    schemas = {}
+    for kind, strategies in chosen.items():
+        for strategy in strategies:
+            if strategy.is_ours:
+                continue
+            schema = f"{kind}_{strategy.key}"
+            events = [hall.event.id, small[0].event.id] if kind == "seats" else []
+            source_strategies.make_tables(schema, events, units=UNITS if strategy.key == "units" else 0)
+            gate = source_strategies.Gate(schema)
+            gate.fill(source_strategies.BIG, 100_000_000)
+            gate.fill(source_strategies.SMALL, source_strategies.SMALL_PLACES)
+            schemas[f"{kind}/{strategy.key}"] = schema
+    hold_before(source_strategies.PAST_RESERVATIONS)
+    connection.close()
+    halls.settle()
+    note(f"prepared: {seats:,} seats")
+    return schemas
+
+
+def hold_before(count: int) -> None:
+    """An earlier on-sale has left its rows: nothing begins with empty tables."""
+    from apps.reservations.holds import service
+
+    earlier = halls.make_hall("earlier", sections=1, seats_per_section=2, floor=10 * count)
+    halls.let_in(earlier.event, range(count))
+    for begin in range(0, count, 100):
+        outcomes = service.hold([halls.wish(earlier, begin + number, places=2) for number in range(100)])
+        assert all(isinstance(outcome, service.Held) for outcome in outcomes)
+
+
+class Run:
+    def __init__(self, callers: Crew, seconds: float) -> None:
+        self._callers = callers
+        self._seconds = seconds
+        self._next: dict[str, int] = {}
+        """By the tables that buyers hold in: the number of the next buyer there."""
+        self._held: dict[tuple[str, str, str], int] = {}
+
+    def race(self, chosen: dict[str, list[Strategy]], buyers: list[int], rounds: int) -> list[Cell]:
+        found: dict[tuple[str, str, int], list[tuple[float, float, float, float]]] = {}
+        for number in range(rounds):
+            note(f"round {number + 1} of {rounds}")
+            for kind, strategies in chosen.items():
+                for strategy in strategies[:: 1 if number % 2 == 0 else -1]:
+                    for count in buyers:
+                        reports = self._cell(kind, strategy, count)
+                        found.setdefault((kind, strategy.key, count), []).append(figures_of(reports))
+        cells = []
+        for kind, strategies in chosen.items():
+            for strategy in strategies:
+                for count in buyers:
+                    rate, p50, p99, batch = (
+                        statistics.median(one) for one in zip(*found[kind, strategy.key, count], strict=True)
+                    )
+                    cells.append(Cell(kind, strategy.key, strategy.title, count, rate, p50, p99, batch))
+        return cells
+
+    def _cell(self, kind: str, strategy: Strategy, buyers: int) -> list[Report]:
+        per_second = OURS_PER_SECOND if strategy.is_ours else NUMBERS_PER_SECOND
+        most = int(per_second[max(size for size in per_second if size <= buyers)] * self._seconds) + 2 * buyers
+        tables = f"{kind}/{'ours' if strategy.is_ours else strategy.key}"
+        begin = self._next.get(tables, OTHERS if kind == "places" else 0)
+        self._next[tables] = begin + most
+        if strategy.is_ours:
+            halls.let_in(halls.find_hall(HALL).event, range(begin, begin + most))
+        reports = self._callers.carry_out(f"{kind}/{strategy.key}/{HALL}", buyers, self._seconds, begin, most)
+        refused = sum(report.refused for report in reports)
+        assert refused == 0, f"{kind}, {strategy.title}: {refused} were refused what nobody else wanted"
+        self._count(kind, strategy, HALL, reports)
+        return reports
+
+    def _count(self, kind: str, strategy: Strategy, size: str, reports: list[Report]) -> None:
+        held = sum(report.held + report.warmed for report in reports)
+        self._held[kind, strategy.key, size] = self._held.get((kind, strategy.key, size), 0) + held
+
+    def sell_out(self, chosen: dict[str, list[Strategy]], schemas: dict[str, str]) -> list[Verdict]:
+        """The small hall, sold out by every strategy; then all of its rows are compared."""
+        note("selling out")
+        verdicts = []
+        begin = 1_000_000
+        for kind, strategies in chosen.items():
+            for strategy in strategies:
+                most = 2_000 if kind == "places" else 6_000
+                if strategy.is_ours:
+                    halls.let_in(halls.find_hall(f"{SMALL}-{strategy.key}").event, range(begin, begin + most))
+                reports = self._callers.carry_out(
+                    f"{kind}/{strategy.key}/{SMALL}",
+                    RIVALS,
+                    20.0 if kind == "places" else 0.5,
+                    begin,
+                    most,
+                    until_refused=kind == "places",
+                )
+                self._count(kind, strategy, SMALL, reports)
+                check = check_ours if strategy.is_ours else check_source
+                held = {size: self._held[kind, strategy.key, size] for size in (HALL, SMALL)}
+                verdicts.append(check(kind, strategy, schemas.get(f"{kind}/{strategy.key}", ""), held))
+                begin += most
+        self._check_all_of_ours(chosen)
+        return verdicts
+
+    def _check_all_of_ours(self, chosen: dict[str, list[Strategy]]) -> None:
+        """Both of ours hold in one hall: counted together, and the auditor has the last word."""
+        from tests.support.factories import audit_breaches
+
+        held = {
+            kind: sum(self._held[kind, strategy.key, HALL] for strategy in strategies if strategy.is_ours)
+            for kind, strategies in chosen.items()
+        }
+        hall = halls.find_hall(HALL)
+        assert places_of(hall) == source_strategies.PLACES * held["places"], (places_of(hall), held)
+        assert seats_of(hall) == 2 * held["seats"], (seats_of(hall), held)
+        # Nobody has joined a line here (I9), paid (I4), or swept what may have lapsed meanwhile (I10).
+        breaches = [breach for breach in audit_breaches() if not breach.startswith(("I9", "I4", "I10"))]
+        assert not breaches, breaches
+        note(f"ours: {held} held, audit clean")
+
+
+def figures_of(reports: list[Report]) -> tuple[float, float, float, float]:
+    """Holds a second, median and 99th percentile in milliseconds, holds in a batch."""
+    taken = sorted(latency for report in reports for latency in report.latencies)
+    batches = sum(report.noted for report in reports)
+    held = sum(report.held for report in reports)
+    return (
+        sum(report.held / report.seconds for report in reports),
+        1_000 * taken[len(taken) // 2],
+        1_000 * taken[min(len(taken) - 1, len(taken) * 99 // 100)],
+        (held + sum(report.warmed for report in reports)) / batches if batches else 0.0,
+    )
+
+
+def check_source(kind: str, strategy: Strategy, schema: str, held: dict[str, int]) -> Verdict:
+    with source_strategies.connect(schema) as on:
+
+        def one(query: str) -> int:
+            row = on.execute(query).fetchone()  # type: ignore[call-overload]
+            return int(row[0] or 0)
+
+        rows = one("SELECT count(*) FROM ledger") - source_strategies.PAST_RESERVATIONS
+        assert rows == sum(held.values()), f"{strategy.title}: {rows} rows of the ledger for {held}"
+        if kind == "seats":
+            twice = one("SELECT count(*) - count(DISTINCT seat_id) FROM line WHERE seat_id IS NOT NULL")
+            missing = one(
+                "SELECT count(*) FROM line JOIN seat ON seat.id = seat_id"
+                " WHERE seat.status <> 1 OR seat.reservation_id <> line.reservation_id"
+            )
+            return Verdict(kind, strategy.key, twice + missing, 0, rows)
+        sold = one("SELECT sum(quantity) FROM line WHERE section_id = 2")
+        if strategy.key == "buckets":
+            counted = source_strategies.SMALL_PLACES - one("SELECT sum(remaining) FROM bucket WHERE section_id = 2")
+        elif strategy.key == "units":
+            counted = one("SELECT count(*) FROM unit WHERE section_id = 2 AND reservation_id IS NOT NULL")
+        elif strategy.key == "granted":
+            counted = source_strategies.SMALL_PLACES - int(
+                source_strategies.Gate(schema).redis.get(f"{schema}:{{2}}:left") or 0
+            )
+        else:
+            counted = source_strategies.SMALL_PLACES - one("SELECT remaining FROM section WHERE id = 2")
+        assert counted == sold, f"{strategy.title}: {counted} counted, {sold} on its lines"
+        return Verdict(
+            kind,
+            strategy.key,
+            max(0, sold - source_strategies.SMALL_PLACES),
+            max(0, source_strategies.SMALL_PLACES - sold),
+            rows,
+        )
+
+
+def check_ours(kind: str, strategy: Strategy, schema: str, held: dict[str, int]) -> Verdict:
+    hall = halls.find_hall(f"{SMALL}-{strategy.key}")
+    if kind == "seats":
+        taken = seats_of(hall)
+        assert taken == 2 * held[SMALL], (taken, held)
+        return Verdict(kind, strategy.key, 0, 0, sum(held.values()))
+    sold = places_of(hall)
+    assert sold == source_strategies.SMALL_WISH * held[SMALL], (sold, held)
+    return Verdict(
+        kind,
+        strategy.key,
+        max(0, sold - source_strategies.SMALL_PLACES),
+        max(0, source_strategies.SMALL_PLACES - sold),
+        sum(held.values()),
+    )
+
+
+def places_of(hall: halls.Hall) -> int:
+    """Places taken by its row, and as many by its lines."""
+    from django.db.models import Sum
+
+    from apps.reservations.models import GeneralAdmissionInventory, ReservationLine
+
+    taken = GeneralAdmissionInventory.objects.get(pk=hall.floor.id).taken
+    lines = ReservationLine.objects.filter(section_id=hall.floor.id).aggregate(sum=Sum("quantity"))["sum"] or 0
+    assert taken == lines, (taken, lines)
+    return taken
+
+
+def seats_of(hall: halls.Hall) -> int:
+    """Seats held by their rows, as many by lines, no seat twice."""
+    from apps.reservations.models import ReservationLine, SeatInventory
+
+    held = SeatInventory.objects.filter(event_id=hall.event.id, status=1).count()
+    lines = ReservationLine.objects.filter(reservation__event_id=hall.event.id, seat__isnull=False)
+    assert held == lines.count() == lines.values("seat_id").distinct().count()
+    return held
+
+
+def print_table(cells: list[Cell], verdicts: list[Verdict]) -> None:
+    buyers = sorted({cell.buyers for cell in cells})
+    by_key = {(cell.kind, cell.key, cell.buyers): cell for cell in cells}
+    print(
+        "\n| | " + " | ".join(f"{count}" for count in buyers) + " | " + " | ".join(f"{count}" for count in buyers),
+        end="",
+    )
+    print(" | oversold | left |")
+    print("| --- |" + " ---: |" * (2 * len(buyers) + 2))
+    for kind in KINDS:
+        print(f"| **{KIND_TITLES[kind]}** |" + " |" * (2 * len(buyers) + 2))
+        for verdict in verdicts:
+            if verdict.kind != kind:
+                continue
+            row = [by_key[kind, verdict.key, count] for count in buyers]
+            rates = " | ".join(f"{cell.holds_per_second:,.0f}" for cell in row)
+            waits = " | ".join(f"{cell.p50_ms:,.1f}, {cell.p99_ms:,.0f}" for cell in row)
+            left = f"{verdict.left}" if kind == "places" else ""
+            print(f"| {row[0].title} | {rates} | {waits} | {verdict.twice} | {left} |")
+    batches = [cell for cell in cells if cell.batch]
+    print("\nHolds in a batch: ", end="")
+    print("; ".join(f"{cell.kind} {cell.key} {cell.buyers}: {cell.batch:.1f}" for cell in batches))
+
+
+def draw(cells: list[Cell]) -> str:
+    panels = []
+    for kind, title in KIND_TITLES.items():
+        for figure, of in (("holds_per_second", "holds a second"), ("p99_ms", "99 % answered within, ms")):
+            lines = []
+            for strategy in KINDS[kind]:
+                points = [
+                    (cell.buyers, getattr(cell, figure))
+                    for cell in cells
+                    if (cell.kind, cell.key) == (kind, strategy.key)
+                ]
+                if points:
+                    lines.append(chart.Line(strategy.title, points, is_ours=strategy.is_ours))
+            panels.append(chart.Panel(f"{title}: {of}", lines))
+    return chart.draw(panels, "Ways to hold, by the number of buyers at once")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""A burst of joins into one room: committed in groups against a transaction each, in the same run on the same server.
+
+    python -m benchmarks.experiments.joins [--waiting 100000] [--joins 4000] [--callers 1,8,32,128] [--rounds 5]
+
+Starts a PostgreSQL that would survive a power cut (fsync and synchronous_commit on) and removes it again. All ways run
+the same decision with the same statements, and every join is a new visitor at the end of a line that stands:
+
+- one each: `line.join_many` of one, on a connection of each thread's own; all of them meet at the room's row.
+- threads: `line.join`, as the site calls it; tasks: `line.join_async`, as an event loop does, all in one thread.
+- by hundreds: `line.join_many` of 100, one caller: what is left when nobody waits for anybody.
+
+The rounds alternate, forwards and backwards; medians. Afterwards the line has exactly as many numbers as joins were
+answered, none twice and none left out, and its hash chain is the one that its entries give.
+"""
+
+import argparse
+import asyncio
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.experiments.queue_structures import per_second
+from benchmarks.support.rooms import crowd, house, settle
+
+TOGETHER = 100
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What a batcher of this process has decided so far."""
+
+    count: float
+    requests: float
+
+
+@dataclass(frozen=True)
+class Run:
+    rate: float
+    batch: float
+    """Joins in one transaction, on average."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--waiting", type=int, default=100_000)
+    parser.add_argument("--joins", type=int, default=4_000, help="per round and way")
+    parser.add_argument("--callers", default="1,8,32,128")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with house(durable=True):
+        measure(options.waiting, options.joins, [int(count) for count in options.callers.split(",")], options.rounds)
+
+
+def measure(waiting: int, joins: int, callers: list[int], rounds: int) -> None:
+    event = crowd("crowd", waiting)
+    settle()
+    ways: dict[tuple[str, int], Callable[[], Run]] = {}
+    for count in callers:
+        ways["one each", count] = one_each(event, count, joins)
+        ways["threads", count] = by_threads(event, count, joins)
+        ways["tasks", count] = by_tasks(event, count, joins)
+    ways["by hundreds", 1] = by_hundreds(event, joins)
+    for way in ways.values():
+        way()
+    found: dict[tuple[str, int], list[Run]] = {key: [] for key in ways}
+    for number in range(rounds):
+        for key in list(ways)[:: 1 if number % 2 == 0 else -1]:
+            found[key].append(ways[key]())
+    check(event, waiting)
+    rates = {key: statistics.median(run.rate for run in runs) for key, runs in found.items()}
+    print("\n| joins | callers | joins/s | joins a transaction | to one each |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for (name, count), runs in found.items():
+        batch = statistics.median(run.batch for run in runs)
+        ratio = rates[name, count] / rates["one each", count] if ("one each", count) in rates else 0.0
+        print(f"| {name} | {count} | {rates[name, count]:,.0f} | {batch:.1f} | {ratio:.1f} |")
+
+
+def one_each(event: Any, callers: int, joins: int) -> Callable[[], Run]:
+    from apps.kernel.http import problems
+    from apps.queue import facade
+
+    def join() -> None:
+        (outcome,) = facade.join_many([facade.JoinRequest(event, newcomer())])
+        assert not isinstance(outcome, problems.Problem)
+
+    return lambda: Run(per_second(join, callers, joins), 1.0)
+
+
+def by_threads(event: Any, callers: int, joins: int) -> Callable[[], Run]:
+    from apps.queue import facade
+
+    def join() -> None:
+        facade.join(event, newcomer())
+
+    def way() -> Run:
+        before = batches_of("joins")
+        rate = per_second(join, callers, joins)
+        return Run(rate, _since(before))
+
+    return way
+
+
+def by_tasks(event: Any, callers: int, joins: int) -> Callable[[], Run]:
+    from apps.queue import facade
+
+    async def caller(share: range) -> None:
+        for _ in share:
+            await facade.join_async(event, newcomer())
+
+    async def all_of_them() -> float:
+        begun = time.perf_counter()
+        await asyncio.gather(*(caller(range(number, joins, callers)) for number in range(callers)))
+        return joins / (time.perf_counter() - begun)
+
+    def way() -> Run:
+        before = batches_of("joins")
+        rate = asyncio.run(all_of_them())
+        return Run(rate, _since(before))
+
+    return way
+
+
+def by_hundreds(event: Any, joins: int) -> Callable[[], Run]:
+    from apps.kernel.http import problems
+    from apps.queue import facade
+
+    def way() -> Run:
+        begun = time.perf_counter()
+        for _ in range(joins // TOGETHER):
+            outcomes = facade.join_many([facade.JoinRequest(event, newcomer()) for _ in range(TOGETHER)])
+            assert not any(isinstance(outcome, problems.Problem) for outcome in outcomes)
+        return Run(joins / (time.perf_counter() - begun), TOGETHER)
+
+    return way
+
+
+def newcomer() -> Any:
+    from apps.queue import facade
+
+    return facade.Caller(visitor_id=facade.new_visitor_id())
+
+
+def batches_of(name: str) -> Batches:
+    """Of the batcher of this name, by its own figures."""
+    from apps.kernel.group_commit import batcher
+
+    sizes = next(metric for metric in batcher.METRICS if metric._name == "fairgate_batch_size")
+    of = {
+        sample.name: sample.value
+        for family in sizes.collect()
+        for sample in family.samples
+        if sample.labels["batcher"] == name and "le" not in sample.labels
+    }
+    return Batches(of["fairgate_batch_size_count"], of["fairgate_batch_size_sum"])
+
+
+def _since(before: Batches) -> float:
+    after = batches_of("joins")
+    return (after.requests - before.requests) / (after.count - before.count)
+
+
+def check(event: Any, waiting: int) -> None:
+    """Everybody has one number, the numbers have no gap, and the chain is that of the entries behind the first line."""
+    from apps.queue import proofs
+    from apps.queue.models import QueueEntry, WaitingRoom
+
+    room = WaitingRoom.objects.get(event_id=event.id)
+    entries = QueueEntry.objects.filter(event_id=event.id, number__gt=waiting).order_by("number")
+    chain = proofs.genesis(event.slug)
+    expected = itertools.count(waiting + 1)
+    for entry in entries.iterator():
+        assert entry.number == next(expected)
+        chain = proofs.link(chain, entry.number, proofs.leaf(entry.pk, bytes(entry.nonce)))
+    assert room.next_number == next(expected)
+    assert bytes(room.chain_head) == chain
+    print(f"{room.next_number - 1 - waiting:,} joined behind {waiting:,}: no number twice, none left out")
+
+
+if __name__ == "__main__":
+    main()

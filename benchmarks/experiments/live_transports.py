@@ -1,0 +1,105 @@
+"""Server-sent events, a socket and short polls beside each other: the same event told to as many by each of the three.
+
+    python -m benchmarks.experiments.live_transports [--listeners 2000] [--rounds 3] [--seconds 30] [--holds 2]
+
+For each door a new process of `web` (one worker) and the relay; so many listen, in a process of their own, while so
+many holds a second are committed, one place each. Memory: what the process grew by from a tenth of the listeners to all
+of them, for each. Latency: from the moment that stands in the ledger (a little before the commit) to the first frame or
+answer in which the hold is; polls ask again when they were told to, and repeat the ETag. Bytes: what each reads and
+sends in a minute, headers included, without what TCP adds. Processor: of `web`, for a thousand listeners, in a second.
+The doors in turn, medians of the rounds. Every listener's last word has to be the ledger's, or the run fails. A door
+takes a minute a round.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from typing import Any
+
+from benchmarks.scenarios.listeners import hold_one
+from benchmarks.support import live_event, paced_calls
+from benchmarks.support.rooms import house
+from benchmarks.support.stream_clients import KINDS, ears
+
+CALM_SECONDS = 3.0
+POLLED_SECONDS = 6.0
+"""Everybody who polls has asked once more."""
+WITHIN_SECONDS = 2.0
+COLUMNS = {
+    "kib": "KiB each",
+    "p50_ms": "p50, ms",
+    "p99_ms": "p99, ms",
+    "read_kb": "read, kB/min",
+    "sent_kb": "sent, kB/min",
+    "cpu_ms": "processor, ms/s per 1,000",
+}
+
+Round = dict[str, float]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--listeners", type=int, default=2_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--holds", type=float, default=2, help="a second")
+    options = parser.parse_args()
+    with house(), live_event.environment(WEB_WORKERS="1") as environment:
+        return measure(options, environment)
+
+
+def measure(options: argparse.Namespace, environment: dict[str, str]) -> int:
+    event = live_event.make_event()
+    found: dict[str, list[Round]] = {kind: [] for kind in KINDS}
+    with live_event.beside(environment, ["relay"]):
+        for _ in range(options.rounds):
+            for kind, rounds in found.items():
+                rounds.append(round_of(options, kind, environment, event))
+                print(f"{KINDS[kind]}: {rounds[-1]}", flush=True)
+    print(f"\n{options.listeners:,} listeners, {options.holds:g} holds/s, medians of {options.rounds} rounds")
+    print(f"| | {' | '.join(COLUMNS.values())} |\n| --- |{' ---: |' * len(COLUMNS)}")
+    for kind, words in KINDS.items():
+        values = [statistics.median(one[key] for one in found[kind]) for key in COLUMNS]
+        print(f"| {words} | {' | '.join(f'{value:,.1f}' for value in values)} |")
+    wrong = sum(one["wrong"] for rounds in found.values() for one in rounds)
+    print(f"never heard, or a last word that was not the ledger's: {wrong:.0f}")
+    return 1 if wrong else 0
+
+
+def round_of(options: argparse.Namespace, kind: str, environment: dict[str, str], event: Any) -> Round:
+    from ticketing.devserver.ports import free_port
+
+    port = free_port()
+    with live_event.served(live_event.WEB, port, environment) as web, ears(port, live_event.PATH, kind) as crowd:
+        worker = live_event.worker_of(web)
+        few = max(1, options.listeners // 10)
+        crowd.come(few)
+        time.sleep(CALM_SECONDS)
+        begun_with = worker.memory_info().rss
+        crowd.come(options.listeners - few)
+        time.sleep(CALM_SECONDS)
+        grown = worker.memory_info().rss - begun_with
+        before = live_event.held()
+        crowd.begin()
+        begun, cpu = time.monotonic(), live_event.spent(web)
+        with paced_calls.at_a_pace({"hold": lambda: hold_one(event)}, options.holds):
+            time.sleep(options.seconds)
+        seconds, cpu = time.monotonic() - begun, live_event.spent(web) - cpu
+        read, sent = crowd.bytes()
+        time.sleep(POLLED_SECONDS if kind == "poll" else CALM_SECONDS)
+        heard = crowd.heard(live_event.committed(before), before, within_seconds=WITHIN_SECONDS)
+    each_minute = 60 / seconds / options.listeners / 1_000
+    return {
+        "kib": grown / max(1, options.listeners - few) / 1024,
+        "p50_ms": heard.p50_ms,
+        "p99_ms": heard.p99_ms,
+        "read_kb": read * each_minute,
+        "sent_kb": sent * each_minute,
+        "cpu_ms": 1_000 * cpu / seconds / (options.listeners / 1_000),
+        "wrong": float(heard.lost + heard.behind),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

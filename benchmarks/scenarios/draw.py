@@ -1,0 +1,364 @@
+"""The draw of a large lobby, step by step; the exchange of its tokens; and whether anybody else notices either.
+
+    python -m benchmarks.scenarios.draw [--sizes 10000,100000,1000000] [--rounds 3] [--quiet 10] [--pace 5]
+                              [--exchanges-per-second 100] [--burst 20000]
+
+Starts a PostgreSQL that would survive a power cut and a Valkey of its own. Each round takes all sizes in turn, each a
+new lobby whose entrants are COPYed in; closing, digest, reveal, draw and numbers are the house's own, in a process of
+their own with the gatekeeper ticking beside them, as `manage.py gatekeeper` does it. Every draw is checked against a
+second computation of it in this process.
+
+Meanwhile visitors of the same room and of another one join and poll at a steady pace, timed from when they were due:
+before the draw and after it (*quiet*), during each of its steps, and while lobby tokens are exchanged at a steady pace
+by another process. At last nothing but exchanges, as many as 32 callers can make.
+"""
+
+import argparse
+import itertools
+import multiprocessing
+import os
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+from uuid import UUID
+
+from benchmarks.support.paced_calls import Act, Watch, at_a_pace, percentiles_ms
+from benchmarks.support.rooms import crowd, house, settle
+
+VISITORS = 5_000
+"""Entrants of whom somebody polls, joins again or exchanges a token."""
+ELSEWHERE = 10_000
+CALLERS = 32
+STEPS = ("close", "digest", "reveal", "draw", "numbers")
+BUSY = ("digest", "draw", "numbers", "exchange")
+COPY_ENTRIES = (
+    "COPY queue_queueentry (id, event_id, number, in_lobby, nonce, marked, visitor_id, status, joined_at) FROM STDIN"
+)
+Span = tuple[float, float]
+
+
+@dataclass
+class Drawn:
+    """One draw, in seconds."""
+
+    steps: dict[str, float]
+    slowest_chunk: float
+    exchange: list[float] = field(default_factory=list)
+    """How long each of the paced ones took."""
+    burst_per_second: float = 0.0
+    burst_of: float = 0.0
+    """Look-ups in one statement, on average."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="10000,100000,1000000")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quiet", type=float, default=10.0, help="seconds before a draw, after it, and of exchanges")
+    parser.add_argument("--pace", type=float, default=5.0, help="calls a second of each kind")
+    parser.add_argument("--exchanges-per-second", type=float, default=100.0)
+    parser.add_argument("--burst", type=int, default=20_000, help="exchanges with nobody else about")
+    options = parser.parse_args()
+    sizes = [int(size) for size in options.sizes.split(",")]
+    with house(durable=True):
+        measure(sizes, options)
+
+
+def measure(sizes: list[int], options: argparse.Namespace) -> None:
+    draws: dict[int, list[Drawn]] = {size: [] for size in sizes}
+    others: dict[int, dict[str, dict[str, list[float]]]] = {size: {} for size in sizes}
+    for number in range(options.rounds):
+        for size in sizes:
+            draws[size].append(one_draw(f"lobby-{size}-{number + 1}", size, options, others[size]))
+    show_draws(draws)
+    show_others(max(sizes), others[max(sizes)])
+
+
+def one_draw(slug: str, size: int, options: argparse.Namespace, others: dict[str, dict[str, list[float]]]) -> Drawn:
+    """One lobby of this size, drawn and exchanged; what the others noticed is added to `others`, by kind and phase."""
+    from django.db import connection
+
+    from tests.support.queue.lobbies import begin_sale, make_lobby
+
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE queue_queueentry, queue_drawnplace CASCADE")
+    elsewhere = crowd(f"beside-{slug}", ELSEWHERE)
+    event, _ = make_lobby(slug, rows=0, general_admission=100_000, rate=50, active=50)
+    begun = time.perf_counter()
+    fill(event.id, size)
+    settle()
+    print(f"{slug}: {size:,} entrants, written in {time.perf_counter() - begun:.1f} s", flush=True)
+    event = begin_sale(event)
+    tokens = lobby_tokens(event)
+    spans: dict[str, list[Span]] = {"quiet": []}
+
+    def quiet() -> None:
+        begin = time.monotonic()
+        time.sleep(options.quiet)
+        spans["quiet"].append((begin, time.monotonic()))
+
+    with beside(_draw, event.id) as drawer:
+        closing = told(drawer, "close")
+        with at_a_pace(visitors(event, elsewhere, tokens), options.pace, threads_each=3) as watch:
+            quiet()
+            steps = told(drawer, "draw")
+            quiet()
+            with beside(_exchange, slug, tokens, options) as exchanger:
+                begin = time.monotonic()
+                exchanges = told(exchanger, "pace")
+                spans["exchange"] = [(begin, time.monotonic())]
+        told(drawer, "end")
+    with beside(_exchange, slug, tokens, options) as exchanger:
+        burst_per_second, burst_of = told(exchanger, "burst")
+    check(event)
+    for name, begin, end in steps:
+        spans.setdefault(name, []).append((begin, end))
+    note(others, watch, spans)
+    seconds = {step: sum(end - begin for name, begin, end in (closing, *steps) if name == step) for step in STEPS}
+    chunk = max(end - begin for name, begin, end in steps if name == "numbers")
+    drawn = Drawn(seconds, chunk, exchanges, burst_per_second, burst_of)
+    print(f"{slug}: " + ", ".join(f"{step} {took:.2f} s" for step, took in seconds.items()), flush=True)
+    return drawn
+
+
+def fill(event_id: int, count: int) -> None:
+    """So many are in the lobby, each as a join would have left it."""
+    from django.db import connection
+
+    from apps.kernel import clock
+    from apps.queue import facade
+    from apps.queue.models import WaitingRoom
+
+    now = clock.now()
+    with connection.cursor() as cursor, cursor.copy(COPY_ENTRIES) as copy:
+        for _ in range(count):
+            copy.write_row(
+                (UUID(bytes=os.urandom(16), version=4), event_id, None, True, os.urandom(16), "",
+                 facade.new_visitor_id(), "waiting", now)
+            )  # fmt: skip
+    WaitingRoom.objects.filter(event_id=event_id).update(lobby_count=count, next_number=count + 1)
+
+
+def lobby_tokens(event: Any) -> list[str]:
+    """The lobby tokens of some of the entrants, whoever they are."""
+    from apps.queue.identity.caller import issue_queue_token
+    from apps.queue.models import QueueEntry
+
+    ids = QueueEntry.objects.filter(event_id=event.id, in_lobby=True).order_by("id").values_list("id", flat=True)
+    chosen = list(ids[:VISITORS])  # By their random ids: as good as drawn.
+    random.Random(1).shuffle(chosen)  # noqa: S311
+    return [issue_queue_token(entry_id, event.slug, None) for entry_id in chosen]
+
+
+def visitors(event: Any, elsewhere: Any, tokens: list[str]) -> dict[str, Act]:
+    """What is done in both rooms meanwhile."""
+    from apps.queue.identity.caller import issue_queue_token
+    from apps.queue.models import QueueEntry
+
+    last = QueueEntry.objects.filter(event_id=elsewhere.id, number__gt=ELSEWHERE - 1_000).values_list("id", "number")
+    waiting = [issue_queue_token(entry_id, elsewhere.slug, number) for entry_id, number in last]
+    return {
+        "join, same room": joining(event),
+        "join again from the lobby, same room": joining(event, tokens),
+        "poll of a lobby token, same room": polling_of(event, tokens),
+        "join, another room": joining(elsewhere),
+        "poll, another room": polling_of(elsewhere, waiting),
+    }
+
+
+def joining(event: Any, tokens: Sequence[str] = ()) -> Act:
+    from apps.queue import facade
+    from apps.queue.identity.caller import caller_of
+
+    again = itertools.cycle([caller_of(asking(token), event.slug) for token in tokens]) if tokens else None
+    return lambda: facade.join(event, next(again) if again else facade.Caller(visitor_id=facade.new_visitor_id()))
+
+
+def polling_of(event: Any, tokens: list[str]) -> Act:
+    """Everything a poll does but its HTTP: token read, place found, answer made."""
+    from apps.queue.identity.caller import caller_of
+    from apps.queue.serializers import place_answer
+    from apps.queue.status import status
+
+    requests = itertools.cycle([asking(token) for token in tokens])
+
+    def act() -> None:
+        found = status.event_of(event.slug)
+        place = status.look(found, caller_of(next(requests), found.slug))
+        assert place is not None
+        place_answer(found, place)
+
+    return act
+
+
+def asking(token: str) -> Any:
+    from django.http import HttpRequest
+
+    request = HttpRequest()
+    request.META["HTTP_AUTHORIZATION"] = f"Bearer {token}"
+    return request
+
+
+def check(event: Any) -> None:
+    """The numbers are those that a second computation from the seed gives, and the entries have them."""
+    from apps.queue import proofs
+    from apps.queue.fairness import stored
+    from apps.queue.models import Draw, DrawnPlace, QueueEntry
+
+    draw = Draw.objects.get(event_id=event.id)
+    seed = bytes(draw.seed or b"")
+    entrants = QueueEntry.objects.filter(event_id=event.id, in_lobby=True).values_list("id", "nonce")
+    leaves = [(proofs.leaf(entry_id, bytes(nonce)), entry_id) for entry_id, nonce in entrants.iterator()]
+    assert proofs.digest_of(leaf for leaf, _ in leaves) == bytes(draw.digest or b"")
+    leaves.sort(key=lambda one: (proofs.draw_key(seed, one[0]), one[0]))
+    places = DrawnPlace.objects.filter(event_id=event.id).order_by("number").values_list("entry_id", flat=True)
+    assert [entry_id for _, entry_id in leaves] == list(places.iterator())
+    assert draw.numbered_at is not None
+    assert stored.check(event.id) is None
+
+
+# --- processes of their own ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def beside(work: Callable[..., None], *given: Any) -> Iterator[Connection]:
+    """A process does this work while the block runs, and is told what to do next by the pipe."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs, *given))
+    process.start()
+    theirs.close()
+    try:
+        ours.recv()  # It is set up.
+        yield ours
+    finally:
+        ours.close()
+        process.join(10)
+        if process.is_alive():
+            process.kill()
+
+
+def told(pipe: Connection, word: str) -> Any:
+    pipe.send(word)
+    return pipe.recv()
+
+
+def _draw(pipe: Connection, event_id: int) -> None:
+    """The gatekeeper's process: closes the lobby, ticks, and draws when it is told to."""
+    import django
+
+    django.setup()
+    from apps.queue.lobby import draw as lobby_draw
+    from apps.queue.models import Draw
+    from apps.queue.room import admission, gatekeeper
+    from tests.support.queue.rooms import EPOCH
+
+    pipe.send(None)
+    assert pipe.recv() == "close"
+    begin = time.monotonic()
+    admission.tick(event_id, EPOCH)
+    closing = ("close", begin, time.monotonic())
+    assert Draw.objects.get(event_id=event_id).frozen_at is not None
+    stopping = threading.Event()
+    ticker = threading.Thread(target=gatekeeper.loop, args=(stopping,))
+    ticker.start()
+    pipe.send(closing)
+    assert pipe.recv() == "draw"
+    drawer = lobby_draw.Drawer()
+    steps = []
+    while (step := _next_step(event_id)) is not None:
+        begin = time.monotonic()
+        assert drawer.run_once(), f"it got no further than {step}"
+        steps.append((step, begin, time.monotonic()))
+    drawer.close()
+    pipe.send(steps)
+    assert pipe.recv() == "end"
+    stopping.set()
+    ticker.join()
+    pipe.send(None)
+
+
+def _next_step(event_id: int) -> str | None:
+    from apps.queue.models import Draw
+
+    draw = Draw.objects.get(event_id=event_id)
+    if draw.digest is None:
+        return "digest"
+    if draw.revealed_at is None:
+        return "reveal"
+    if draw.drawn_at is None:
+        return "draw"
+    return "numbers" if draw.numbered_at is None else None
+
+
+def _exchange(pipe: Connection, slug: str, tokens: list[str], options: argparse.Namespace) -> None:
+    """A process that serves a lobby's polls after the draw."""
+    import django
+
+    django.setup()
+    from apps.events import facade as events
+    from apps.queue.status import drawn_numbers
+
+    act = polling_of(events.get_event(slug), tokens)
+    act()
+    pipe.send(None)
+    word = pipe.recv()
+    if word == "pace":
+        with at_a_pace({"exchange": act}, options.exchanges_per_second, threads_each=8) as watch:
+            time.sleep(options.quiet)
+        pipe.send([took for _, took in watch.taken["exchange"]])
+    else:
+        from benchmarks.experiments.joins import batches_of
+        from benchmarks.experiments.queue_structures import per_second
+
+        before = batches_of(drawn_numbers.lookups.name)
+        rate = per_second(act, CALLERS, options.burst)
+        after = batches_of(drawn_numbers.lookups.name)
+        pipe.send((rate, (after.requests - before.requests) / max(1, after.count - before.count)))
+    drawn_numbers.lookups.close()
+
+
+# --- what came of it -------------------------------------------------------------------------------------------------
+
+
+def note(others: dict[str, dict[str, list[float]]], watch: Watch, spans: dict[str, list[Span]]) -> None:
+    for kind in watch.taken:
+        for phase, when in spans.items():
+            others.setdefault(kind, {}).setdefault(phase, []).extend(watch.between(kind, when))
+
+
+def show_draws(draws: dict[int, list[Drawn]]) -> None:
+    print("\n| entrants | " + " | ".join(STEPS) + " | digest to numbers | for each | slowest chunk |")
+    print("| ---: |" + " ---: |" * (len(STEPS) + 3))
+    for size, of in draws.items():
+        middle = {step: statistics.median(one.steps[step] for one in of) for step in STEPS}
+        whole = statistics.median(sum(took for step, took in one.steps.items() if step != "close") for one in of)
+        cells = " | ".join(f"{took * 1_000:,.0f} ms" if took < 1 else f"{took:,.1f} s" for took in middle.values())
+        chunk = statistics.median(one.slowest_chunk for one in of)
+        print(f"| {size:,} | {cells} | {whole:,.1f} s | {whole / size * 1e6:,.0f} µs | {chunk * 1_000:,.0f} ms |")
+    print("\n| entrants | exchange at a pace: median | 99 % | worst | alone, a second | look-ups a statement |")
+    print("| ---: |" + " ---: |" * 5)
+    for size, of in draws.items():
+        paced = percentiles_ms([took for one in of for took in one.exchange])
+        rate = statistics.median(one.burst_per_second for one in of)
+        print(f"| {size:,} | {paced} | {rate:,.0f} | {statistics.median(one.burst_of for one in of):.1f} |")
+
+
+def show_others(size: int, others: dict[str, dict[str, list[float]]]) -> None:
+    print(f"\nOthers, with {size:,} in the lobby, ms:\n")
+    print("| what | when | calls | median | 99 % | worst |")
+    print("| --- | --- | ---: | ---: | ---: | ---: |")
+    for kind, phases in others.items():
+        for phase in ("quiet", *BUSY):
+            taken = phases.get(phase, [])
+            print(f"| {kind} | {phase} | {len(taken):,} | {percentiles_ms(taken)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""What one status poll costs, with few and with very many waiting; what the waiting cost in Redis and PostgreSQL.
+
+    python -m benchmarks.scenarios.polls [--sizes 1000,100000,2000000] [--rounds 41] [--polls 500] [--http-polls 100]
+
+The lines stand side by side in one house, and each round asks each of them, in an order drawn anew: a machine that
+slows down slows all. A poll is measured in blocks, as the service does it (verify the token, answer), with the board as
+a process keeps it for a tenth of a second; with the board forgotten before every single poll, so that it is read from
+Redis, or from PostgreSQL where Redis is away; and over HTTP through the whole site (middleware, view, JSON), in this
+process. The ledger's way, which reads the entry as at the turn itself, stands beside it. Medians of rounds.
+"""
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.support.rooms import crowd, house, settle
+
+TOKENS = 200
+"""Different visitors asked for in turn."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="1000,100000,2000000")
+    parser.add_argument("--rounds", type=int, default=41)
+    parser.add_argument("--polls", type=int, default=500, help="per round and size, at the service")
+    parser.add_argument("--http-polls", type=int, default=100, help="per round and size, in every other way")
+    options = parser.parse_args()
+    sizes = [int(size) for size in options.sizes.split(",")]
+    with house():
+        measure(sizes, options.rounds, options.polls, options.http_polls)
+
+
+def measure(sizes: list[int], rounds: int, polls: int, http_polls: int) -> None:
+    from django.db import connection
+    from django.test import Client
+
+    from apps.kernel import redis
+    from apps.queue.identity.caller import issue_queue_token
+    from apps.queue.models import QueueEntry
+    from apps.queue.snapshot import room_snapshot
+
+    client = redis.client()
+    used = int(client.info("memory")["used_memory"])
+    before = table_bytes()
+    names = ("service", "board from Redis", "no Redis at all", "HTTP", "by the ledger")
+    ways: dict[str, dict[int, Callable[[], None]]] = {name: {} for name in names}
+    for size in sizes:
+        event = crowd(f"crowd-{size}", size)
+        numbers = random.Random(size).choices(range(size // 2, size + 1), k=TOKENS)  # noqa: S311
+        places = QueueEntry.objects.filter(event_id=event.id, number__in=numbers).values_list("id", "number")
+        tokens = [issue_queue_token(entry_id, event.slug, number) for entry_id, number in places]
+        ways["service"][size] = at_the_service(event, tokens, polls)
+        ways["board from Redis"][size] = remembering_nothing(event, tokens, http_polls, redis_is_there=True)
+        ways["no Redis at all"][size] = remembering_nothing(event, tokens, http_polls, redis_is_there=False)
+        ways["HTTP"][size] = over_http(Client(SERVER_NAME="localhost"), event.slug, tokens, http_polls)
+        ways["by the ledger"][size] = by_the_ledger(event, [entry_id for entry_id, _ in places], http_polls)
+    settle()
+    after = table_bytes()
+    counts = {name: polls if name == "service" else http_polls for name in names}
+    order = random.Random(1)  # noqa: S311
+    for way, acts in ways.items():
+        wall: dict[int, list[float]] = {size: [] for size in sizes}
+        cpu: dict[int, list[float]] = {size: [] for size in sizes}
+        for act in acts.values():
+            act()
+        for _ in range(rounds):
+            for size, act in order.sample(sorted(acts.items()), len(acts)):
+                begun, begun_cpu = time.perf_counter(), time.process_time()
+                act()
+                wall[size].append((time.perf_counter() - begun) / counts[way] * 1e6)
+                cpu[size].append((time.process_time() - begun_cpu) / counts[way] * 1e6)
+        for size in sizes:
+            figures = f"{statistics.median(wall[size]):8.1f} µs a poll, {statistics.median(cpu[size]):8.1f} µs of CPU"
+            print(f"{way:<14} {size:>9,} waiting {figures}")
+        medians = [[statistics.median(rounds_of) for rounds_of in of.values()] for of in (wall, cpu)]
+        ratios = [max(of) / min(of) for of in medians]
+        print(f"{way:<14} largest to smallest median: {ratios[0]:.2f}, of CPU {ratios[1]:.2f}", flush=True)
+    largest = sizes[-1]
+    room_snapshot.COPY_KEPT_MS = 60_000  # So that it is still there when its size is asked.
+    boards = room_snapshot.copy([event_of(size) for size in sizes])
+    value = client.memory_usage(room_snapshot.key(event_of(largest)))
+    shown = max(boards, key=lambda shown: shown.next_number)
+    grown = int(client.info("memory")["used_memory"]) - used
+    print(f"Redis for {largest:,} waiting: {value:,} bytes, of which the board {len(room_snapshot.encode(shown)):,};")
+    print(f"  the whole server grew by {grown:,} bytes for all rooms")
+    people = sum(sizes)
+    print(f"PostgreSQL per waiting person: {sum(after.values()) - sum(before.values()):,} bytes for {people:,}:")
+    for name, size_bytes in sorted(after.items(), key=lambda item: -item[1]):
+        print(f"  {name:<40} {(size_bytes - before.get(name, 0)) / people:7.1f} bytes")
+    connection.close()
+
+
+def event_of(size: int) -> int:
+    from apps.events import facade as events
+
+    return events.get_event(f"crowd-{size}").id
+
+
+def remembering_nothing(event: Any, tokens: list[str], polls: int, *, redis_is_there: bool) -> Callable[[], None]:
+    from apps.queue.snapshot import room_snapshot
+
+    one_poll = at_the_service(event, tokens, 1)
+
+    def act() -> None:
+        fresh, room_snapshot.COPY_FRESH_SECONDS = room_snapshot.COPY_FRESH_SECONDS, 60.0 if redis_is_there else 0.0
+        kept, room_snapshot.COPY_KEPT_MS = room_snapshot.COPY_KEPT_MS, 60_000
+        room_snapshot.copy([event.id])
+        for _ in range(polls):
+            room_snapshot.forget_everything()
+            one_poll()
+        room_snapshot.COPY_FRESH_SECONDS, room_snapshot.COPY_KEPT_MS = fresh, kept
+
+    return act
+
+
+def at_the_service(event: Any, tokens: list[str], polls: int) -> Callable[[], None]:
+    from django.test import RequestFactory
+
+    from apps.queue.identity.caller import caller_of
+    from apps.queue.serializers import place_answer
+    from apps.queue.status import status
+
+    requests = [RequestFactory().get("/", headers={"authorization": f"Bearer {token}"}) for token in tokens]
+
+    def act() -> None:
+        for number in range(polls):
+            found = status.event_of(event.slug)
+            place = status.look(found, caller_of(requests[number % len(requests)], found.slug))
+            assert place is not None
+            assert place_answer(found, place)["status"] == "waiting"
+
+    return act
+
+
+def over_http(client: Any, slug: str, tokens: list[str], polls: int) -> Callable[[], None]:
+    def act() -> None:
+        for number in range(polls):
+            header = {"authorization": f"Bearer {tokens[number % len(tokens)]}"}
+            assert client.get(f"/api/events/{slug}/queue/status", headers=header).status_code == 200
+
+    return act
+
+
+def by_the_ledger(event: Any, entry_ids: list[Any], polls: int) -> Callable[[], None]:
+    from apps.queue import facade
+    from apps.queue.status import status
+
+    def act() -> None:
+        for number in range(polls):
+            place = status.look(event, facade.Caller(entry_id=entry_ids[number % len(entry_ids)]))
+            assert place is not None
+            assert place.outlook.status == "waiting"
+
+    return act
+
+
+def table_bytes() -> dict[str, int]:
+    """Bytes of the table of places and of each of its indexes."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 'the table itself', pg_table_size('queue_queueentry') UNION ALL "
+            "SELECT indexrelid::regclass::text, pg_relation_size(indexrelid) FROM pg_index "
+            "WHERE indrelid = 'queue_queueentry'::regclass"
+        )
+        return dict(cursor.fetchall())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""From the loss of Redis to its copy standing again, with a million waiting, and nobody in another place.
+
+    python -m benchmarks.scenarios.rebuild [--waiting 1000000] [--rounds 5] [--asked 5000]
+
+Each round loses Redis in four ways, and measures how long its copy is gone:
+
+- flushed, and made anew by hand (`rebuild_queue`), with the order in PostgreSQL digested before and after;
+- flushed, and healed by the next poll;
+- killed and started again empty, and healed by the next poll;
+- the source document's way, for comparison: a sorted set with a member for each who waits, filled anew from the same
+  rows in pipelines of 10,000, as a replay would have to do at the least.
+
+Before the loss, while the server is dead, and after it, the same visitors ask for their place by their tokens: every
+answer has to be the same. Medians of rounds.
+"""
+
+import argparse
+import os
+import signal
+import statistics
+import time
+from typing import Any
+
+from benchmarks.support.rooms import crowd, house, settle
+from ticketing.devserver import valkey
+from ticketing.devserver.valkey import Valkey
+
+PIPELINE = 10_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--waiting", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--asked", type=int, default=5_000, help="visitors whose place is asked for")
+    options = parser.parse_args()
+    with house(durable=True) as servers:
+        assert servers.valkey is not None
+        measure(servers.valkey, options.waiting, options.rounds, options.asked)
+
+
+def measure(server: Valkey, waiting: int, rounds: int, asked: int) -> None:
+    from apps.kernel import redis
+    from apps.queue.facade import Caller
+    from apps.queue.models import QueueEntry, WaitingRoom
+    from apps.queue.snapshot import rebuild, room_snapshot
+
+    event = crowd("crowd", waiting)
+    settle()
+    head = waiting // 10
+    WaitingRoom.objects.filter(event_id=event.id).update(head=head)
+    chosen = range(head + 1, waiting + 1, max(1, (waiting - head) // asked))
+    rows = QueueEntry.objects.filter(event_id=event.id, number__in=chosen).order_by("number")
+    callers = [Caller(entry_id=id_, in_line=True, number=number) for id_, number in rows.values_list("id", "number")]
+    took: dict[str, list[float]] = {}
+    orders, seen = set(), set()
+
+    def timed(what: str, begun: float) -> None:
+        took.setdefault(what, []).append(time.perf_counter() - begun)
+
+    def heal(what: str, begun: float) -> None:
+        room_snapshot.of(event.id)
+        timed(what, begun)
+        assert redis.client().exists(room_snapshot.key(event.id))
+
+    for _ in range(rounds):
+        room_snapshot.copy([event.id])
+        seen.add(positions(event, callers))
+
+        redis.client().flushall()
+        done = rebuild.rebuild(event.id)
+        took.setdefault("flushed, rebuilt by hand", []).append(done.seconds)
+        took.setdefault("  the order digested, before and after", []).append(done.checking_seconds)
+        orders |= {done.before, done.after}
+        seen.add(positions(event, callers))
+
+        redis.client().flushall()
+        room_snapshot.forget_everything()
+        heal("flushed, healed by the next poll", time.perf_counter())
+        seen.add(positions(event, callers))
+
+        os.kill(server.pid, signal.SIGKILL)
+        room_snapshot.forget_everything()
+        begun = time.perf_counter()
+        room_snapshot.of(event.id)
+        timed("killed: the first poll without it", begun)
+        seen.add(positions(event, callers))
+        begun = time.perf_counter()
+        server = valkey.start(server.place, password=server.password, preferred_port=server.port)
+        timed("  started again, empty", begun)
+        redis.forget_outage()  # The second in which a process leaves it alone is over.
+        room_snapshot.forget_everything()
+        heal("  healed by the next poll", time.perf_counter())
+        seen.add(positions(event, callers))
+
+        begun = time.perf_counter()
+        assert sorted_set(event.id) == waiting
+        timed("the source's sorted set, filled anew", begun)
+        redis.client().delete("sorted-set")
+    (order,) = orders
+    (places,) = seen
+    print(f"{waiting:,} waiting: {order.places_count:,} places in the same order in every round: {order.digest[:16]}…")
+    print(f"{len(places):,} visitors asked {rounds * 5} times, before, during and after: each told the same every time")
+    for what, seconds in took.items():
+        print(f"{what:<40} {statistics.median(seconds) * 1_000:10.1f} ms, worst {max(seconds) * 1_000:10.1f} ms")
+
+
+def positions(event: Any, callers: list[Any]) -> tuple[int | None, ...]:
+    """What these visitors are told, by a process that remembers nothing."""
+    from apps.queue.status import status
+
+    status.forget_everything()
+    places = [status.look(event, caller) for caller in callers]
+    return tuple(place.outlook.ahead for place in places if place is not None)
+
+
+def sorted_set(event_id: int) -> int:
+    """The line as the source document keeps it, from the same rows; how many are in it."""
+    from django.db import connection
+
+    from apps.kernel import redis
+
+    client = redis.client()
+    with connection.cursor() as cursor:
+        query = "COPY (SELECT number, id FROM queue_queueentry WHERE event_id = %s AND status = 'waiting') TO STDOUT"
+        pipeline: dict[bytes, bytes] = {}
+        with cursor.copy(query, [event_id]) as copy:
+            for line in copy:
+                for row in bytes(line).splitlines():
+                    number, _, entry_id = row.partition(b"\t")
+                    pipeline[entry_id] = number
+                if len(pipeline) >= PIPELINE:
+                    client.zadd("sorted-set", pipeline)  # type: ignore[arg-type]
+                    pipeline = {}
+        if pipeline:
+            client.zadd("sorted-set", pipeline)  # type: ignore[arg-type]
+    return int(client.zcard("sorted-set"))  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()

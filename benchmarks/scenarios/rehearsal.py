@@ -1,0 +1,152 @@
+"""The on-sale rehearsed: a demo of its own, a crowd at its flash sale, Redis flushed half-way, everything checked.
+
+    python -m benchmarks.scenarios.rehearsal [--visitors 5000] [--over 40] [--buyers 10%] [--keep]
+
+Copies the checkout to a temporary folder, runs `make demo`'s own program there on a free port, lets `manage.py
+simulate` loose on Solstice Fields (50 a second, 500 at once), empties Redis once half of them are in, and ends with
+`verify_queue`, `audit` and the caps by the house's own record. Exit 1 if any of them finds something. `--keep` leaves
+the folder. It goes beside a running demo, and ends only what it started.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from redis import Redis
+
+from tests.processes.devserver.conftest import copy_checkout
+from tests.support.servers import environment_without_run
+from ticketing.demo_state import read_state
+from ticketing.devserver.data_folder import settle
+from ticketing.devserver.ports import free_port
+
+EVENT, RATE, ACTIVE = "solstice-fields", 50, 500
+OPEN = "Ctrl-C ends it."
+END_SECONDS_MAX = 60
+LOOK_SECONDS = 0.5
+_LET_IN = "SELECT count(*) FROM queue_queueentry WHERE ready_at IS NOT NULL"
+# The most let in within any second that begins with a batch, and the fullest that the shop was.
+_CAPS = """
+SELECT max((SELECT sum(later.count) FROM queue_admissionbatch AS later
+            WHERE later.event_id = batch.event_id AND later.at >= batch.at AND later.at < batch.at + interval '1 s')),
+       max(batch.active_count)
+FROM queue_admissionbatch AS batch
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--visitors", type=int, default=5_000)
+    parser.add_argument("--over", default="40")
+    parser.add_argument("--buyers", default="10%")
+    parser.add_argument("--keep", action="store_true")
+    options = parser.parse_args()
+    # Told to end, it ends in order, the demo with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    folder = Path(tempfile.mkdtemp(prefix="fairgate-rehearsal-"))
+    folder.chmod(0o755)  # The servers may run as another account.
+    copy_checkout(folder)
+    try:
+        with open_demo(folder):
+            return rehearse(folder, options.visitors, options.over, options.buyers)
+    finally:
+        if options.keep:
+            print(f"kept: {folder}")
+        else:
+            data = settle(folder).folder
+            shutil.rmtree(folder)
+            shutil.rmtree(data, ignore_errors=True)
+
+
+def rehearse(folder: Path, visitors: int, over: str, buyers: str) -> int:
+    state = read_state(folder)
+    assert state is not None
+    crowd = manage(
+        folder, "simulate", EVENT, "--visitors", str(visitors), "--over", over, "--buyers", buyers,
+        "--rate", str(RATE), "--active", str(ACTIVE),
+    )  # fmt: skip
+    with ended(crowd), psycopg.connect(state["database_url"], autocommit=True) as ledger:
+        while crowd.poll() is None:
+            ((let_in,),) = ledger.execute(_LET_IN).fetchall()
+            if let_in >= visitors // 2:
+                with Redis.from_url(state["redis_url"]) as redis:
+                    redis.flushall()
+                print(f"--- Redis is empty, with {let_in:,} let in", flush=True)
+                break
+            time.sleep(LOOK_SECONDS)
+        found = {"simulate": crowd.wait()}
+        ((in_a_second, at_once),) = ledger.execute(_CAPS).fetchall()
+    print(f"--- by the house's own record: at most {in_a_second} let in within a second, {at_once} inside at once")
+    # What half a second's worth saved up allows beside a second's.
+    found["caps"] = int(at_once > ACTIVE or in_a_second > RATE * 1.5)
+    for command in (["verify_queue", EVENT], ["audit"]):
+        print(f"--- {command[0]}", flush=True)
+        found[command[0]] = manage(folder, *command).wait()
+    print("--- " + ", ".join(f"{name} {'FAILED' if failed else 'ok'}" for name, failed in found.items()))
+    return int(any(found.values()))
+
+
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Whatever happens, the process does not outlive the block."""
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            process.wait(END_SECONDS_MAX)
+
+
+def manage(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "manage.py", *words], cwd=folder, env=environment_without_run())
+
+
+@contextmanager
+def open_demo(folder: Path) -> Iterator[None]:
+    """The demo of this folder is open, and ended afterwards."""
+    demo = subprocess.Popen(
+        [sys.executable, "-u", "-m", "ticketing.devserver.demo"],
+        cwd=folder,
+        env={**environment_without_run(), "PORT": str(free_port())},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    said: list[str] = []
+    assert demo.stdout
+    try:
+        for line in demo.stdout:
+            said.append(line.rstrip())
+            if OPEN in line:
+                break
+        else:
+            raise SystemExit("\n".join(said))
+        # Read on, or a full pipe would stop the house; its mails and warnings are kept beside it.
+        with (folder / "demo.log").open("w") as log:
+            reader = threading.Thread(target=lambda: log.writelines(demo.stdout or []), daemon=True)
+            reader.start()
+            yield
+            os.kill(demo.pid, signal.SIGINT)
+            demo.wait(END_SECONDS_MAX)
+            reader.join(END_SECONDS_MAX)
+    finally:
+        if demo.poll() is None:
+            demo.terminate()
+            demo.wait(END_SECONDS_MAX)
+        demo.stdout.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,308 @@
+"""How many orders are confirmed in a second, end to end, and what each step of a sale takes.
+
+    python -m benchmarks.scenarios.sales [--sales 300] [--buyers 8] [--deliverers 8] [--rounds 5] [--no-durable]
+
+Each round first lets so many buyers hold two named seats each and nothing more, then lets as many others buy: hold,
+checkout, the charge by the outbox, the sandbox's signed word that it is paid, the tickets, the invoice, the mail (which
+is rendered and thrown away). Sales a second over holds a second is the ratio, the median of the rounds. A sale counts
+when all of it is done: the clock stops when the outbox is dry. Buyers are threads of this process and deliverers of
+another, as `web` and `worker` are processes of a house: two cores for Python, which the server has to share; a commit
+here wakes the deliverers by a word through a pipe, where a house has Celery's. The server is durable (fsync on) unless
+told otherwise. A step's share is of the seconds that threads of both spent in all steps, claims and settling of the
+outbox among them.
+Exit 1 unless every order is confirmed with its tickets, nothing is left in the outbox and the auditor finds nothing.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from benchmarks.support.rooms import house
+
+SEATS_PER_ROW = 100
+DRAIN_SECONDS_MAX = 600.0
+LOOK_SECONDS = 0.05
+"""How often it is looked whether the outbox is dry, and the deliverers are woken for what has come due."""
+END_SECONDS_MAX = 60.0
+WAKE, END = b"w", b"e"
+BUYER = {"email": "buyer@example.org", "name": "Ada Buyer"}
+
+
+class Steps:
+    """Seconds that threads spent, by step."""
+
+    def __init__(self) -> None:
+        self._noting = threading.Lock()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def timed(self, name: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **options: Any) -> Any:
+            begun = time.perf_counter()
+            try:
+                return act(*args, **options)
+            finally:
+                with self._noting:
+                    self.seconds[name] += time.perf_counter() - begun
+
+        return run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sales", type=int, default=300, help="in each round")
+    parser.add_argument("--buyers", type=int, default=8, help="threads that hold and check out")
+    parser.add_argument("--deliverers", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--durable", action=argparse.BooleanOptionalAction, default=True, help="fsync on")
+    parser.add_argument("--deliver", action="store_true", help=argparse.SUPPRESS)  # What the other process is told.
+    options = parser.parse_args()
+    if options.deliver:
+        return deliver(options.deliverers)
+    os.environ["SANDBOX_PAUSE_SECONDS"] = "0"
+    os.environ["EMAIL_URL"] = "dummymail://"
+    with house(durable=options.durable):
+        return measure(options)
+
+
+def measure(options: argparse.Namespace) -> int:
+    from ticketing import outbox_handlers
+
+    outbox_handlers.register()
+    steps, ratios = Steps(), []
+    with deliverers(options, steps) as worker:
+        for number in range(options.rounds):
+            event = house_of(f"round-{number}", seats=4 * options.sales)
+            seats = iter(pairs(4 * options.sales))
+            held = rate(options, [lambda wish=wish: hold(wish) for wish in wishes(event, seats, options.sales)])
+            sold = sell(options, steps, worker, wishes(event, seats, options.sales))
+            ratios.append(sold / held)
+            print(f"{sold:,.1f} orders confirmed/s | {held:,.1f} holds/s | {sold / held:.2f}", flush=True)
+    whole = sum(steps.seconds.values())
+    print(f"\nmedian: {statistics.median(ratios):.2f} of the holds; {min(ratios):.2f} to {max(ratios):.2f}")
+    for name, seconds in sorted(steps.seconds.items(), key=lambda item: -item[1]):
+        per_sale = 1_000 * seconds / (options.sales * options.rounds)
+        print(f"  {name:<28} {seconds / whole:6.1%}  {per_sale:7.1f} ms a sale, waits included")
+    return verdict(options)
+
+
+class Worker:
+    """The process that delivers, as its parent has it."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self._telling = threading.Lock()
+
+    def wake(self) -> None:
+        """What is due is delivered from now on."""
+        self._tell(WAKE)
+
+    def end(self) -> dict[str, float]:
+        """It has ended, with nothing under way; the seconds that its threads spent, by step."""
+        self._tell(END)
+        told, _ = self._process.communicate(timeout=END_SECONDS_MAX)
+        assert self._process.returncode == 0, self._process.returncode
+        seconds: dict[str, float] = json.loads(told)
+        return seconds
+
+    def _tell(self, word: bytes) -> None:
+        assert self._process.stdin is not None
+        with self._telling:
+            self._process.stdin.write(word)
+
+
+@contextmanager
+def deliverers(options: argparse.Namespace, steps: Steps) -> Iterator[Worker]:
+    """Another process delivers while the block runs; then what it spent is among the steps."""
+    from apps.kernel.outbox import facade as outbox
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.scenarios.sales", "--deliver", "--deliverers", str(options.deliverers)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd=Path(__file__).parent.parent.parent,
+    )  # fmt: skip
+    try:
+        worker = Worker(process)
+        outbox.on_written(worker.wake)
+        yield worker
+        for name, seconds in worker.end().items():
+            steps.seconds[name] += seconds
+    finally:
+        process.kill()
+        process.wait()
+
+
+def deliver(count: int) -> int:
+    """What the other process does: it delivers when it is woken, until it is told to end, and tells its steps."""
+    import django
+
+    django.setup()
+    from apps.kernel.outbox import facade as outbox
+    from apps.kernel.outbox.delivery import Crew
+    from ticketing import outbox_handlers
+
+    outbox_handlers.register()
+    steps = Steps()
+    time_the_handlers(steps)
+    crew = Crew(count)
+    outbox.on_written(crew.wake)
+    # Words that came meanwhile are one. None at all: whoever began this is gone.
+    while (words := os.read(sys.stdin.fileno(), 4_096)) and END not in words:
+        crew.wake()
+    is_over = crew.close(END_SECONDS_MAX)
+    json.dump(steps.seconds, sys.stdout)
+    return 0 if is_over else 1
+
+
+def sell(options: argparse.Namespace, steps: Steps, worker: Worker, wanted: list[Any]) -> float:
+    """Orders a second from the first hold to the last mail."""
+    from apps.orders.checkout.checkout import check_out
+    from apps.orders.payments.providers.sandbox.cards import DELAYED
+
+    hold_one, pay = steps.timed("hold", hold), steps.timed("checkout", check_out)
+
+    def buy(wish: Any) -> None:
+        reservation = hold_one(wish)
+        answer = pay(reservation, {**BUYER, "payment_method": DELAYED}, uuid.uuid4().hex)
+        assert json.loads(answer.body)["status"] == "placed", answer.body
+
+    begun = time.perf_counter()
+    in_threads(options.buyers, [lambda wish=wish: buy(wish) for wish in wanted])
+    while outbox_is_at_work():
+        worker.wake()
+        assert time.perf_counter() - begun < DRAIN_SECONDS_MAX, "still delivering"
+        time.sleep(LOOK_SECONDS)
+    return len(wanted) / (time.perf_counter() - begun)
+
+
+def time_the_handlers(steps: Steps) -> None:
+    from apps.kernel.outbox import facade as outbox
+    from apps.orders import facade as orders
+
+    for each in orders.handlers():
+        outbox.handle(
+            each.topic, steps.timed(each.topic, each.handle), each.visibility,
+            attempts_max=each.attempts_max, backoff=each.backoff, together_max=each.together_max,
+        )  # fmt: skip
+    outbox.claim = steps.timed("the outbox claims", outbox.claim)
+    outbox._end_claim = steps.timed("the outbox settles", outbox._end_claim)
+
+
+def outbox_is_at_work() -> bool:
+    """Whether anything of these sales is still to be delivered; what asks again later in doubt is not of them."""
+    from apps.kernel.outbox.models import OutboxMessage
+    from apps.orders import topics
+
+    left = OutboxMessage.objects.filter(done_at=None, dead_at=None)
+    return left.exclude(topic__in=(topics.ASK, topics.RECONCILE_PAYMENT)).exists()
+
+
+def hold(wish: Any) -> Any:
+    from apps.reservations import facade as reservations
+    from apps.reservations.holds.service import Held, holds
+
+    outcome = holds.submit_sync(wish, 10_000)
+    assert isinstance(outcome, Held), outcome
+    return reservations.get_reservation(uuid.UUID(json.loads(outcome.answer.body)["reservation_id"]))
+
+
+def rate(options: argparse.Namespace, acts: list[Callable[[], Any]]) -> float:
+    begun = time.perf_counter()
+    in_threads(options.buyers, acts)
+    return len(acts) / (time.perf_counter() - begun)
+
+
+def in_threads(count: int, acts: Iterable[Callable[[], Any]]) -> None:
+    from django.db import connection
+
+    left, taking, failures = iter(acts), threading.Lock(), []
+
+    def work() -> None:
+        try:
+            while True:
+                with taking:
+                    act = next(left, None)
+                if act is None:
+                    return
+                act()
+        except Exception as error:  # noqa: BLE001 - Told by the thread that waits for all of them.
+            failures.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def house_of(slug: str, *, seats: int) -> Any:
+    from apps.events import facade as events
+    from apps.events.creation import EventSpec, create_event
+    from apps.kernel import clock
+
+    lines = ["section,row,seat,x,y,category,accessible"]
+    for seat in range(seats):
+        row, place = divmod(seat, SEATS_PER_ROW)
+        lines.append(f"Hall,R{row},{place + 1},{place * 20},{row * 25},Standard,")
+    create_event(
+        EventSpec(
+            slug=slug,
+            name=slug.title(),
+            venue="The Venue",
+            starts_at=clock.now() + timedelta(days=30),
+            currency="USD",
+            plan="\n".join(lines).encode(),
+            prices={"Standard": 5_000},
+            opens_at=clock.now() - timedelta(minutes=1),
+        )
+    )
+    return events.get_event(slug)
+
+
+def pairs(seats: int) -> Iterable[list[str]]:
+    """Every second seat and its neighbour, as the plan calls them."""
+    for seat in range(0, seats - 1, 2):
+        row, place = divmod(seat, SEATS_PER_ROW)
+        yield [f"hall-R{row}-{place + 1}", f"hall-R{row}-{place + 2}"]
+
+
+def wishes(event: Any, seats: Any, count: int) -> list[Any]:
+    """So many buyers, joined and let in, each with two seats in mind."""
+    from apps.queue import facade as queue
+    from apps.reservations import facade as reservations
+
+    joined = queue.join_many(
+        [queue.JoinRequest(event, queue.Caller(visitor_id=queue.new_visitor_id())) for _ in range(count)]
+    )
+    return [reservations.resolve(event, entry, {"seats": next(seats)}, uuid.uuid4().hex) for entry in joined]
+
+
+def verdict(options: argparse.Namespace) -> int:
+    from apps.kernel.checks import auditor
+    from apps.orders.models import Order, Ticket
+
+    orders = options.sales * options.rounds
+    confirmed, tickets = Order.objects.filter(status="confirmed").count(), Ticket.objects.count()
+    broken = [finding for finding in auditor.run() if finding.breaches or finding.unchecked]
+    print(f"{confirmed:,} of {orders:,} orders confirmed with {tickets:,} tickets; the auditor finds {len(broken)}")
+    for finding in broken:
+        print(f"  {finding.invariant}: {finding.promise}: {finding.breaches[:3] or finding.unchecked}")
+    return 0 if (confirmed, tickets, broken) == (orders, 2 * orders, []) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,5 +1,0 @@
-from django.urls import path
-
-from benchmarks.suite.idiomatic.views import ReservationsView
-
-urlpatterns = [path("reservations", ReservationsView.as_view())]

@@ -1,7 +1,0 @@
-import os
-
-from django.core.wsgi import get_wsgi_application
-
-os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.suite.idiomatic.settings"
-
-application = get_wsgi_application()

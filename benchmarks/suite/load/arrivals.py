@@ -1,0 +1,223 @@
+"""The open loop: requests come when they come, whether the earlier ones are answered or not.
+
+    python -m benchmarks.suite.load.arrivals PORT RATE SECONDS CONNECTIONS REQUESTS
+
+Arrivals are drawn beforehand (independent of one another, so many a second on average). Each is timed from the moment
+it was due: one that found every connection taken has waited since then, so nothing is left out because the house was
+slow. One process, one thread, one line of JSON at the end.
+"""
+
+import ctypes
+import json
+import os
+import random
+import select
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PATIENCE_SECONDS = 3.0
+"""So long after the last arrival an answer is waited for."""
+LATE_SECONDS = 1.0
+"""Where the generator itself is so late, it was not the house that was measured."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What came of so many arrivals a second."""
+
+    offered: int
+    answered: int
+    """In whatever way."""
+    good: int
+    """2xx."""
+    statuses: dict[int, int]
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    good_p50_ms: float
+    good_p99_ms: float
+    generator_share: float
+
+    @property
+    def offered_rate(self) -> float:
+        return self.offered / self.seconds
+
+    @property
+    def good_rate(self) -> float:
+        return self.good / self.seconds
+
+
+def send(port: int, requests: Sequence[bytes], *, rate: float, seconds: float, connections: int) -> Load:
+    """The requests in their order, in a process of its own, at this rate."""
+    with tempfile.TemporaryDirectory(prefix="fairgate-arrivals-") as made:
+        begun = begin(port, requests, rate=rate, seconds=seconds, connections=connections, folder=Path(made))
+        return finish(begun)
+
+
+def begin(
+    port: int, requests: Sequence[bytes], *, rate: float, seconds: float, connections: int, folder: Path
+) -> "subprocess.Popen[str]":
+    path = folder / f"requests-{port}-{len(requests)}-{time.monotonic_ns()}"
+    path.write_bytes(b"\0".join(requests))
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.suite.load.arrivals",
+        *map(str, (port, rate, seconds, connections, path)),
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def finish(process: "subprocess.Popen[str]") -> Load:
+    said, _ = process.communicate()
+    if process.returncode != 0:
+        raise RuntimeError("the generator of arrivals failed")
+    told = json.loads(said)
+    told["statuses"] = {int(status): times for status, times in told["statuses"].items()}
+    return Load(**told)
+
+
+def run(port: int, rate: float, seconds: float, connections: int, requests: Sequence[bytes]) -> dict[str, Any]:
+    drawn = random.Random(5)  # noqa: S311 - the same crowd each time
+    due: list[float] = []
+    at = 0.0
+    while (at := at + drawn.expovariate(rate)) < seconds and len(due) < len(requests):
+        due.append(at)
+    if len(due) == len(requests):
+        seconds = due[-1]
+    sockets = {}
+    poller = select.epoll()
+    for _ in range(connections):
+        one = socket.create_connection(("127.0.0.1", port))
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        one.setblocking(False)
+        sockets[one.fileno()] = one
+        poller.register(one.fileno(), select.EPOLLIN)
+    timer = _Timer()
+    poller.register(timer.fileno, select.EPOLLIN)
+    idle = list(sockets)
+    under_way: dict[int, float] = {}
+    halves: dict[int, bytes] = {}
+    waiting: deque[int] = deque()
+    took: list[tuple[float, int]] = []
+    begun = time.monotonic()
+    until = begun + seconds + PATIENCE_SECONDS
+    upcoming = 0
+    cpu = time.process_time()
+    while (upcoming < len(due) or under_way or waiting) and (now := time.monotonic()) < until and sockets:
+        while upcoming < len(due) and begun + due[upcoming] <= now:
+            waiting.append(upcoming)
+            upcoming += 1
+        while waiting and idle:
+            number, connection = waiting.popleft(), idle.pop()
+            under_way[connection] = begun + due[number]
+            sockets[connection].send(requests[number])
+        timer.set((begun + due[upcoming] - time.monotonic()) if upcoming < len(due) else 0.05)
+        for connection, _ in poller.poll(0.2):
+            if connection == timer.fileno:
+                timer.clear()
+                continue
+            try:
+                heard = sockets[connection].recv(65_536)
+            except BlockingIOError:
+                continue
+            except OSError:
+                heard = b""
+            if not heard:
+                # Cut by the house: the request, if there was one, has no answer.
+                poller.unregister(connection)
+                sockets.pop(connection).close()
+                if under_way.pop(connection, None) is None and connection in idle:
+                    idle.remove(connection)
+                continue
+            heard = halves.pop(connection, b"") + heard
+            status = status_of(heard)
+            if status is None:
+                halves[connection] = heard
+                continue
+            took.append((time.monotonic() - under_way.pop(connection), status))
+            if b"\r\nconnection: close" in heard.lower():
+                poller.unregister(connection)
+                sockets.pop(connection).close()
+                continue
+            idle.append(connection)
+    cpu = time.process_time() - cpu
+    statuses: dict[int, int] = {}
+    for _, status in took:
+        statuses[status] = statuses.get(status, 0) + 1
+    good = sorted(seconds_taken for seconds_taken, status in took if status < 300)
+    # Who has no answer has waited at least as long as anybody was waited for.
+    unanswered = [PATIENCE_SECONDS] * (len(due) - len(took))
+    everything = sorted(seconds_taken for seconds_taken, _ in took)
+    return {
+        "offered": len(due),
+        "answered": len(took),
+        "good": len(good),
+        "statuses": statuses,
+        "seconds": seconds,
+        "p50_ms": _part(sorted(everything + unanswered), 0.5),
+        "p99_ms": _part(sorted(everything + unanswered), 0.99),
+        "good_p50_ms": _part(good, 0.5),
+        "good_p99_ms": _part(good, 0.99),
+        "generator_share": cpu / seconds,
+    }
+
+
+def status_of(heard: bytes) -> int | None:
+    """The status of the answer, once all of it is there."""
+    head, end, body = heard.partition(b"\r\n\r\n")
+    if not end:
+        return None
+    lowered = head.lower()
+    at = lowered.find(b"content-length:")
+    if at < 0:
+        # In chunks: the last one is empty.
+        return int(head[9:12]) if body.endswith(b"0\r\n\r\n") else None
+    length = int(lowered[at + 15 :].split(b"\r\n", 1)[0])
+    return int(head[9:12]) if len(body) >= length else None
+
+
+def _part(ordered: Sequence[float], share: float) -> float:
+    if not ordered:
+        return 0.0
+    return 1_000 * ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+class _Timer:
+    """A timer of the kernel's: epoll by itself wakes to the millisecond only, which is as long as an answer takes."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None, use_errno=True)
+        self.fileno = int(self._library.timerfd_create(1, os.O_NONBLOCK))
+        if self.fileno < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+
+    def set(self, seconds: float) -> None:
+        whole, rest = divmod(max(seconds, 0.000_01), 1)
+        setting = struct.pack("qqqq", 0, 0, int(whole), int(rest * 1e9))
+        self._library.timerfd_settime(self.fileno, 0, setting, None)
+
+    def clear(self) -> None:
+        try:
+            os.read(self.fileno, 8)
+        except BlockingIOError:
+            return  # It was set anew meanwhile.
+
+
+def main() -> None:
+    port, rate, seconds, connections, path = sys.argv[1:]
+    requests = Path(path).read_bytes().split(b"\0")
+    print(json.dumps(run(int(port), float(rate), float(seconds), int(connections), requests)))
+
+
+if __name__ == "__main__":
+    main()

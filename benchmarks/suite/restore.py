@@ -1,0 +1,68 @@
+"""After a slice of holds everything is as if they had never been: the next one meets the same house.
+
+Not what a house does in earnest, which cancels and keeps: buyers with fifty canceled reservations each would be another
+crowd. The benchmark's own hand, with the ledger's guards off.
+"""
+
+import time
+from typing import Any
+
+import psycopg
+
+from benchmarks.suite.systems import House
+
+_SPARED = "interval '12 hours'"
+"""What is held for longer is part of the house (the show that is sold out)."""
+_STATEMENTS = [
+    "SET session_replication_role = replica",
+    "SET statement_timeout = 0",
+    f"""CREATE TEMPORARY TABLE made ON COMMIT PRESERVE ROWS AS
+        SELECT id FROM reservations_reservation
+        WHERE status = 'pending_payment' AND expires_at < clock_timestamp() + {_SPARED}""",  # noqa: S608
+    "ANALYZE made",
+    "DELETE FROM reservations_reservationtransition WHERE reservation_id IN (SELECT id FROM made)",
+    "DELETE FROM reservations_reservationline WHERE reservation_id IN (SELECT id FROM made)",
+    "DELETE FROM reservations_reservation WHERE id IN (SELECT id FROM made)",
+    "UPDATE reservations_seatinventory SET status = 0, reservation_id = NULL WHERE status = 1",
+    """UPDATE reservations_generaladmissioninventory AS row SET taken = live.quantity
+       FROM (SELECT inventory.section_id, coalesce(sum(line.quantity), 0) AS quantity
+             FROM reservations_generaladmissioninventory AS inventory
+             LEFT JOIN reservations_reservationline AS line
+                 ON line.section_id = inventory.section_id AND line.live AND line.seat_id IS NULL
+             GROUP BY inventory.section_id) AS live
+       WHERE live.section_id = row.section_id AND row.taken <> live.quantity""",
+    "UPDATE queue_queueentry SET busy_until = NULL WHERE busy_until IS NOT NULL AND status = 'ready'",
+    "DELETE FROM kernel_idempotentanswer",
+    "DROP TABLE made",
+    """VACUUM reservations_reservationtransition, reservations_reservationline, reservations_reservation,
+              reservations_seatinventory, reservations_generaladmissioninventory, queue_queueentry,
+              kernel_idempotentanswer""",
+]
+
+
+_QUIET_SECONDS = 0.4
+_QUIET_SECONDS_MAX = 10.0
+
+
+def give_back(house: House) -> int:
+    """Nothing of the slice is left, nor of what was under way when it ended; how many reservations there were."""
+    with house.ledger() as on:
+        wait_until_quiet(on, "reservations_reservationtransition_id_seq")
+        count = 0
+        for statement in _STATEMENTS:
+            done = on.execute(statement)  # type: ignore[call-overload]
+            if statement.startswith("DELETE FROM reservations_reservation WHERE"):
+                count = done.rowcount
+    return count
+
+
+def wait_until_quiet(on: psycopg.Connection[Any], sequence: str) -> None:
+    """Returns once nothing more is written for what the generator left unanswered, by that sequence."""
+    written = -1
+    until = time.monotonic() + _QUIET_SECONDS_MAX
+    while time.monotonic() < until:
+        before = written
+        ((written,),) = on.execute(f"SELECT last_value FROM {sequence}").fetchall()  # type: ignore[call-overload]  # noqa: S608
+        if written == before:
+            return
+        time.sleep(_QUIET_SECONDS)

@@ -1,0 +1,235 @@
+"""The houses that are asked: one PostgreSQL and one Valkey for all of them, as `make demo` starts them, a database for
+each, and for each the processes that the Procfile names, started by the Procfile's own commands.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+from honcho.environ import parse_procfile
+
+from benchmarks.suite.errors import SuiteFailed
+from tests.support.servers import environment_without_run, temporary_place
+from ticketing.devserver import postgres, valkey
+from ticketing.devserver.ports import free_port
+from ticketing.devserver.servers import Servers, new_password
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+READY_SECONDS_MAX = 60
+END_SECONDS_MAX = 15
+FILL_SECONDS_MAX = 900
+# What stands in the way of one machine that plays the whole crowd: limits for each address.
+ONE_MACHINE_IS_THE_CROWD = {"RATE_LIMITS_EXEMPT": "127.0.0.0/8,::1/128"}
+
+
+@dataclass
+class Ground:
+    """Both servers, and the database that the others are copies of: migrated, without an event."""
+
+    servers: Servers
+    folder: Path
+    """Of this run: logs, tokens, flame graphs."""
+    secret_key: str = field(default_factory=new_password)
+
+    @property
+    def cluster(self) -> postgres.Postgres:
+        assert self.servers.postgres is not None
+        return self.servers.postgres
+
+    @property
+    def pgbench(self) -> Path:
+        return self.cluster.place.postgres_bin / "pgbench"
+
+    def environment(self, database: str, redis_number: int) -> dict[str, str]:
+        assert self.servers.valkey is not None
+        redis = urlsplit(self.servers.valkey.url)._replace(path=f"/{redis_number}").geturl()
+        return {
+            **environment_without_run(),
+            **ONE_MACHINE_IS_THE_CROWD,
+            "DATABASE_URL": self.cluster.url(database),
+            "REDIS_URL": redis,
+            "SECRET_KEY": f"known-to-every-benchmark-and-good-for-nothing-else-{self.secret_key}",
+            "DJANGO_SETTINGS_MODULE": "ticketing.settings",
+            "LOG_LEVEL": "WARNING",
+            "PYTHONUNBUFFERED": "1",
+            "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
+        }
+
+
+@contextmanager
+def ground(folder: Path) -> Iterator[Ground]:
+    place, end = temporary_place()
+    try:
+        # Three houses share it, and Django's own ASGI handler has a new connection for each request.
+        settings = postgres.DURABLE | {"max_connections": "500"}
+        cluster = postgres.start(place, password=new_password(), superuser_password=new_password(), settings=settings)
+        made = Ground(Servers(cluster, valkey.start(place, password=new_password())), folder)
+        with psycopg.connect(cluster.superuser_url(), autocommit=True) as on:
+            # Filling a house may leave its foreign keys unchecked.
+            on.execute(f"GRANT SET ON PARAMETER session_replication_role TO {postgres.OWNER}")  # type: ignore[call-overload]
+        run(made, "migrate", [sys.executable, "manage.py", "migrate", "-v0"], made.environment(postgres.OWNER, 0))
+        yield made
+    finally:
+        end()
+
+
+def run(on: Ground, name: str, command: Sequence[str], environment: dict[str, str]) -> None:
+    """The command has run to its end. Raises SuiteFailed with its last line."""
+    log = on.folder / f"{name}.log"
+    with log.open("w") as said:
+        done = subprocess.run(command, cwd=CHECKOUT, env=environment, stdout=said, stderr=said, check=False)
+    if done.returncode != 0:
+        raise SuiteFailed(f"{name} failed: {last_line(log)} ({log})")
+
+
+def last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+@dataclass
+class House:
+    """A filled database, and the addresses of the processes that serve it."""
+
+    ground: Ground
+    name: str
+    database: str
+    environment: dict[str, str]
+    folder: Path
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def web_port(self) -> int:
+        return int(self.environment["PORT"])
+
+    @property
+    def site_port(self) -> int:
+        return int(self.environment["SITE_PORT"])
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        return dict(json.loads((self.folder / "house.json").read_text()))
+
+    def tokens(self, of: str) -> list[str]:
+        return (self.folder / f"{of}.tokens").read_text().split("\n")
+
+    def ledger(self) -> psycopg.Connection[Any]:
+        """A connection of the superuser's, in autocommit."""
+        return psycopg.connect(self.ground.cluster.superuser_url(self.database), autocommit=True)
+
+
+def make_house(on: Ground, name: str, redis_number: int, sizes: Sequence[int]) -> House:
+    """A house filled with so many seats, old reservations, people waiting and small events; nothing of it runs yet."""
+    database = f"house_{name}"
+    with psycopg.connect(on.cluster.superuser_url(), autocommit=True) as cluster:
+        cluster.execute(f"CREATE DATABASE {database} TEMPLATE {postgres.OWNER} OWNER {postgres.OWNER}")  # type: ignore[call-overload]
+    folder = on.folder / name
+    folder.mkdir()
+    port, site_port = free_port(), free_port()
+    environment = {
+        **on.environment(database, redis_number),
+        "PORT": str(port),
+        "SITE_PORT": str(site_port),
+        "SITE_URL": f"http://127.0.0.1:{port}",
+    }
+    command = [sys.executable, "-m", "benchmarks.suite.fill", str(folder), *map(str, sizes)]
+    run(on, f"filling-{name}", command, environment)
+    return House(on, name, database, environment, folder)
+
+
+PROCESSES = ("site", "web", "gatekeeper", "relay")
+"""Worker and beat have nothing to do here: nobody pays. The gates are reset by the gatekeeper's maintenance."""
+
+
+@contextmanager
+def opened(house: House) -> Iterator[House]:
+    """The house answers at its port, until the block ends."""
+    with ExitStack() as until:
+        for name in PROCESSES:
+            house.processes[name] = until.enter_context(
+                started(house.ground, f"{house.name}-{name}", command_of(name), house.environment)
+            )
+        wait_until_ready(house.web_port, "/readyz", house.processes["web"], f"the web process of {house.name}")
+        yield house
+    house.processes.clear()
+
+
+def command_of(name: str, *, application: str = "") -> str:
+    """The Procfile's command of this process; with another application, if one is named, and the same options."""
+    commands = parse_procfile((CHECKOUT / "Procfile").read_text()).processes
+    command = str(commands[name])
+    if not application:
+        return command
+    usual = {"web": "-m ticketing.server.run", "site": "ticketing.wsgi:application"}[name]
+    if usual not in command:
+        raise SuiteFailed(f"the Procfile's {name} has no {usual}, so nothing can be served in its place")
+    served = f"-c \"from ticketing.server import run; raise SystemExit(run.main('{application}'))\""
+    return command.replace(usual, served if name == "web" else application)
+
+
+@contextmanager
+def started(on: Ground, name: str, command: str, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """The command runs in a process group of its own, which has ended after the block."""
+    with (on.folder / f"{name}.log").open("w") as log:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            cwd=CHECKOUT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(END_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def wait_until_answering(port: int, process: subprocess.Popen[bytes], name: str) -> None:
+    """Returns once anything is answered there. Raises SuiteFailed."""
+    wait_until_ready(port, "/", process, name, anything=True)
+
+
+def wait_until_ready(
+    port: int, path: str, process: subprocess.Popen[bytes], name: str, *, anything: bool = False
+) -> None:
+    """Returns once the address answers 200. Raises SuiteFailed."""
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    said = "nothing"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise SuiteFailed(f"{name} ended before it was ready")
+        try:
+            with opener.open(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+                if answer.status == 200:
+                    return
+        except urllib.error.HTTPError as error:
+            said = f"{error.code} {error.read(200).decode(errors='replace').strip()}"
+            error.close()
+            if anything:
+                return
+        except OSError as error:
+            said = str(error)  # Not listening yet.
+        time.sleep(0.05)
+    raise SuiteFailed(f"{name} was not ready after {READY_SECONDS_MAX} s; it said: {said}")

@@ -1,0 +1,204 @@
+"""Those who hold, over HTTP, in a process of their own: as many at once as there are connections (a closed loop), or at
+a pace, whether the earlier ones are answered or not (an open loop). Each wants one place and is another buyer.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from benchmarks.suite.load import raw_requests
+from benchmarks.suite.load.arrivals import status_of
+from benchmarks.support.stream_clients import SECTION, at
+
+PATIENCE_SECONDS = 10.0
+"""So long after the last one an answer is waited for."""
+START_SECONDS_MAX = 60.0
+
+
+@dataclass
+class Bought:
+    """What came of it."""
+
+    seconds: float
+    asked: int = 0
+    held: int = 0
+    statuses: dict[int, int] = field(default_factory=dict)
+    took: list[float] = field(default_factory=list)
+    """Of each that held, from when it was due."""
+
+    @property
+    def per_second(self) -> float:
+        return self.held / self.seconds
+
+    def ms(self, share: float) -> float:
+        return 1_000 * at(self.took, share)
+
+
+def holds(slug: str, tokens: Sequence[str]) -> list[bytes]:
+    run = secrets.token_hex(6)
+    path, body = f"/api/events/{slug}/reservations", f'{{"ga_section":"{SECTION}","ga_quantity":1}}'
+    return [raw_requests.post(path, body, token, f"{run}-{number}") for number, token in enumerate(tokens)]
+
+
+class Buyers:
+    """The crowd, seen from outside."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def at_once(self, seconds: float) -> Bought:
+        """Every connection asks again as soon as it is answered."""
+        self._pipe.send((None, seconds))
+        return self.end(seconds)
+
+    def begin(self, per_second: float, seconds: float) -> None:
+        """So many a second are asked for from now on."""
+        self._pipe.send((per_second, seconds))
+
+    def end(self, seconds: float) -> Bought:
+        assert self._pipe.poll(seconds + PATIENCE_SECONDS + START_SECONDS_MAX), "the buyers do not answer"
+        found = self._pipe.recv()
+        if isinstance(found, BaseException):
+            raise found
+        assert isinstance(found, Bought)
+        return found
+
+
+@contextmanager
+def buyers(port: int, requests: Sequence[bytes], connections: int) -> Iterator[Buyers]:
+    """Who has these requests, each for once."""
+    here, there = get_context("spawn").Pipe()
+    process = get_context("spawn").Process(target=_run, args=(there, port, requests, connections), daemon=True)
+    process.start()
+    try:
+        yield Buyers(here)
+    finally:
+        process.kill()
+        process.join()
+
+
+class _Buyer(asyncio.Protocol):
+    def __init__(self, crowd: "_Crowd") -> None:
+        self.crowd = crowd
+        self.transport: Any = None
+        self.answer = b""
+        self.due = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def ask(self, request: bytes, due: float) -> None:
+        self.due = due
+        self.transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self.answer += data
+        status = status_of(self.answer)
+        if status is not None:
+            self.answer = b""
+            self.crowd.answered(self, status)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+
+
+class _Crowd:
+    def __init__(self, port: int, requests: Sequence[bytes]) -> None:
+        self.port = port
+        self.requests = deque(requests)
+        self.idle: list[_Buyer] = []
+        self.due: deque[float] = deque()
+        """When those are due who wait for a connection."""
+        self.under_way = 0
+        self.bought = Bought(0)
+        self.again_until = 0.0
+        self.all_answered = asyncio.Event()
+        self.are_too_few = False
+
+    async def connect(self, count: int) -> None:
+        self.idle = [one for one in self.idle if one.transport is not None and not one.transport.is_closing()]
+        while len(self.idle) < count:
+            made = _Buyer(self)
+            await asyncio.get_running_loop().create_connection(lambda made=made: made, "127.0.0.1", self.port)  # type: ignore[misc]
+            self.idle.append(made)
+
+    def send(self) -> None:
+        """Whoever is due asks, as far as there are connections."""
+        if self.due and not self.requests:
+            self.are_too_few = True
+        while self.due and self.idle and self.requests:
+            one, due = self.idle.pop(), self.due.popleft()
+            if one.transport is None or one.transport.is_closing():
+                self.due.appendleft(due)
+                continue
+            self.under_way += 1
+            self.all_answered.clear()
+            self.bought.asked += 1
+            one.ask(self.requests.popleft(), due)
+
+    def answered(self, one: _Buyer, status: int) -> None:
+        now = time.monotonic()
+        bought = self.bought
+        self.under_way -= 1
+        bought.statuses[status] = bought.statuses.get(status, 0) + 1
+        if status == 201:
+            bought.held += 1
+            bought.took.append(now - one.due)
+        self.idle.append(one)
+        if now < self.again_until:
+            self.due.append(now)
+        self.send()
+        if not self.under_way:
+            self.all_answered.set()
+
+    async def at_once(self, seconds: float) -> Bought:
+        begun = time.monotonic()
+        self.bought = Bought(seconds)
+        self.again_until = begun + seconds
+        self.due.extend([begun] * len(self.idle))
+        self.send()
+        await self._until_answered(self.again_until)
+        self.bought.seconds = max(seconds, time.monotonic() - begun)
+        return self.bought
+
+    async def at_a_pace(self, per_second: float, seconds: float) -> Bought:
+        begun, told = time.monotonic(), 0
+        self.bought, self.again_until = Bought(seconds), 0.0
+        while (passed := time.monotonic() - begun) < seconds:
+            until = int(passed * per_second)
+            self.due.extend(begun + number / per_second for number in range(told, until))
+            told = until
+            self.send()
+            await asyncio.sleep(min(0.01, 1 / per_second))
+        await self._until_answered(begun + seconds)
+        return self.bought
+
+    async def _until_answered(self, end: float) -> None:
+        await asyncio.sleep(max(0.0, end - time.monotonic()))
+        if self.under_way:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.all_answered.wait(), PATIENCE_SECONDS)
+
+
+def _run(pipe: Connection, port: int, requests: Sequence[bytes], connections: int) -> None:
+    import uvloop
+
+    uvloop.run(_serve(pipe, _Crowd(port, requests), connections))
+
+
+async def _serve(pipe: Connection, crowd: _Crowd, connections: int) -> None:
+    while True:
+        per_second, seconds = await asyncio.to_thread(pipe.recv)
+        try:
+            await crowd.connect(connections)
+            bought = await (crowd.at_once(seconds) if per_second is None else crowd.at_a_pace(per_second, seconds))
+            pipe.send(RuntimeError("more buyers are needed than were let in") if crowd.are_too_few else bought)
+        except Exception as error:  # noqa: BLE001 - Raised where it was asked.
+            pipe.send(error)

@@ -1,0 +1,176 @@
+"""One event that everybody listens to, and the processes that serve it, for benchmarks."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import psutil
+
+from benchmarks.support.stream_clients import PLACES
+
+SLUG = "listened"
+PATH = f"/api/events/{SLUG}/sections/updates"
+FLOORS = 20
+START_SECONDS_MAX = 120.0
+SETTLED_SECONDS = 3.0
+# What stands in the way of one machine that plays the whole crowd.
+FOR_MANY = {
+    "RATE_LIMITS_EXEMPT": "127.0.0.0/8,::1/128",
+    "LIVE_LISTENERS_MAX": "50000",
+    "WEB_CONNECTIONS_MAX": "50000",
+    "ACCESS_LOG_SAMPLE": "0",
+    "ACCESS_LOG_SLOW_SECONDS": "3600",
+}
+
+
+def make_event(*, room: Any = None) -> Any:
+    """On sale, with twenty sections of a million places each."""
+    from apps.events import facade as events
+    from apps.events.creation import EventSpec, GeneralAdmission, create_event
+    from apps.kernel import clock
+
+    create_event(
+        EventSpec(
+            slug=SLUG, name="Listened", venue="The Venue", starts_at=clock.now() + timedelta(days=30), currency="USD",
+            general_admission=tuple(GeneralAdmission(f"Floor {number}", PLACES, 1_000) for number in range(FLOORS)),
+            opens_at=clock.now() - timedelta(minutes=1), room=room, hold_minutes=120,
+        )
+    )  # fmt: skip
+    return events.get_event(SLUG)
+
+
+def let_in(event: Any, count: int) -> list[str]:
+    """So many buyers may hold; what each of them shows."""
+    from apps.queue.identity.caller import issue_admission_token
+    from apps.queue.models import WaitingRoom
+    from benchmarks.support import halls
+
+    halls.let_in(event, range(count))
+    WaitingRoom.objects.filter(event_id=event.id).update(next_number=count + 1, head=count)
+    halls.settle()
+    return [issue_admission_token(halls.entry_of(event, number), event.slug, number + 1) for number in range(count)]
+
+
+_WAIT = """
+INSERT INTO queue_queueentry (id, event_id, number, in_lobby, nonce, marked, visitor_id, status, joined_at)
+SELECT gen_random_uuid(), %(event_id)s, number, false, decode(md5(random()::text), 'hex'), '', 'waits-' || number,
+       'waiting', clock_timestamp()
+FROM generate_series(%(after)s + 1, %(after)s + %(count)s) AS number
+"""
+TOKENS_MAX = 10_000
+
+
+def wait_in_line(event: Any, count: int, *, after: int) -> list[str]:
+    """The room is open, and so many wait behind the first so many; what some of those show who are last."""
+    from django.db import connection
+
+    from apps.queue.identity.caller import issue_queue_token
+    from apps.queue.models import QueueEntry, WaitingRoom
+    from benchmarks.support import halls
+
+    with connection.cursor() as cursor:
+        cursor.execute(_WAIT, {"event_id": event.id, "count": count, "after": after})
+    WaitingRoom.objects.filter(event_id=event.id).update(state="open", next_number=after + count + 1)
+    halls.settle()
+    last = QueueEntry.objects.filter(event_id=event.id, number__gt=after + count - TOKENS_MAX)
+    return [issue_queue_token(entry_id, event.slug, number) for entry_id, number in last.values_list("id", "number")]
+
+
+def held() -> int:
+    """So many places are taken."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(sum(taken), 0) FROM reservations_generaladmissioninventory")
+        ((taken,),) = cursor.fetchall()
+    return int(taken)
+
+
+def committed(after: int) -> list[float]:
+    """When the holds were written that came after the first so many: each a moment before its commit."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT extract(epoch FROM created_at)::float8 FROM reservations_reservation ORDER BY created_at OFFSET %s",
+            [after],
+        )
+        return [moment for (moment,) in cursor.fetchall()]
+
+
+@contextmanager
+def environment(**more: str) -> Iterator[dict[str, str]]:
+    """What the processes of one house are started with."""
+    folder = tempfile.mkdtemp(prefix="fairgate-figures-")
+    try:
+        yield {**os.environ, **FOR_MANY, "METRICS_FOLDER": folder, **more}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def beside(environment: dict[str, str], commands: Sequence[str]) -> Iterator[None]:
+    """The house's other processes run, by the names of their commands."""
+    with ExitStack() as until:
+        for command in commands:
+            until.enter_context(_running([sys.executable, "manage.py", command], environment))
+        yield
+
+
+@contextmanager
+def _running(command: list[str], environment: dict[str, str]) -> Iterator[None]:
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def served(command: list[str], port: int, environment: dict[str, str]) -> Iterator[psutil.Process]:
+    """It listens at the port, and has come to rest."""
+    process = psutil.Popen(command, env={**environment, "PORT": str(port)}, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + START_SECONDS_MAX
+    try:
+        while True:
+            assert process.poll() is None, f"{command} ended"
+            assert time.monotonic() < deadline, f"{command} does not listen"
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        time.sleep(SETTLED_SECONDS)
+        yield process
+    finally:
+        for one in [*process.children(recursive=True), process]:
+            with suppress(psutil.Error):
+                one.kill()
+        process.wait()
+
+
+WEB = [sys.executable, "-m", "ticketing.server.run"]
+
+
+def worker_of(process: psutil.Process) -> psutil.Process:
+    """The process that has the connections, of one that has a single worker."""
+    return max([process, *process.children(recursive=True)], key=lambda one: one.memory_info().rss)
+
+
+def spent(process: psutil.Process) -> float:
+    """Seconds of processor time of it and its children."""
+    return sum(sum(one.cpu_times()[:2]) for one in [process, *process.children(recursive=True)])

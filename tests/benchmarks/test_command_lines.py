@@ -1,0 +1,30 @@
+"""Every benchmark starts: one that nobody ran for months has not rotted unseen. That what they call exists is mypy's to
+see (`make lint`)."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+import benchmarks.suite
+
+FOLDER = Path(benchmarks.suite.__file__).parent.parent
+PROGRAMS = sorted(
+    f"{folder}.{file.stem}"
+    for folder in ("scenarios", "experiments")
+    for file in (FOLDER / folder).glob("*.py")
+    if "__main__" in file.read_text()
+)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_benchmark_says_how_it_is_run(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = importlib.import_module(f"benchmarks.{name}")
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert ended.value.code == 0
+    assert f"python -m benchmarks.{name}" in capsys.readouterr().out

@@ -1,0 +1,36 @@
+"""A program of an organizer's that messages are posted to: it notes what it is told, and takes it or not."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from apps.kernel.safe_http import Answer, NotReached
+
+
+@dataclass
+class Organizer:
+    """`at` is told `("post", "before" | "after", message id)` around each; what it raises is what we see of it."""
+
+    url: str = "https://organizer.example/hook"
+    at: Callable[[str, str, str], None] | None = None
+    status: int = 204
+    is_away: bool = False
+    told: dict[UUID, int] = field(default_factory=lambda: defaultdict(int))
+    """How often it took each message, in the order of their first coming."""
+
+    def post(self, url: str, body: bytes, headers: Mapping[str, str], **limits: Any) -> Answer:
+        """Stands in for `outbound.post`."""
+        message_id = headers["Fairgate-Message-Id"]
+        self._reach("before", message_id)
+        if self.is_away:
+            raise NotReached("nobody there")
+        if self.status < 300:
+            self.told[UUID(message_id)] += 1
+        self._reach("after", message_id)
+        return Answer(self.status, "")
+
+    def _reach(self, when: str, message_id: str) -> None:
+        if self.at is not None:
+            self.at("post", when, message_id)

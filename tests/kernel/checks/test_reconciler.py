@@ -1,0 +1,115 @@
+"""The reconciler's frame: checks register themselves, all report before any repairs, and what came of it is kept."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import DataError
+from django.test import Client
+
+from apps.kernel import tasks
+from apps.kernel.checks import reconciler
+from apps.kernel.checks.reconciler import GONE, NEEDS_PERSON, REPAIRED, REPORTED, Difference, NeedsPerson
+from apps.kernel.models import ReconcileRun
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _own_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciler, "_checks", {})
+
+
+def finds(*kinds: str) -> reconciler.Find:
+    return lambda part: (Difference(kind, f"{kind} differs") for kind in kinds)
+
+
+def states(findings: list[reconciler.Finding]) -> list[str]:
+    return [outcome.state for finding in findings for outcome in finding.outcomes]
+
+
+def test_every_check_reports_before_any_repairs() -> None:
+    said: list[str] = []
+
+    def find(name: str) -> reconciler.Find:
+        def look(part: int | None) -> Iterator[Difference]:
+            said.append(f"find {name} in {part}")
+            yield Difference(name, name)
+
+        return look
+
+    def repair(difference: Difference, by: str) -> str:
+        said.append(f"repair {difference.kind} for {by}")
+        return REPAIRED
+
+    for name in ("a", "b"):
+        reconciler.register(name, "promise", find(name), repair)
+    assert states(reconciler.run(7)) == [REPORTED, REPORTED]
+    assert states(reconciler.run(7, repair_by="ada")) == [REPAIRED, REPAIRED]
+    assert said == ["find a in 7", "find b in 7"] * 2 + ["repair a for ada", "repair b for ada"]
+
+
+def test_what_a_repair_says_is_what_is_told() -> None:
+    def repair(difference: Difference, by: str) -> str:
+        match difference.kind:
+            case "person":
+                raise NeedsPerson("somebody has it")
+            case "refused":
+                raise DataError("the database said no")
+        return GONE
+
+    reconciler.register("x", "promise", finds("person", "refused", "gone"), repair)
+    reconciler.register("y", "promise", finds("nobody"))
+    reconciler.register("z", "promise", lambda part: [Difference("known", "z differs", None, "ask the house")], repair)
+    findings = reconciler.run(repair_by="ada")
+    assert states(findings) == [NEEDS_PERSON, REPORTED, GONE, NEEDS_PERSON, NEEDS_PERSON]
+    lines = [outcome.line for finding in findings for outcome in finding.outcomes]
+    assert lines[0] == "person differs; needs a person: somebody has it"
+    assert lines[1] == "refused differs: not repaired: the database said no"
+    assert lines[4] == "z differs; needs a person: ask the house"
+
+
+def test_a_check_that_fails_is_told_and_leaves_the_others_to_their_work() -> None:
+    def fail(part: int | None) -> Iterator[Difference]:
+        yield Difference("a", "found before it failed")
+        raise ConnectionError("Redis is away")
+
+    reconciler.register("a", "promise", fail)
+    reconciler.register("b", "promise", finds("b"))
+    kept = reconciler.run_and_record()
+    assert (kept.difference_count, kept.failure_count) == (2, 1)
+    assert [check["failure"] for check in kept.report] == ["Redis is away", ""]
+
+
+def test_runs_are_kept_and_the_oldest_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciler, "KEPT_RUNS", 2)
+    reconciler.register("a", "promise", finds(*["a"] * 60), lambda difference, by: REPAIRED)
+    runs = [reconciler.run_and_record(repair_by="ada") for _ in range(3)]
+    assert set(ReconcileRun.objects.values_list("pk", flat=True)) == {runs[1].pk, runs[2].pk}
+    assert (runs[2].difference_count, runs[2].repaired_count, runs[2].left_count) == (60, 60, 0)
+    assert len(runs[2].report[0]["differences"]) == reconciler.SHOWN_DIFFERENCES_MAX
+
+
+def test_differences_are_counted_by_kind_and_a_kind_never_found_is_0(client: Client) -> None:
+    reconciler.register("a", "promise", finds("seat", "seat", "count"), kinds=("seat", "count", "never"))
+    for _ in range(2):
+        assert tasks.reconcile() == 3
+    reconciler.run_and_record(7)
+    page = client.get("/metrics").content.decode()
+    for line in (
+        'fairgate_reconcile_differences_total{kind="seat"} 6.0',
+        'fairgate_reconcile_differences_total{kind="count"} 3.0',
+        'fairgate_reconcile_differences_total{kind="never"} 0.0',
+        "fairgate_reconcile_left_count 3.0",
+    ):
+        assert line in page
+
+
+def test_staff_read_what_was_found_and_what_became_of_it(client: Client) -> None:
+    reconciler.register("a", "counts add up", finds("seat"))
+    run = reconciler.run_and_record(repair_by="ada")
+    client.force_login(User.objects.create_superuser("admin"))
+    page = client.get(f"/admin/kernel/reconcilerun/{run.pk}/change/").content.decode()
+    assert "counts add up: seat differs; needs a person" in page
+    for outcome, count in (("none", 0), ("put_right", 0), ("left", 1)):
+        assert f"{count} reconcile run" in client.get(f"/admin/kernel/reconcilerun/?outcome={outcome}").content.decode()

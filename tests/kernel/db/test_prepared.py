@@ -1,0 +1,109 @@
+"""Statements that committers' connections keep with their plans."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+from apps.kernel.db import pools, prepared, sql, transactions
+from apps.kernel.group_commit.batcher import Batcher, finds_itself
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def connection() -> Iterator[Connection[Any]]:
+    pool = pools.beside_django("preparing", size_max=1, connect_ms=10_000, prepares=True)
+    pool.open()
+    try:
+        with pool.connection() as found:
+            yield found
+    finally:
+        pool.close()
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared, "_texts", dict(prepared._texts))
+    monkeypatch.setattr(prepared._Pooled, "seen", False)
+
+
+def kept(connection: Connection[Any]) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM pg_prepared_statements")}
+
+
+def made_up(name: str, text: str) -> sql.Statement:
+    prepared.add(name, text)
+    return sql.Statement(name, text, prepared=True)
+
+
+def test_a_committer_s_connection_keeps_every_statement_that_says_so(connection: Connection[Any]) -> None:
+    assert prepared.is_on(connection)
+    assert kept(connection) == {f"fairgate_{name}" for name in prepared._texts}
+    assert {"fairgate_insert_reservations", "fairgate_lock_entries_skipping"} <= kept(connection)
+    names = "SELECT name, parameter_types::text FROM pg_prepared_statements"
+    untyped = [name for name, types in connection.execute(names) if "unknown" in types]
+    assert untyped == [], "say the type of every parameter"
+
+
+def test_it_gives_what_its_text_gives(connection: Connection[Any]) -> None:
+    statement = made_up(
+        "made_up", "-- Heading.\nSELECT %(word)s::text, %(n)s::bigint + %(n)s, 5 %% 3, %(ids)s::uuid[] -- end"
+    )
+    connection.execute("DEALLOCATE ALL")
+    prepared.keep(connection)
+    params: dict[str, Any] = {"word": "it's $1 ö %(n)s", "n": 4, "ids": []}
+    with connection.cursor() as cursor:
+        by_plan = statement.rows(cursor, **params)
+        (both,) = sql.together(cursor, [statement.call(**params)])
+        as_text = sql.Statement("made_up", statement.text).rows(cursor, **params)
+    assert by_plan == both.rows == as_text == [("it's $1 ö %(n)s", 8, 2, [])]
+    ((calls,),) = connection.execute(
+        "SELECT generic_plans + custom_plans FROM pg_prepared_statements WHERE name = 'fairgate_made_up'"
+    ).fetchall()
+    assert calls == 2
+
+
+def test_one_that_does_not_fit_the_tables_leaves_all_of_them_text(connection: Connection[Any]) -> None:
+    made_up("to_come", "SELECT %(n)s::int FROM a_table_of_the_next_migration")
+    pool = pools.beside_django("preparing too early", size_max=1, connect_ms=10_000, prepares=True)
+    pool.open()
+    try:
+        with pool.connection() as early, early.cursor() as cursor:
+            assert not prepared.is_on(early)
+            assert len(sql.load("apps.kernel", "read_clock", prepared=True).rows(cursor)) == 1
+    finally:
+        pool.close()
+
+
+def test_what_is_not_there_any_more_costs_another_attempt_and_no_request() -> None:
+    """As behind a pooler in transaction mode, where somebody named none but it."""
+    read_clock = sql.load("apps.kernel", "read_clock", prepared=True)
+
+    def decide(connection: Connection[Any], requests: list[int]) -> list[int]:
+        if prepared.is_on(connection):
+            connection.execute("DEALLOCATE ALL")
+        with transactions.write_on(connection) as cursor:
+            read_clock.rows(cursor)
+        return requests
+
+    batcher: Batcher[int, int] = Batcher("pooled", decide, find_committed=finds_itself)
+    try:
+        assert batcher.submit_sync(1, 20_000) == 1
+        assert batcher.submit_sync(2, 20_000) == 2
+    finally:
+        batcher.close()
+    assert prepared._Pooled.seen
+
+
+def test_two_of_one_name_are_refused() -> None:
+    with pytest.raises(AssertionError, match="read_clock"):
+        prepared.add("read_clock", "SELECT 1")
+
+
+def test_a_connection_that_is_gone_is_not_kept(connection: Connection[Any]) -> None:
+    connection.close()
+    with pytest.raises(psycopg.OperationalError):
+        prepared.keep(connection)

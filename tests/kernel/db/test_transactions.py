@@ -1,0 +1,214 @@
+"""Transactions with limits, statements from files, and one clock."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from django.db import DatabaseError, IntegrityError, connection, transaction
+from psycopg import errors
+from psycopg.pq import TransactionStatus
+
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
+from apps.kernel.models import IdempotentAnswer
+from tests.support.races import Beside, rival_connection
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ROW = {"fingerprint": "f", "status": 201, "answer": "{}"}
+
+
+def test_a_write_commits_whole_or_not_at_all() -> None:
+    with transactions.write():
+        IdempotentAnswer.objects.create(scope="a", key="1", created_at=clock.now(), **ROW)
+        transaction.set_rollback(True)
+    assert IdempotentAnswer.objects.count() == 0
+    with transactions.write():
+        IdempotentAnswer.objects.create(scope="a", key="1", created_at=clock.now(), **ROW)
+    with rival_connection() as rival, rival.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM kernel_idempotentanswer")
+        assert cursor.fetchone() == (1,)
+
+
+def test_a_write_inside_another_transaction_is_a_fault_of_the_code() -> None:
+    """Its limits would become the outer one's, and its commit would be none."""
+    with pytest.raises(RuntimeError, match="durable"), transaction.atomic(), transactions.write():
+        raise AssertionError("never reached")
+
+
+def test_a_write_on_a_connection_beside_django_s_has_the_same_limits_and_is_as_much_the_outermost() -> None:
+    shown = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
+    now = clock.now()
+    with rival_connection() as other:
+        other.ensure_connection()
+        beside = other.connection
+        assert beside is not None
+        with transactions.write_on(beside, lock_ms=10, statement_ms=2_000) as cursor:
+            cursor.execute(shown)
+            assert cursor.fetchone() == ("10ms", "2s")
+            with pytest.raises(RuntimeError, match="under way"), transactions.write_on(beside):
+                raise AssertionError("never reached")
+            IdempotentAnswer.objects.create(scope="a", key="1", created_at=now, **ROW)
+            cursor.execute("SELECT count(*) FROM kernel_idempotentanswer")
+            assert cursor.fetchone() == (1,)
+        assert beside.execute(shown).fetchone() != ("10ms", "2s"), "the limits end with the transaction"
+        again = "INSERT INTO kernel_idempotentanswer (scope, key, fingerprint, status, answer, created_at)"
+        with pytest.raises(errors.UniqueViolation) as twice, transactions.write_on(beside) as cursor:
+            cursor.execute(again + " SELECT scope, key, '', 0, '', created_at FROM kernel_idempotentanswer")
+        assert transactions.violated_constraint(twice.value) == "idempotent_answer_once"
+        with transaction.atomic():
+            IdempotentAnswer.objects.update(status=202)
+            with pytest.raises(errors.LockNotAvailable) as late, transactions.write_on(beside, lock_ms=10) as cursor:
+                cursor.execute("UPDATE kernel_idempotentanswer SET status = 203")
+        assert transactions.is_passing(late.value)
+        assert not transactions.is_passing(twice.value)
+        beside.close()
+        with pytest.raises(RuntimeError, match="gone"), transactions.write_on(beside):
+            raise AssertionError("never reached")
+
+
+def test_a_write_begins_with_its_first_statement_and_may_end_with_its_last() -> None:
+    insert = sql.Statement(
+        "insert",
+        "INSERT INTO kernel_idempotentanswer (scope, key, fingerprint, status, answer, created_at)"
+        " VALUES (%(scope)s, '1', 'f', 201, '{}', clock_timestamp())",
+    )
+    update = sql.Statement(
+        "update", sql.exactly_touching("UPDATE kernel_idempotentanswer SET status = 202 WHERE scope = %(scope)s")
+    )
+    with rival_connection() as other:
+        other.ensure_connection()
+        beside = other.connection
+        assert beside is not None
+        status = beside.info
+        with transactions.write_on(beside) as cursor:
+            transactions.require(cursor)
+            assert status.transaction_status == TransactionStatus.IDLE
+        assert status.transaction_status == TransactionStatus.IDLE, "there was nothing to do"
+        with transactions.write_on(beside, lock_ms=10) as cursor:
+            assert sql.together(cursor, [sql.Statement("show", "SHOW lock_timeout").call()])[0].rows == [("10ms",)]
+            sql.finish(cursor, [insert.call(scope="a"), update.call(scope="a", rows=1)])
+            assert status.transaction_status == TransactionStatus.IDLE
+            assert IdempotentAnswer.objects.get().status == 202
+        with pytest.raises(errors.DataError) as wrong, transactions.write_on(beside) as cursor:
+            sql.finish(cursor, [insert.call(scope="b"), update.call(scope="b", rows=2)])
+        assert transactions.is_miscount(wrong.value)
+        assert not transactions.is_miscount(ValueError())
+        with (
+            sql.observe(lambda name, when: None),
+            pytest.raises(errors.DataError) as looked_on,
+            transactions.write_on(beside) as cursor,
+        ):
+            sql.finish(cursor, [insert.call(scope="b"), update.call(scope="b", rows=0)])
+        assert transactions.is_miscount(looked_on.value)
+        assert IdempotentAnswer.objects.count() == 1
+
+
+def test_a_cursor_of_either_kind_tells_whether_it_is_in_a_transaction() -> None:
+    with connection.cursor() as ours:
+        with pytest.raises(transactions.OutsideTransaction):
+            transactions.require(ours)
+        with transaction.atomic():
+            transactions.require(ours)
+        with transactions.write():
+            transactions.require(ours)
+    with rival_connection() as other:
+        other.ensure_connection()
+        beside = other.connection
+        assert beside is not None
+        with beside.cursor() as theirs, pytest.raises(transactions.OutsideTransaction):
+            transactions.require(theirs)
+        with transactions.write_on(beside) as theirs:
+            transactions.require(theirs)
+            before = clock.now_on(theirs)
+            assert clock.now_on(theirs) > before, "it moves on inside a transaction"
+            with pytest.raises(transactions.OutsideTransaction):
+                transactions.require()
+
+
+def test_what_joins_a_transaction_refuses_to_run_without_one() -> None:
+    with pytest.raises(transactions.OutsideTransaction):
+        transactions.require()
+    with transactions.write():
+        transactions.require()
+
+
+def test_a_lock_that_does_not_come_in_time_is_passing_and_a_broken_rule_is_not() -> None:
+    now = clock.now()
+    IdempotentAnswer.objects.create(scope="a", key="1", created_at=now, **ROW)
+    with rival_connection() as keeper:
+        keeper.set_autocommit(False)
+        with keeper.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM kernel_idempotentanswer FOR NO KEY UPDATE")
+        with pytest.raises(DatabaseError) as late, transactions.write(lock_ms=10):
+            IdempotentAnswer.objects.update(status=202)
+        keeper.rollback()
+    assert transactions.is_passing(late.value)
+    assert isinstance(late.value.__cause__, errors.LockNotAvailable)
+    with pytest.raises(IntegrityError) as twice, transactions.write():
+        IdempotentAnswer.objects.create(scope="a", key="1", created_at=now, **ROW)
+    assert not transactions.is_passing(twice.value)
+    assert transactions.violated_constraint(twice.value) == "idempotent_answer_once"
+    assert transactions.violated_constraint(ValueError()) is None
+    assert not transactions.is_passing(ValueError())
+
+
+def test_the_victim_of_a_deadlock_is_passing() -> None:
+    """A: locks row 1; B: locks row 2, wants 1, waits; A: wants 2. PostgreSQL ends one of them."""
+    for key in "12":
+        IdempotentAnswer.objects.create(scope="a", key=key, created_at=clock.now(), **ROW)
+
+    def update(*keys: str) -> None:
+        for key in keys:
+            IdempotentAnswer.objects.filter(key=key).update(status=202)
+
+    def rival() -> None:
+        with transactions.write():
+            update("2", "1")
+
+    ended: list[BaseException | None] = []
+    try:
+        with transactions.write():
+            update("1")
+            beside = Beside(rival).until_it_waits()
+            update("2")
+    except DatabaseError as error:
+        ended.append(error)
+    ended.append(beside.outcome().error)
+    (victim,) = [error for error in ended if error is not None]
+    assert transactions.is_passing(victim)
+
+
+def test_the_clock_moves_on_inside_a_transaction_and_is_the_database_s() -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT now()")
+        (frozen,) = cursor.fetchone()
+        first, second = clock.now(), clock.now()
+    assert frozen < first < second
+    assert first.utcoffset() == timedelta(0)
+
+
+def test_the_public_form_of_a_moment_is_utc_to_the_millisecond() -> None:
+    moment = datetime(2030, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone(timedelta(hours=2)))
+    assert clock.iso(moment) == "2030-01-02T01:04:05.678Z"
+    assert clock.iso(datetime(2030, 1, 2, tzinfo=UTC)) == "2030-01-02T00:00:00.000Z"
+
+
+def test_a_statement_is_its_file_and_says_rows_and_counts() -> None:
+    statement = sql.load("apps.reservations", "read_clock")
+    assert statement is sql.load("apps.reservations", "read_clock")
+    assert statement.text.startswith("-- ")
+    with connection.cursor() as cursor:
+        ((moment,),) = statement.rows(cursor)
+        assert isinstance(moment, datetime)
+        assert sql.load("apps.queue", "expire_admissions").count(cursor, limit=5, event_id=None, grace_seconds=0) == 0
+    with pytest.raises(FileNotFoundError):
+        sql.load("apps.reservations", "no_such_statement")
+
+
+def test_an_observer_sees_every_statement_before_and_after_and_nothing_once_it_is_gone() -> None:
+    statement, seen = sql.load("apps.reservations", "read_clock"), []
+    with sql.observe(lambda name, moment: seen.append((name, moment))), connection.cursor() as cursor:
+        statement.rows(cursor)
+    with connection.cursor() as cursor:
+        statement.rows(cursor)
+    assert seen == [("read_clock", "before"), ("read_clock", "after")]

@@ -1,0 +1,445 @@
+"""What goes wrong in a batch: each request is carried out exactly once, and harms nobody but itself."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connections
+
+from apps.kernel.db import transactions
+from apps.kernel.group_commit.batcher import Batcher, Misdecided, OutcomeUnknown, finds_itself
+from apps.kernel.http import problems
+from tests.support.batches import (
+    TIMEOUT_MS,
+    Act,
+    Aside,
+    Decider,
+    Gate,
+    Note,
+    aside_in_order,
+    ask,
+    batcher,
+    connect,
+    find_notes,
+    make_tables,
+    notes,
+    sessions_of,
+    until,
+    write_notes,
+    written,
+)
+from tests.support.servers import temporary_place
+from ticketing.devserver import postgres
+from ticketing.devserver.data_folder import Place
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_note_tables")]
+
+Connection = psycopg.Connection[Any]
+POISON = "\u0000"
+
+
+def together(target: Batcher[Note, int], gate: Gate, requests: Sequence[Note]) -> list[Aside]:
+    """The requests gather behind a first batch that is under way, and are then one batch in this order."""
+    first = Aside(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
+    gate.until_reached()
+    callers = aside_in_order(target, requests)
+    gate.open()
+    assert first.result() == 1
+    return callers
+
+
+def gated(**acts: dict[int, Act]) -> tuple[Gate, Decider]:
+    """A decider whose first batch waits at the gate; the acts given are of the attempts after that one, from 1."""
+    gate, later = Gate(), {when: {n + 1: act for n, act in of.items()} for when, of in acts.items()}
+    return gate, Decider(**{**later, "before": {1: lambda _: gate.pass_through(), **later.get("before", {})}})
+
+
+def kill(pid: int) -> None:
+    assert ask("SELECT pg_terminate_backend(%s, 10000)", [pid]) == [(True,)]
+
+
+def kill_connection(connection: Connection) -> None:
+    kill(connection.info.backend_pid)
+
+
+def lose_connection(connection: Connection) -> None:
+    """As when the network takes the answer: what was sent has been carried out, and then the line is dead."""
+    kill_connection(connection)
+    connection.execute("SELECT 1")
+
+
+# --- poison ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 6])
+def test_a_poisoned_request_harms_only_itself_and_its_neighbours_keep_their_order(at: int) -> None:
+    requests = notes(7)
+    requests[at] = Note(POISON)
+    gate, decider = gated()
+    with batcher(decider) as target:
+        callers = together(target, gate, requests)
+        assert isinstance(callers[at].error(), psycopg.DataError)
+        numbers = [caller.result() for number, caller in enumerate(callers) if number != at]
+    assert numbers == [2, 3, 4, 5, 6, 7]
+    assert written() == ["first", *(note.text for note in requests if note.text != POISON)]
+
+
+def test_every_poisoned_request_has_an_exception_of_its_own() -> None:
+    gate, decider = gated()
+    with batcher(decider) as target:
+        callers = together(target, gate, [Note(POISON), Note("a"), Note(POISON), Note(POISON), Note("b")])
+        errors = [callers[at].error() for at in (0, 2, 3)]
+        assert [callers[1].result(), callers[4].result()] == [2, 3]
+    assert len({id(error) for error in errors}) == 3
+    assert all(isinstance(error, psycopg.DataError) for error in errors)
+    assert written() == ["first", "a", "b"]
+
+
+def test_what_a_decide_raises_over_one_request_reaches_its_caller_as_it_is() -> None:
+    def refuse(connection: Connection, requests: Sequence[Note]) -> list[int]:
+        if any(note.text == "bad" for note in requests):
+            raise problems.Invalid("bad")
+        return write_notes(connection, requests)
+
+    target: Batcher[Note, int] = Batcher("raising", refuse, find_committed=find_notes)
+    try:
+        with pytest.raises(problems.Invalid):
+            target.submit_sync(Note("bad"), TIMEOUT_MS)
+        assert target.submit_sync(Note("good"), TIMEOUT_MS) == 1
+    finally:
+        target.close()
+
+
+def test_a_decide_that_would_end_the_thread_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    def leave(_: Connection) -> None:
+        raise SystemExit
+
+    decider = Decider(before={1: leave})
+    with batcher(decider) as target:
+        with pytest.raises(OutcomeUnknown):
+            target.submit_sync(Note("last words"), TIMEOUT_MS)
+        assert target.submit_sync(Note("next"), TIMEOUT_MS) == 1
+    assert "a batch of 1 failed" in caplog.text
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_wrong_number_of_outcomes_is_nobody_s_answer_and_nothing_is_decided_twice(count: int) -> None:
+    """They are committed by then: deciding them again could only make it worse."""
+    calls: list[int] = []
+
+    def miscount(connection: Connection, requests: Sequence[Note]) -> list[int]:
+        calls.append(len(requests))
+        write_notes(connection, requests)
+        return [1] * count
+
+    target: Batcher[Note, int] = Batcher("miscounting", miscount, find_committed=finds_itself)
+    try:
+        with pytest.raises(Misdecided, match=f"{count} outcomes for 1"):
+            target.submit_sync(Note("x"), TIMEOUT_MS)
+    finally:
+        target.close()
+    assert calls == [1]
+    assert written() == ["x"]
+
+
+# --- locks ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_that_did_not_come_in_time_is_waited_for_once_more() -> None:
+    """A rival keeps the row: the first attempt waits 200 ms and gives up; the rival commits; the second has it."""
+    with connect() as rival:
+        rival.execute("BEGIN")
+        rival.execute("SELECT value FROM batch_counter FOR NO KEY UPDATE")
+        decider = Decider(before={2: lambda _: rival.execute("COMMIT")})
+        with batcher(decider) as target:
+            assert target.submit_sync(Note("patient"), TIMEOUT_MS) == 1
+    assert decider.batches == [["patient"], ["patient"]]
+    assert decider.looks == [["patient"]]
+    assert written() == ["patient"]
+
+
+def test_a_lock_that_never_comes_is_busy_for_each_and_changes_nothing() -> None:
+    gate, decider = gated()
+    with batcher(decider) as target, connect() as rival:
+        first = Aside(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
+        gate.until_reached()
+        callers = aside_in_order(target, notes(3))
+        decider.before[2] = lambda _: rival.execute("BEGIN; SELECT value FROM batch_counter FOR NO KEY UPDATE")
+        gate.open()
+        assert first.result() == 1
+        errors = [caller.error() for caller in callers]
+        rival.execute("ROLLBACK")
+        assert target.submit_sync(Note("after"), TIMEOUT_MS) == 2
+    assert [type(error) for error in errors] == [problems.Busy] * 3
+    assert len({id(error) for error in errors}) == 3
+    assert len(decider.batches) == 4
+    assert written() == ["first", "after"]
+
+
+def test_the_victim_of_a_deadlock_is_decided_again() -> None:
+    """The batch has the counter and waits for the notes, which a rival has; the rival asks for the counter.
+
+    PostgreSQL ends whoever has waited a second first: the batch. Should the rival be that late on a busy machine, it
+    is the rival, and the round is repeated.
+    """
+    attempts: list[str] = []
+
+    def cross(connection: Connection, requests: Sequence[Note]) -> list[int]:
+        attempts.append(requests[0].text)
+        if attempts.count(requests[0].text) == 1:
+            with transactions.write_on(connection, lock_ms=TIMEOUT_MS) as cursor:
+                cursor.execute("SELECT value FROM batch_counter FOR NO KEY UPDATE")
+                cursor.execute("LOCK TABLE batch_note")
+        return write_notes(connection, requests, lock_ms=TIMEOUT_MS)
+
+    target: Batcher[Note, int] = Batcher("crossing", cross, find_committed=find_notes)
+    try:
+        for note in notes(5):
+            with connect() as rival, suppress(psycopg.errors.DeadlockDetected), rival.transaction():
+                rival.execute("LOCK TABLE batch_note")
+                caller = Aside(lambda note=note: target.submit_sync(note, TIMEOUT_MS))
+                until(lambda: ask(_IS_WAITING, ["fairgate crossing"]) == [(1,)], "the batch waits for the rival")
+                rival.execute("SELECT value FROM batch_counter FOR NO KEY UPDATE")
+            assert caller.result() == len(set(attempts))
+            if attempts.count(note.text) == 2:
+                break
+        assert attempts[-2:] == [note.text] * 2
+    finally:
+        target.close()
+    assert len(written()) == len(set(attempts))
+
+
+_IS_WAITING = (
+    "SELECT count(*) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND application_name = %s AND wait_event_type = 'Lock'"
+)
+
+
+def fail_with(error: type[psycopg.Error]) -> Act:
+    def fail(_: Connection) -> None:
+        raise error
+
+    return fail
+
+
+PASSING = [
+    psycopg.errors.QueryCanceled,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.TooManyConnections,
+    psycopg.errors.DiskFull,
+    psycopg.errors.ReadOnlySqlTransaction,
+]
+
+
+@pytest.mark.parametrize("error", PASSING)
+def test_what_passes_by_itself_is_tried_once_more_by_the_whole_batch(error: type[psycopg.Error]) -> None:
+    gate, decider = gated(at_commit={1: fail_with(error)})
+    with batcher(decider) as target:
+        assert [caller.result() for caller in together(target, gate, notes(3))] == [2, 3, 4]
+    assert [len(batch) for batch in decider.batches] == [1, 3, 3]
+
+
+@pytest.mark.parametrize("error", PASSING)
+def test_what_does_not_pass_is_busy_for_each_and_no_batch_is_split_over_it(error: type[psycopg.Error]) -> None:
+    gate, decider = gated(at_commit={1: fail_with(error), 2: fail_with(error)})
+    with batcher(decider) as target:
+        assert [type(caller.error()) for caller in together(target, gate, notes(3))] == [problems.Busy] * 3
+    assert [len(batch) for batch in decider.batches] == [1, 3, 3]
+    assert written() == ["first"]
+
+
+# --- connections ----------------------------------------------------------------------------------------------------
+
+
+def test_a_session_killed_while_idle_costs_its_next_caller_nothing() -> None:
+    decider = Decider()
+    with batcher(decider) as target:
+        assert target.submit_sync(Note("before"), TIMEOUT_MS) == 1
+        for pid in sessions_of("notes"):
+            kill(pid)
+        assert target.submit_sync(Note("after"), TIMEOUT_MS) == 2
+    assert decider.batches == [["before"], ["after"]], "no attempt was lost"
+
+
+def test_a_session_killed_before_its_batch_began_writing() -> None:
+    gate, decider = gated(before={1: kill_connection})
+    with batcher(decider) as target:
+        callers = together(target, gate, notes(3))
+        assert [caller.result() for caller in callers] == [2, 3, 4]
+    assert decider.looks == [["note 0", "note 1", "note 2"]]
+    assert written() == ["first", "note 0", "note 1", "note 2"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_session_killed_between_its_last_statement_and_its_commit(count: int) -> None:
+    """Everything is written; the session dies; COMMIT finds nobody. Nothing is found, so it is decided again."""
+    gate, decider = gated(at_commit={1: kill_connection})
+    with batcher(decider) as target:
+        callers = together(target, gate, notes(count))
+        assert [caller.result() for caller in callers] == list(range(2, count + 2))
+    assert (len(decider.batches), len(decider.looks)) == (3, 1)
+    assert len(written()) == count + 1
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_commit_whose_answer_was_lost_is_found_and_not_repeated(count: int) -> None:
+    gate, decider = gated(after={1: lose_connection})
+    with batcher(decider) as target:
+        callers = together(target, gate, notes(count))
+        assert [caller.result() for caller in callers] == list(range(2, count + 2))
+    assert len(decider.batches) == 2, "the first one and this one, which was never decided again"
+    assert len(decider.looks) == 1
+    assert len(written()) == count + 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_commit_that_arrives_after_we_looked_for_it_is_still_found(count: int) -> None:
+    """The line dies while the old session still commits: the look finds nothing; now it commits; the retry runs into
+    its unique keys, splits, looks again and finds every answer. Nobody is told of a duplicate."""
+    slow: list[Connection] = []
+
+    def write_elsewhere_and_die(connection: Connection) -> None:
+        old = connect()
+        slow.append(old)
+        old.execute("BEGIN")
+        for number, note in enumerate(requests):
+            statement = "INSERT INTO batch_note (id, text, number) VALUES (%s, %s, %s)"
+            old.execute(statement, [note.id, note.text, number + 2])
+        lose_connection(connection)
+
+    def commit_late(_: Connection) -> None:
+        slow[0].execute("UPDATE batch_counter SET value = value + %s", [count])
+        slow[0].execute("COMMIT")
+
+    requests = notes(count)
+    gate, decider = gated(before={1: write_elsewhere_and_die, 2: commit_late})
+    with batcher(decider) as target:
+        callers = together(target, gate, requests)
+        assert [caller.result() for caller in callers] == list(range(2, count + 2))
+    slow[0].close()
+    assert written() == ["first", *(note.text for note in requests)]
+
+
+def test_a_line_that_dies_twice_leaves_the_outcome_unknown_and_the_batcher_well() -> None:
+    gate, decider = gated(before={1: kill_connection, 2: kill_connection})
+    with batcher(decider) as target:
+        callers = together(target, gate, notes(2))
+        assert [type(caller.error()) for caller in callers] == [OutcomeUnknown] * 2
+        assert target.submit_sync(Note("next"), TIMEOUT_MS) == 2
+    assert written() == ["first", "next"]
+
+
+def test_a_decide_of_two_transactions_that_fails_after_its_first_repeats_nothing_of_it() -> None:
+    """First what is short, then, in a second transaction, what is long: there the poison is. The short are found."""
+    batches: list[list[str]] = []
+    gate = Gate()
+
+    def in_two(connection: Connection, requests: Sequence[Note]) -> list[int]:
+        batches.append([note.text for note in requests])
+        if len(batches) == 1:
+            gate.pass_through()
+        numbers: dict[Note, int] = {}
+        for part in (
+            [note for note in requests if len(note.text) == 1 and note.text != POISON],
+            [note for note in requests if len(note.text) > 1 or note.text == POISON],
+        ):
+            if part:
+                numbers |= dict(zip(part, write_notes(connection, part), strict=True))
+        return [numbers[note] for note in requests]
+
+    target: Batcher[Note, int] = Batcher("twofold", in_two, find_committed=find_notes)
+    try:
+        callers = together(target, gate, [Note("a"), Note("long"), Note(POISON), Note("b")])
+        assert [callers[number].result() for number in (0, 3, 1)] == [2, 3, 4]
+        assert isinstance(callers[2].error(), psycopg.DataError)
+    finally:
+        target.close()
+    assert batches[:2] == [["first"], ["a", "long", POISON, "b"]]
+    assert batches[2:] == [["long"], [POISON]], "what the first transaction committed was found"
+    assert written() == ["first", "a", "b", "long"]
+
+
+# --- the database goes and comes back -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    place, end = temporary_place()
+    yield place
+    end()
+
+
+@pytest.mark.slow
+def test_the_database_restarts_in_the_middle_of_a_batch_and_stays_away_for_a_while(place: Place) -> None:
+    """A batch is under way; the server restarts; the batch is decided once, on a new session. Later the server is
+    gone: the callers are told that nothing was changed. It comes back: who asks again is served."""
+
+    def start(port: int | None = None) -> postgres.Postgres:
+        passwords = {"password": "Secret1", "superuser_password": "Secret2"}
+        return postgres.start(place, **passwords, settings=postgres.DISPOSABLE, preferred_port=port)
+
+    def restart(_: Connection) -> None:
+        assert start(cluster.port).port == cluster.port
+
+    cluster = start()
+    there = {"PORT": cluster.port, "USER": postgres.OWNER, "PASSWORD": cluster.password, "NAME": postgres.OWNER}
+    gate, decider = gated(at_commit={1: restart})
+    with elsewhere(HOST="127.0.0.1", **there):
+        make_tables()
+        with batcher(decider, connect_ms=TIMEOUT_MS) as target:
+            callers = together(target, gate, notes(3))
+            assert [caller.result() for caller in callers] == [2, 3, 4]
+        with batcher(connect_ms=1_000) as target:
+            assert target.submit_sync(Note("before"), TIMEOUT_MS) == 5
+            cluster.stop()
+            with pytest.raises(problems.LedgerAway):
+                target.submit_sync(Note("nothing there"), TIMEOUT_MS)
+            start(cluster.port)
+            assert submit_until_decided(target, Note("after")) == 6
+        assert written() == ["first", "note 0", "note 1", "note 2", "before", "after"]
+
+
+@contextmanager
+def elsewhere(**place: Any) -> Iterator[None]:
+    """Django's settings name another database for every connection that is made in the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(connections.settings, "default", {**connections.settings["default"], **place})
+        yield
+
+
+def submit_until_decided(target: Batcher[Note, int], note: Note) -> int:
+    """What a client does that is told to come back."""
+    for _ in range(20):
+        try:
+            return target.submit_sync(note, TIMEOUT_MS)
+        except problems.LedgerAway:
+            continue
+    raise AssertionError("the batcher never came back")
+
+
+def test_while_the_database_is_away_all_who_wait_are_told_together() -> None:
+    """One time-out for all, not one for each batch; and nobody is told that it is unknown what became of it."""
+    decider, gate = Decider(), Gate()
+
+    class Slow(Batcher[Note, int]):
+        def _take_up(self, keys: Any, now: float) -> list[Any]:
+            calls = super()._take_up(keys, now)
+            if calls:
+                gate.pass_through()
+            return calls
+
+    target = Slow("away", decider, find_committed=decider.find, batch_max=1, connect_ms=500)
+    try:
+        with elsewhere(PASSWORD="wrong"):
+            first = Aside(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
+            gate.until_reached()
+        callers = [first, *aside_in_order(target, notes(3))]
+        gate.open()
+        errors = [caller.error() for caller in callers]
+    finally:
+        target.close()
+    assert [type(error) for error in errors] == [problems.LedgerAway] * 4
+    assert len({id(error) for error in errors}) == 4
+    assert decider.batches == []

@@ -1,0 +1,177 @@
+"""Turns between processes: a batcher takes up its batch when its turn has come, and goes without if it does not."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg import Connection
+
+from apps.kernel.group_commit import batcher as group_commit
+from apps.kernel.group_commit.batcher import Batcher, finds_itself
+from apps.kernel.group_commit.process_turns import Turns
+from tests.support.batches import Aside, Gate, until
+
+TIMEOUT_MS = 20_000
+LONG_MS = 60_000
+_RIVAL = """
+import sys
+from pathlib import Path
+from apps.kernel.group_commit.process_turns import Turns
+turns = Turns(Path(sys.argv[1]))
+print(turns.begin(sys.argv[2]), flush=True)
+sys.stdin.readline()
+turns.end(sys.argv[2])
+print("ended", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def rival(file: Path, key: str = "event") -> Iterator[subprocess.Popen[str]]:
+    """Another process whose turn it is; a line on its input ends it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _RIVAL, str(file), key], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert said(process) == "True"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def test_it_is_one_process_s_turn_for_a_key_until_it_ends_or_dies(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "turns"
+    turns = Turns(file)
+    with rival(file) as other:
+        assert not turns.begin("event", wait_ms=0)
+        assert turns.begin("another event", wait_ms=0)
+        tell(other)
+        assert said(other) == "ended"
+        assert turns.begin("event", wait_ms=0)
+        turns.end("event")
+    with rival(file) as other:
+        other.kill()
+        assert turns.begin("event", wait_ms=LONG_MS)
+        turns.end("event")
+
+
+def test_where_no_file_can_be_there_are_no_turns(tmp_path: Path) -> None:
+    (tmp_path / "a file").write_text("")
+    assert not Turns(tmp_path / "a file" / "turns").begin("event")
+
+
+class Patient(Turns):
+    def begin(self, key: Any, *, wait_ms: float = 0) -> bool:
+        return super().begin(key, wait_ms=LONG_MS)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_comes_while_a_batch_waits_for_its_turn_is_in_it(tmp_path: Path) -> None:
+    """R: has the turn
+    we: the first request waits for it, two more come
+    R: ends; all three are one batch
+    """
+    batches: list[list[int]] = []
+
+    def decide(connection: Connection[Any], requests: list[int]) -> list[int]:
+        batches.append(requests)
+        return requests
+
+    batcher: Batcher[int, int] = Batcher(
+        "in turn",
+        decide,
+        find_committed=finds_itself,
+        meets_at=lambda request: "event",
+        turns=Patient(tmp_path / "turns"),
+    )
+    try:
+        with rival(tmp_path / "turns") as other:
+            callers = []
+            for number in range(3):
+                callers.append(Aside(lambda number=number: batcher.submit_sync(number, LONG_MS)))  # type: ignore[misc]
+                until(lambda number=number: batcher.waiting_count > number, "it waits")  # type: ignore[misc]
+            tell(other)
+            assert [caller.result() for caller in callers] == [0, 1, 2]
+        assert batches == [[0, 1, 2]]
+        assert batcher.submit_sync(3, TIMEOUT_MS) == 3, "it has given the turn back"
+    finally:
+        batcher.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_several_keys_have_one_turn_and_who_comes_meanwhile_goes_with_them(tmp_path: Path) -> None:
+    """R: has the turn of all that is decided together
+    we: a and b wait while another batch is under way, then for the turn; c comes
+    R: ends; all three are one batch
+    """
+    batches: list[list[str]] = []
+    gate = Gate()
+
+    def decide(connection: Connection[Any], requests: list[str]) -> list[str]:
+        batches.append(requests)
+        if requests == ["first"]:
+            gate.pass_through()
+        return requests
+
+    batcher: Batcher[str, str] = Batcher(
+        "in turn",
+        decide,
+        find_committed=finds_itself,
+        key=lambda request: request,
+        meets_at=lambda request: request,
+        mixes=True,
+        turns=Patient(tmp_path / "turns"),
+    )
+    callers = []
+
+    def submit(request: str) -> None:
+        callers.append(Aside(lambda: batcher.submit_sync(request, LONG_MS)))
+
+    try:
+        with rival(tmp_path / "turns", group_commit._TOGETHER) as other:
+            submit("first")
+            gate.until_reached()
+            for number, request in enumerate("ab"):
+                submit(request)
+                until(lambda number=number: batcher.waiting_count > number, "it waits")  # type: ignore[misc]
+            gate.open()
+            until(lambda: bool(batcher._together), "both wait for the turn")
+            submit("c")
+            until(lambda: batcher.waiting_count == 3, "it waits")
+            tell(other)
+            assert [caller.result() for caller in callers] == ["first", "a", "b", "c"]
+        assert batches == [["first"], ["a", "b", "c"]]
+    finally:
+        batcher.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_turn_that_does_not_come_is_gone_without(tmp_path: Path) -> None:
+    batcher: Batcher[int, int] = Batcher(
+        "out of turn",
+        lambda connection, requests: requests,
+        find_committed=finds_itself,
+        meets_at=lambda request: "event",
+        turns=Turns(tmp_path / "turns"),
+    )
+    try:
+        with rival(tmp_path / "turns"):
+            assert batcher.submit_sync(1, TIMEOUT_MS) == 1
+    finally:
+        batcher.close()

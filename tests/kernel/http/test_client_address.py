@@ -1,0 +1,129 @@
+"""The client's address: only what a trusted proxy says of it is believed, and of that only what it can know."""
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from apps.kernel.http import client_address
+from ticketing.settings_parser import AddressRefused, networks, rate
+
+PROXY = "10.0.0.1"
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    client_address.forget_settings()
+    yield
+    client_address.forget_settings()
+
+
+@pytest.fixture
+def proxies(settings: Any) -> None:
+    settings.TRUSTED_PROXIES = [ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("2001:db8:ff::/48")]
+
+
+def both(peer: str, forwarded: str | None) -> str:
+    """What lane and site say, which is the same."""
+    scope = {"client": (peer, 1234) if peer else None, "headers": [(b"accept", b"*/*")]}
+    environ = {"REMOTE_ADDR": peer}
+    if forwarded is not None:
+        scope["headers"] += [(b"x-forwarded-for", part.encode("latin-1")) for part in forwarded.split("|")]
+        environ["HTTP_X_FORWARDED_FOR"] = forwarded.replace("|", ",")
+    found = client_address.of_scope(scope)
+    assert client_address.of_environ(environ) == found
+    return found
+
+
+def test_without_a_trusted_proxy_it_is_the_peer() -> None:
+    assert both("203.0.113.1", None) == "203.0.113.1"
+    assert both("203.0.113.1", "198.51.100.1") == "203.0.113.1"
+    assert both("127.0.0.1", "198.51.100.1") == "127.0.0.1", "our own machine is no proxy by itself"
+    assert both("", "198.51.100.1") == ""
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "expected"),
+    [
+        ("203.0.113.1", "203.0.113.1"),
+        ("1.1.1.1, 203.0.113.1", "203.0.113.1"),
+        ("1.1.1.1, 203.0.113.1, 10.9.9.9", "203.0.113.1"),
+        ("1.1.1.1|203.0.113.1|10.9.9.9, 10.1.1.1", "203.0.113.1"),
+        ("garbage, 203.0.113.1", "203.0.113.1"),
+        ("10.3.3.3, 10.2.2.2", "10.3.3.3"),
+        ("203.0.113.1:4711", "203.0.113.1"),
+        ("[2001:db8::5]:4711", "2001:db8::5"),
+        ("2001:DB8:0::5", "2001:db8::5"),
+        ("2001:db8:1::5, 2001:db8:ff::1", "2001:db8:1::5"),
+        ("::ffff:203.0.113.1", "203.0.113.1"),
+        ("203.0.113.1, ::ffff:10.1.1.1", "203.0.113.1"),
+        ("garbage", PROXY),
+        ("203.0.113.1, unknown", PROXY),
+        ("203.0.113.1,", PROXY),
+        ("", PROXY),
+        (None, PROXY),
+        ("203.0.113.256", PROXY),
+        ("203.0.113.1, " * 40 + "10.1.1.1", "203.0.113.1"),
+        (", ".join(["10.1.1.1"] * 5_000), "10.1.1.1"),
+    ],
+)
+@pytest.mark.usefixtures("proxies")
+def test_a_trusted_proxy_is_asked_from_its_end(forwarded: str | None, expected: str) -> None:
+    assert both(PROXY, forwarded) == expected
+    assert both("203.0.113.200", forwarded) == "203.0.113.200", "anybody else is asked nothing"
+
+
+@pytest.mark.usefixtures("proxies")
+def test_an_entry_that_was_cut_off_is_none() -> None:
+    left = "203.0.113.1" + "0" * client_address.FORWARDED_LENGTH_MAX
+    assert both(PROXY, left) == PROXY
+
+
+@given(peer=some.sampled_from([PROXY, "203.0.113.1", "unix:", ""]), forwarded=some.binary(max_size=200))
+def test_whatever_the_header_says_there_is_an_answer(peer: str, forwarded: bytes) -> None:
+    both(peer, forwarded.decode("latin-1").replace("|", ""))
+
+
+@pytest.mark.usefixtures("proxies")
+def test_https_is_what_a_trusted_proxy_says_it_is() -> None:
+    def scheme(peer: str, said: bytes) -> str:
+        scope = {"client": (peer, 1), "scheme": "http", "headers": [(b"x-forwarded-proto", said)]}
+        return client_address.scheme_of_scope(scope)
+
+    assert [scheme(PROXY, said) for said in (b"https", b"http, HTTPS", b"gopher", b"")] == ["https"] * 2 + ["http"] * 2
+    assert scheme("203.0.113.1", b"https") == "http"
+    environ = {"REMOTE_ADDR": "203.0.113.1", "HTTP_X_FORWARDED_PROTO": "https"}
+    client_address.forget_claims(environ)
+    assert "HTTP_X_FORWARDED_PROTO" not in environ
+    for known in ({"REMOTE_ADDR": PROXY}, {"REMOTE_ADDR": "::1", "HTTP_X_FAIRGATE_LANE": client_address.mark()}):
+        environ = {**known, "HTTP_X_FORWARDED_PROTO": "https"}
+        client_address.forget_claims(environ)
+        assert environ["HTTP_X_FORWARDED_PROTO"] == "https"
+
+
+def test_the_site_takes_the_lanes_word_and_nobody_elses() -> None:
+    said = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "203.0.113.1"}
+    assert client_address.of_environ({**said, "HTTP_X_FAIRGATE_LANE": client_address.mark()}) == "203.0.113.1"
+    for mark in ("", "0" * 48, client_address.mark()[:-1], "ä\x80"):
+        forged = {**said, "HTTP_X_FAIRGATE_LANE": mark}
+        assert not client_address.came_through_lane(forged)
+        assert client_address.of_environ(forged) == "127.0.0.1"
+    unknown = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FAIRGATE_LANE": client_address.mark()}
+    assert client_address.of_environ(unknown) == "", "the lane does not know either: a socket file"
+
+
+def test_a_slip_in_the_settings_is_one_sentence() -> None:
+    assert networks("TRUSTED_PROXIES", ["10.0.0.0/8", " ::1", ""]) == [
+        ipaddress.ip_network("10.0.0.0/8"),
+        ipaddress.ip_network("::1"),
+    ]
+    assert rate("RATE_LIMIT_JOIN_ADDRESS", "0.5:10") == (0.5, 10)
+    assert rate("RATE_LIMIT_JOIN_ADDRESS", "off") is None
+    with pytest.raises(AddressRefused, match=r"^TRUSTED_PROXIES must name networks"):
+        networks("TRUSTED_PROXIES", ["10.0.0.1/8"])
+    for wrong in ("", "10", "10:", "ten:5", "10:0", "0:5", "-1:5", "nan:5", "inf:5", "10:5:5", "10:1.5"):
+        with pytest.raises(AddressRefused, match=r"^RATE_LIMIT_JOIN_ADDRESS must look like RATE:BURST"):
+            rate("RATE_LIMIT_JOIN_ADDRESS", wrong)

@@ -1,0 +1,314 @@
+"""Vital signs: measured by anybody, reported beside the requests, read as the worst of whoever still speaks."""
+
+import os
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from apps.kernel.db import transactions
+from apps.kernel.models import Signal
+from apps.kernel.observability import health_signals
+from apps.kernel.observability.health_signals import Reading, Reporter, Sign, Statistic, mean, percentile_95
+from tests.kernel.group_commit.test_batcher_failures import elsewhere
+from tests.support.batches import ask, sessions_of, until
+from tests.support.races import Beside, storm, values
+from tests.support.servers import temporary_place
+from ticketing.devserver import postgres
+from ticketing.devserver.data_folder import Place
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def reporter() -> Iterator[Reporter]:
+    reporter = Reporter(interval_seconds=0.01)
+    yield reporter
+    reporter.close()
+
+
+def sign_of(name: str, statistic: Statistic, *, reporter: Reporter, window_seconds: float = 3_600) -> Sign:
+    """With a long window: however slow the machine, what a test measured is not too old when it is reported."""
+    return Sign(name, statistic, window_seconds=window_seconds, reporter=reporter)
+
+
+def rows() -> list[tuple[str, float, int]]:
+    return list(Signal.objects.order_by("name", "process").values_list("name", "value", "count"))
+
+
+def row(name: str, value: float, *, process: str = "host:1", count: int = 10, age_seconds: float = 0) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO kernel_signal (name, process, value, count, at)"
+            " VALUES (%s, %s, %s, %s, clock_timestamp() - make_interval(secs => %s))",
+            [name, process, value, count, age_seconds],
+        )
+
+
+# --- statistics and windows -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [([3.0], 3.0), ([1.0, 2.0], 2.0), ([float(n) for n in range(1, 101)], 95.0), ([0.0] * 19 + [9.0], 0.0)],
+)
+def test_the_95th_percentile_is_one_of_the_values(measured: list[float], expected: float) -> None:
+    assert percentile_95(measured[::-1]) == expected
+
+
+def test_a_report_says_what_the_window_comes_to_and_of_how_many(reporter: Reporter) -> None:
+    slow, faults = sign_of("slow", percentile_95, reporter=reporter), sign_of("faults", mean, reporter=reporter)
+    sign_of("silent", mean, reporter=reporter)
+    for value in (0.1, 0.3, 0.2):
+        slow.observe(value)
+    for value in (0, 1, 0, 0):
+        faults.observe(value)
+    assert reporter.report() == 2
+    assert rows() == [("faults", 0.25, 4), ("slow", 0.3, 3)]
+
+
+def test_whole_numbers_and_broken_ones_are_reported_together(reporter: Reporter) -> None:
+    whole = sign_of("holds", percentile_95, reporter=reporter)
+    broken = sign_of("faults", mean, reporter=reporter)
+    for value in (3, 3):
+        whole.observe(value)
+        broken.observe(value)
+    assert reporter.report() == 2
+    assert rows() == [("faults", 3.0, 2), ("holds", 3.0, 2)]
+
+
+def test_without_news_nothing_is_written(reporter: Reporter) -> None:
+    sign = sign_of("slow", mean, reporter=reporter)
+    sign.observe(1)
+    assert reporter.report() == 1
+    before = Signal.objects.get().at
+    assert reporter.report() == 0
+    assert Signal.objects.get().at == before
+    sign.observe(3)
+    assert reporter.report() == 1
+    (after,) = Signal.objects.all()
+    assert (after.value, after.count) == (2.0, 2)
+    assert after.at > before
+
+
+def test_what_is_older_than_the_window_does_not_count(reporter: Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign, monotonic = sign_of("slow", mean, window_seconds=10, reporter=reporter), time.monotonic
+    sign.observe(100)
+    monkeypatch.setattr(health_signals.time, "monotonic", lambda: monotonic() + 11)
+    sign.observe(2)
+    assert sign.take() == ("slow", 2, 1)
+
+
+def test_a_window_is_bounded_and_keeps_the_latest(reporter: Reporter) -> None:
+    sign = sign_of("slow", mean, reporter=reporter)
+    for value in [1.0] * 10 + [5.0] * health_signals.WINDOW_MAX:
+        sign.observe(value)
+    assert sign.take() == ("slow", 5.0, health_signals.WINDOW_MAX)
+
+
+def test_what_is_no_number_is_left_out(reporter: Reporter) -> None:
+    sign = sign_of("slow", mean, reporter=reporter)
+    for value in (float("nan"), float("inf"), 4.0):
+        sign.observe(value)
+    assert sign.take() == ("slow", 4.0, 1)
+
+
+@pytest.mark.parametrize("name", ["", "x" * (health_signals.NAME_MAX + 1)])
+def test_a_name_that_would_not_fit_its_row_is_refused_where_it_is_declared(reporter: Reporter, name: str) -> None:
+    with pytest.raises(ValueError, match="characters"):
+        sign_of(name, mean, reporter=reporter)
+
+
+def test_a_sign_is_declared_once(reporter: Reporter) -> None:
+    sign_of("slow", mean, reporter=reporter)
+    with pytest.raises(ValueError, match="twice"):
+        sign_of("slow", mean, reporter=reporter)
+
+
+# --- threads, forks, outages ----------------------------------------------------------------------------------------
+
+
+def test_a_process_that_has_not_begun_reports_nothing_and_has_no_thread(reporter: Reporter) -> None:
+    threads = set(threading.enumerate())
+    sign_of("slow", mean, reporter=reporter).observe(1)
+    assert set(threading.enumerate()) == threads
+    assert rows() == []
+
+
+def test_what_was_observed_before_the_process_began_is_reported_too(reporter: Reporter) -> None:
+    sign_of("slow", mean, reporter=reporter).observe(1)
+    reporter.begin()
+    until(lambda: rows() == [("slow", 1.0, 1)], "the report")
+
+
+def test_many_threads_observe_while_reports_are_written_and_none_is_lost(reporter: Reporter) -> None:
+    sign = sign_of("slow", mean, reporter=reporter)
+    reporter.begin()
+
+    def observe(number: int) -> None:
+        for value in range(200):
+            sign.observe(value + number)
+
+    values(storm(8, observe))
+    until(lambda: rows()[:1] == [("slow", 103.0, 1_600)], "the last report has them all")
+    assert [thread.name for thread in threading.enumerate()].count("vital-signs") == 1
+    reporter.close()
+    assert [thread.name for thread in threading.enumerate()].count("vital-signs") == 0
+    until(lambda: sessions_of("vital signs") == [], "its session is gone")
+
+
+def test_after_the_close_observing_is_still_harmless(reporter: Reporter) -> None:
+    sign = sign_of("slow", mean, reporter=reporter)
+    reporter.begin()
+    reporter.close()
+    sign.observe(1)
+    assert "vital-signs" not in [thread.name for thread in threading.enumerate()]
+    reporter.begin()
+    until(lambda: rows() == [("slow", 1.0, 1)], "who begins again reports")
+
+
+def test_a_thread_that_cannot_be_had_fails_no_request(
+    reporter: Reporter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread at interpreter shutdown")
+
+    sign = sign_of("slow", mean, reporter=reporter)
+    reporter.begin()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    sign.observe(1)
+    assert "not reported" in caplog.text
+
+
+def test_a_forked_child_reports_its_own_measurements_as_another_process(reporter: Reporter) -> None:
+    """The parent has measured, reported and has its lock in use; the child begins anew: a thread, a session and rows of
+    its own, and nothing of what the parent measured."""
+    sign = sign_of("slow", mean, reporter=reporter)
+    reporter.begin()
+    sign.observe(10)
+    until(lambda: rows() == [("slow", 10.0, 1)], "the parent's report")
+    (parents_session,) = sessions_of("vital signs")
+    reading, writing = os.pipe()
+    with sign._lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Forking with threads is what this is about.
+        child = os.fork()
+        if child == 0:
+            said = b"failed"
+            try:
+                sign.observe(2)
+                count = "SELECT count(*) FROM kernel_signal WHERE value = 2 AND count = 1"
+                until(lambda: ask(count) == [(1,)], "the child's report")
+                reporter.close()
+                said = b"reported"
+            except BaseException:
+                said = traceback.format_exc().encode()[-4_000:]
+            finally:
+                os.write(writing, said)
+                os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        assert answer.read() == b"reported"
+    os.waitpid(child, 0)
+    assert {process.rpartition(":")[2] for process in Signal.objects.values_list("process", flat=True)} == {
+        str(os.getpid()),
+        str(child),
+    }
+    sign.observe(30)
+    until(lambda: ("slow", 20.0, 2) in rows(), "the parent goes on")
+    assert sessions_of("vital signs") == [parents_session]
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    place, end = temporary_place()
+    yield place
+    end()
+
+
+@pytest.mark.slow
+def test_while_the_database_is_away_reports_are_dropped_and_said_once_and_go_on_afterwards(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start(port: int | None = None) -> postgres.Postgres:
+        passwords = {"password": "Secret1", "superuser_password": "Secret2"}
+        return postgres.start(place, **passwords, settings=postgres.DISPOSABLE, preferred_port=port)
+
+    def report() -> int:
+        sign.observe(1)
+        return reporter.report()
+
+    cluster = start()
+    there = {"PORT": cluster.port, "USER": postgres.OWNER, "PASSWORD": cluster.password, "NAME": postgres.OWNER}
+    reporter = Reporter(connect_ms=500)
+    sign = sign_of("slow", mean, reporter=reporter)
+    try:
+        with elsewhere(HOST="127.0.0.1", **there):
+            ask(
+                "CREATE TABLE kernel_signal (name text, process text, value float8, count integer, at timestamptz,"
+                " UNIQUE (name, process))"
+            )
+            assert report() == 1
+            start(cluster.port)  # A restart between two reports: the session is dead, and nobody notices.
+            assert report() == 1
+            cluster.stop()
+            assert [report(), report(), report()] == [0, 0, 0]
+            assert caplog.text.count("dropped until the database answers") == 1
+            start(cluster.port)
+            until(lambda: report() == 1, "it reports again")
+            assert ask("SELECT name FROM kernel_signal") == [("slow",)]
+            assert caplog.text.count("reported again") == 1
+    finally:
+        reporter.close()
+
+
+def test_a_report_that_fails_for_another_reason_fails_nobody(
+    reporter: Reporter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(news: Any) -> None:
+        raise ValueError("unheard of")
+
+    sign_of("slow", mean, reporter=reporter).observe(1)
+    monkeypatch.setattr(reporter, "_write", fail)
+    assert reporter.report() == 0
+    assert "this report failed" in caplog.text
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def test_the_reader_takes_the_worst_of_those_who_speak_and_measured_enough() -> None:
+    row("slow", 0.2, process="a:1")
+    row("slow", 0.7, process="a:2", count=5)
+    row("slow", 9.0, process="too few", count=4)
+    row("slow", 8.0, process="gone", age_seconds=60)
+    row("old", 8.0, age_seconds=60)
+    assert health_signals.latest(max_age_seconds=5, count_min=5) == {"slow": Reading(0.7, 5, "a:2")}
+
+
+def test_rows_of_processes_that_are_gone_are_removed() -> None:
+    row("slow", 1.0, process="gone", age_seconds=health_signals.KEPT_SECONDS + 60)
+    row("slow", 2.0, process="silent", age_seconds=60)
+    assert health_signals.forget_old() == 1
+    assert rows() == [("slow", 2.0, 10)]
+
+
+def test_who_waits_long_for_a_lock_is_counted() -> None:
+    row("slow", 1.0)
+
+    def wait() -> None:
+        with transactions.write(), connection.cursor() as cursor:
+            cursor.execute("UPDATE kernel_signal SET value = 2")
+
+    with transactions.write():
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE kernel_signal SET value = 3")
+        beside = Beside(wait).until_it_waits()
+        until(lambda: health_signals.count_lock_waits(longer_than_ms=1) == 1, "it is seen waiting")
+        assert health_signals.count_lock_waits(longer_than_ms=3_600_000) == 0
+    beside.result()
+    assert health_signals.count_lock_waits(longer_than_ms=0) == 0

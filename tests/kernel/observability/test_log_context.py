@@ -1,0 +1,137 @@
+"""The log under fire: an outage or a flood of refusals is a line a minute, an error of ours is whole every time."""
+
+import logging
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+import redis
+from django.conf import settings
+from django.db import OperationalError
+from django.test import Client
+
+from apps.kernel.observability import log_context
+
+
+class Kept(logging.Handler):
+    """Keeps what the console would have printed: formatted, after its filters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    """What reaches the console through filters of this test's own, so that no earlier test used up the minute."""
+    handler = Kept()
+    for one in (log_context.WithRequestId(), log_context.Refusals()):
+        handler.addFilter(one)
+    handler.setFormatter(logging.Formatter(settings.LOGGING["formatters"]["plain"]["format"]))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    yield handler
+    root.removeHandler(handler)
+
+
+def logger_with(one: logging.Filter) -> logging.Logger:
+    logger = logging.getLogger(f"of one test {id(one)}")
+    logger.addFilter(one)
+    return logger
+
+
+def fail(logger: logging.Logger, error: Exception) -> None:
+    try:
+        try:
+            raise error
+        except Exception as cause:
+            raise RuntimeError("the task was not sent") from cause
+    except RuntimeError:
+        logger.exception("Message Error")
+
+
+class Sqlstate(psycopg.OperationalError):
+    sqlstate = "57P01"
+
+
+class Deadlock(psycopg.OperationalError):
+    sqlstate = "40P01"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        redis.ConnectionError("refused"),
+        ConnectionRefusedError("refused"),
+        psycopg.OperationalError("refused"),
+        Sqlstate(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_server_that_is_away_is_one_line_a_minute_without_a_trace(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    logger = logger_with(log_context.Outages())
+    for _ in range(5):
+        fail(logger, error)
+    assert len(kept.lines) == 1
+    assert "a server is away" in kept.lines[0]
+    assert "\n" not in kept.lines[0]
+    now[0] += log_context.INTERVAL_SECONDS
+    fail(logger, error)
+    assert "(4 more since the last such line)" in kept.lines[1]
+
+
+@pytest.mark.parametrize("error", [ValueError("ours"), Deadlock("ours"), OperationalError("ours")])
+def test_every_other_error_is_whole_every_time(kept: Kept, error: Exception) -> None:
+    logger = logger_with(log_context.Outages())
+    for _ in range(3):
+        fail(logger, error)
+    assert len(kept.lines) == 3
+    assert all("Traceback" in line and "Message Error" in line for line in kept.lines)
+
+
+def test_a_warning_is_one_line_a_minute_and_errors_beside_it_are_not_touched(kept: Kept) -> None:
+    logger = logger_with(log_context.Warnings())
+    for number in range(3):
+        logger.warning("the broker is away (%s)", number)
+        logger.error("a payment failed")
+    assert [line.split("] ")[1] for line in kept.lines] == [
+        "the broker is away (0)",
+        *["a payment failed"] * 3,
+    ]
+
+
+def test_refusals_write_nothing_and_foreign_hosts_one_short_line(kept: Kept, client: Client) -> None:
+    for _ in range(3):
+        assert client.get("/nowhere").status_code == 404
+        assert client.get("/nowhere", headers={"host": "evil.example"}).status_code == 400
+    assert len(kept.lines) == 1
+    assert "DisallowedHost" in kept.lines[0]
+    assert "\n" not in kept.lines[0]
+
+
+def test_a_fault_of_ours_is_logged_with_its_trace_and_the_id_of_its_request(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fault(*args: object, **more: object) -> None:
+        raise ValueError("ours")
+
+    monkeypatch.setattr("django.views.generic.TemplateView.get_context_data", fault)
+    given = "request-of-this-test"
+    answer = Client(raise_request_exception=False).get("/api/docs", headers={"x-request-id": given})
+    assert answer.status_code == 500
+    (line,) = [line for line in kept.lines if "django.request" in line]
+    assert given in line
+    assert "ValueError: ours" in line
+
+
+@pytest.mark.parametrize("name", ["celery.beat", "django_celery_beat.schedulers", "apps.kernel.maintenance"])
+def test_the_processes_that_meet_an_outage_every_second_spare_the_log(name: str) -> None:
+    assert any(isinstance(one, log_context.Outages) for one in logging.getLogger(name).filters)

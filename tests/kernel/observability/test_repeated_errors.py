@@ -1,0 +1,78 @@
+"""Trouble that lasts is told when it begins, once a minute, and when it is over."""
+
+import logging
+import time
+
+import psycopg
+import pytest
+from django.db import OperationalError
+
+from apps.kernel.observability.repeated_errors import Troubles
+
+WHAT = "the tick of event 7 fails"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def troubles(caplog: pytest.LogCaptureFixture) -> Troubles:
+    caplog.set_level(logging.INFO)
+    return Troubles(logging.getLogger("of.a.loop"))
+
+
+def lock_that_does_not_come() -> OperationalError:
+    """As Django wraps it."""
+    error = OperationalError("canceling statement due to lock timeout\nCONTEXT: while locking")
+    error.__cause__ = psycopg.errors.LockNotAvailable()
+    return error
+
+
+def test_the_same_trouble_four_times_a_second_is_a_line_a_minute_and_one_at_its_end(
+    clock: Clock, troubles: Troubles, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(4 * 90):
+        troubles.met(WHAT, lock_that_does_not_come())
+        clock.now += 0.25
+    troubles.over(WHAT)
+    troubles.over(WHAT)
+    assert caplog.messages == [
+        f"{WHAT}: canceling statement due to lock timeout",
+        f"{WHAT}: canceling statement due to lock timeout (239 more since the last such line)",
+        f"{WHAT}: no longer, after 360 times in 90 s",
+    ]
+    assert not any(record.exc_info for record in caplog.records)
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+def test_an_error_of_another_kind_and_another_trouble_are_said_at_once(
+    clock: Clock, troubles: Troubles, caplog: pytest.LogCaptureFixture
+) -> None:
+    for error in (lock_that_does_not_come(), ValueError("ours"), ValueError("ours"), lock_that_does_not_come()):
+        troubles.met(WHAT, error)
+    troubles.met("another", ValueError("ours"))
+    assert [message.partition(":")[0] for message in caplog.messages] == [WHAT, WHAT, "another"]
+    assert [bool(record.exc_info) for record in caplog.records] == [False, True, True]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING, logging.ERROR, logging.ERROR]
+
+
+def test_what_comes_back_after_more_than_a_minute_is_a_new_trouble(
+    clock: Clock, troubles: Troubles, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        troubles.met(WHAT, lock_that_does_not_come())
+        clock.now += 61
+    troubles.over(WHAT)
+    assert caplog.messages[-1] == f"{WHAT}: no longer, after 1 times in 61 s"

@@ -1,0 +1,141 @@
+"""Delivering by hand: many at once like a worker, until nothing is due, and to a clean end."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError
+
+from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.delivery import Crew
+from apps.kernel.outbox.management.commands import deliver_outbox
+from apps.kernel.outbox.models import OutboxMessage
+from tests.kernel.outbox.test_delivery import SECONDS_MAX, Deliveries, left, publish
+from tests.support.races import Beside
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def deliveries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deliveries]:
+    monkeypatch.setattr(outbox, "_topics", {})
+    monkeypatch.setattr(outbox, "_wake", [])
+    handler = Deliveries()
+    outbox.handle("test", handler.handle)
+    yield handler
+    handler.go_on.set()
+
+
+def test_a_stuck_message_delays_nobody_and_the_command_ends_with_it(deliveries: Deliveries, capsys: Any) -> None:
+    """A: its provider does not answer
+    B … K: came after it, and are delivered meanwhile; then A's ends, and with it the command
+    """
+    publish(("stuck", 0), *((f"key-{number}", number) for number in range(10)))
+    command = Beside(lambda: call_command("deliver_outbox"))
+    deliveries.wait_for(10)
+    assert ("stuck", 0) not in deliveries.ended
+    assert command.is_under_way
+    deliveries.go_on.set()
+    command.result()
+    assert capsys.readouterr().out == "outbox: 11 messages handed over\n"
+    assert left() == []
+
+
+def test_control_delivered_one_after_the_other_everybody_waits(deliveries: Deliveries) -> None:
+    publish(("stuck", 0), *((f"key-{number}", number) for number in range(10)))
+    alone = Beside(outbox.deliver)
+    assert deliveries.is_stuck.wait(SECONDS_MAX)
+    assert (deliveries.ended, len(left())) == ([], 11)
+    deliveries.go_on.set()
+    assert alone.result() == 11
+    assert left() == []
+
+
+def test_it_goes_on_with_what_its_messages_led_to_and_leaves_what_is_not_due(
+    deliveries: Deliveries, capsys: Any
+) -> None:
+    def lead_on(message: outbox.Message) -> None:
+        if message.body["number"]:
+            publish(("chain", message.body["number"] - 1))
+        else:
+            raise outbox.Later(60)
+
+    outbox.handle("test", lead_on)
+    publish(("chain", 5))
+    call_command("deliver_outbox")
+    assert capsys.readouterr().out == "outbox: 6 messages handed over\n"
+    assert left() == ["chain"]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_it_claims_no_more_than_it_was_told(deliveries: Deliveries, capsys: Any, limit: int) -> None:
+    publish(*((f"key-{number}", number) for number in range(5)))
+    call_command("deliver_outbox", limit=limit)
+    assert capsys.readouterr().out == f"outbox: {limit} messages handed over\n"
+    assert len(left()) == 5 - limit
+    assert not OutboxMessage.objects.filter(done_at=None).exclude(receipt=None).exists()
+
+
+def test_an_empty_outbox_is_no_news(deliveries: Deliveries, capsys: Any) -> None:
+    call_command("deliver_outbox")
+    assert capsys.readouterr().out == "outbox: 0 messages handed over\n"
+
+
+def interrupt_when_stuck(deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody presses Ctrl-C while a message is under way."""
+
+    def wait(crew: Crew, seconds: float | None) -> bool:
+        assert deliveries.is_stuck.wait(SECONDS_MAX)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Crew, "wait", wait)
+
+
+def test_who_interrupts_it_lets_what_is_under_way_end_and_leaves_the_rest(
+    deliveries: Deliveries, capsys: Any, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.OUTBOX_DELIVERERS = 1
+    interrupt_when_stuck(deliveries, monkeypatch)
+    close = Crew.close
+
+    def close_and_let_end(crew: Crew, seconds: float) -> bool:
+        assert not close(crew, 0)
+        deliveries.go_on.set()
+        return close(crew, SECONDS_MAX)
+
+    monkeypatch.setattr(Crew, "close", close_and_let_end)
+    publish(("stuck", 1), ("late", 2))
+    with pytest.raises(SystemExit) as ended:
+        call_command("deliver_outbox")
+    assert ended.value.code == deliver_outbox.INTERRUPTED
+    assert capsys.readouterr().out == "outbox: 1 messages handed over\n"
+    assert left() == ["late"]
+
+
+def test_what_does_not_end_in_time_is_left_to_its_claim(
+    deliveries: Deliveries, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_when_stuck(deliveries, monkeypatch)
+    monkeypatch.setattr(deliver_outbox, "END_SECONDS_MAX", 0)
+    crew = Crew(2)
+    monkeypatch.setattr(deliver_outbox, "Crew", lambda *_, **__: crew)
+    publish(("stuck", 1))
+    with pytest.raises(SystemExit):
+        call_command("deliver_outbox")
+    assert "1 still under way" in capsys.readouterr().out
+    assert left() == ["stuck"]
+    deliveries.go_on.set()
+    assert crew.close(SECONDS_MAX)
+    assert left() == []
+
+
+def test_a_ledger_that_fails_is_told_and_not_taken_for_an_empty_outbox(
+    deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*asked: Any) -> list[outbox.Message]:
+        raise DatabaseError("the ledger is away")
+
+    monkeypatch.setattr(outbox, "claim", fail)
+    with pytest.raises(DatabaseError, match="the ledger is away"):
+        call_command("deliver_outbox")

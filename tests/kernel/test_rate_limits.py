@@ -1,0 +1,346 @@
+"""Rate limits: a crowd behind one address buys, a script does not, and no number of addresses fills the memory."""
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as some
+from redis import Redis
+
+from apps.kernel import rate_limits, redis
+from apps.kernel.http import client_address
+from apps.kernel.rate_limits import buckets, kinds
+from apps.kernel.rate_limits.buckets import Buckets
+from apps.kernel.rate_limits.limits import Limits
+from apps.kernel.rate_limits.sharing import Sharing
+
+OFFICE = "203.0.113.9"
+
+
+@dataclass
+class Clock:
+    now: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class House:
+    """The limits of a production house, under a clock that a test moves."""
+
+    clock: Clock = field(default_factory=Clock)
+    rates: Any = field(default_factory=lambda: settings.RATE_LIMITS)
+
+    def __post_init__(self) -> None:
+        self.limits = Limits(self.rates, time=self.clock)
+
+    def ask(self, kind: str, address: str = OFFICE, token: str = "") -> float | None:
+        return self.limits.ask(kind, address, token)
+
+    def allowed(self, kind: str, count: int, address: str = OFFICE, token: str = "") -> int:
+        return sum(self.ask(kind, address, token) is None for _ in range(count))
+
+
+def test_every_kind_has_its_limits() -> None:
+    assert set(settings.RATE_LIMITS) == set(rate_limits.KINDS)
+    assert all(of_token for _, of_token in settings.RATE_LIMITS.values())
+
+
+def test_five_hundred_people_behind_one_address_buy() -> None:
+    """A school, an office, a mobile carrier: all of them open the page and join in the first minute, ask again every
+    other second, read what is free, hold, change their minds once, pay and look at their order, within ten minutes."""
+    house = House()
+    people = [f"place-{number}" for number in range(500)]
+    refused = []
+
+    def ask(kind: str, who: str) -> None:
+        if (wait := house.ask(kind, OFFICE, who)) is not None:
+            refused.append((house.clock.now, kind, who, wait))
+
+    for second in range(600):
+        for number, who in enumerate(people):
+            # Half of them press in the very first second, the others during the first minute.
+            begins = 0 if number % 2 else number * 60 // 500
+            since = second - begins
+            if since == 0:
+                for kind in ("page", "page", "join", "page"):
+                    ask(kind, who)
+            elif since > 0 and since % 2 == 0:
+                ask("poll", who)
+            if since > 0 and since % 5 == 0:
+                ask("read", who)
+            # They are let in over four minutes.
+            bought = since - 60 - number % 240
+            if bought in (0, 20):
+                ask("page", who)
+                ask("hold", who)
+            elif bought in (40, 45):
+                ask("page", who)
+                ask("write", who)
+        house.clock.now += 1
+    assert refused == []
+
+
+def test_one_script_is_held_to_its_tokens_limit_and_takes_nothing_from_its_neighbours() -> None:
+    house = House()
+    rate, burst = settings.RATE_LIMITS["hold"][1]
+    assert house.allowed("hold", 5_000, token="script") == burst
+    assert house.ask("hold", token="neighbour") is None
+    house.clock.now += 10
+    assert house.allowed("hold", 5_000, token="script") == 10 * rate
+
+
+def test_one_address_is_held_to_its_limit_however_many_tokens_it_makes_up() -> None:
+    house = House()
+    burst = settings.RATE_LIMITS["join"][0][1]
+    assert sum(house.ask("join", token=f"new {number}") is None for number in range(5_000)) == burst
+    assert house.ask("join", "203.0.113.10") is None
+    assert house.ask("poll") is None, "each kind has a limit of its own"
+
+
+def test_who_is_refused_is_told_when_there_is_room_and_each_another_moment() -> None:
+    house = House(rates={"join": ((10.0, 100), None)})
+    assert house.allowed("join", 100) == 100
+    waits = [house.ask("join") for _ in range(300)]
+    told = [wait for wait in waits if wait is not None]
+    assert len(told) == 300
+    longest = 1 + buckets.WAIT_SECONDS_MAX * (1 + buckets.JITTER_SHARE)
+    assert all(1 <= wait <= longest for wait in told)
+    spread = [sum(second <= wait < second + 5 for wait in told) for second in (1, 6, 11, 16)]
+    assert max(spread) < 150, "they do not all come back at once"
+    house.clock.now += longest
+    assert house.allowed("join", 100) == 100
+
+
+def test_one_who_is_refused_costs_the_address_nothing() -> None:
+    house = House(rates={"poll": ((1.0, 10), None)})
+    house.allowed("poll", 10)
+    for _ in range(50):
+        house.clock.now += 0.1
+        house.ask("poll")
+    assert house.limits.refused["poll", "address"] == 45, "a request a second goes on"
+
+
+def test_of_ipv6_the_64_counts_and_ipv4_in_its_clothes_is_ipv4() -> None:
+    house = House(rates={"poll": ((1.0, 3), None)})
+    same = ["2001:db8::1", "2001:db8:0:0:ffff::2", "2001:0db8::3%eth0"]
+    assert [house.ask("poll", address) for address in same] == [None] * 3
+    assert house.ask("poll", "2001:db8::4") is not None
+    assert house.ask("poll", "2001:db8:0:1::1") is None
+    assert [house.ask("poll", f"{start}198.51.100.1") for start in ("", "::ffff:", "")] == [None] * 3
+    assert house.ask("poll", "::FFFF:198.51.100.1") is not None
+
+
+def test_whom_no_limit_concerns() -> None:
+    exempt = [ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1")]
+    strict = Limits({"poll": ((1.0, 1), (1.0, 1))}, exempt, time=Clock())
+    for address in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", ""):
+        assert [strict.ask("poll", address, "token") for _ in range(3)] == [None] * 3, address
+    assert strict.ask("poll", "128.0.0.1") is None
+    assert strict.ask("poll", "128.0.0.1") is not None
+    assert [Limits({"poll": (None, None)}).ask("poll", OFFICE, "token") for _ in range(3)] == [None] * 3
+
+
+def test_a_million_addresses_do_not_fill_the_memory() -> None:
+    one = Buckets(1.0, 5, subjects_max=1_000)
+    for number in range(20_000):
+        one.take(str(number), 1_000.0)
+        assert len(one) <= 2_000
+    for number in range(20_000):
+        one.wait_seconds(str(number), 1_000.0)
+    assert len(one._queues) <= 1_000
+    house = House()
+    for number in range(40_000):
+        house.ask("page", f"2001:db8:{number:x}::1", "x" * 10_000)
+    assert len(house.limits._subjects) <= 16_384
+    assert all(len(subject) <= 64 for _, used in house.limits.buckets() for subject in used._recent)
+
+
+def test_who_goes_on_asking_is_not_forgotten_for_the_sake_of_others() -> None:
+    one = Buckets(1.0, 5, subjects_max=100)
+    assert [one.take("script", 1_000.0) for _ in range(6)] == [True] * 5 + [False]
+    for number in range(5_000):
+        one.take(str(number), 1_000.0)
+        if number % 50 == 0:
+            assert not one.take("script", 1_000.0)
+
+
+@given(address=some.text(max_size=100), token=some.text(max_size=300))
+def test_whatever_is_given_as_an_address_or_a_token_it_answers(address: str, token: str) -> None:
+    one = Limits({"poll": ((1.0, 2), (1.0, 1))}, time=Clock())
+    for _ in range(4):
+        one.ask("poll", address, token)
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+def process(clock: Clock) -> tuple[Limits, Sharing]:
+    of_process = Limits({"poll": ((10.0, 160), None), "join": ((10.0, 160), (1.0, 20))}, time=clock)
+    return of_process, Sharing(of_process.buckets, of_process.time)
+
+
+def test_two_processes_keep_one_limit_between_them(redis_client: Redis) -> None:
+    clock = Clock()
+    (one, one_shares), (other, other_shares) = process(clock), process(clock)
+    allowed = 0
+    for _ in range(60):
+        for limits_of_process, sharing in ((one, one_shares), (other, other_shares)):
+            allowed += sum(limits_of_process.ask("poll", OFFICE) is None for _ in range(10))
+            sharing.share()
+    # Both keep to 160 by themselves; a sixteenth of it each may go unsaid, and one round is under way.
+    assert 160 <= allowed <= 160 + 2 * 10 + 2 * 10 + 40
+    assert one.ask("poll", OFFICE) is not None
+    assert other.ask("poll", OFFICE) is not None
+    assert other.ask("poll", "203.0.113.200") is None
+    (key,) = redis_client.keys("limits:*")
+    assert OFFICE not in key
+    assert 0 < redis_client.pttl(key) <= 18_000
+
+
+def test_who_asks_now_and_then_is_not_spoken_of(redis_client: Redis) -> None:
+    of_process, sharing = process(Clock())
+    for number in range(1_000):
+        of_process.ask("poll", f"198.51.{number // 250}.{number % 250}")
+    assert sharing.share() == 0
+    assert redis_client.keys("limits:*") == []
+
+
+def test_without_redis_each_process_keeps_to_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> Redis:
+        raise redis.RedisAway("refused")
+
+    monkeypatch.setattr(redis, "client", away)
+    of_process, sharing = process(Clock())
+    assert sum(of_process.ask("poll", OFFICE) is None for _ in range(500)) == 160
+    assert sharing.share() == 0
+    assert of_process.ask("poll", OFFICE) is not None
+
+
+def test_what_redis_holds_under_a_limits_key_may_be_anything(redis_client: Redis) -> None:
+    of_process, sharing = process(Clock())
+    for planted in ("set", "garbage"):
+        for _ in range(100):
+            of_process.ask("poll", OFFICE)
+        sharing.share()
+        for key in redis_client.keys("limits:*"):
+            redis_client.delete(key)
+            if planted == "set":
+                redis_client.sadd(key, "x")
+            else:
+                redis_client.set(key, "garbage")
+        of_process.forget()
+        for _ in range(100):
+            of_process.ask("poll", OFFICE)
+        sharing.share()
+
+
+def test_its_thread_ends_when_it_is_told_to() -> None:
+    _, sharing = process(Clock())
+    sharing.begin()
+    thread = sharing._thread
+    assert thread is not None
+    sharing.begin()
+    assert sharing._thread is thread
+    sharing.end()
+    assert not thread.is_alive()
+
+
+# --- the site --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_line", "kind"),
+    [
+        ("POST /api/events/a/queue", "join"),
+        ("POST /events/a/join", "join"),
+        ("GET /events/a/join", "page"),
+        ("DELETE /api/events/a/queue", "write"),
+        ("GET /api/events/a/queue/status", "poll"),
+        ("GET /events/a/wait", "poll"),
+        ("GET /api/events/a/sections", "read"),
+        ("GET /api/events/a/announcements", "read"),
+        ("GET /events/a/choose/status.json", "read"),
+        ("POST /api/events/a/reservations", "hold"),
+        ("POST /events/a/choose", "hold"),
+        ("GET /events/a/choose", "page"),
+        ("POST /api/reservations/1/checkout", "write"),
+        ("GET /api/reservations/1", "page"),
+        ("POST /accounts/log-in", "log-in"),
+        ("GET /accounts/log-in", "page"),
+        ("POST /api/auth/token", "log-in"),
+        ("GET /", "page"),
+        ("HEAD /api/events/a/sections", "read"),
+        ("POST /nowhere", "write"),
+        ("GET /static/css/house.css", None),
+        ("POST /api/webhooks/payments/sandbox", None),
+        ("GET /healthz", None),
+        ("GET /metrics", None),
+    ],
+)
+def test_what_a_request_counts_as(request_line: str, kind: str | None) -> None:
+    assert kinds.of(*request_line.split()) == kind
+
+
+@pytest.fixture
+def strict_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    rates = dict.fromkeys(rate_limits.KINDS, ((1.0, 2), (1.0, 1)))
+    monkeypatch.setattr(rate_limits, "ask", Limits(rates, time=Clock()).ask)
+    client_address.forget_settings()
+    yield
+    client_address.forget_settings()
+
+
+@pytest.mark.usefixtures("strict_site", "db")
+def test_the_site_refuses_in_the_form_its_client_reads(client: Client) -> None:
+    here = {"REMOTE_ADDR": OFFICE}
+    assert [client.get("/api/docs", **here).status_code for _ in range(3)] == [200, 200, 429]
+    answer = client.get("/api/docs", **here)
+    assert answer.json()["type"] == "rate-limited"
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert 1 <= int(answer.headers["Retry-After"]) <= 32
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["X-Request-Id"]
+    page = client.get("/accounts/log-in", headers={"accept": "text/html"}, **here)
+    assert page.status_code == 429
+    assert b"Nothing is lost" in page.content
+    assert page.headers["Retry-After"]
+    file = client.get("/static/js/wait.js", **here)
+    assert file.status_code == 200
+    file.close()
+
+
+@pytest.mark.parametrize("address", ["/accounts/log-in", "/api/auth/token"])
+def test_passwords_are_not_tried_one_after_the_other(
+    client: Client, db: None, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    strict = Limits({**dict.fromkeys(rate_limits.KINDS, (None, None)), "password": (None, (0.1, 2))}, time=Clock())
+    monkeypatch.setattr(rate_limits, "ask", strict.ask)
+
+    def log_in(name: str, peer: str = OFFICE) -> int:
+        given = {"username": name, "password": "guessed"}
+        client.cookies.clear()
+        if "api" in address:
+            return client.post(address, given, content_type="application/json", REMOTE_ADDR=peer).status_code
+        return client.post(address, given, REMOTE_ADDR=peer).status_code
+
+    wrong = log_in("somebody@example.com")
+    assert wrong in (200, 401)
+    said = [log_in(name) for name in ("Somebody@example.com", "somebody@example.com", "another@example.com")]
+    assert said == [wrong, 429, wrong]
+    assert log_in("somebody@example.com", "198.51.100.1") == wrong, "the owner, elsewhere, is not kept out"
+
+
+@pytest.mark.usefixtures("strict_site", "db")
+def test_the_site_counts_nobody_twice_whom_the_lane_has_counted(client: Client) -> None:
+    lane = {"X-Fairgate-Lane": client_address.mark(), "X-Forwarded-For": OFFICE}
+    assert [client.get("/api/docs", headers=lane).status_code for _ in range(5)] == [200] * 5
+    forged = {"X-Fairgate-Lane": "0" * 48, "X-Forwarded-For": "198.51.100.77"}
+    said = [client.get("/api/docs", headers=forged, REMOTE_ADDR=OFFICE).status_code for _ in range(3)]
+    assert said == [200, 200, 429], "a mark that is not ours is none, and its address nobody's"

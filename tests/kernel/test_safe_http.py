@@ -1,0 +1,128 @@
+"""Posting to addresses that others chose: never into our own network, never long, never much."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from apps.kernel import safe_http
+from apps.kernel.safe_http import AddressRefused, Allowed, NotReached
+from tests.support.webhook_receiver import Listener, listening
+
+EVERYTHING = Allowed(plain_http=True, private_addresses=True)
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    with listening() as one:
+        yield one
+
+
+def post(url: str, allowed: Allowed = EVERYTHING, **changes: Any) -> safe_http.Answer:
+    given = {"seconds_max": 10.0, "answer_bytes_max": 10, **changes}
+    return safe_http.post(url, b"{}", {"X-Of": "us"}, allowed=allowed, **given)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com/", "ftp://example.com/", "example.com", "https://", "https:///path", "https://me@example.com/",
+        "https://me:word@example.com/", "https://example.com:0/", "https://example.com:99999/", "https://[::1/",
+        "https://exa mple.com/", "https://example.com/\r\nX: y", "https://" + "a" * 600, "https://127.0.0.1/",
+        "https://10.1.2.3/", "https://169.254.169.254/latest", "https://192.168.0.1/", "https://0.0.0.0/",
+        "https://[::1]/", "https://[fd00::1]/", "https://[fe80::1]/", "https://[::ffff:127.0.0.1]/",
+        "https://[64:ff9b::7f00:1]/", "https://[2002:7f00:1::]/", "https://224.0.0.1/", "https://100.64.0.1/",
+        "https://[64:ff9b:1::7f00:1]/", "https://[::ffff:0:7f00:1]/", "https://[::7f00:1]/", "https://[fec0::1]/",
+        "https://[3fff::1]/", "https://[5f00::1]/", "https://192.88.99.1/", "https://192.0.0.8/",
+    ],
+)  # fmt: skip
+def test_nothing_is_sent_there(url: str) -> None:
+    with pytest.raises(AddressRefused):
+        safe_http.check(url, Allowed())
+
+
+@pytest.mark.parametrize(
+    "url", ["https://example.com", "https://example.com:8443/a?b=c", "https://1.1.1.1/", "https://[2606:4700::1111]/"]
+)
+def test_these_may_be_sent_to(url: str) -> None:
+    assert safe_http.check(url, Allowed()).scheme == "https"
+
+
+def test_a_name_that_points_into_our_own_network_is_refused_before_anything_is_sent(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if only one of its addresses does, since any could be taken."""
+    port = listener.url.split(":")[2].split("/")[0]
+
+    def look_up(*asked: Any, **more: Any) -> list[Any]:
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, int(port))) for address in ("1.1.1.1", "127.0.0.1")
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with pytest.raises(AddressRefused, match="not a public address"):
+        post(f"http://hook.example:{port}/", Allowed(plain_http=True))
+    assert listener.received == []
+
+
+def test_the_name_is_looked_up_once_and_the_connection_goes_to_what_was_judged(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the judgement and the connection the name could come to point elsewhere; nobody asks for it again."""
+    port, asked = int(listener.url.split(":")[2].split("/")[0]), []
+
+    def look_up(host: str, *more: Any, **options: Any) -> list[Any]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    assert post(f"http://hook.example:{port}/").status == 204
+    # Of an address in figures the system's own connect asks too, and is told what it said.
+    assert asked in (["hook.example"], ["hook.example", "127.0.0.1"])
+    assert listener.received[0][0]["Host"] == f"hook.example:{port}"
+
+
+def test_the_other_side_gets_body_and_headers_and_its_answer_is_read_to_a_limit(listener: Listener) -> None:
+    listener.status, listener.body = 200, b"0123456789and a lot more"
+    assert post(listener.url) == safe_http.Answer(200, "0123456789")
+    ((headers, body),) = listener.received
+    assert (headers["X-Of"], body) == ("us", b"{}")
+
+
+def test_a_redirect_is_an_answer_and_nobody_follows_it(listener: Listener) -> None:
+    with listening() as other:
+        listener.status, listener.headers = 307, {"Location": other.url}
+        assert post(listener.url).status == 307
+        assert other.received == []
+
+
+def test_who_does_not_answer_in_time_is_left(listener: Listener) -> None:
+    listener.silent = threading.Event()
+    with pytest.raises(NotReached):
+        post(listener.url, seconds_max=0.2)
+
+
+def test_who_does_not_listen_or_speaks_no_http_is_not_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            wire, _ = server.accept()
+            with wire:
+                wire.recv(4_096)
+                wire.sendall(b"220 mail.example ESMTP\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        with pytest.raises(NotReached):
+            post(f"http://127.0.0.1:{port}/")
+        thread.join(timeout=10)
+    with pytest.raises(NotReached):
+        post(f"http://127.0.0.1:{port}/")
+
+
+def test_tls_is_verified(listener: Listener) -> None:
+    with pytest.raises(NotReached):
+        post(listener.url.replace("http://", "https://"))

@@ -1,0 +1,135 @@
+"""Whatever stands in the place of a token or a cookie: a refusal, never a fault, and never anything granted."""
+
+import base64
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.tokens import jwt, keys
+from apps.queue.identity.caller import PLACE_COOKIE, VISITOR_COOKIE, issue_queue_token
+from apps.queue.models import QueueEntry
+from apps.reservations.models import Reservation
+from tests.support import factories
+from tests.support.api_client import PROBLEM, Api
+from tests.support.tiers import examples
+
+pytestmark = pytest.mark.django_db
+fuzz = settings(
+    max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+NOBODY = "00000000-0000-4000-8000-000000000000"
+# What a header can carry: the server has refused line ends and NUL before.
+header_text = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=300)
+segments = st.binary(max_size=80).map(lambda raw: base64.urlsafe_b64encode(raw).decode().rstrip("="))
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+values = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(max_size=5), scalars, max_size=3)
+claims = st.dictionaries(st.sampled_from(["typ", "sub", "aud", "exp", "iat", "num", "who"]), values).flatmap(
+    lambda odd: st.just({"typ": "queue", "sub": NOBODY, "aud": "concert", "exp": 4_000_000_000} | odd)
+)
+
+
+@pytest.fixture
+def stranger(concert: events.EventView) -> events.EventView:
+    """Somebody else is ready, and has something to take away."""
+    factories.hold(concert, seats=["hall-A-1"])
+    return concert
+
+
+def ask_everywhere(client: Client, **headers: str) -> None:
+    """Every address that takes a token is asked; nothing may be granted."""
+    places = list(QueueEntry.objects.order_by("pk").values())
+    reservation = Reservation.objects.get()
+    api = Api(client)
+    calls = [
+        ("GET", "/events/concert/queue/status", None),
+        ("DELETE", "/events/concert/queue", None),
+        ("POST", "/events/concert/reservations", {"seats": ["hall-A-2"]}),
+        ("GET", "/events/concert/sections/hall/seats", None),
+        ("GET", f"/reservations/{reservation.pk}", None),
+        ("DELETE", f"/reservations/{reservation.pk}", None),
+        ("GET", "/events/concert/queue/receipt", None),
+    ]
+    for method, path, body in calls:
+        answer = api.call(method, path, body, key="k", sec_fetch_site="same-origin", **headers)
+        assert 400 <= answer.status_code < 500, (method, path, answer.status_code, answer.content)
+        assert answer.headers["Content-Type"] == PROBLEM
+    orders = api.get("/orders", **headers)
+    assert 400 <= orders.status_code < 500 or orders.json() == {"orders": []}, "a list of one's own, of nobody's"
+    assert list(QueueEntry.objects.order_by("pk").values()) == places
+    assert Reservation.objects.get().status == reservation.status
+
+
+@fuzz
+@given(header_text | st.builds("Bearer {}".format, header_text) | st.builds("bearer {}".format, header_text))
+def test_any_authorization(stranger: events.EventView, header: str) -> None:
+    ask_everywhere(Client(), authorization=header)
+
+
+@fuzz
+@given(st.lists(segments, min_size=1, max_size=4).map(".".join))
+def test_any_bytes_between_dots(stranger: events.EventView, token: str) -> None:
+    ask_everywhere(Client(), authorization=f"Bearer {token}")
+
+
+@fuzz
+@given(position=st.integers(0, 500), char=st.characters(min_codepoint=33, max_codepoint=126))
+def test_any_change_to_a_good_token(stranger: events.EventView, position: int, char: str) -> None:
+    entry = QueueEntry.objects.get()
+    good = issue_queue_token(entry.pk, "concert", entry.number)
+    position %= len(good)
+    token = good[:position] + char + good[position + 1 :]
+    if token != good:
+        ask_everywhere(Client(), authorization=f"Bearer {token}")
+
+
+@fuzz
+@given(claims)
+def test_any_claims_that_our_own_key_signed(stranger: events.EventView, odd: dict[str, Any]) -> None:
+    """Nobody has the key; were there a way to make us sign nonsense, it would open nothing either."""
+    key = keys.signing_key(clock.process_now())
+    text = f"{key.header}.{jwt._encode(json.dumps(odd).encode())}"
+    token = f"{text}.{jwt._signature(key.secret, text)}"
+    ask_everywhere(Client(), authorization=f"Bearer {token}")
+    client = Client()
+    client.cookies[PLACE_COOKIE] = token
+    ask_everywhere(client)
+
+
+@fuzz
+@given(
+    st.dictionaries(
+        st.sampled_from([PLACE_COOKIE, VISITOR_COOKIE, "sessionid", "orders"]),
+        st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters='";,\\'), max_size=200),
+        min_size=1,
+    )
+)
+def test_any_cookies(stranger: events.EventView, cookies: dict[str, str]) -> None:
+    client = Client()
+    for name, value in cookies.items():
+        client.cookies[name] = value
+    ask_everywhere(client)
+
+
+@fuzz
+@given(values)
+def test_any_visitor_id(stranger: events.EventView, value: Any) -> None:
+    before = QueueEntry.objects.count()
+    body = json.dumps({"visitor_id": value}).encode()
+    answer = Api().post("/events/concert/queue", body)
+    assert answer.status_code in (201, 400, 422), answer.content
+    assert QueueEntry.objects.count() == before + (answer.status_code == 201)
+
+
+def test_the_good_token_all_the_same(stranger: events.EventView) -> None:
+    """The control: with the real thing the same calls are answered."""
+    entry = QueueEntry.objects.get()
+    token = jwt.issue("queue", str(entry.pk), timedelta(hours=1), "concert", num=entry.number)
+    assert Api().get("/events/concert/queue/status", token=token).json()["status"] == "ready"

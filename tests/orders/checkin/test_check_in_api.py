@@ -1,0 +1,237 @@
+"""The door's calls: who may, what they answer, and that a device may send them again."""
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
+from django.test import Client
+from rest_framework_simplejwt.tokens import RefreshToken
+
+from apps.kernel import clock
+from apps.orders.checkin import door_links
+from apps.orders.models import DoorLink, Ticket, TicketScan
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import OWN, buy
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PATH = "/api/events/concert/check-in"
+
+
+@pytest.fixture
+def concert():
+    return make_event("concert", general_admission=20)
+
+
+@pytest.fixture
+def ticket(concert) -> Ticket:
+    return buy(hold(concert, seats=["hall-A-1"])).tickets.get()
+
+
+def bearer(*, may: bool = True) -> dict[str, str]:
+    user = get_user_model().objects.create_user(f"{uuid.uuid4().hex}@example.org", password="a door's own")
+    if may:
+        user.user_permissions.add(Permission.objects.get(codename="check_in", content_type__app_label="orders"))
+    return {"authorization": f"Bearer {RefreshToken.for_user(user).access_token}"}
+
+
+def link(event, *, hours: float = 4, begun_hours: float = 1, door: str = "North") -> DoorLink:
+    now = clock.now()
+    return door_links.make_link(
+        event.id,
+        name="Vera",
+        door=door,
+        good_from=now - timedelta(hours=begun_hours),
+        good_until=now + timedelta(hours=hours),
+        who="staff:1",
+    )
+
+
+def at_door(event, made: DoorLink) -> Client:
+    client = Client()
+    path = door_links.address_of(made, event.slug).partition("://")[2].partition("/")[2]
+    assert client.get(f"/{path}").status_code == 302
+    return client
+
+
+def send(client: Client, headers: dict[str, str], path: str = PATH, **body: Any):
+    return client.post(path, body, content_type="application/json", headers=headers)
+
+
+def scan(client: Client, headers: dict[str, str], code: str, **more: Any):
+    return send(client, headers, **{"scan_id": uuid.uuid4().hex, "code": code, **more})
+
+
+def test_staff_checks_in_by_token_and_the_answer_says_what_to_do(client, ticket) -> None:
+    headers = bearer()
+    first = scan(client, headers, ticket.code, door="A")
+    assert first.status_code == 200
+    answer = first.json()
+    assert (answer["outcome"], answer["say"]) == ("welcome", "Let in")
+    assert answer["ticket"]["label"] == "Hall, row A, seat 1"
+    assert ticket.code not in first.content.decode()
+    again = scan(client, headers, ticket.code).json()
+    assert (again["outcome"], again["since_door"]) == ("already_in", "A")
+    assert again["since"] == answer["at"]
+    counts = client.get(PATH, headers=headers).json()
+    assert counts == {
+        "expected": 1,
+        "entered": 1,
+        "sections": [{"section": "Hall", "expected": 1, "entered": 1}],
+    }
+    assert_audit_clean()
+
+
+def test_the_same_scan_has_the_same_answer_byte_for_byte(client, ticket) -> None:
+    headers = bearer()
+    answers = [scan(client, headers, ticket.code, scan_id="scan-0001").content for _ in range(3)]
+    assert len(set(answers)) == 1
+    assert TicketScan.objects.count() == 1
+    other = scan(client, headers, "A" * 28, scan_id="scan-0001")
+    assert (other.status_code, other.json()["type"]) == (422, "idempotency-mismatch")
+
+
+def test_a_batch_is_decided_in_order_and_one_bad_scan_keeps_no_other_waiting(client, ticket) -> None:
+    scans = [
+        {"scan_id": "scan-0001", "code": ticket.code},
+        {"scan_id": "no", "code": ticket.code},
+        "nonsense",
+        {"scan_id": "scan-0002", "code": ticket.code},
+        {"scan_id": "scan-0003", "undo": "scan-0001"},
+        {"scan_id": "scan-0004", "code": ticket.code},
+        {"scan_id": "scan-0001", "code": ticket.code},
+    ]
+    headers = bearer()
+    answers = send(client, headers, f"{PATH}/batch", scans=scans).json()["answers"]
+    outcomes = [each["answer"] and each["answer"]["outcome"] for each in answers]
+    assert outcomes == ["welcome", None, None, "already_in", "undone", "welcome", "welcome"]
+    assert [each["problem"] and each["problem"]["type"] for each in answers][1:3] == ["invalid", "invalid"]
+    assert [each["scan_id"] for each in answers] == [
+        "scan-0001", "no", "", "scan-0002", "scan-0003", "scan-0004", "scan-0001",
+    ]  # fmt: skip
+    ticket.refresh_from_db()
+    assert ticket.checked_in_at is not None
+
+
+@pytest.mark.parametrize("scans", [None, [], "x", {}, [{}] * 101], ids=["none", "empty", "text", "object", "too many"])
+def test_a_batch_is_a_list_of_one_to_a_hundred(client, concert, scans) -> None:
+    answer = send(client, bearer(), f"{PATH}/batch", scans=scans)
+    assert (answer.status_code, set(answer.json()["errors"])) == (422, {"scans"})
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "scan_id"),
+        ({"scan_id": 5, "code": "A"}, "scan_id"),
+        ({"scan_id": "short", "code": "A"}, "scan_id"),
+        ({"scan_id": "scan 0001", "code": "A"}, "scan_id"),
+        ({"scan_id": "s" * 65, "code": "A"}, "scan_id"),
+        ({"scan_id": "scan-0001"}, "code"),
+        ({"scan_id": "scan-0001", "code": "  "}, "code"),
+        ({"scan_id": "scan-0001", "code": "A", "undo": "scan-0000"}, "code"),
+        ({"scan_id": "scan-0001", "code": "A" * 301}, "code"),
+        ({"scan_id": "scan-0001", "code": ["A"]}, "code"),
+        ({"scan_id": "scan-0001", "code": "A\nB"}, "code"),
+        ({"scan_id": "scan-0001", "code": "A", "door": "x" * 61}, "door"),
+        ({"scan_id": "scan-0001", "code": "A", "doors": "x"}, "doors"),
+        ({"scan_id": "scan-0001", "undo": "?"}, "undo"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_a_scan_is_refused_by_its_field(client, concert, body, field) -> None:
+    answer = client.post(PATH, body, content_type="application/json", headers=bearer())
+    assert answer.status_code == 422, answer.content
+    assert field in answer.json()["errors"]
+    assert not TicketScan.objects.exists()
+
+
+CALLS = [("get", PATH), ("post", PATH), ("post", f"{PATH}/batch")]
+
+
+@pytest.mark.parametrize(("method", "path"), CALLS, ids=str)
+def test_nobody_and_who_may_not_are_told_apart_at_every_call(client, ticket, method, path) -> None:
+    body = {"scan_id": "scan-0001", "code": ticket.code, "scans": [{"scan_id": "scan-0001", "code": ticket.code}]}
+    for headers, expected in (({}, (401, "token-missing")), (bearer(may=False), (403, "door-closed"))):
+        answer = getattr(client, method)(path, body, content_type="application/json", headers=headers)
+        assert (answer.status_code, answer.json()["type"]) == expected
+    assert not TicketScan.objects.exists()
+
+
+@pytest.mark.parametrize(("method", "path"), CALLS, ids=str)
+def test_there_is_no_door_at_an_event_that_does_not_exist(client, concert, method, path) -> None:
+    missing = path.replace("concert", "nowhere")
+    assert getattr(client, method)(missing, {}, content_type="application/json", headers=bearer()).status_code == 404
+
+
+def test_a_buyers_own_token_opens_no_door(client, ticket) -> None:
+    token = client.post("/api/events/concert/queue", {}, content_type="application/json").json()["queue_token"]
+    assert scan(client, {"authorization": f"Bearer {token}"}, ticket.code).status_code == 401
+
+
+def test_a_session_may_write_from_our_own_pages_only(concert, ticket) -> None:
+    user = get_user_model().objects.create_superuser("boss@example.org", password="the boss's own")
+    client = Client()
+    client.force_login(user)
+    assert scan(client, {}, ticket.code).json()["type"] == "cross-origin"
+    assert scan(client, {"sec-fetch-site": "cross-site"}, ticket.code).json()["type"] == "cross-origin"
+    assert scan(client, OWN, ticket.code).json()["outcome"] == "welcome"
+    assert TicketScan.objects.get().who == f"staff:{user.pk}"
+
+
+def test_a_door_link_checks_in_at_its_event_and_door_only(concert, ticket) -> None:
+    ball = make_event("ball")
+    made = link(concert)
+    volunteer = at_door(concert, made)
+    answer = scan(volunteer, OWN, ticket.code, door="somewhere else")
+    assert answer.json()["outcome"] == "welcome"
+    row = TicketScan.objects.get()
+    assert (row.who, row.door) == (f"link:{made.pk}", "North")
+    elsewhere = send(volunteer, OWN, "/api/events/ball/check-in", scan_id="scan-0001", code=ticket.code)
+    assert elsewhere.status_code == 401
+    moved = Client(headers={"cookie": f"door-{ball.id}={volunteer.cookies[f'door-{concert.id}'].value}"})
+    other = send(moved, OWN, "/api/events/ball/check-in", scan_id="scan-0001", code=ticket.code)
+    assert (other.status_code, other.json()["type"]) == (403, "door-closed")
+
+
+def test_a_door_link_ends_with_its_time_and_when_it_is_taken_back(concert, ticket) -> None:
+    made = link(concert)
+    volunteer = at_door(concert, made)
+    assert volunteer.get(PATH).status_code == 200
+    for change in ({"good_until": clock.now() - timedelta(minutes=1)}, {"good_from": clock.now() + timedelta(hours=1)}):
+        DoorLink.objects.filter(pk=made.pk).update(**change)
+        assert volunteer.get(PATH).json()["type"] == "door-closed"
+        DoorLink.objects.filter(pk=made.pk).update(good_from=made.good_from, good_until=made.good_until)
+    assert volunteer.get(PATH).status_code == 200
+    assert door_links.revoke_link(made.pk, "staff:1")
+    assert not door_links.revoke_link(made.pk, "staff:2")
+    refused = scan(volunteer, OWN, ticket.code)
+    assert (refused.status_code, refused.json()["type"]) == (403, "door-closed")
+    assert "taken back" in refused.json()["detail"]
+    assert not TicketScan.objects.exists()
+
+
+def test_a_door_link_that_was_changed_by_a_letter_is_none_of_ours(concert) -> None:
+    made, other = link(concert), link(concert)
+    key = door_links._key(made.pk)
+    forged = f"{other.pk.hex}.{key.partition('.')[2]}"
+    for cookie in (forged, key[:-1], "x", "."):
+        client = Client(headers={"cookie": f"door-{concert.id}={cookie}"})
+        assert client.get(PATH).json()["type"] == "door-closed"
+
+
+def test_a_volunteer_takes_back_only_what_the_link_let_in(concert, ticket) -> None:
+    one, other = (at_door(concert, link(concert)) for _ in range(2))
+    scan(one, OWN, ticket.code, scan_id="scan-0001")
+    assert send(other, OWN, scan_id="scan-0002", undo="scan-0001").json()["outcome"] == "not_undone"
+    assert send(one, OWN, scan_id="scan-0003", undo="scan-0001").json()["outcome"] == "undone"
+
+
+def test_scans_are_limited_like_all_writes(client, concert, settings) -> None:
+    from apps.kernel.rate_limits import kinds
+
+    assert kinds.of("POST", PATH) == "write"
+    assert kinds.of("POST", f"{PATH}/batch") == "write"
+    assert kinds.of("GET", PATH) == "page"

@@ -1,0 +1,225 @@
+"""The page at the door, the links to it, and new codes, as a plain browser and the admin have them."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
+from django.core import mail
+from django.test import Client
+from icalendar import Calendar
+
+from apps.kernel import clock
+from apps.orders import selectors
+from apps.orders.cancellation import order_cancellation
+from apps.orders.checkin import door_links
+from apps.orders.checkin.check_in import Scan, scan
+from apps.orders.models import DoorLink, Order, Ticket, TicketScan
+from apps.orders.tickets import reissue
+from tests.support.factories import assert_audit_clean, hold, join, make_event
+from tests.support.orders.sale import OWN, buy, deliver_all
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PAGE = "/check-in/concert/"
+
+
+@pytest.fixture
+def concert():
+    return make_event("concert", name="Späte Förderung; Łódź, 東京", general_admission=5)
+
+
+@pytest.fixture
+def order(concert) -> Order:
+    return buy(hold(concert, seats=["hall-A-1", "hall-A-2"]))
+
+
+def account(name: str, *permissions: str, staff: bool = False):
+    user = get_user_model().objects.create_user(name, name, "a good password", is_staff=staff)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    return user
+
+
+def browser_of(user) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def test_only_who_may_stands_at_the_door(concert) -> None:
+    assert Client().get(PAGE).url == f"/accounts/log-in?next={PAGE}"
+    refused = browser_of(account("ada@example.org")).get(PAGE)
+    assert refused.status_code == 403
+    assert "may not check tickets in" in refused.content.decode()
+    page = browser_of(account("vera@example.org", "check_in")).get(PAGE)
+    assert page.status_code == 200
+    assert "no-store" in page.headers["Cache-Control"]
+    assert Client().get("/check-in/nowhere/").status_code == 404
+
+
+def test_this_page_alone_may_have_the_camera(concert) -> None:
+    page = browser_of(account("vera@example.org", "check_in")).get(PAGE)
+    assert "camera=(self)" in page.headers["Permissions-Policy"]
+    assert "camera=()" in Client().get("/").headers["Permissions-Policy"]
+    assert "unsafe" not in page.headers["Content-Security-Policy"]
+
+
+def test_a_door_link_becomes_a_cookie_and_leaves_the_address_bar(concert) -> None:
+    now = clock.now()
+    made = door_links.make_link(
+        concert.id, name="Vera", door="North", good_from=now, good_until=now + timedelta(hours=1), who="staff:1"
+    )
+    path = door_links.address_of(made, "concert").partition("://")[2].partition("/")[2]
+    client = Client()
+    taken = client.get(f"/{path}")
+    assert (taken.status_code, taken.url) == (302, PAGE)
+    cookie = taken.cookies[f"door-{concert.id}"]
+    assert cookie["httponly"]
+    assert cookie["samesite"] == "Lax"
+    assert 3_000 < int(cookie["max-age"]) <= 3_600
+    assert "North" in client.get(PAGE).content.decode()
+    door_links.revoke_link(made.pk, "staff:1")
+    for address in (PAGE, f"/{path}"):
+        assert "was taken back" in client.get(address).content.decode()
+    assert "copied whole" in Client().get(f"{PAGE}?link=nonsense").content.decode()
+
+
+def test_the_plain_form_checks_in_and_a_second_try_says_the_same(order) -> None:
+    client = browser_of(account("vera@example.org", "check_in"))
+    scan_id = re.search(r'name="scan_id" value="(\w+)"', client.get(PAGE).content.decode())[1]
+    form = {"scan_id": scan_id, "code": order.tickets.first().code, "door": "A"}
+    for _ in range(2):
+        page = client.post(PAGE, form, headers=OWN).content.decode()
+        assert "Let in" in page
+        assert "Hall, row A, seat 1" in page
+    assert TicketScan.objects.count() == 1
+    assert client.post(PAGE, form, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    wrong = client.post(PAGE, {"scan_id": scan_id, "code": ""}, headers=OWN)
+    assert (wrong.status_code, "Not scanned" in wrong.content.decode()) == (422, True)
+    reused = client.post(PAGE, form | {"code": order.tickets.last().code}, headers=OWN)
+    assert reused.status_code == 422
+
+
+def test_the_worker_speaks_for_the_door_alone(db) -> None:
+    answer = Client().get("/check-in/worker.js")
+    assert answer.headers["Content-Type"].startswith("text/javascript")
+    assert "Service-Worker-Allowed" not in answer.headers
+    assert b"addEventListener" in answer.content
+
+
+def test_a_manager_makes_door_links_and_takes_them_back(concert, admin_client) -> None:
+    from apps.events.models import Event
+
+    now = clock.now()
+    times = {}
+    for name, moment in (("good_from", now - timedelta(minutes=5)), ("good_until", now + timedelta(hours=5))):
+        times |= {f"{name}_0": f"{moment:%Y-%m-%d}", f"{name}_1": f"{moment:%H:%M:%S}"}
+    form = {"event": Event.objects.get().pk, "name": "Vera", "door": "North", **times}
+    add = "/admin/orders/doorlink/add/"
+    assert admin_client.get(add).status_code == 200
+    swapped = form | {f"good_until_{part}": form[f"good_from_{part}"] for part in (0, 1)}
+    assert "Later than it begins" in admin_client.post(add, swapped, headers=OWN).content.decode()
+    long = form | {"good_until_0": f"{now + timedelta(days=200):%Y-%m-%d}"}
+    assert "At most 60 days" in admin_client.post(add, long, headers=OWN).content.decode()
+    page = admin_client.post(add, form, headers=OWN, follow=True).content.decode()
+    made = DoorLink.objects.get()
+    assert door_links.address_of(made, "concert") in page
+    change = f"/admin/orders/doorlink/{made.pk}/change/"
+    reader = browser_of(account("reader@example.org", "view_doorlink", staff=True))
+    assert "link=" not in reader.get(change).content.decode()
+    revoke = {"action": "revoke", "_selected_action": [str(made.pk)]}
+    reader.post("/admin/orders/doorlink/", revoke, headers=OWN)
+    assert door_links.state_of(DoorLink.objects.get(), clock.now()) == "open"
+    admin_client.post("/admin/orders/doorlink/", revoke, headers=OWN)
+    assert door_links.state_of(DoorLink.objects.get(), clock.now()) == "revoked"
+    assert "link=" not in admin_client.get(change).content.decode()
+
+
+def test_staff_reads_the_record_and_takes_a_check_in_back(concert, order, admin_client) -> None:
+    ticket = order.tickets.first()
+    scan(concert, Scan("scan-0001", ticket.code, door="North"), "staff:1")
+    assert "North" in admin_client.get("/admin/orders/ticketscan/?q=scan-0001").content.decode()
+    undo = {"action": "undo_check_in", "_selected_action": [str(ticket.pk)]}
+    nobody = browser_of(account("reader@example.org", "view_ticket", staff=True))
+    nobody.post("/admin/orders/ticket/", undo, headers=OWN)
+    assert Ticket.objects.filter(checked_in_at__isnull=False).exists()
+    done = admin_client.post("/admin/orders/ticket/", undo, headers=OWN, follow=True)
+    assert "1 check-in taken back" in done.content.decode()
+    assert not Ticket.objects.filter(checked_in_at__isnull=False).exists()
+
+
+def test_staff_gives_new_codes_by_ticket_and_by_order(order, admin_client) -> None:
+    one = order.tickets.first()
+    form = {"action": "reissue", "_selected_action": [str(one.pk)]}
+    assert "1 new code" in admin_client.post("/admin/orders/ticket/", form, headers=OWN, follow=True).content.decode()
+    one.refresh_from_db()
+    assert one.replaced_by.startswith("staff:")
+    form = {"action": "reissue", "_selected_action": [str(order.pk)]}
+    asked = admin_client.post("/admin/orders/order/", form, headers=OWN)
+    assert "open" in asked.content.decode()
+    assert order.tickets.count() == 3
+    admin_client.post("/admin/orders/order/", form | {"confirmed": "yes"}, headers=OWN)
+    assert order.tickets.count() == 5
+    assert_audit_clean()
+
+
+def test_the_owner_asks_for_a_new_code_and_the_old_page_says_whom_to_ask(concert) -> None:
+    user = account("ada@example.org")
+    order = buy(hold(concert, join(concert, account_id=user.pk), seats=["hall-A-1"]), name="Ada Buyer")
+    owner, old = browser_of(user), order.tickets.get().code
+    path = f"/orders/{order.pk}/tickets/{old}/reissue"
+    assert path in owner.get(f"/orders/{order.pk}/").content.decode()
+    for other, status in ((Client(), 401), (browser_of(account("eve@example.org")), 403)):
+        assert other.post(path, {}, headers=OWN).status_code == status
+    assert owner.post(path, {}, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    assert owner.get(path).status_code == 405
+    assert order.tickets.count() == 1
+    done = owner.post(path, {}, headers=OWN, follow=True).content.decode()
+    new = order.tickets.get(voided_at=None).code
+    assert "has a new code" in done
+    assert new in done.replace(" ", "")
+    shown = Client().get(f"/tickets/{old}/").content.decode()
+    assert "Replaced" in shown
+    assert "Ask Ada Buyer for the new one" in shown
+    assert new not in shown
+    assert "qr.svg" not in shown
+    for _ in range(reissue.BUYERS_MAX):
+        code = order.tickets.get(voided_at=None).code
+        said = owner.post(f"/orders/{order.pk}/tickets/{code}/reissue", {}, headers=OWN, follow=True)
+    assert "within a day" in said.content.decode()
+    assert order.tickets.count() == 1 + reissue.BUYERS_MAX
+
+
+def test_the_mail_brings_the_tickets_and_the_date(order) -> None:
+    letter = mail.outbox[-1]
+    files = {file.filename: (file.content, file.mimetype) for file in letter.attachments}
+    pdf, content_type = files[f"tickets-{order.number}.pdf"]
+    assert (pdf[:5], content_type) == (b"%PDF-", "application/pdf")
+    calendar, content_type = files["concert.ics"]
+    assert content_type.startswith("text/calendar")
+    assert letter.message().as_bytes()
+    found = Calendar.from_ical(calendar)
+    (entry,) = found.walk("VEVENT")
+    view = selectors.get_order(order.pk)
+    assert str(entry["summary"]) == "Späte Förderung; Łódź, 東京"
+    assert entry["dtstart"].dt == view.event.starts_at.replace(microsecond=0)
+    assert entry["dtstart"].dt.utcoffset() == timedelta(0)
+    assert str(entry["uid"]).startswith(f"order-{order.number}@")
+    assert "Hall, row A, seat 2" in str(entry["description"])
+    raw = calendar if isinstance(calendar, bytes) else calendar.encode()
+    assert all(len(line) <= 75 for line in raw.split(b"\r\n"))
+    assert b"DTSTAMP" in raw
+
+
+def test_the_order_page_offers_the_calendar_file_to_its_owner_alone(concert) -> None:
+    user = account("ada@example.org")
+    order = buy(hold(concert, join(concert, account_id=user.pk), seats=["hall-A-1"]))
+    owner, path = browser_of(user), f"/orders/{order.pk}/event.ics"
+    assert path in owner.get(f"/orders/{order.pk}/").content.decode()
+    answer = owner.get(path)
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="concert.ics"'
+    assert Calendar.from_ical(answer.content).walk("VEVENT")
+    assert Client().get(path).status_code == 401
+    order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_all()
+    assert owner.get(path).status_code == 404

@@ -1,0 +1,148 @@
+"""Guests who become accounts in mid-sale: what they bought is in the account, and nobody else's is."""
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from apps.orders.facade import attach_orders
+from apps.orders.models import Order
+from apps.reservations.models import PurchaseCap
+from tests.support.api_client import Api, assert_problem
+from tests.support.factories import assert_audit_clean, hold, join, make_event
+from tests.support.orders.sale import OWN, buy, deliver_all, joined_browser
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PASSWORD = "correct horse battery staple"
+SEAT, OTHER_SEAT = "hall-A-1", "hall-A-2"
+
+
+@pytest.fixture
+def browser() -> Client:
+    """A guest's browser with a place in the concert's line."""
+    make_event("concert")
+    return joined_browser("concert")
+
+
+def held(browser: Client, seat: str = SEAT) -> str:
+    answer = browser.post(
+        "/api/events/concert/reservations",
+        {"seats": [seat]},
+        content_type="application/json",
+        headers=OWN | {"idempotency-key": seat},
+    )
+    assert answer.status_code == 201, answer.content
+    return answer.json()["reservation_id"]
+
+
+def checked_out(browser: Client, reservation: str) -> Order:
+    form = {"email": "ann@example.org", "name": "Ann", "payment_method": "sandbox", "idempotency_key": reservation}
+    answer = browser.post(f"/reservations/{reservation}/checkout", form, headers=OWN)
+    assert answer.status_code == 303, answer.content
+    deliver_all()
+    return Order.objects.get(reservation=reservation)
+
+
+def account(browser: Client, path: str, name: str = "ann@example.org") -> User:
+    answer = browser.post(f"/accounts/{path}", {"username": name, "password": PASSWORD}, headers=OWN)
+    assert answer.status_code == 302, answer.content
+    return User.objects.get(username=name)
+
+
+def elsewhere(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.mark.parametrize("path", ["sign-up", "log-in"])
+def test_who_logs_in_between_hold_and_checkout_finds_the_order_everywhere(browser, path) -> None:
+    if path == "log-in":
+        User.objects.create_user("ann@example.org", password=PASSWORD)
+    reservation = held(browser)
+    user = account(browser, path)
+    order = checked_out(browser, reservation)
+    assert order.account_id == user.pk
+    assert order.buyer.startswith("visitor:"), "caps go on counting who held"
+    assert not PurchaseCap.objects.filter(buyer__startswith="account:").exists()
+    other = elsewhere(user)
+    assert str(order.pk) in other.get("/tickets/").content.decode()
+    assert other.get(f"/orders/{order.pk}/").status_code == 200
+    assert other.get(f"/orders/{order.pk}/tickets.pdf").status_code == 200
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize("path", ["sign-up", "log-in"])
+def test_what_a_guest_bought_before_is_the_accounts_from_then_on(browser, path) -> None:
+    if path == "log-in":
+        User.objects.create_user("ann@example.org", password=PASSWORD)
+    order = checked_out(browser, held(browser))
+    user = account(browser, path)
+    assert str(order.pk) in elsewhere(user).get("/tickets/").content.decode()
+    assert browser.get(f"/orders/{order.pk}/").status_code == 200
+
+
+def test_a_log_in_that_fails_attaches_nothing(browser) -> None:
+    User.objects.create_user("ann@example.org", password=PASSWORD)
+    order = checked_out(browser, held(browser))
+    answer = browser.post("/accounts/log-in", {"username": "ann@example.org", "password": "wrong"}, headers=OWN)
+    assert answer.status_code == 200
+    order.refresh_from_db()
+    assert order.account_id is None
+
+
+def test_on_a_shared_computer_the_next_account_gets_and_sees_nothing_of_the_first(browser) -> None:
+    order = checked_out(browser, held(browser))
+    ann = account(browser, "sign-up")
+    browser.post("/accounts/log-out", headers=OWN)
+    bob = account(browser, "sign-up", "bob@example.org")
+    order.refresh_from_db()
+    assert order.account_id == ann.pk
+    assert "No tickets yet" in browser.get("/tickets/").content.decode()
+    assert browser.get(f"/orders/{order.pk}/").status_code == 403
+    assert elsewhere(bob).get(f"/orders/{order.pk}/").status_code == 403
+
+
+def test_orders_of_other_browsers_stay_where_they_are(browser) -> None:
+    other = joined_browser("concert")
+    theirs = checked_out(other, held(other, OTHER_SEAT))
+    account(browser, "sign-up")
+    theirs.refresh_from_db()
+    assert theirs.account_id is None
+
+
+def test_a_caller_without_a_cookie_attaches_nothing() -> None:
+    order = buy(hold(make_event(), seats=[SEAT]))
+    user = User.objects.create_user("ann@example.org")
+    assert attach_orders("", user.pk) == 0
+    order.refresh_from_db()
+    assert order.account_id is None
+
+
+def test_the_api_knows_the_orders_account(browser) -> None:
+    reservation = held(browser)
+    user = account(browser, "sign-up")
+    order = checked_out(browser, reservation)
+    api = Api()
+    tokens = api.post("/auth/token", {"username": user.username, "password": PASSWORD}).json()
+    (listed,) = api.get("/orders", token=tokens["access"]).json()["orders"]
+    assert listed["order_id"] == str(order.pk)
+    assert api.get(f"/orders/{order.pk}", token=tokens["access"]).json() == listed
+    User.objects.create_user("bob@example.org", password=PASSWORD)
+    theirs = api.post("/auth/token", {"username": "bob@example.org", "password": PASSWORD}).json()["access"]
+    assert api.get("/orders", token=theirs).json()["orders"] == []
+    assert_problem(api.get(f"/orders/{order.pk}", token=theirs), 403, "not-owner")
+
+
+def test_the_account_may_try_a_declined_payment_again_from_another_browser(browser) -> None:
+    reservation = held(browser)
+    form = {"email": "ann@example.org", "name": "Ann", "payment_method": "sandbox_decline", "idempotency_key": "one"}
+    browser.post(f"/reservations/{reservation}/checkout", form, headers=OWN)
+    deliver_all()
+    other = elsewhere(account(browser, "sign-up"))
+    assert other.get(f"/reservations/{reservation}/checkout").status_code == 200
+
+
+def test_an_accounts_own_hold_is_paid_into_it_under_any_token() -> None:
+    event = make_event()
+    user = User.objects.create_user("ann@example.org")
+    assert buy(hold(event, join(event, account_id=user.pk), seats=[SEAT])).account_id == user.pk

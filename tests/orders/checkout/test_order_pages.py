@@ -1,0 +1,319 @@
+"""The sale's pages without a script, as a plain browser shows them."""
+
+import io
+import re
+from uuid import uuid4
+from xml.etree import ElementTree
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core import mail
+from django.http import HttpResponse
+from django.test import Client
+from pypdf import PdfReader
+
+from apps.orders import access, selectors
+from apps.orders.cancellation import order_cancellation
+from apps.orders.checkin.check_in import Scan, scan
+from apps.orders.models import Order, Ticket
+from apps.orders.tickets import ticket_pdf
+from tests.support.factories import hold, join, lapse, make_event
+from tests.support.orders.sale import EMAIL, OWN, buy, deliver_all, joined_browser, let_lapse, place
+
+pytestmark = pytest.mark.django_db(transaction=True)
+FORM = {"email": "guest@example.org", "name": "Guest Buyer", "payment_method": "sandbox"}
+
+
+@pytest.fixture
+def concert():
+    return make_event("concert", general_admission=20, name="Späte Förderung & Łódź 東京")
+
+
+@pytest.fixture
+def browser(concert) -> Client:
+    """A browser that has joined the event's line."""
+    return joined_browser("concert")
+
+
+def chosen(browser: Client, **payload) -> str:
+    """The checkout address of what this browser holds."""
+    answer = browser.post(
+        "/api/events/concert/reservations",
+        payload or {"seats": ["hall-A-1", "hall-A-2"]},
+        content_type="application/json",
+        headers=OWN | {"idempotency-key": "hold"},
+    )
+    assert answer.status_code == 201, answer.content
+    return f"/reservations/{answer.json()['reservation_id']}/checkout"
+
+
+def key_in(page: str) -> str:
+    return re.search(r'name="idempotency_key" value="([^"]+)"', page)[1]
+
+
+def pay(browser: Client, path: str, **form: str):
+    page = browser.get(path)
+    assert page.status_code == 200
+    sent = FORM | {"idempotency_key": key_in(page.content.decode())} | form
+    return browser.post(path, sent, headers=OWN)
+
+
+def test_checkout_to_tickets_without_a_script(browser) -> None:
+    path = chosen(browser)
+    form = browser.get(path).content.decode()
+    for field in ("email", "name", "payment_method"):
+        assert f'name="{field}"' in form
+    placed = pay(browser, path)
+    assert placed.status_code == 303
+    waiting = browser.get(placed.url).content.decode()
+    assert "Payment in progress" in waiting
+    assert 'http-equiv="refresh"' in waiting
+    deliver_all()
+    done = browser.get(placed.url)
+    page = done.content.decode()
+    assert done.headers["Cache-Control"].count("no-store")
+    assert "Hall, row A, seat 1" in page
+    assert 'http-equiv="refresh"' not in page
+    for ticket in Ticket.objects.all():
+        assert f"/tickets/{ticket.code}/" in page
+        shown = browser.get(f"/tickets/{ticket.code}/").content.decode()
+        assert "Guest Buyer" in shown
+        assert f"/tickets/{ticket.code}/qr.svg" in shown
+        assert placed.url in shown
+        assert placed.url not in Client().get(f"/tickets/{ticket.code}/").content.decode()
+    mine = browser.get("/tickets/").content.decode()
+    assert placed.url in mine
+    assert "2 tickets" in mine
+    again = browser.get(path)
+    assert (again.status_code, again.url) == (302, placed.url)
+
+
+def test_what_is_wrong_stands_beside_its_field_and_the_rest_stays_filled(browser) -> None:
+    answer = pay(browser, chosen(browser), email="nobody", name="")
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert "is not an e-mail address" in page
+    assert "Name is required" in page
+    assert 'value="nobody"' in page
+    assert not Order.objects.exists()
+
+
+def test_a_form_sent_twice_makes_one_order(browser) -> None:
+    path = chosen(browser)
+    sent = FORM | {"idempotency_key": key_in(browser.get(path).content.decode())}
+    first, second = (browser.post(path, sent, headers=OWN) for _ in range(2))
+    assert first.url == second.url
+    assert Order.objects.count() == 1
+
+
+def test_a_form_without_its_key_is_refused(browser) -> None:
+    path = chosen(browser)
+    assert browser.post(path, FORM, headers=OWN).status_code == 400
+    assert not Order.objects.exists()
+
+
+def test_a_decline_leads_back_to_checkout_and_then_through(browser) -> None:
+    path = chosen(browser)
+    order = pay(browser, path, payment_method="sandbox_decline").url
+    deliver_all()
+    page = browser.get(order).content.decode()
+    assert "did not go through" in page
+    assert path in page
+    retry = browser.get(path).content.decode()
+    assert "guest@example.org" in retry
+    assert pay(browser, path).url == order
+    deliver_all()
+    assert "Hall, row A, seat 2" in browser.get(order).content.decode()
+
+
+def test_a_declined_order_is_given_up_once_however_often_it_is_pressed(browser) -> None:
+    order = pay(browser, chosen(browser, seats=["hall-A-1"]), payment_method="sandbox_decline").url
+    deliver_all()
+    form = {"idempotency_key": key_in(browser.get(order).content.decode())}
+    for _ in range(2):
+        assert browser.post(f"{order}cancel", form, headers=OWN).url == order
+    page = browser.get(order).content.decode()
+    assert "This order was canceled" in page
+    assert "Cancel this order" not in page
+
+
+def test_a_lapsed_hold_leads_to_its_page_and_not_to_a_payment(browser) -> None:
+    path = chosen(browser)
+    sent = FORM | {"idempotency_key": key_in(browser.get(path).content.decode())}
+    lapse(path.split("/")[2])
+    for answer in (browser.get(path), browser.post(path, sent, headers=OWN)):
+        assert answer.status_code == 302
+        assert answer.url == path.removesuffix("checkout")
+
+
+def test_a_refund_says_why(browser) -> None:
+    order = pay(browser, chosen(browser)).url
+    deliver_all()
+    placed = Order.objects.get()
+    order_cancellation.refund_order(placed.pk, "staff:1")
+    page = browser.get(order).content.decode()
+    assert "was refunded. The organizer canceled the order.</p>" in page
+    assert "$100.00 for" in page
+    mail.outbox.clear()
+    deliver_all()
+    (note,) = mail.outbox
+    assert f"Order {placed.number} was refunded: $100.00.\nThe organizer canceled the order.\n" in note.body
+    assert "refunded: $100.00. The organizer canceled the order. Depending" in note.alternatives[0].content
+    code = Ticket.objects.first().code
+    assert "opens no door" in browser.get(f"/tickets/{code}/").content.decode()
+    assert browser.get(f"{order}tickets.pdf").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "reason", ["late", "wrong_amount", "canceled_by_buyer", "canceled_by_staff", "returned", "event_canceled"]
+)
+def test_every_refund_has_a_sentence_of_its_own(concert, reason) -> None:
+    order = buy(hold(concert, seats=["hall-A-1"]))
+    order_cancellation.refund_order(order.pk, "staff:1")
+    Order.objects.update(reason=reason)
+    said = selectors.get_order(order.pk).contract()["message"]
+    assert re.fullmatch(r"[A-Z][^.]+\.", said)
+
+
+def test_a_free_order_given_back_speaks_of_no_money() -> None:
+    order = buy(hold(make_event(price_minor=0), seats=["hall-A-1"]))
+    mail.outbox.clear()
+    order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_all()
+    (note,) = mail.outbox
+    assert "money" not in note.body + note.alternatives[0].content
+    assert "The organizer canceled the order." in note.body
+    client = Client()
+    client.get(f"/orders/{order.pk}/?key={access.link_key(order.pk)}")
+    page = client.get(f"/orders/{order.pk}/").content.decode()
+    assert "This order was given back" in page
+    assert "money" not in page
+
+
+def test_time_that_ran_out_is_told(browser) -> None:
+    order = pay(browser, chosen(browser), payment_method="sandbox_late").url
+    deliver_all()
+    let_lapse(Order.objects.get())
+    order_cancellation.fail_lapsed()
+    assert "comes back by itself" in browser.get(order).content.decode()
+
+
+def test_strangers_see_nothing(browser, concert) -> None:
+    path = chosen(browser)
+    order = pay(browser, path).url
+    deliver_all()
+    assert Client().get(order).status_code == 401
+    stranger = joined_browser("concert")
+    for address in (order, path, f"{order}tickets.pdf"):
+        assert stranger.get(address).status_code == 403
+    assert "No tickets yet" in stranger.get("/tickets/").content.decode()
+
+
+def test_the_mail_s_link_opens_the_order_in_another_browser_and_leaves_the_address(browser) -> None:
+    order = pay(browser, chosen(browser)).url
+    deliver_all()
+    link = re.search(r"https?://\S+\?key=\S+", mail.outbox[0].body)[0]
+    other = Client()
+    opened = other.get(link.split("/", 3)[3].join(["/", ""]))
+    assert (opened.status_code, opened.url) == (302, order)
+    assert "Hall, row A, seat 1" in other.get(order).content.decode()
+    assert other.get(f"{order}tickets.pdf").status_code == 200
+    assert order in other.get("/tickets/").content.decode()
+    assert Client().get(f"{order}?key=wrong").status_code == 401
+
+
+def test_a_browser_keeps_a_bounded_number_of_opened_orders(rf) -> None:
+    request, ids = rf.get("/"), [uuid4() for _ in range(access.COOKIE_ORDERS_MAX + 5)]
+    for order_id in ids:
+        response = HttpResponse()
+        access.remember_link(request, response, order_id)
+        request.COOKIES[access.COOKIE] = response.cookies[access.COOKIE].value
+    assert access.opened_by_link(request) == ids[-access.COOKIE_ORDERS_MAX :]
+    request.COOKIES[access.COOKIE] += "x"
+    assert access.opened_by_link(request) == []
+
+
+def test_an_account_finds_its_orders_in_any_browser(concert) -> None:
+    user = get_user_model().objects.create_user("ada@example.org", "ada@example.org", "a good password")
+    order = buy(hold(concert, join(concert, account_id=user.pk), seats=["hall-A-1"]))
+    client = Client()
+    client.force_login(user)
+    assert str(order.pk) in client.get("/tickets/").content.decode()
+    assert client.get(f"/orders/{order.pk}/").status_code == 200
+
+
+def test_the_qr_code_is_a_drawing_of_the_code_alone() -> None:
+    drawing = ElementTree.fromstring(ticket_pdf.qr_svg("A" * 32))
+    assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
+    assert drawing.get("viewBox")
+
+
+def test_an_unknown_ticket_is_not_found() -> None:
+    assert Client().get(f"/tickets/{'A' * 32}/").status_code == 404
+    assert Client().get(f"/tickets/{'A' * 32}/qr.svg").status_code == 404
+
+
+def test_the_pdf_has_a_page_per_ticket_with_what_the_door_needs(concert) -> None:
+    order = buy(hold(concert, seats=["hall-A-1"], ga_section="floor", ga_quantity=1), name="Zoë Ångström-Łukasz 山田")
+    view = selectors.get_order(order.pk)
+    reader = PdfReader(io.BytesIO(ticket_pdf.tickets_pdf(view)))
+    pages = [" ".join(page.extract_text().split()) for page in reader.pages]
+    assert len(pages) == 2
+    for page, ticket in zip(pages, view.tickets, strict=True):
+        assert ticket.code in page.replace(" ", "")
+        assert view.number in page
+        assert "Späte Förderung" in page
+        assert "The Venue" in page
+        assert "(UTC)" in page
+        assert "Zoë Ångström" in page
+    assert "Hall, row A, seat 1" in pages[0]
+    assert "Floor" in pages[1]
+    assert reader.metadata.subject == f"Order {view.number}"
+
+
+def test_staff_finds_orders_and_acts_through_the_services(concert, admin_client) -> None:
+    order = buy(hold(concert, seats=["hall-A-1"]))
+    for model in ("order", "payment", "refund", "providermessage", "ticket", "sandboxcharge", "sandboxrefund"):
+        assert admin_client.get(f"/admin/orders/{model}/?q=a").status_code == 200
+        assert admin_client.get(f"/admin/orders/{model}/add/").status_code == 403
+    assert order.number in admin_client.get(f"/admin/orders/order/?q={EMAIL}").content.decode()
+    for model, pk in (("order", order.pk), ("payment", order.payments.get().pk), ("ticket", order.tickets.get().pk)):
+        assert admin_client.get(f"/admin/orders/{model}/{pk}/change/").status_code == 200
+        assert admin_client.post(f"/admin/orders/{model}/{pk}/delete/").status_code == 403
+    sent = len(mail.outbox)
+    for action in ("resend_tickets", "refund"):
+        form = {"action": action, "_selected_action": [str(order.pk)], "confirmed": "yes"}
+        assert admin_client.post("/admin/orders/order/", form, headers=OWN).status_code == 302
+        deliver_all()
+    order.refresh_from_db()
+    assert order.status == Order.Status.REFUNDED
+    assert len(mail.outbox) == sent + 2
+
+
+def test_staff_is_told_that_somebody_is_inside_before_an_order_goes_back(concert, admin_client) -> None:
+    order = buy(hold(concert, seats=["hall-A-1", "hall-A-2"]))
+    form = {"action": "refund", "_selected_action": [str(order.pk)]}
+    assert "inside" not in admin_client.post("/admin/orders/order/", form, headers=OWN).content.decode()
+    scan(concert, Scan("scan-0001", order.tickets.first().code), "staff:1")
+    asked = admin_client.post("/admin/orders/order/", form, headers=OWN).content.decode()
+    assert "Somebody is inside with 1 of them already!" in asked
+
+
+def test_staff_reads_what_goes_back_before_it_does(concert, admin_client) -> None:
+    paid = buy(hold(concert, seats=["hall-A-1", "hall-A-2"]))
+    unpaid = place(hold(concert, seats=["hall-A-3"]))
+    form = {"action": "refund", "_selected_action": [str(paid.pk), str(unpaid.pk)]}
+    asked = admin_client.post("/admin/orders/order/", form, headers=OWN)
+    page = asked.content.decode()
+    assert asked.status_code == 200
+    assert "$100.00 goes back, and 2 tickets will open no door" in page
+    assert "not paid yet. It is canceled" in page
+    assert not Order.objects.exclude(ended_at=None).exists()
+    done = admin_client.post("/admin/orders/order/", form | {"confirmed": "yes"}, headers=OWN, follow=True)
+    assert "2 orders given back." in done.content.decode()
+    assert not Order.objects.filter(ended_at=None).exists()
+    again = admin_client.post("/admin/orders/order/", form, headers=OWN).content.decode()
+    assert "refunded already. Nothing happens." in again
+    again = admin_client.post("/admin/orders/order/", form | {"confirmed": "yes"}, headers=OWN, follow=True)
+    assert "There was nothing to give back." in again.content.decode()
+    assert "orders given back" not in again.content.decode()

@@ -1,0 +1,312 @@
+"""A sale from checkout to tickets, one step at a time."""
+
+import json
+import uuid
+
+import pytest
+from django.core import mail
+from django.db import connection
+
+from apps.kernel.http import problems
+from apps.orders import selectors
+from apps.orders.cancellation import order_cancellation
+from apps.orders.checkout.checkout import check_out
+from apps.orders.errors import OrderNotCancelable, PaymentTimeOver
+from apps.orders.models import Order, Payment, Refund, SandboxCharge, Ticket
+from apps.orders.payments.providers import sandbox
+from apps.queue.models import QueueEntry
+from apps.reservations import facade as reservations
+from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, join, lapse, make_event
+from tests.support.orders.sale import EMAIL, body, buy, deliver_all, let_lapse, payment_of, place
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_an_approved_payment_confirms_the_order_issues_tickets_and_mails_them() -> None:
+    event = make_event(general_admission=10)
+    reservation = hold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=2)
+    order = buy(reservation)
+    assert order.status == Order.Status.CONFIRMED
+    assert reservations.get_reservation(reservation.id).status == "confirmed"
+    view = selectors.get_order(order.pk)
+    assert [ticket.label for ticket in view.tickets] == [
+        "Hall, row A, seat 1",
+        "Hall, row A, seat 2",
+        "Floor, 1 of 2",
+        "Floor, 2 of 2",
+    ]
+    assert len({ticket.code for ticket in view.tickets}) == 4
+    assert all(len(ticket.code) == 28 for ticket in view.tickets)
+    payment = payment_of(order)
+    assert (payment.captured_minor, payment.refunded_minor) == (order.total_minor, 0)
+    (sent,) = mail.outbox
+    assert sent.to == [EMAIL]
+    text, (html, _) = sent.body, sent.alternatives[0]
+    for ticket in view.tickets:
+        assert ticket.code in text
+        assert ticket.code in html
+    assert QueueEntry.objects.get(pk=reservation.entry_id).status == QueueEntry.Status.COMPLETED
+    assert_audit_clean()
+
+
+def test_checkout_answers_at_once_and_leaves_the_charge_to_the_outbox() -> None:
+    reservation = hold(make_event(), seats=["hall-A-1"])
+    answer = check_out(reservation, body(), "key")
+    assert answer.status == 202
+    said = json.loads(answer.body)
+    assert said.pop("bill")["total_minor"] == SEAT_PRICE_MINOR
+    assert said == {
+        "order_id": said["order_id"],
+        "status": "placed",
+        "total_minor": SEAT_PRICE_MINOR,
+        "currency": "USD",
+        "payment": {
+            "provider": "sandbox",
+            "method": "sandbox",
+            "state": "pending",
+            "attempt": 1,
+            "attempts_left": 2,
+            "refunded_minor": 0,
+            "next_action": None,
+        },
+    }
+    assert reservations.get_reservation(reservation.id).status == "paying"
+    assert not SandboxCharge.objects.exists()
+    assert_audit_clean()
+
+
+def test_the_same_key_and_body_give_the_same_answer_byte_for_byte_whatever_happened_since() -> None:
+    reservation = hold(make_event(), seats=["hall-A-1"])
+    first = check_out(reservation, body(), "key")
+    deliver_all()
+    assert check_out(reservation, body(), "key") == first
+    assert Order.objects.count() == Payment.objects.count() == 1
+
+
+def test_the_same_key_with_another_body_is_refused() -> None:
+    reservation = hold(make_event(), seats=["hall-A-1"])
+    check_out(reservation, body(), "key")
+    with pytest.raises(problems.IdempotencyMismatch):
+        check_out(reservation, body(name="Somebody Else"), "key")
+    assert Order.objects.get().name == "Ada Buyer"
+
+
+def test_a_second_key_finds_the_order_that_exists() -> None:
+    reservation = hold(make_event(), seats=["hall-A-1"])
+    first, second = place(reservation, key="one tab"), place(reservation, key="another tab")
+    assert first.pk == second.pk
+    deliver_all()
+    assert Payment.objects.count() == SandboxCharge.objects.count() == 1
+
+
+def test_a_refused_checkout_is_not_remembered() -> None:
+    reservation = hold(make_event(), seats=["hall-A-1"])
+    with pytest.raises(problems.Invalid):
+        check_out(reservation, body(email="nobody"), "key")
+    assert check_out(reservation, body(), "key").status == 202
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"email": "nobody"}, "email"),
+        ({"email": "a\x00@example.org"}, "email"),
+        ({"email": "a@example.org\nBcc: b@example.org"}, "email"),
+        ({"email": f"{'a' * 250}@example.org"}, "email"),
+        ({"email": 7}, "email"),
+        ({"email": ["a@example.org"]}, "email"),
+        ({"email": ""}, "email"),
+        ({"name": "  "}, "name"),
+        ({"name": "A\x00"}, "name"),
+        ({"name": "\ud800"}, "name"),
+        ({"name": "a" * 121}, "name"),
+        ({"name": {}}, "name"),
+        ({"payment_method": "gold"}, "payment_method"),
+        ({"payment_method": ["sandbox"]}, "payment_method"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_by_field_and_the_hold_lives_on(wrong, field) -> None:
+    reservation = hold(make_event(), seats=["hall-A-1"])
+    with pytest.raises(problems.Invalid) as refused:
+        check_out(reservation, body(**wrong), "key")
+    assert list(refused.value.extra["errors"]) == [field]
+    assert reservations.get_reservation(reservation.id).status == "pending_payment"
+    assert not Order.objects.exists()
+
+
+def test_an_address_has_one_spelling() -> None:
+    order = place(hold(make_event(), seats=["hall-A-1"]), email="  Buyer@Example.ORG ")
+    assert order.email == EMAIL
+
+
+def test_a_lapsed_reservation_cannot_be_paid() -> None:
+    reservation = hold(make_event(), seats=["hall-A-1"])
+    lapse(reservation.id)
+    with pytest.raises(reservations.ReservationExpired):
+        check_out(reservation, body(), "key")
+    assert not Order.objects.exists()
+
+
+def test_the_cap_of_an_address_refuses_the_checkout_and_leaves_the_hold() -> None:
+    event = make_event(per_buyer_max=2)
+    buy(hold(event, seats=["hall-A-1", "hall-A-2"]))
+    reservation = hold(event, seats=["hall-B-1"])
+    with pytest.raises(reservations.PurchaseCapReached):
+        check_out(reservation, body(), "key")
+    assert Order.objects.count() == 1
+    assert reservations.get_reservation(reservation.id).status == "pending_payment"
+    assert check_out(reservation, body(email="other@example.org"), "key").status == 202
+    assert_audit_clean()
+
+
+def test_a_declined_payment_may_be_tried_again_and_then_succeeds() -> None:
+    reservation = hold(make_event(), seats=["hall-A-1"])
+    order = buy(reservation, sandbox.DECLINES)
+    view = selectors.get_order(order.pk)
+    assert order.status == Order.Status.PLACED
+    assert view.can_try_again
+    assert "twice" in view.message
+    assert reservations.get_reservation(reservation.id).status == "paying"
+    order = buy(reservation)
+    assert order.status == Order.Status.CONFIRMED
+    assert [payment.status for payment in Payment.objects.order_by("attempt")] == ["declined", "succeeded"]
+    assert_audit_clean()
+
+
+def test_the_third_decline_ends_the_order_and_frees_the_seats() -> None:
+    event = make_event()
+    reservation = hold(event, seats=["hall-A-1"])
+    for _ in range(3):
+        order = buy(reservation, sandbox.DECLINES)
+    assert (order.status, order.reason) == (Order.Status.FAILED, Order.Reason.DECLINED)
+    assert reservations.get_reservation(reservation.id).status == "canceled"
+    with pytest.raises(reservations.ReservationExpired):
+        check_out(reservation, body(), "a fourth")
+    assert Payment.objects.count() == 3
+    hold(event, seats=["hall-A-1"])
+    assert_audit_clean()
+
+
+def test_a_retry_of_an_old_key_after_a_decline_starts_no_new_attempt() -> None:
+    reservation = hold(make_event(), seats=["hall-A-1"])
+    place(reservation, sandbox.DECLINES, key="one tab")
+    place(reservation, key="another tab")
+    deliver_all()
+    place(reservation, key="another tab")
+    assert Payment.objects.count() == 1
+
+
+def test_another_address_cannot_slip_in_with_another_try() -> None:
+    reservation = hold(make_event(), seats=["hall-A-1"])
+    buy(reservation, sandbox.DECLINES)
+    with pytest.raises(problems.Invalid) as refused:
+        check_out(reservation, body(email="other@example.org"), "key")
+    assert "email" in refused.value.extra["errors"]
+    assert check_out(reservation, {"name": "Ada Buyer"}, "key", email=EMAIL).status == 202
+
+
+def test_no_try_begins_with_less_than_the_provider_s_time_out_left() -> None:
+    reservation = hold(make_event(), seats=["hall-A-1"])
+    order = buy(reservation, sandbox.DECLINES)
+    let_lapse(order, seconds=-20)
+    assert not selectors.get_order(order.pk).can_try_again
+    with pytest.raises(PaymentTimeOver):
+        place(reservation)
+    assert Payment.objects.count() == 1
+
+
+def test_a_charge_that_comes_up_too_late_is_not_sent_and_the_order_fails() -> None:
+    reservation = hold(make_event(), seats=["hall-A-1"])
+    order = place(reservation)
+    let_lapse(order, seconds=-20)
+    deliver_all()
+    order.refresh_from_db()
+    assert (order.status, order.reason) == (Order.Status.FAILED, Order.Reason.OUT_OF_TIME)
+    assert payment_of(order).status == Payment.Status.ABANDONED
+    assert not SandboxCharge.objects.exists()
+    assert reservations.get_reservation(reservation.id).status == "canceled"
+    assert_audit_clean()
+
+
+def test_a_free_order_is_confirmed_without_a_provider() -> None:
+    event = make_event(price_minor=0)
+    answer = check_out(hold(event, seats=["hall-A-1"]), body(), "key")
+    assert json.loads(answer.body)["status"] == "confirmed"
+    deliver_all()
+    assert not Payment.objects.exists()
+    assert Ticket.objects.count() == 1
+    assert len(mail.outbox) == 1
+    assert_audit_clean()
+
+
+def test_the_buyer_gives_an_unpaid_order_up_and_again_without_effect() -> None:
+    event = make_event()
+    reservation = hold(event, seats=["hall-A-1"])
+    order = buy(reservation, sandbox.DECLINES)
+    for _ in range(2):
+        view = order_cancellation.cancel_order(order.pk)
+        assert (view.status, view.reason) == ("canceled", "canceled_by_buyer")
+    assert reservations.get_reservation(reservation.id).status == "canceled"
+    hold(event, seats=["hall-A-1"])
+    assert_audit_clean()
+
+
+def test_an_order_canceled_before_its_charge_is_never_charged() -> None:
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order_cancellation.cancel_order(order.pk)
+    deliver_all()
+    assert not SandboxCharge.objects.exists()
+    assert payment_of(order).status == Payment.Status.ABANDONED
+    assert_audit_clean()
+
+
+def test_a_paid_order_is_not_the_buyer_s_to_cancel_but_staff_gives_it_back_once() -> None:
+    event = make_event()
+    reservation = hold(event, seats=["hall-A-1"])
+    order = buy(reservation)
+    with pytest.raises(OrderNotCancelable):
+        order_cancellation.cancel_order(order.pk)
+    for _ in range(2):
+        order_cancellation.refund_order(order.pk, "staff:1")
+        deliver_all()
+    order.refresh_from_db()
+    assert (order.status, order.reason) == (Order.Status.REFUNDED, Order.Reason.CANCELED_BY_STAFF)
+    refund = Refund.objects.get()
+    assert (refund.status, refund.amount_minor) == (Refund.Status.SUCCEEDED, SEAT_PRICE_MINOR)
+    assert SandboxCharge.objects.get().refunds.count() == 1
+    assert Ticket.objects.get().voided_at is not None
+    assert "refunded" in mail.outbox[-1].subject
+    again = buy(hold(event, join(event), seats=["hall-A-1"]), key=uuid.uuid4().hex)
+    assert again.status == Order.Status.CONFIRMED
+    assert_audit_clean()
+
+
+def test_the_provider_is_called_with_no_transaction_open(monkeypatch) -> None:
+    seen: list[tuple[str, bool]] = []
+    for verb in ("charge", "refund", "find_charge"):
+        real = getattr(sandbox.Sandbox, verb)
+
+        def watched(self, request, *, real=real, verb=verb):
+            seen.append((verb, connection.in_atomic_block))
+            return real(self, request)
+
+        monkeypatch.setattr(sandbox.Sandbox, verb, watched)
+    order = buy(hold(make_event(), seats=["hall-A-1"]))
+    order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_all()
+    assert seen == [("charge", False), ("refund", False)]
+
+
+def test_an_open_order_whose_time_is_over_fails_by_the_clock_and_only_then() -> None:
+    reservation = hold(make_event(), seats=["hall-A-1"])
+    order = buy(reservation, sandbox.LATE)
+    assert order.status == Order.Status.PAYING
+    assert order_cancellation.fail_lapsed() == 0
+    let_lapse(order)
+    assert order_cancellation.fail_lapsed() == 1
+    assert order_cancellation.fail_lapsed() == 0
+    order.refresh_from_db()
+    assert (order.status, order.reason) == (Order.Status.FAILED, Order.Reason.OUT_OF_TIME)
+    reservations.sweep()
+    assert reservations.get_reservation(reservation.id).status == "expired"
+    assert_audit_clean()

@@ -1,0 +1,292 @@
+"""Invoices and credit notes: one for what was paid, one for what went back, numbered without gaps."""
+
+import io
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import pytest
+from django.core import mail
+from django.db import IntegrityError, transaction
+from django.test import Client
+from pypdf import PdfReader
+
+from apps.events.facade import EventView, PricePolicy
+from apps.kernel import clock
+from apps.kernel.db.transactions import violated_constraint
+from apps.kernel.outbox import facade as outbox
+from apps.orders.cancellation import order_cancellation
+from apps.orders.invoices import invoice_pdf, invoices
+from apps.orders.models import Invoice, InvoiceCounter, Order, PaperKind, Payment
+from apps.orders.payments.providers import sandbox
+from apps.orders.returns import returns
+from apps.reservations import facade as reservations
+from tests.support.factories import assert_audit_clean, audit_breaches, hold, join, make_event
+from tests.support.orders.sale import OWN, arrive, buy, deliver_all, joined_browser, late_word, let_lapse, place
+from tests.support.races import storm, values
+
+pytestmark = pytest.mark.django_db(transaction=True)
+POLICY = PricePolicy(ticket_fee_minor=250, order_fee_minor=100, tax_rate=1_900)
+
+
+def sold(seats: tuple[str, ...] = ("hall-A-1", "hall-A-2"), slug: str = "concert") -> Order:
+    return buy(hold(make_event(slug, price_policy=POLICY), seats=list(seats)))
+
+
+def the_invoice(order: Order) -> Invoice:
+    return Invoice.objects.get(order=order, kind=PaperKind.INVOICE)
+
+
+def test_a_paid_order_has_one_invoice_that_says_what_was_bought_of_whom() -> None:
+    order = sold()
+    invoice = the_invoice(order)
+    assert invoice.number == f"FG-{clock.now().year}-000001"
+    assert (invoice.total_minor, invoice.currency) == (10_600, "USD")
+    paper = invoice.paper
+    assert paper["buyer"] == {"name": "Ada Buyer", "email": "buyer@example.org"}
+    assert paper["order"] == order.number
+    assert [line["description"] for line in paper["lines"]] == [
+        "Hall, row A, seat 1",
+        "Hall, row A, seat 2",
+        "Order fee",
+    ]
+    assert sum(line["total_minor"] for line in paper["lines"]) == invoice.total_minor
+    assert paper["taxes"] == [{"rate": 1_900, "net_minor": 10_600 - invoice.tax_minor, "tax_minor": invoice.tax_minor}]
+    for _ in range(2):
+        assert invoices.issue(order.pk) == []
+    assert_audit_clean()
+
+
+def test_the_order_s_lock_comes_before_the_counter_s_and_nothing_after_it(
+    django_assert_max_num_queries: Callable[..., Any],
+) -> None:
+    """Shape: who holds a counter waits for no other row, so a queue at it is as short as a paper takes."""
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    for message in outbox.claim(10):
+        outbox.hand_over(message)
+    with django_assert_max_num_queries(40) as queries:
+        (paper,) = invoices.issue(order.pk)
+    statements = [" ".join(query["sql"].split()) for query in queries.captured_queries]
+    locks = [sql for sql in statements if "FOR NO KEY UPDATE" in sql]
+    tables = [re.search(r"FROM \"?(\w+)", sql).group(1) for sql in locks]  # type: ignore[union-attr]
+    assert tables == ["orders_order"]
+    # The counter is made, or locked and raised, by one statement; after it only the paper is written.
+    (counted,) = [place for place, sql in enumerate(statements) if "INTO orders_invoicecounter" in sql]
+    assert counted > statements.index(locks[0])
+    after = [sql.split(" (")[0] for sql in statements[counted + 1 :] if sql != "COMMIT"]
+    assert after == ['INSERT INTO "orders_invoice"']
+    assert not [sql for sql in statements if "FOR UPDATE" in sql]
+    assert paper.sequence == 1
+
+
+def test_the_order_s_page_and_the_api_lead_to_its_papers_and_nobody_else_s() -> None:
+    browser = joined_browser(make_event(price_policy=POLICY, name="Späte Förderung & 東京").slug)
+    answer = browser.post(
+        "/api/events/concert/reservations",
+        {"seats": ["hall-A-1"]},
+        content_type="application/json",
+        headers=OWN | {"idempotency-key": "hold"},
+    ).json()
+    order = buy(reservations.get_reservation(UUID(answer["reservation_id"])))
+    order_cancellation.refund_order(order.pk, "staff:1")
+    page = browser.get(f"/orders/{order.pk}/").content.decode()
+    said = browser.get(f"/api/orders/{order.pk}").json()["invoices"]
+    assert [paper["kind"] for paper in said] == ["invoice"]
+    deliver_all()
+    assert "credit note" in mail.outbox[-1].body
+    said = browser.get(f"/api/orders/{order.pk}").json()["invoices"]
+    assert [paper["kind"] for paper in said] == ["invoice", "credit_note"]
+    page = browser.get(f"/orders/{order.pk}/").content.decode()
+    for paper in said:
+        path = urlsplit(paper["url"]).path
+        assert path in page
+        shown = browser.get(path)
+        assert shown.headers["Content-Type"] == "application/pdf"
+        assert shown.content == browser.get(path).content
+        text = "".join(part.extract_text() for part in PdfReader(io.BytesIO(shown.content)).pages)
+        for word in (paper["number"], order.number, "Ada Buyer", "Hall, row A, seat 1", "Order fee", "$53.50", "19%"):
+            assert word in text
+        assert Client().get(path).status_code == 401
+    assert browser.get(f"/orders/{order.pk}/invoices/FG-2000-000001.pdf").status_code == 404
+
+
+def test_a_long_paper_goes_on_on_the_next_page() -> None:
+    event = make_event(rows=0, general_admission=100, seats_per_reservation_max=60)
+    order = buy(hold(event, ga_section="floor", ga_quantity=60))
+    pages = PdfReader(io.BytesIO(invoice_pdf.paper_pdf(the_invoice(order)))).pages
+    assert len(pages) == 4
+    assert "Floor, 60 of 60" in pages[-1].extract_text()
+    assert "Page 4 of 4" in pages[-1].extract_text()
+    assert "$1,500.00" in pages[-1].extract_text()
+
+
+def test_a_free_order_and_one_that_is_not_paid_have_none() -> None:
+    buy(hold(make_event("free", price_minor=0), seats=["hall-A-1"]))
+    declined = buy(hold(make_event("dear"), seats=["hall-A-1"]), sandbox.DECLINES)
+    assert invoices.issue(declined.pk) == []
+    assert not Invoice.objects.exists()
+    assert_audit_clean()
+
+
+def test_money_that_came_too_late_and_goes_back_leaves_no_paper() -> None:
+    order = place(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
+    deliver_all()
+    let_lapse(order, seconds=600)
+    arrive(late_word(order, clock.now()))
+    order.refresh_from_db()
+    assert order.status == Order.Status.REFUNDED
+    assert not Invoice.objects.exists()
+    assert_audit_clean()
+
+
+def test_what_is_given_back_has_a_credit_note_that_takes_the_invoice_back_to_the_unit() -> None:
+    order = sold()
+    order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_all()
+    invoice = the_invoice(order)
+    note = Invoice.objects.get(kind=PaperKind.CREDIT_NOTE)
+    assert note.number == f"FGC-{clock.now().year}-000001"
+    assert note.refers_to == invoice
+    assert note.paper["refers_to"] == invoice.number
+    assert (note.total_minor, note.tax_minor) == (invoice.total_minor, invoice.tax_minor)
+    assert invoices.issue(order.pk) == []
+    assert_audit_clean()
+
+
+def test_an_order_given_back_before_its_invoice_was_written_has_both() -> None:
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    for message in outbox.claim(10):
+        outbox.hand_over(message)
+    assert not Invoice.objects.exists()
+    order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_all()
+    assert list(Invoice.objects.values_list("kind", "total_minor")) == [("invoice", 5_000), ("credit_note", 5_000)]
+    assert_audit_clean()
+
+
+def test_lines_that_go_back_one_after_the_other_are_each_credited_once() -> None:
+    order = sold(("hall-A-1", "hall-A-2", "hall-A-3"))
+    invoice, credited = the_invoice(order), []
+    for line in order.lines.all():
+        order.lines.filter(pk=line.pk).update(canceled_at=clock.now())
+        (note,) = invoices.issue(order.pk)
+        assert [row["description"] for row in note.paper["lines"] if row["order_line"]] == [line.description]
+        assert note.total_minor == line.total_minor
+        credited.append(note)
+    assert sum(note.total_minor for note in credited) == invoice.total_minor
+    assert sum(note.tax_minor for note in credited) == invoice.tax_minor
+
+
+def test_a_paper_is_never_changed_and_never_deleted() -> None:
+    order = sold()
+    for harm in (
+        lambda: Invoice.objects.update(total_minor=1),
+        lambda: Invoice.objects.all()._raw_delete("default"),
+    ):
+        with pytest.raises(IntegrityError) as refused, transaction.atomic():
+            harm()
+        assert violated_constraint(refused.value) == "invoice_append_only"
+    assert the_invoice(order).total_minor == 10_600
+
+
+def test_the_auditor_finds_a_number_that_is_missing() -> None:
+    sold()
+    assert_audit_clean()
+    InvoiceCounter.objects.update(last=2)
+    assert any("counted to 2, 1 papers" in breach for breach in audit_breaches())
+
+
+def test_a_number_whose_paper_was_not_written_goes_to_the_next(monkeypatch) -> None:
+    """A: counts to 1, and dies before its commit. B: counts to 1."""
+    event = make_event()
+    orders = [place(hold(event, join(event), seats=[f"hall-A-{seat}"])) for seat in (1, 2)]
+
+    def die(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    for message in outbox.claim(10):
+        outbox.hand_over(message)
+    with monkeypatch.context() as patch:
+        patch.setattr(invoices, "_paper", die)
+        with pytest.raises(KeyboardInterrupt):
+            invoices.issue(orders[0].pk)
+    (paper,) = invoices.issue(orders[1].pk)
+    assert paper.sequence == 1
+    deliver_all()
+    assert sorted(Invoice.objects.values_list("sequence", flat=True)) == [1, 2]
+    assert_audit_clean()
+
+
+def test_control_numbers_counted_without_the_lock_are_given_twice() -> None:
+    """The naive count reads the highest number and takes the next. Both look before either writes: one number for two
+    papers, and only the constraint keeps the second from going out."""
+    event = make_event()
+    papers = [sold_to(event, seat) for seat in (1, 2)]
+    first = the_invoice(papers[0])
+    looked = threading.Barrier(2)
+
+    def naive(number: int) -> int:
+        highest = Invoice.objects.filter(kind="invoice").order_by("-sequence").values_list("sequence", flat=True)[0]
+        looked.wait(timeout=10)
+        Invoice.objects.create(
+            kind="credit_note", series="NAIVE", year=first.year, sequence=highest + 1, number=f"naive-{number}",
+            order=papers[number], refers_to=the_invoice(papers[number]), issued_at=clock.now(), currency="USD",
+            total_minor=1, tax_minor=0, paper={},
+        )  # fmt: skip
+        return highest + 1
+
+    outcomes = storm(2, naive)
+    assert sum(isinstance(outcome.error, IntegrityError) for outcome in outcomes) == 1
+
+
+def sold_to(event: EventView, seat: int) -> Order:
+    return buy(hold(event, join(event), seats=[f"hall-A-{seat}"]))
+
+
+@pytest.mark.slow
+def test_two_hundred_orders_confirmed_at_once_are_numbered_from_1_to_200() -> None:
+    """Workers deliver charges and papers of all orders side by side; who writes a paper waits for the one before it."""
+    event = make_event(rows=0, general_admission=200)
+    for _ in range(200):
+        place(hold(event, join(event), ga_section="floor", ga_quantity=1))
+
+    def work(number: int) -> int:
+        delivered = 0
+        while count := outbox.deliver():
+            delivered += count
+        return delivered
+
+    values(storm(8, work, seconds_max=300))
+    deliver_all()
+    assert Order.objects.filter(status=Order.Status.CONFIRMED).count() == 200
+    papers = Invoice.objects.order_by("sequence")
+    assert [paper.sequence for paper in papers] == list(range(1, 201))
+    assert [paper.issued_at for paper in papers] == sorted(paper.issued_at for paper in papers)
+    assert_audit_clean()
+
+
+def test_a_kept_fee_goodwill_and_the_rest_are_credited_as_they_go_back() -> None:
+    """A ticket returned but for its fee, a goodwill, and the rest: each note is what went back, and none more."""
+    order = sold()
+    invoice, kept_minor = the_invoice(order), 250
+    (first, _) = order.tickets.order_by("id")
+    returns.return_by_staff(order.pk, [first.code], [], who="staff:1", why="ill")
+    deliver_all()
+    returns.give_goodwill(order.pk, 300, who="staff:1", why="a pillar")
+    deliver_all()
+    notes = list(Invoice.objects.filter(refers_to=invoice))
+    assert [note.total_minor for note in notes] == [5_000, 300]
+    assert [(row["description"], row["total_minor"]) for row in notes[0].paper["lines"]] == [
+        ("Hall, row A, seat 1", 5_250),
+        ("Not given back", -250),
+    ]
+    assert notes[1].paper["lines"][0]["description"] == "Other refund"
+    order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_all()
+    back_minor = sum(Invoice.objects.filter(refers_to=invoice).values_list("total_minor", flat=True))
+    assert back_minor == Payment.objects.get().refunded_minor
+    assert back_minor in (invoice.total_minor, invoice.total_minor - kept_minor)
+    assert_audit_clean()

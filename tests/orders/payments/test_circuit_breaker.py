@@ -1,0 +1,314 @@
+"""The circuit breaker: a provider that does not answer is left alone, charges wait, and one call tries it again."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from redis import Redis
+
+from apps.kernel import clock
+from apps.kernel.checks import reconciler
+from apps.kernel.db import transactions
+from apps.kernel.outbox.models import OutboxMessage
+from apps.orders.cancellation import order_cancellation
+from apps.orders.models import ComparedDay, Order, Payment, PaymentDifference, ProviderStanding, Refund
+from apps.orders.payments import circuit_breaker
+from apps.orders.payments.providers import sandbox
+from apps.orders.payments.providers.protocol import ProviderFault
+from apps.orders.provider_sync import daily_comparison, status_inquiries
+from apps.queue import facade as queue
+from tests.orders.checkout.test_payment_attempts import Provider, deliver_later, told
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import buy, deliver_all, late_word, let_lapse, payment_of, place
+from tests.support.races import storm, values
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NAME = sandbox.NAME
+
+
+@pytest.fixture
+def provider(monkeypatch) -> Provider:
+    return Provider(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _quick_to_rest(settings) -> None:
+    settings.PAYMENT_FAULTS_MAX = 3
+
+
+def enter() -> int:
+    with transactions.write():
+        return circuit_breaker.enter(NAME)
+
+
+def fail(times: int) -> None:
+    for _ in range(times):
+        circuit_breaker.note_fault(NAME)
+
+
+def rested() -> None:
+    """The rest is over."""
+    ProviderStanding.objects.update(rests_until=clock.now() - timedelta(seconds=1))
+
+
+def test_a_provider_that_never_failed_has_no_row_and_an_answer_writes_none(django_assert_num_queries) -> None:
+    with django_assert_num_queries(0):
+        circuit_breaker.note_answer(NAME, 0)
+    assert enter() == 0
+    assert not ProviderStanding.objects.exists()
+
+
+def test_faults_in_a_row_bring_a_rest_and_an_answer_between_them_does_not() -> None:
+    fail(2)
+    assert enter() == 2
+    circuit_breaker.note_answer(NAME, 2)
+    fail(2)
+    assert enter() == 2
+    fail(1)
+    with pytest.raises(circuit_breaker.ProviderResting) as resting:
+        enter()
+    assert 0 < resting.value.seconds <= 5
+    assert circuit_breaker.resting() == [NAME]
+
+
+def test_faults_far_apart_are_not_in_a_row() -> None:
+    fail(2)
+    ProviderStanding.objects.update(changed_at=clock.now() - timedelta(minutes=5))
+    fail(1)
+    assert enter() == 1
+
+
+def test_calls_that_were_under_way_when_the_rest_began_do_not_prolong_it() -> None:
+    fail(3)
+    before = ProviderStanding.objects.get()
+    fail(20)
+    after = ProviderStanding.objects.get()
+    assert (before.rests_until, before.faults_count) == (after.rests_until, after.faults_count)
+
+
+def test_each_failed_trial_doubles_the_rest_up_to_its_limit(settings) -> None:
+    settings.PAYMENT_REST_SECONDS_MAX = 15
+    lengths = []
+    fail(2)
+    for _ in range(4):
+        fail(1)
+        standing = ProviderStanding.objects.get()
+        assert standing.rests_until is not None
+        lengths.append(round((standing.rests_until - standing.changed_at).total_seconds()))
+        rested()
+    assert lengths == [5, 10, 15, 15]
+
+
+def test_after_the_rest_one_of_eight_tries_and_the_others_wait() -> None:
+    """All eight read that the rest is over. The claim of the trial is one conditional update: the second waits for the
+    first one's commit, reads the row again, and finds the trial taken."""
+    fail(3)
+    rested()
+
+    def try_it(_: int) -> str:
+        try:
+            enter()
+        except circuit_breaker.ProviderResting:
+            return "waits"
+        return "tries"
+
+    assert sorted(values(storm(8, try_it))) == ["tries", *["waits"] * 7]
+
+
+def test_a_trial_whose_worker_died_is_another_s_to_make() -> None:
+    fail(3)
+    rested()
+    enter()
+    with pytest.raises(circuit_breaker.ProviderResting):
+        enter()
+    ProviderStanding.objects.update(tried_until=clock.now() - timedelta(seconds=1))
+    assert enter() == 3
+
+
+def test_the_trial_s_answer_ends_it_for_all() -> None:
+    fail(3)
+    rested()
+    circuit_breaker.note_answer(NAME, enter())
+    assert enter() == 0
+    assert circuit_breaker.resting() == []
+
+
+def test_while_a_provider_rests_charges_wait_and_use_up_no_tries(provider, settings) -> None:
+    settings.PAYMENT_REST_SECONDS = 60
+    event = make_event()
+    orders = [place(hold(event, seats=[f"hall-A-{number}"])) for number in range(1, 6)]
+    fail(3)
+    deliver_all()
+    assert provider.calls == []
+    assert set(Payment.objects.values_list("faults_count", "started_at")) == {(0, None)}
+    deliver_later(12)
+    assert provider.calls == []
+    assert not OutboxMessage.objects.filter(dead_at__isnull=False).exists()
+    rested()
+    deliver_later(2)
+    assert {told(order)[0] for order in orders} == {"confirmed"}
+    assert not circuit_breaker.is_resting(NAME)
+    assert_audit_clean()
+
+
+@pytest.mark.slow
+def test_an_outage_opens_the_circuit_and_the_first_answer_lets_all_through(provider, settings) -> None:
+    settings.PAYMENT_FAULTS_MAX = 3
+    event = make_event()
+    orders = [place(hold(event, seats=[f"hall-A-{number}"])) for number in range(1, 7)]
+    provider.go_away()
+    deliver_all()
+    assert circuit_breaker.resting() == [NAME]
+    assert provider.calls.count("charge") == 3
+    provider.return_()
+    rested()
+    deliver_later(3)
+    assert {told(order)[0] for order in orders} == {"confirmed"}
+    assert_audit_clean()
+
+
+def test_an_order_whose_time_runs_out_while_the_provider_rests_fails_honestly(provider) -> None:
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    fail(3)
+    deliver_all()
+    let_lapse(order, seconds=-20)
+    deliver_later()
+    assert told(order) == (Order.Status.FAILED, Order.Reason.PROVIDER_AWAY)
+    assert payment_of(order).status == Payment.Status.ABANDONED
+    assert provider.calls == []
+    assert_audit_clean()
+
+
+def test_a_charge_is_put_back_for_no_longer_than_it_may_still_begin(settings) -> None:
+    settings.PAYMENT_REST_SECONDS = 60
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    fail(3)
+    let_lapse(order, seconds=-40)
+    deliver_all()
+    waits = OutboxMessage.objects.get(done_at=None).available_at - clock.now()
+    assert waits < timedelta(seconds=11)
+
+
+@pytest.fixture
+def questions(monkeypatch) -> list[str]:
+    """What the reconciler asks the sandbox, each outside of any transaction."""
+    asked: list[str] = []
+    for verb in ("find_charge", "find_refund", "cancel", "refund", "movements"):
+        real = getattr(sandbox.Sandbox, verb)
+
+        def call(self: sandbox.Sandbox, *args: Any, verb: str = verb, real: Any = real) -> Any:
+            assert not connection.in_atomic_block
+            asked.append(verb)
+            return real(self, *args)
+
+        monkeypatch.setattr(sandbox.Sandbox, verb, call)
+    return asked
+
+
+def make_unsettled(slug: str) -> Order:
+    """An order whose payment has succeeded, and whose refund was asked for; of neither the word came."""
+    waiting = buy(hold(make_event(slug), seats=["hall-A-1"]), sandbox.LATE)
+    late_word(waiting, clock.now())
+    back = buy(hold(make_event(f"{slug}-back"), seats=["hall-A-1"]))
+    order_cancellation.refund_order(back.pk, "staff:1")
+    OutboxMessage.objects.filter(done_at=None).delete()
+    moment = clock.now() - timedelta(hours=1)
+    Payment.objects.update(started_at=moment)
+    Refund.objects.update(requested_at=moment)
+    return waiting
+
+
+@pytest.mark.slow
+def test_the_reconciler_asks_nothing_of_a_provider_that_rests_and_everything_after_it(questions, settings) -> None:
+    settings.PAYMENT_REST_SECONDS = 60
+    waiting = make_unsettled("concert")
+    questions.clear()
+    fail(3)
+    assert (status_inquiries.ask_due(), daily_comparison.ask_due()) == (2, 1)
+    deliver_all()
+    waits = OutboxMessage.objects.filter(done_at=None).values_list("topic", "attempts", "last_error").order_by("topic")
+    assert [(topic, attempts) for topic, attempts, _ in waits] == [
+        ("orders.compare_day", 0),
+        ("orders.reconcile_payment", 0),
+        ("orders.reconcile_refund", 0),
+    ]
+    assert all("rests for another" in why for *_, why in waits)
+    assert questions == []
+    rested()
+    deliver_later(3)
+    assert sorted(set(questions)) == ["find_charge", "find_refund", "movements", "refund"]
+    assert told(waiting)[0] == "confirmed"
+    assert Refund.objects.get().status == Refund.Status.SUCCEEDED
+    assert ComparedDay.objects.exclude(compared_at=None).count() == 1
+    assert not PaymentDifference.objects.exists()
+    assert_audit_clean()
+
+
+def test_questions_without_an_answer_count_as_faults_and_an_answer_ends_them(monkeypatch) -> None:
+    waiting = make_unsettled("concert")
+
+    def find_charge(*_: Any) -> None:
+        raise ProviderFault("no answer")
+
+    with monkeypatch.context() as away:
+        away.setattr(sandbox.Sandbox, "find_charge", find_charge)
+        for _ in range(3):
+            with pytest.raises(ProviderFault):
+                status_inquiries.ask_again(payment_of(waiting).pk)
+        with pytest.raises(circuit_breaker.ProviderResting):
+            status_inquiries.ask_again(payment_of(waiting).pk)
+    rested()
+    status_inquiries.ask_again(payment_of(waiting).pk)
+    assert circuit_breaker.resting() == []
+    assert told(waiting)[0] == "confirmed"
+
+
+def test_the_reconciliation_leaves_what_it_may_not_ask_about_as_it_is_and_says_why(questions, settings) -> None:
+    settings.PAYMENT_REST_SECONDS = 60
+    waiting = make_unsettled("concert")
+    let_lapse(waiting, seconds=2_000)
+    questions.clear()
+    fail(3)
+    (finding,) = [one for one in reconciler.run(repair_by="test") if one.name == "unsettled money"]
+    found = finding.outcomes
+    assert {one.difference.kind: one.state for one in found} == {
+        "unsettled_payment": reconciler.NEEDS_PERSON,
+        "unsettled_refund": reconciler.NEEDS_PERSON,
+    }
+    assert all("rests" in one.reason and "is asked again by itself" in one.reason for one in found)
+    assert questions == []
+
+
+def test_redis_may_vanish_and_the_circuit_stays_as_it_is(provider, redis_client: Redis, settings) -> None:
+    settings.PAYMENT_REST_SECONDS = 60
+    fail(3)
+    redis_client.flushall()
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    deliver_all()
+    assert provider.calls == []
+    assert told(order)[0] == "placed"
+
+
+def test_the_waiting_rooms_are_told_of_charges_that_fail_and_of_those_that_wait(provider, monkeypatch) -> None:
+    seen: list[float] = []
+    monkeypatch.setattr(queue.payment_faults, "observe", seen.append)
+    place(hold(make_event(), seats=["hall-A-1"]))
+    deliver_all()
+    fail(3)
+    place(hold(make_event("second"), seats=["hall-A-1"]))
+    deliver_all()
+    assert seen == [0, 1, 1, 1, 1]
+
+
+def test_readiness_and_figures_tell_of_a_provider_that_rests(settings) -> None:
+    settings.PAYMENT_REST_SECONDS = 60
+    assert Client().get("/readyz").json()["payments"] == "ok"
+    fail(3)
+    ready = Client().get("/readyz")
+    assert ready.status_code == 200
+    assert ready.json()["payments"] == "resting: sandbox"
+    figures = Client().get("/metrics").content.decode()
+    assert 'fairgate_payment_provider_resting{provider="sandbox"} 1.0' in figures
+    assert 'fairgate_payment_provider_faults_count{provider="sandbox"} 3.0' in figures

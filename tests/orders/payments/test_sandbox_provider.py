@@ -1,0 +1,127 @@
+"""The protocol of providers, as the sandbox keeps it: cancel, ask about refunds, list a day."""
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from apps.kernel import clock
+from apps.orders.cancellation import order_cancellation
+from apps.orders.models import Order, Payment, Refund, SandboxCharge, SandboxRefund
+from apps.orders.payments.providers import sandbox
+from apps.orders.payments.providers.protocol import ChargeRequest, Kind, MovementKind, RefundRequest, RefundState
+from apps.orders.provider_sync import inbox
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import arrive, buy, deliver_all, payment_of, place
+from tests.support.races import storm, values
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def request_of(payment: Payment) -> ChargeRequest:
+    return ChargeRequest(
+        key=payment.pk,
+        method=payment.method,
+        amount_minor=payment.amount_minor,
+        currency=payment.currency,
+        description="",
+        counts_until=payment.counts_until,
+    )
+
+
+def given_back() -> Order:
+    """An order whose money the sandbox has given back."""
+    order = buy(hold(make_event(), seats=["hall-A-1"]))
+    order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_all()
+    return order
+
+
+def test_a_charge_canceled_before_it_was_heard_of_never_happens_and_its_order_fails() -> None:
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    canceled = sandbox.Sandbox().cancel(request_of(payment_of(order)))
+    assert canceled.kind == Kind.CANCELED
+    deliver_all()
+    order.refresh_from_db()
+    assert (order.status, payment_of(order).status) == (Order.Status.FAILED, Payment.Status.ABANDONED)
+    assert SandboxCharge.objects.get().status == "canceled"
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [(sandbox.APPROVES, Kind.SUCCEEDED), (sandbox.DECLINES, Kind.CANCELED), (sandbox.LATE, Kind.PENDING)],
+)
+def test_cancel_tells_what_became_of_a_charge_that_was_made(method, kind) -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1"]), method)
+    request = request_of(payment_of(order))
+    assert [sandbox.Sandbox().cancel(request).kind for _ in range(2)] == [kind, kind]
+
+
+def test_a_refund_is_found_by_its_key() -> None:
+    order = given_back()
+    reference = payment_of(order).reference
+    found = sandbox.Sandbox().find_refund(Refund.objects.get().pk, reference)
+    assert found is not None
+    assert (found.state, found.reference) == (RefundState.SUCCEEDED, Refund.objects.get().reference)
+    assert sandbox.Sandbox().find_refund(order.pk, reference) is None
+
+
+def test_no_more_goes_back_than_was_charged_also_by_two_at_once() -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1"]))
+    payment = payment_of(order)
+    keys = [uuid4() for _ in range(4)]
+
+    def ask(number: int) -> str:
+        asked = RefundRequest(keys[number], payment.reference, 2_000, payment.currency)
+        return str(sandbox.Sandbox().refund(asked).state)
+
+    assert payment.captured_minor == 5_000
+    assert sorted(values(storm(4, ask))) == ["failed", "failed", "succeeded", "succeeded"]
+    kept = [key for key in keys if sandbox.Sandbox().find_refund(key, payment.reference) is not None]
+    assert [ask(keys.index(key)) for key in kept] == ["succeeded", "succeeded"], "the same key is the same refund"
+    assert SandboxRefund.objects.count() == 2
+
+
+def test_a_day_lists_what_came_and_went_in_utc() -> None:
+    order = given_back()
+    buy(hold(make_event("other"), seats=["hall-A-1"]), sandbox.DECLINES)
+    today = clock.now().date()
+    captured, refunded = sandbox.Sandbox().movements(today)
+    payment = payment_of(order)
+    assert (captured.kind, captured.key, captured.reference) == (
+        MovementKind.CAPTURE,
+        str(payment.pk),
+        payment.reference,
+    )
+    assert (refunded.kind, refunded.key) == (MovementKind.REFUND, str(Refund.objects.get().pk))
+    assert captured.charge_reference == refunded.charge_reference == payment.reference
+    assert captured.amount_minor == refunded.amount_minor == order.total_minor
+    assert list(sandbox.Sandbox().movements(today - timedelta(days=1))) == []
+
+
+def test_a_refund_that_the_provider_settles_later_is_settled_by_its_webhook(monkeypatch) -> None:
+    monkeypatch.setattr(SandboxRefund._meta.get_field("status"), "default", "pending")
+    given_back()
+    assert Refund.objects.get().status == Refund.Status.PENDING
+    SandboxRefund.objects.update(status="succeeded")
+    raw = sandbox.event_of_refund(SandboxRefund.objects.get()).raw
+    assert [arrive(raw), arrive(raw)] == [True, False]
+    assert Refund.objects.get().status == Refund.Status.SUCCEEDED
+    assert_audit_clean()
+
+
+def test_a_refund_that_comes_back_days_later_has_failed_and_says_why() -> None:
+    given_back()
+    SandboxRefund.objects.update(status="failed", failure="account closed")
+    arrive(sandbox.event_of_refund(SandboxRefund.objects.get()).raw)
+    refund = Refund.objects.get()
+    assert (refund.status, refund.failure) == (Refund.Status.FAILED, "account closed")
+    SandboxRefund.objects.update(status="succeeded")
+    arrive(sandbox.event_of_refund(SandboxRefund.objects.get()).raw)
+    assert Refund.objects.get().status == Refund.Status.FAILED, "the failure is the later word, whichever comes first"
+
+
+def test_a_message_that_is_of_no_interest_is_taken_and_not_stored(monkeypatch) -> None:
+    monkeypatch.setattr(sandbox.Sandbox, "read_webhook", lambda *_: None)
+    assert inbox.receive(sandbox.NAME, b"{}", {}) is False

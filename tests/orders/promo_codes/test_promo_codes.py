@@ -1,0 +1,417 @@
+"""Promo codes from the quote to the refund: who may use one, what it does to an order, and when its use comes back."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.core.management import call_command
+
+from apps.events import facade as events
+from apps.kernel import clock, rate_limits
+from apps.kernel.http import problems
+from apps.orders import access
+from apps.orders.cancellation import order_cancellation
+from apps.orders.checkout.checkout import check_out
+from apps.orders.errors import CodeLimitReached, CodeNotValid, CodeRefused, CodeUnknown, CodeUsedUp
+from apps.orders.models import CodeUse, Order, Payment, PromoCode, SandboxCharge
+from apps.orders.payments.providers import sandbox
+from apps.reservations import facade as reservations
+from tests.support.api_client import Api, assert_problem
+from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, audit_breaches, hold, join, make_event
+from tests.support.orders.sale import (
+    OWN,
+    arrive,
+    body,
+    buy,
+    deliver_all,
+    joined_browser,
+    late_word,
+    let_lapse,
+    make_code,
+    payment_of,
+    place,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+BODY = {"email": "guest@example.org", "name": "Guest Buyer"}
+HALF = SEAT_PRICE_MINOR // 2
+
+
+@pytest.fixture(autouse=True)
+def _audit() -> Any:
+    yield
+    assert_audit_clean()
+
+
+@pytest.fixture
+def concert() -> events.EventView:
+    return make_event("concert", general_admission=20)
+
+
+def seat(event: events.EventView, number: int = 1, **options: Any) -> reservations.ReservationView:
+    return hold(event, seats=[f"hall-A-{number}"], **options)
+
+
+def standing_uses() -> int:
+    return CodeUse.objects.filter(released_at=None).count()
+
+
+def test_what_the_code_takes_off_is_frozen_charged_and_given_back(concert) -> None:
+    make_code(concert, rate=5_000)
+    order = buy(seat(concert), code=" half price ")
+    assert (order.status, order.total_minor) == (Order.Status.CONFIRMED, HALF)
+    assert SandboxCharge.objects.get().amount_minor == HALF
+    (line,) = order.lines.all()
+    assert (line.price_minor, line.discount_minor, line.total_minor) == (SEAT_PRICE_MINOR, HALF, HALF)
+    used = order.code_use
+    assert (used.discount_minor, used.buyer, used.email) == (HALF, order.buyer, order.email)
+    PromoCode.objects.update(rate=100)
+    order.refresh_from_db()
+    assert order.total_minor == HALF
+    assert order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_all()
+    assert payment_of(order).refunded_minor == HALF
+    assert standing_uses() == 0
+
+
+def test_a_code_of_a_hundred_percent_makes_a_free_order_that_stands_at_once(concert) -> None:
+    make_code(concert, rate=10_000)
+    order = place(seat(concert), code="HALFPRICE")
+    assert (order.status, order.total_minor) == (Order.Status.CONFIRMED, 0)
+    assert order.tickets.count() == 1
+    assert not Payment.objects.exists()
+
+
+def test_fees_and_tax_come_on_what_is_left(concert) -> None:
+    policy = events.PricePolicy(ticket_fee_rate=1_000, order_fee_minor=100, tax_rate=2_000, tax_included=False)
+    other = make_event("other", price_policy=policy)
+    make_code(other, rate=5_000)
+    order = place(seat(other), code="HALFPRICE")
+    # 25.00 and a fee of 2.50, and 1.00 for the order; 20% on all of it.
+    assert order.total_minor == 3_300 + 120
+
+
+def test_only_tickets_of_its_categories_are_lowered(concert) -> None:
+    code = make_code(concert, rate=5_000)
+    floor = next(category for category in events.list_categories(concert.id) if category.key != "Standard")
+    code.categories.set([floor.id])
+    order = place(hold(concert, seats=["hall-A-1"], ga_section="floor", ga_quantity=2), code="HALFPRICE")
+    assert [line.discount_minor for line in order.lines.all()] == [0, 1_250, 1_250]
+    with pytest.raises(CodeNotValid):
+        place(seat(concert, 2), code="HALFPRICE")
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"code": "OTHER"}, CodeUnknown),
+        ({"is_active": False}, CodeUnknown),
+        ({"valid_from": timedelta(minutes=1)}, CodeNotValid),
+        ({"valid_until": timedelta(minutes=-1)}, CodeNotValid),
+    ],
+)
+def test_a_refused_code_leaves_the_hold_alive_and_places_nothing(concert, changes, refusal) -> None:
+    now = clock.now()
+    make_code(
+        concert, **{key: now + value if isinstance(value, timedelta) else value for key, value in changes.items()}
+    )
+    held = seat(concert)
+    with pytest.raises(refusal):
+        place(held, code="HALFPRICE")
+    assert not Order.objects.exists()
+    assert reservations.get_reservation(held.id).status == "pending_payment"
+    assert place(held).total_minor == SEAT_PRICE_MINOR
+
+
+def test_a_code_of_another_event_is_unknown(concert) -> None:
+    make_code(make_event("other"))
+    with pytest.raises(CodeUnknown):
+        place(seat(concert), code="HALFPRICE")
+
+
+def test_one_buyer_may_use_it_so_often_by_browser_and_by_address(concert) -> None:
+    make_code(concert, uses_per_buyer_max=1)
+    entry = join(concert, visitor_id="a-browser-that-buys-twice")
+    buy(seat(concert, 1, entry=entry), code="HALFPRICE")
+    again = join(concert, visitor_id="a-browser-that-buys-twice")
+    with pytest.raises(CodeLimitReached) as refused:
+        place(seat(concert, 2, entry=again), code="HALFPRICE", email="another@example.org")
+    assert refused.value.extra == {"cap": 1}
+    with pytest.raises(CodeLimitReached):
+        place(seat(concert, 3), code="HALFPRICE")
+    assert place(seat(concert, 4), code="HALFPRICE", email="third@example.org").total_minor == HALF
+
+
+def fails(order: Order) -> None:
+    let_lapse(order)
+    assert order_cancellation.fail_lapsed() == 1
+
+
+ENDINGS = {
+    "canceled by its buyer": lambda order: order_cancellation.cancel_order(order.pk),
+    "failed when time ran out": fails,
+    "canceled by staff": lambda order: order_cancellation.refund_order(order.pk, "staff:1"),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_use_of_an_order_that_ended_is_somebody_else_s(concert, ending) -> None:
+    make_code(concert, uses_max=1)
+    first = place(seat(concert, 1), sandbox.LATE, code="HALFPRICE")
+    with pytest.raises(CodeUsedUp):
+        place(seat(concert, 2), code="HALFPRICE")
+    ENDINGS[ending](first)
+    ENDINGS[ending](first) if ending != "failed when time ran out" else None
+    assert standing_uses() == 0
+    buy(seat(concert, 3), code="HALFPRICE", email="third@example.org")
+    assert standing_uses() == 1
+
+
+def test_money_in_time_for_an_order_that_had_failed_is_honoured_beyond_the_limit(concert) -> None:
+    """The only use is given back at the deadline and taken by another. Then word comes that the first one had paid in
+    time: its price was promised, so it stands, and two orders have used a code of one. A third may not."""
+    make_code(concert, uses_max=1)
+    first = place(seat(concert, 1), sandbox.LATE, code="HALFPRICE")
+    deliver_all()
+    fails(first)
+    buy(seat(concert, 2), code="HALFPRICE", email="second@example.org")
+    first.refresh_from_db()
+    assert arrive(late_word(first, first.pay_deadline))
+    first.refresh_from_db()
+    assert (first.status, first.total_minor) == (Order.Status.CONFIRMED, HALF)
+    assert first.code_use.honoured_at is not None
+    assert standing_uses() == 2
+    with pytest.raises(CodeUsedUp):
+        place(seat(concert, 3), code="HALFPRICE", email="third@example.org")
+    order_cancellation.refund_order(first.pk, "staff:1")
+    assert standing_uses() == 1
+
+
+def test_another_tab_finds_the_order_as_it_is_also_when_its_code_is_used_up_by_then(concert) -> None:
+    make_code(concert, uses_max=1)
+    held = seat(concert)
+    order = place(held, code="HALFPRICE")
+    assert place(held, code="HALFPRICE") == order
+    assert place(held) == order
+    assert standing_uses() == 1
+
+
+def test_another_try_keeps_the_code(concert) -> None:
+    make_code(concert, uses_max=1)
+    held = seat(concert)
+    buy(held, sandbox.DECLINES, code="HALFPRICE")
+    with pytest.raises(problems.Invalid):
+        check_out(held, body(code="ANOTHER"), "other")
+    order = buy(held, code="half price")
+    assert (order.status, order.total_minor, standing_uses()) == (Order.Status.CONFIRMED, HALF, 1)
+
+
+def test_the_auditor_finds_a_use_too_many_and_a_discount_without_one(concert) -> None:
+    code = make_code(concert, uses_max=2)
+    first = place(seat(concert, 1), code="HALFPRICE")
+    place(seat(concert, 2), code="HALFPRICE")
+    PromoCode.objects.filter(pk=code.pk).update(uses_max=1)
+    assert audit_breaches() == ["I5: code HALFPRICE: used by 2 orders, at most 1 may"]
+    CodeUse.objects.filter(order=first).update(released_at=clock.now())
+    assert audit_breaches() == [
+        f"I4: order {first.number} is placed: {HALF} off its places, {HALF} by its code, counted: False"
+    ]
+    CodeUse.objects.filter(order=first).update(released_at=None)
+    PromoCode.objects.filter(pk=code.pk).update(uses_max=2)
+
+
+# --- the public contract -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
+def held_by_api(api: Api) -> tuple[str, str]:
+    token = api.admission("concert")
+    answer = api.post("/events/concert/reservations", {"seats": ["hall-A-1"]}, token=token, key="h")
+    return answer.json()["reservation_id"], token
+
+
+def test_a_quote_says_what_it_would_come_to_and_places_nothing(concert, api) -> None:
+    make_code(concert, rate=5_000, uses_max=1)
+    reservation, token = held_by_api(api)
+    path = f"/reservations/{reservation}/quote"
+    plain = api.post(path, {}, token=token)
+    assert (plain.status_code, plain.json()["code"], plain.json()["total_minor"]) == (200, "", SEAT_PRICE_MINOR)
+    said = api.post(path, {"code": "half price"}, token=token).json()
+    assert (said["code"], said["total_minor"], said["currency"]) == ("HALFPRICE", HALF, "USD")
+    assert said["bill"]["discount_minor"] == HALF
+    assert not CodeUse.objects.exists()
+    paid = api.post(f"/reservations/{reservation}/checkout", BODY | {"code": "half price"}, token=token, key="pay")
+    assert (paid.status_code, paid.json()["total_minor"]) == (202, HALF)
+    again = api.post(f"/reservations/{reservation}/checkout", BODY | {"code": "half price"}, token=token, key="pay")
+    assert again.content == paid.content
+    # Of an order that exists: what it was placed for.
+    assert api.post(path, {}, token=token).json() == said
+
+
+def test_each_refusal_has_its_own_type_from_quote_and_checkout_alike(concert, api) -> None:
+    code = make_code(concert, rate=5_000, uses_max=1)
+    place(seat(concert, 5), code="HALFPRICE")
+    reservation, token = held_by_api(api)
+
+    def ask(said: Any) -> list[Any]:
+        return [
+            api.post(f"/reservations/{reservation}/quote", {"code": said}, token=token),
+            api.post(f"/reservations/{reservation}/checkout", BODY | {"code": said}, token=token, key=f"{said}"[:9]),
+        ]
+
+    for answer in ask("HALFPRICE"):
+        assert_problem(answer, 409, "code-used-up")
+    for answer in ask("NOBODYKNOWS"):
+        assert_problem(answer, 422, "code-unknown")
+    PromoCode.objects.filter(pk=code.pk).update(uses_max=None, valid_until=clock.now())
+    for answer in ask("half price"):
+        assert_problem(answer, 409, "code-not-valid")
+    rate_limits.forget_everything()
+    for wrong in (7, "X" * 41, ["A"]):
+        for answer in ask(wrong):
+            assert_problem(answer, 422, "invalid")
+            assert "code" in answer.json()["errors"]
+    assert api.get(f"/reservations/{reservation}", token=token).json()["status"] == "pending_payment"
+
+
+def test_a_quote_is_for_who_holds_it_and_takes_only_what_it_knows(concert, api) -> None:
+    reservation, token = held_by_api(api)
+    path = f"/reservations/{reservation}/quote"
+    assert_problem(api.post(path, {}), 401, "token-missing")
+    assert_problem(api.post(path, {}, token=api.admission("concert")), 403, "not-owner")
+    assert_problem(api.post(path, {"codes": ["A"]}, token=token), 422, "invalid")
+    assert_problem(api.post(path, {"email": 7}, token=token), 422, "invalid")
+    reservations.release(UUID(reservation), "test")
+    assert_problem(api.post(path, {}, token=token), 410, "reservation-expired")
+
+
+def test_codes_are_not_to_be_guessed(concert, api, monkeypatch) -> None:
+    """The tries of one who holds something are counted beside its other requests, right or wrong ones alike."""
+    reservation, token = held_by_api(api)
+    asked: list[tuple[str, str]] = []
+
+    def ask(kind: str, address: str, token: str = "") -> float | None:
+        asked.append((kind, token))
+        return 5.0 if kind == "code" and len([1 for one, _ in asked if one == "code"]) > 2 else None
+
+    monkeypatch.setattr(access.rate_limits, "ask", ask)
+    path = f"/reservations/{reservation}"
+    assert_problem(api.post(f"{path}/quote", {"code": "A"}, token=token), 422, "code-unknown")
+    assert_problem(api.post(f"{path}/checkout", BODY | {"code": "B"}, token=token, key="b"), 422, "code-unknown")
+    assert_problem(api.post(f"{path}/quote", {"code": "C"}, token=token), 429, "rate-limited")
+    assert_problem(api.post(f"{path}/checkout", BODY | {"code": "D"}, token=token, key="d"), 429, "rate-limited")
+    assert len({token for kind, token in asked if kind == "code"}) == 1
+    assert api.post(f"{path}/checkout", BODY, token=token, key="plain").status_code == 202
+
+
+# --- the page ------------------------------------------------------------------------------------------------------
+
+
+def checkout_page(concert) -> tuple[Any, str]:
+    browser = joined_browser(concert.slug)
+    said = browser.post(
+        f"/api/events/{concert.slug}/reservations",
+        {"seats": ["hall-A-1"]},
+        content_type="application/json",
+        headers=OWN | {"idempotency-key": "hold"},
+    ).json()
+    return browser, f"/reservations/{said['reservation_id']}/checkout"
+
+
+def test_apply_shows_the_new_bill_keeps_what_was_typed_and_places_nothing(concert) -> None:
+    make_code(concert, rate=5_000)
+    browser, path = checkout_page(concert)
+    form = BODY | {"idempotency_key": "one", "code_shown": "", "payment_method": sandbox.APPROVES}
+    page = browser.post(path, form | {"code": "half price", "apply": "yes"}, headers=OWN)
+    text = page.content.decode()
+    assert page.status_code == 200
+    assert "Pay $25.00" in text
+    assert 'value="guest@example.org"' in text
+    assert 'name="code_shown" value="HALFPRICE"' in text
+    assert not Order.objects.exists()
+    paid = browser.post(path, form | {"code": "HALFPRICE", "code_shown": "HALFPRICE"}, headers=OWN)
+    assert paid.status_code == 303
+    assert Order.objects.get().total_minor == HALF
+
+
+def test_nobody_pays_another_price_than_the_page_showed(concert) -> None:
+    """The bill was shown with a code, and the field is emptied before “Pay” is pressed: the full price comes first."""
+    make_code(concert, rate=5_000)
+    browser, path = checkout_page(concert)
+    form = BODY | {"idempotency_key": "one", "code_shown": "HALFPRICE"}
+    page = browser.post(path, form | {"code": ""}, headers=OWN)
+    assert "Pay $50.00" in page.content.decode()
+    assert not Order.objects.exists()
+
+
+def test_a_code_used_up_meanwhile_is_said_and_the_buyer_goes_on_without_it(concert) -> None:
+    make_code(concert, rate=5_000, uses_max=1)
+    browser, path = checkout_page(concert)
+    form = BODY | {"idempotency_key": "one", "code_shown": "HALFPRICE", "code": "HALFPRICE"}
+    place(seat(concert, 5), code="HALFPRICE")
+    page = browser.post(path, form, headers=OWN)
+    text = page.content.decode()
+    assert page.status_code == 409
+    assert "used as often as it may be. You can go on without it." in text
+    assert "Pay $50.00" in text
+    assert 'name="code_shown" value=""' in text
+    assert browser.post(path, form | {"code": "", "code_shown": ""}, headers=OWN).status_code == 303
+    assert Order.objects.get(email=BODY["email"]).total_minor == SEAT_PRICE_MINOR
+
+
+def test_what_else_is_wrong_keeps_the_code_and_its_bill(concert) -> None:
+    make_code(concert, rate=5_000)
+    browser, path = checkout_page(concert)
+    form = {"email": "", "name": "A", "idempotency_key": "one", "code_shown": "HALFPRICE", "code": "HALFPRICE"}
+    page = browser.post(path, form, headers=OWN)
+    assert page.status_code == 422
+    assert "Pay $25.00" in page.content.decode()
+
+
+@pytest.mark.parametrize("typed", ["X" * 41, "\N{RIGHT-TO-LEFT OVERRIDE}", "<script>"])
+def test_whatever_is_typed_the_page_answers(concert, typed) -> None:
+    browser, path = checkout_page(concert)
+    form = BODY | {"email": "\N{RIGHT-TO-LEFT OVERRIDE}", "idempotency_key": "one", "code_shown": ""}
+    page = browser.post(path, form | {"code": typed, "apply": "yes"}, headers=OWN)
+    assert page.status_code == 422
+    assert "<script>" not in page.content.decode().partition("Promo code")[2].partition("</fieldset>")[0]
+    assert "Pay $50.00" in page.content.decode()
+
+
+def test_a_free_order_needs_no_way_to_pay(concert) -> None:
+    make_code(concert, rate=10_000)
+    browser, path = checkout_page(concert)
+    form = BODY | {"idempotency_key": "one", "code": "HALFPRICE"}
+    page = browser.post(path, form | {"apply": "yes", "code_shown": ""}, headers=OWN).content.decode()
+    assert "Confirm, free of charge" in page
+    assert 'name="payment_method"' not in page
+    assert browser.post(path, form | {"code_shown": "HALFPRICE"}, headers=OWN).status_code == 303
+    assert Order.objects.get().status == Order.Status.CONFIRMED
+
+
+def test_a_sale_with_codes_is_erased_by_nobody(concert, admin_client) -> None:
+    code = make_code(concert, uses_max=2)
+    place(seat(concert, 1), code="HALFPRICE")
+    place(seat(concert, 2), code="HALFPRICE")
+    page = admin_client.get(f"/admin/orders/promocode/{code.pk}/change/").content.decode()
+    assert 'name="rate"' not in page
+    assert admin_client.get(f"/admin/orders/codeuse/?code__id__exact={code.pk}").status_code == 200
+    headers = {"sec-fetch-site": "same-origin"}
+    path = f"/admin/orders/promocode/{code.pk}/change/"
+    kept = admin_client.post(path, {"uses_max": 1, "is_active": "on"}, headers=headers)
+    assert "has been used 2 times already" in kept.content.decode()
+    assert admin_client.post(path, {"uses_max": 2, "note": "Full"}, headers=headers).status_code == 302
+    code.refresh_from_db()
+    assert (code.is_active, code.note, code.rate) == (False, "Full", 5_000)
+    assert CodeRefused.__subclasses__()
+
+
+def test_the_command_s_codes_buy(concert, capsys) -> None:
+    call_command("create_codes", "concert", "--count", "1", "--per-ticket", "1000")
+    code = capsys.readouterr().out.splitlines()[1].split(",")[0]
+    assert place(seat(concert), code=code.lower()).total_minor == SEAT_PRICE_MINOR - 1_000

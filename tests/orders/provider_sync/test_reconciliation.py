@@ -1,0 +1,610 @@
+"""What no webhook told: asked about, compared day by day, put right, or listed for a person."""
+
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError
+from django.test import Client
+
+from apps.kernel import clock, maintenance
+from apps.kernel.checks import reconciler
+from apps.kernel.outbox.models import OutboxMessage
+from apps.orders.cancellation import order_cancellation
+from apps.orders.errors import DifferenceNotSettled, SignatureInvalid
+from apps.orders.models import (
+    ComparedDay,
+    Order,
+    OrderAdjustment,
+    Payment,
+    PaymentDifference,
+    ProviderMessage,
+    Refund,
+    SandboxCharge,
+    SandboxRefund,
+    Ticket,
+)
+from apps.orders.payments import refunds
+from apps.orders.payments.providers import sandbox
+from apps.orders.payments.providers.protocol import ProviderFault
+from apps.orders.provider_sync import charges, daily_comparison, discrepancies, inbox, status_inquiries
+from apps.reservations import facade as reservations
+from apps.reservations.models import Reservation
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import OWN, arrive, buy, deliver_all, late_word, let_lapse, payment_of, place
+from tests.support.races import storm, values
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SEAT = "hall-A-1"
+
+
+def told(order: Order) -> str:
+    order.refresh_from_db()
+    return str(order.status)
+
+
+def grow_old(hours: float = 0.1) -> None:
+    """Whatever waits for a provider has waited that long, and nobody has asked."""
+    moment = clock.now() - timedelta(hours=hours)
+    Payment.objects.filter(started_at__isnull=False).update(started_at=moment, asked_at=None)
+    Refund.objects.update(requested_at=moment, asked_at=None)
+
+
+def ask() -> int:
+    """What is due was asked about, and what came of it is done."""
+    asked = status_inquiries.ask_due()
+    deliver_all()
+    return asked
+
+
+def compare(days_ago: int = 0) -> tuple[int, int]:
+    counts = daily_comparison.compare_day(sandbox.NAME, clock.now().date() - timedelta(days=days_ago))
+    deliver_all()
+    return counts
+
+
+def listed() -> list[str]:
+    return [str(one.kind) for one in PaymentDifference.objects.filter(settled_at=None).order_by("kind")]
+
+
+def paid(slug: str = "concert") -> Order:
+    order = buy(hold(make_event(slug), seats=[SEAT]))
+    assert order.status == Order.Status.CONFIRMED
+    return order
+
+
+# --- asking ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_payment_whose_webhook_was_lost_is_confirmed_by_asking() -> None:
+    order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
+    late_word(order, clock.now())
+    assert status_inquiries.ask_due() == 0, "its own message asks first"
+    grow_old()
+    assert ask() == 1
+    assert told(order) == "confirmed"
+    assert ask() == 0
+    assert_audit_clean()
+
+
+def test_a_word_that_comes_after_it_was_asked_for_changes_nothing() -> None:
+    order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
+    raw = late_word(order, clock.now())
+    grow_old()
+    ask()
+    arrive(raw)
+    assert (told(order), Ticket.objects.count()) == ("confirmed", 1)
+    assert_audit_clean()
+
+
+def test_a_delivery_refused_as_too_old_is_settled_by_asking() -> None:
+    order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
+    raw = late_word(order, clock.now())
+    long_ago = int(clock.now().timestamp()) - 301
+    with pytest.raises(SignatureInvalid):
+        inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw, long_ago)})
+    assert told(order) == "paying"
+    grow_old()
+    ask()
+    assert told(order) == "confirmed"
+    assert_audit_clean()
+
+
+def test_a_time_out_after_charging_is_found_by_asking(monkeypatch) -> None:
+    order = place(hold(make_event(), seats=[SEAT]))
+    real = sandbox.Sandbox.charge
+
+    def charge_and_vanish(self: Any, request: Any) -> None:
+        real(self, request)
+        raise ProviderFault("timed out")
+
+    monkeypatch.setattr(sandbox.Sandbox, "charge", charge_and_vanish)
+    deliver_all()
+    OutboxMessage.objects.filter(done_at=None).delete()
+    assert told(order) == "paying"
+    grow_old()
+    ask()
+    assert told(order) == "confirmed"
+    assert SandboxCharge.objects.count() == 1
+    assert_audit_clean()
+
+
+def test_money_that_came_too_late_is_found_by_asking_and_goes_back() -> None:
+    order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
+    let_lapse(order, seconds=200)
+    order_cancellation.fail_lapsed()
+    reservations.sweep()
+    late_word(order, clock.now())
+    grow_old()
+    ask()
+    assert (told(order), order.reason) == ("refunded", Order.Reason.LATE)
+    assert Refund.objects.get().status == Refund.Status.SUCCEEDED
+    assert_audit_clean()
+
+
+def test_a_charge_that_nobody_waits_for_is_canceled_and_cannot_happen_later() -> None:
+    order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
+    SandboxCharge.objects.update(method=sandbox.APPROVES)
+    let_lapse(order, seconds=30)
+    order_cancellation.fail_lapsed()
+    OutboxMessage.objects.filter(done_at=None).delete()
+    grow_old()
+    ask()
+    assert payment_of(order).status == Payment.Status.PENDING, "within the grace it may still count"
+    let_lapse(order, seconds=200)
+    grow_old()
+    ask()
+    assert payment_of(order).status == Payment.Status.ABANDONED
+    assert SandboxCharge.objects.get().status == "canceled"
+    assert_audit_clean()
+
+
+def test_a_refund_whose_answer_was_lost_is_found_and_made_once(monkeypatch) -> None:
+    order = paid()
+    real = sandbox.Sandbox.refund
+
+    def refund_and_vanish(self: Any, request: Any) -> None:
+        real(self, request)
+        raise ProviderFault("timed out")
+
+    monkeypatch.setattr(sandbox.Sandbox, "refund", refund_and_vanish)
+    order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_all()
+    assert Refund.objects.get().status == Refund.Status.REQUESTED
+    grow_old()
+    assert ask() == 1
+    assert Refund.objects.get().status == Refund.Status.SUCCEEDED
+    assert SandboxRefund.objects.count() == 1
+    assert_audit_clean()
+
+
+def test_a_refund_whose_message_was_given_up_is_sent_by_the_reconciler() -> None:
+    order = paid()
+    order_cancellation.refund_order(order.pk, "staff:1")
+    OutboxMessage.objects.filter(done_at=None).delete()
+    grow_old()
+    ask()
+    assert Refund.objects.get().status == Refund.Status.SUCCEEDED
+    assert SandboxRefund.objects.count() == 1
+    assert_audit_clean()
+
+
+def test_who_looks_at_once_asks_once() -> None:
+    """All read the same payment as due. The first to update it from what it read claims it; the others touch no row."""
+    order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
+    late_word(order, clock.now())
+    grow_old()
+    assert sum(values(storm(6, lambda _: status_inquiries.ask_due()))) == 1
+    assert OutboxMessage.objects.filter(topic="orders.reconcile_payment").count() == 1
+    deliver_all()
+    assert_audit_clean()
+
+
+def test_reconciler_webhook_and_retry_settle_one_payment_once() -> None:
+    """All have the provider's word for the same success. Under the order's lock the first confirms; the others then
+    read a payment that has succeeded."""
+    order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
+    raw = late_word(order, clock.now())
+    payment_id = payment_of(order).pk
+    message = OutboxMessage.objects.filter(topic="orders.charge").get()
+    retry: Any = type("Message", (), {"body": message.body})()
+
+    def settle(number: int) -> None:
+        if number % 3 == 0:
+            status_inquiries.reconcile_payment(payment_id)
+        elif number % 3 == 1:
+            inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+            deliver_all()
+        else:
+            charges.charge(retry)
+
+    values(storm(6, settle))
+    deliver_all()
+    assert told(order) == "confirmed"
+    assert Ticket.objects.count() == 1
+    assert not Refund.objects.exists()
+    assert_audit_clean()
+
+
+def test_the_reconciler_runs_by_itself(settings) -> None:
+    assert {"ask about unsettled money", "compare with providers"} <= set(maintenance.jobs())
+    tasks = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    assert {"orders.ask_about_money", "orders.compare_days"} <= tasks
+
+
+# --- comparing: what the provider has -------------------------------------------------------------------------------
+
+
+def stray_charge(**changes: Any) -> SandboxCharge:
+    fields = {
+        "idempotency_key": uuid.uuid4().hex,
+        "method": sandbox.APPROVES,
+        "amount_minor": 700,
+        "currency": "USD",
+        "status": "succeeded",
+        "occurred_at": clock.now(),
+    }
+    return SandboxCharge.objects.create(**fields | changes)
+
+
+def by_hand(order: Order, amount_minor: int | None = None) -> SandboxRefund:
+    """Somebody has given money back in the provider's own pages."""
+    return SandboxRefund.objects.create(
+        idempotency_key=f"by hand {uuid.uuid4()}",
+        charge=SandboxCharge.objects.get(idempotency_key=str(payment_of(order).pk)),
+        amount_minor=amount_minor or order.total_minor,
+        occurred_at=clock.now(),
+    )
+
+
+def test_books_that_agree_list_nothing_however_often_they_are_compared() -> None:
+    order = paid()
+    order_cancellation.refund_order(paid("other").pk, "staff:1")
+    deliver_all()
+    assert [compare(), compare()] == [(2, 1), (2, 1)]
+    assert listed() == []
+    day = ComparedDay.objects.get()
+    assert (day.captures_count, day.refunds_count) == (2, 1)
+    assert told(order) == "confirmed"
+    assert_audit_clean()
+
+
+def test_a_capture_that_nobody_knows_is_listed_once_until_a_person_has_settled_it() -> None:
+    paid()
+    stray_charge()
+    compare()
+    compare()
+    assert listed() == ["unknown_capture"]
+    one = PaymentDifference.objects.get()
+    assert (one.theirs_minor, one.ours_minor, one.order_id) == (700, None, None)
+    assert one.last_seen_at > one.first_seen_at
+    with pytest.raises(DifferenceNotSettled):
+        discrepancies.settle(one.pk, "staff:1", " \x00 ")
+    discrepancies.settle(one.pk, "staff:1", "The bar's till uses the same account.")
+    compare()
+    assert listed() == []
+    assert PaymentDifference.objects.get().note == "The bar's till uses the same account."
+    assert_audit_clean()
+
+
+def test_a_capture_whose_word_never_came_is_settled_by_the_comparison() -> None:
+    order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
+    late_word(order, clock.now())
+    compare()
+    assert (told(order), listed()) == ("confirmed", [])
+    assert_audit_clean()
+
+
+def test_a_capture_of_another_amount_is_listed_and_gone_when_the_books_agree_again() -> None:
+    order = paid()
+    SandboxCharge.objects.update(amount_minor=1)
+    compare()
+    assert listed() == ["capture_amount"]
+    SandboxCharge.objects.update(amount_minor=order.total_minor)
+    compare()
+    assert listed() == []
+    assert PaymentDifference.objects.get().settled_by == discrepancies.BY_ITSELF
+
+
+@pytest.mark.parametrize("way", ["webhook", "comparison", "both"])
+def test_a_whole_refund_by_hand_gives_the_order_back(way: str) -> None:
+    event = make_event()
+    order = buy(hold(event, seats=[SEAT]))
+    refund = by_hand(order)
+    if way != "comparison":
+        arrive(sandbox.event_of_refund(refund).raw)
+    if way != "webhook":
+        compare()
+        compare()
+    recorded = Refund.objects.get()
+    assert (told(order), recorded.status) == ("refunded", Refund.Status.SUCCEEDED)
+    assert (recorded.reference, recorded.amount_minor) == (f"sr_{refund.pk}", order.total_minor)
+    assert not Ticket.objects.filter(voided_at=None).exists()
+    assert SandboxRefund.objects.count() == 1, "the money has gone back already"
+    assert listed() == []
+    hold(event, seats=[SEAT])
+    assert_audit_clean()
+
+
+def test_a_part_refunded_by_hand_is_listed_and_changes_nothing() -> None:
+    order = paid()
+    refund = by_hand(order, 1)
+    arrive(sandbox.event_of_refund(refund).raw)
+    compare()
+    assert (told(order), listed()) == ("confirmed", ["unknown_refund"])
+    one = PaymentDifference.objects.get()
+    assert (one.reference, one.theirs_minor, one.order_id) == (f"sr_{refund.pk}", 1, order.pk)
+    assert not Refund.objects.exists()
+    assert_audit_clean()
+
+
+def test_a_refund_of_a_charge_that_nobody_knows_is_listed() -> None:
+    paid()
+    SandboxRefund.objects.create(idempotency_key="x", charge=stray_charge(), amount_minor=700, occurred_at=clock.now())
+    compare()
+    assert listed() == ["unknown_capture", "unknown_refund"]
+    assert_audit_clean()
+
+
+def test_a_refund_whose_word_never_came_is_settled_by_the_comparison(monkeypatch) -> None:
+    order = paid()
+    monkeypatch.setattr(SandboxRefund._meta.get_field("status"), "default", "pending")
+    order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_all()
+    assert Refund.objects.get().status == Refund.Status.PENDING
+    SandboxRefund.objects.update(status="succeeded")
+    compare()
+    assert (Refund.objects.get().status, listed()) == (Refund.Status.SUCCEEDED, [])
+
+
+def test_a_failed_refund_is_listed_until_it_was_made_by_hand() -> None:
+    order = paid()
+    order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_all()
+    SandboxRefund.objects.update(status="failed", failure="account closed")
+    arrive(sandbox.event_of_refund(SandboxRefund.objects.get()).raw)
+    assert [discrepancies.note_failed_refunds(), discrepancies.note_failed_refunds()] == [1, 0]
+    assert listed() == ["failed_refund"]
+    compare()
+    assert listed() == ["failed_refund"]
+    arrive(sandbox.event_of_refund(by_hand(order)).raw)
+    assert (listed(), Refund.objects.get().status) == ([], Refund.Status.SUCCEEDED)
+    assert_audit_clean()
+
+
+# --- comparing: what we have ----------------------------------------------------------------------------------------
+
+
+def test_money_that_the_provider_does_not_know_is_listed() -> None:
+    order = paid()
+    order_cancellation.refund_order(paid("other").pk, "staff:1")
+    deliver_all()
+    SandboxRefund.objects.all().delete()
+    SandboxCharge.objects.filter(idempotency_key=str(payment_of(order).pk)).delete()
+    compare()
+    compare()
+    assert listed() == ["missing_capture", "missing_refund"]
+
+
+def test_near_midnight_two_clocks_may_name_two_days() -> None:
+    order = paid()
+    order_cancellation.refund_order(paid("other").pk, "staff:1")
+    deliver_all()
+    yesterday = clock.now() - timedelta(days=1)
+    Payment.objects.update(occurred_at=yesterday)
+    Refund.objects.update(settled_at=yesterday)
+    assert [compare(1), compare(0)] == [(0, 0), (2, 1)]
+    assert listed() == []
+    assert told(order) == "confirmed"
+
+
+def test_a_provider_that_goes_away_in_the_middle_is_compared_from_the_beginning_later(monkeypatch) -> None:
+    paid()
+    stray_charge()
+    stray_charge()
+    monkeypatch.setattr(daily_comparison, "PIECE_MAX", 1)
+    real = sandbox.Sandbox.movements
+
+    def broken(self: Any, day: Any) -> Iterator[Any]:
+        for number, move in enumerate(real(self, day)):
+            if number == 2:
+                raise ProviderFault("away")
+            yield move
+
+    monkeypatch.setattr(sandbox.Sandbox, "movements", broken)
+    with pytest.raises(ProviderFault):
+        compare()
+    assert (listed(), ComparedDay.objects.count()) == (["unknown_capture"], 0)
+    monkeypatch.setattr(sandbox.Sandbox, "movements", real)
+    assert compare() == (3, 0)
+    assert listed() == ["unknown_capture", "unknown_capture"]
+    assert_audit_clean()
+
+
+def test_the_days_that_are_due_are_compared_once_by_whoever_looks(monkeypatch) -> None:
+    paid()
+    two_days_ago = clock.now() - timedelta(days=2)
+    Payment.objects.update(started_at=two_days_ago, occurred_at=two_days_ago)
+    ProviderMessage.objects.update(occurred_at=two_days_ago)
+    SandboxCharge.objects.update(occurred_at=two_days_ago)
+    assert sum(values(storm(4, lambda _: daily_comparison.ask_due()))) == 3
+    deliver_all()
+    assert ComparedDay.objects.exclude(compared_at=None).count() == 3
+    assert daily_comparison.ask_due() == 0
+    ComparedDay.objects.update(asked_at=clock.now() - timedelta(hours=2))
+    assert daily_comparison.ask_due() >= 1, "today goes on"
+    assert ComparedDay.objects.filter(asked_at__lt=clock.now() - timedelta(hours=1)).count() >= 1, "a day over does not"
+    deliver_all()
+    assert_audit_clean()
+
+
+def test_days_are_compared_also_where_no_word_of_a_payment_ever_came() -> None:
+    """The first charge of all was declined and then paid, and nobody was told: no payment of ours says captured."""
+    order = buy(hold(make_event(), seats=[SEAT]), sandbox.DECLINES)
+    sandbox.settle(str(payment_of(order).pk), "succeeded", clock.now())
+    assert daily_comparison.ask_due() == 1
+    deliver_all()
+    assert told(order) == "confirmed"
+    assert_audit_clean()
+
+
+def test_a_comparison_that_another_took_over_stops(monkeypatch) -> None:
+    paid()
+    monkeypatch.setattr(daily_comparison.outbox, "prolong", lambda message: False)
+    daily_comparison.ask_due()
+    deliver_all()
+    assert not ComparedDay.objects.exclude(compared_at=None).exists()
+
+
+def test_a_settled_difference_has_a_note() -> None:
+    stray_charge()
+    paid()
+    compare()
+    with pytest.raises(IntegrityError, match="payment_difference_settled_with_note"):
+        PaymentDifference.objects.update(settled_at=clock.now())
+
+
+def test_staff_settles_differences_with_a_note(admin_client: Client) -> None:
+    paid()
+    stray_charge()
+    compare()
+    one = PaymentDifference.objects.get()
+    form = {"action": "settle", "_selected_action": [one.pk], "why": ""}
+    path = "/admin/orders/paymentdifference/"
+    page = admin_client.post(path, form, headers=OWN, follow=True)
+    assert "what was done about it" in page.content.decode()
+    assert listed() == ["unknown_capture"]
+    admin_client.post(path, form | {"why": "Paid back by hand."}, headers=OWN, follow=True)
+    one.refresh_from_db()
+    assert (listed(), one.note) == ([], "Paid back by hand.")
+    assert one.settled_by.startswith("staff:")
+    assert "Paid back by hand." in admin_client.get(path).content.decode()
+
+
+# --- manage.py reconcile --------------------------------------------------------------------------------------------
+
+
+def kinds_found() -> list[str]:
+    return sorted(outcome.difference.kind for finding in reconciler.run() for outcome in finding.outcomes)
+
+
+def states_after_repair() -> dict[str, str]:
+    findings = reconciler.run(repair_by="tests")
+    assert [finding.failure for finding in findings if finding.failure] == []
+    return {outcome.difference.kind: outcome.state for finding in findings for outcome in finding.outcomes}
+
+
+def test_a_sale_that_is_as_it_should_be_has_no_difference() -> None:
+    paid()
+    buy(hold(make_event("late"), seats=[SEAT]), sandbox.LATE)
+    assert kinds_found() == []
+
+
+def test_what_is_unsettled_for_long_is_reported_and_asked_about() -> None:
+    order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
+    late_word(order, clock.now())
+    order_cancellation.refund_order(paid("other").pk, "staff:1")
+    OutboxMessage.objects.filter(done_at=None).delete()
+    let_lapse(order, seconds=2_000)
+    Refund.objects.update(requested_at=clock.now() - timedelta(hours=1))
+    order_cancellation.fail_lapsed()
+    reservations.sweep()
+    assert kinds_found() == ["unsettled_payment", "unsettled_refund"]
+    assert states_after_repair() == {"unsettled_payment": "repaired", "unsettled_refund": "repaired"}
+    deliver_all()
+    assert told(order) == "refunded"
+    assert kinds_found() == []
+    assert_audit_clean()
+
+
+def test_what_a_refunded_order_keeps_by_right_stays_when_the_rest_goes_back() -> None:
+    order = paid()
+    order_cancellation.refund_order(order.pk, "staff:1")
+    OrderAdjustment.objects.create(
+        order=order,
+        line=order.lines.get(),
+        kind=OrderAdjustment.Kind.KEPT_FEE,
+        amount_minor=150,
+        who="test",
+        why="test",
+        at=clock.now(),
+    )
+    deliver_all()
+    assert kinds_found() == ["order_money"], "it keeps less than it may: a person decides, and nothing goes back"
+    Refund.objects.all().delete()
+    SandboxRefund.objects.all().delete()
+    Payment.objects.update(refunded_minor=0)
+    assert kinds_found() == ["order_keeps_money"]
+    assert states_after_repair() == {"order_keeps_money": "repaired"}
+    deliver_all()
+    payment = Payment.objects.get()
+    assert payment.captured_minor - payment.refunded_minor == 150
+    assert kinds_found() == []
+
+
+def test_money_of_an_ended_order_goes_back() -> None:
+    order = paid()
+    order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_all()
+    Refund.objects.all().delete()
+    SandboxRefund.objects.all().delete()
+    Payment.objects.update(refunded_minor=0)
+    assert kinds_found() == ["order_keeps_money"]
+    assert states_after_repair() == {"order_keeps_money": "repaired"}
+    deliver_all()
+    assert Refund.objects.get().status == Refund.Status.SUCCEEDED
+    assert kinds_found() == []
+    assert_audit_clean()
+
+
+def test_an_order_that_stands_without_money_is_canceled_after_the_provider_was_asked() -> None:
+    event = make_event()
+    order = buy(hold(event, seats=[SEAT]))
+    SandboxCharge.objects.all().delete()
+    ProviderMessage.objects.all().delete()
+    Payment.objects.update(status="abandoned", captured_minor=0)
+    assert kinds_found() == ["order_without_money"]
+    assert states_after_repair() == {"order_without_money": "repaired"}
+    assert told(order) == "refunded"
+    assert not Ticket.objects.filter(voided_at=None).exists()
+    hold(event, seats=[SEAT])
+    assert kinds_found() == []
+    assert_audit_clean()
+
+
+def test_places_that_an_ended_order_left_sold_are_free_again() -> None:
+    event = make_event()
+    order = buy(hold(event, seats=[SEAT]))
+    before = Reservation.objects.values("status", "confirmed_at", "ended_at").get()
+    Order.objects.update(status="failed", reason="declined", confirmed_at=None, ended_at=clock.now())
+    assert before["status"] == "confirmed"
+    assert set(kinds_found()) == {"order_keeps_money", "reservation_without_order"}
+    assert states_after_repair() == {"order_keeps_money": "repaired", "reservation_without_order": "repaired"}
+    deliver_all()
+    assert reservations.get_reservation(order.reservation_id).status == "canceled"
+    assert kinds_found() == []
+
+
+def test_the_command_reports_what_is_listed_and_leaves_it_to_a_person(capsys) -> None:
+    paid()
+    stray_charge()
+    compare()
+    with pytest.raises((SystemExit, CommandError)):
+        call_command("reconcile", "--repair")
+    assert "unknown_capture" in capsys.readouterr().out or listed() == ["unknown_capture"]
+    assert states_after_repair() == {"unknown_capture": "needs a person"}
+
+
+def test_a_refund_of_ours_that_its_provider_refuses_has_failed(monkeypatch) -> None:
+    order = paid()
+    monkeypatch.setattr(
+        sandbox.Sandbox,
+        "refund",
+        lambda *_: refunds.RefundAnswer("", refunds.RefundState.FAILED, "charge disputed"),
+    )
+    order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_all()
+    assert (Refund.objects.get().status, Refund.objects.get().failure) == (Refund.Status.FAILED, "charge disputed")

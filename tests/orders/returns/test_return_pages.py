@@ -1,0 +1,164 @@
+"""Returning tickets in a browser without a script, and the staff's pages of money."""
+
+import re
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.test import Client
+
+from apps.kernel import clock
+from apps.orders.models import EventCancellation, Order, Refund, ReturnPolicy, Ticket
+from tests.orders.checkout.test_order_pages import chosen, joined_browser, key_in, pay
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import OWN, buy, deliver_all
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _audit() -> Any:
+    yield
+    assert_audit_clean()
+
+
+@pytest.fixture
+def bought() -> tuple[Client, str, list[str]]:
+    """A browser, the page of its order of two seats, and their codes."""
+    event = make_event(general_admission=20)
+    ReturnPolicy.objects.create(event_id=event.id, until_hours=24)
+    browser = joined_browser("concert")
+    address = pay(browser, chosen(browser)).url
+    deliver_all()
+    return browser, address, list(Ticket.objects.order_by("id").values_list("code", flat=True))
+
+
+def test_choose_see_what_comes_back_confirm(bought) -> None:
+    browser, address, codes = bought
+    assert "Return tickets" in browser.get(address).content.decode()
+    path = f"{address}return"
+    page = browser.get(path).content.decode()
+    assert "Hall, row A, seat 1" in page
+    assert "$50.00 comes back" in page
+    page = browser.post(path, {"ticket": codes[:1]}, headers=OWN).content.decode()
+    assert '<h2 id="back-heading">$50.00 comes back</h2>' in page
+    assert not Refund.objects.exists()
+    form = {"ticket": codes[:1], "step": "return", "idempotency_key": key_in(page)}
+    for _ in range(2):  # Pressed twice.
+        assert browser.post(path, form, headers=OWN).url == address
+    assert Refund.objects.count() == 1
+    assert "On its way." in browser.get(address).content.decode()
+    mail.outbox.clear()
+    deliver_all()
+    page = browser.get(address).content.decode()
+    assert "Partly refunded" in page
+    assert "Sent; depending on your bank" in page
+    assert f"/tickets/{codes[0]}/" not in page
+    assert f"/tickets/{codes[1]}/" in page
+    Refund.objects.update(status="failed")
+    assert "Your bank refused it; the organizer will contact you." in browser.get(address).content.decode()
+
+
+def test_what_cannot_be_returned_is_told_and_nothing_happens(bought) -> None:
+    browser, address, codes = bought
+    path = f"{address}return"
+    assert browser.post(path, {}, headers=OWN).status_code == 422
+    assert browser.post(path, {"ticket": ["nobody's"]}, headers=OWN).status_code == 422
+    assert browser.post(path, {"ticket": codes, "step": "return"}, headers=OWN).status_code == 400
+    Ticket.objects.filter(code=codes[0]).update(checked_in_at=clock.now())
+    assert "Somebody is inside with it" in browser.get(path).content.decode()
+    refused = browser.post(path, {"ticket": codes}, headers=OWN)
+    assert (refused.status_code, Refund.objects.count()) == (409, 0)
+    ReturnPolicy.objects.update(until_hours=24 * 40)
+    assert "The time to return tickets ended" in browser.get(path).content.decode()
+    assert "Return tickets" not in browser.get(address).content.decode()
+    ReturnPolicy.objects.all().delete()
+    assert browser.get(path).url == address
+
+
+def test_a_stranger_returns_nothing(bought) -> None:
+    _, address, codes = bought
+    for stranger in (Client(), joined_browser("concert")):
+        answer = stranger.post(f"{address}return", {"ticket": codes}, headers=OWN)
+        assert answer.status_code in (401, 403, 302)
+    assert not Refund.objects.exists()
+
+
+def seen_in(page: str) -> str:
+    return re.search(r'name="seen" value="(\d+)"', page)[1]  # type: ignore[index]
+
+
+def test_staff_chooses_sees_the_amount_and_gives_back(bought, admin_client) -> None:
+    _, _, codes = bought
+    order = Order.objects.get()
+    assert (
+        "Give back, goodwill, refunds" in admin_client.get(f"/admin/orders/order/{order.pk}/change/").content.decode()
+    )
+    path = f"/admin/orders/order/{order.pk}/money/"
+    assert "$100.00 kept" in admin_client.get(path).content.decode()
+    page = admin_client.post(path, {"action": "look", "ticket": codes[:1]}, headers=OWN).content.decode()
+    assert "$50.00 would go back" in page
+    form = {"action": "return", "ticket": codes[:1], "seen": "4999", "why": "ill", "keep": "yes"}
+    assert admin_client.post(path, form, headers=OWN).status_code == 409
+    assert admin_client.post(path, form | {"ticket": codes[:1] * 2}, headers=OWN).status_code == 422
+    assert admin_client.post(path, form | {"seen": seen_in(page)}, headers=OWN).status_code == 302
+    form = {"action": "goodwill", "amount": "700", "seen": "5000", "why": "ra\x00in"}
+    for status in (302, 409):  # Sent twice it is given once.
+        assert admin_client.post(path, form, headers=OWN).status_code == status
+    assert admin_client.post(path, form | {"seen": "4300", "amount": "x"}, headers=OWN).status_code == 422
+    deliver_all()
+    assert sorted(Refund.objects.values_list("amount_minor", flat=True)) == [700, 5000]
+    failed = Refund.objects.get(amount_minor=700)
+    Refund.objects.filter(pk=failed.pk).update(status="failed", failure="account closed")
+    assert "account closed" in admin_client.get(path).content.decode()
+    assert admin_client.post(path, {"action": "again", "refund": str(failed.pk)}, headers=OWN).status_code == 302
+    for refund in ("x", str(order.pk)):
+        assert admin_client.post(path, {"action": "again", "refund": refund}, headers=OWN).status_code in (409, 422)
+    Ticket.objects.filter(code=codes[1]).update(checked_in_at=clock.now())
+    form = {"action": "return", "ticket": codes[1:], "seen": "4300", "why": "ill"}
+    assert admin_client.post(path, form, headers=OWN).status_code == 409
+    assert admin_client.post(path, form | {"inside": "yes"}, headers=OWN).status_code == 302
+    assert Order.objects.get().status == "refunded"
+
+
+def test_only_staff_that_may_change_orders_sees_the_desk(bought, client, django_user_model) -> None:
+    path = f"/admin/orders/order/{Order.objects.get().pk}/money/"
+    assert client.get(path).status_code == 302
+    reader = django_user_model.objects.create_user("r@example.org", "r@example.org", "a good password", is_staff=True)
+    client.force_login(reader)
+    assert client.get(path).status_code == 403
+
+
+def test_staff_cancels_an_event_by_typing_its_id_and_watches(admin_client) -> None:
+    event = make_event(general_admission=10)
+    buy(hold(event, ga_section="floor", ga_quantity=2))
+    assert "Cancel this event" in admin_client.get(f"/admin/events/event/{event.id}/change/").content.decode()
+    path = "/admin/orders/eventcancellation/add/"
+    assert "typed out" in admin_client.get(f"{path}?event={event.id}").content.decode()
+    form = {"event": event.id, "words": "No singer.", "confirm": "another"}
+    assert "This is not the event" in admin_client.post(path, form, headers=OWN).content.decode()
+    assert not EventCancellation.objects.exists()
+    watch = admin_client.post(path, form | {"confirm": "concert"}, headers=OWN).url
+    page = admin_client.get(watch).content.decode()
+    assert "0 of 1" in page
+    assert 'http-equiv="refresh"' in page
+    deliver_all()
+    assert "1 of 1" in admin_client.get(watch).content.decode()
+    done = {"action": "resume", "_selected_action": [event.id]}
+    assert admin_client.post("/admin/orders/eventcancellation/", done, headers=OWN).status_code == 302
+    assert "How far the refunds are" in admin_client.get(f"/admin/events/event/{event.id}/change/").content.decode()
+
+
+def test_staff_says_until_when_tickets_may_be_returned(admin_client) -> None:
+    event = make_event()
+    path = "/admin/orders/returnpolicy/add/"
+    assert admin_client.get(path).status_code == 200
+    assert (
+        "At most a year"
+        in admin_client.post(path, {"event": event.id, "until_hours": 9_000}, headers=OWN).content.decode()
+    )
+    assert (
+        admin_client.post(path, {"event": event.id, "until_hours": 48, "keeps_fees": "on"}, headers=OWN).status_code
+        == 302
+    )
+    assert ReturnPolicy.objects.get().until_hours == 48

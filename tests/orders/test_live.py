@@ -1,0 +1,106 @@
+"""An order's owner is told how it stands: who may listen, what is told, and when."""
+
+import uuid
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.http import HttpRequest
+from django.test import RequestFactory
+
+from apps.kernel.http import problems
+from apps.kernel.push import channel_layer
+from apps.kernel.push.channel_names import group_of
+from apps.orders import access, live
+from apps.orders.errors import OrderNotFound
+from apps.orders.models import Order, Payment
+from apps.orders.payments.providers import sandbox
+from apps.orders.selectors import get_order
+from apps.queue import facade as queue
+from tests.support.factories import hold, join, make_event
+from tests.support.orders.sale import buy, place
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def order() -> Order:
+    """Placed, and not yet charged."""
+    return place(hold(make_event(), seats=["hall-A-1"]))
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    found: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr(channel_layer, "tell", lambda group, message: found.append((group, message)))
+    return found
+
+
+def request(query: str = "", **cookies: str) -> HttpRequest:
+    made = RequestFactory().get(f"/{query}")
+    made.COOKIES.update(cookies)
+    return made
+
+
+def may_listen(caller: queue.Caller, order_id: uuid.UUID, made: HttpRequest | None = None) -> bool:
+    try:
+        live.authorize(caller, made or request(), order_id)
+    except problems.Problem:
+        return False
+    return True
+
+
+def test_its_owner_and_whoever_holds_its_link_may_listen_and_nobody_else(order: Order) -> None:
+    owner, other = queue.Caller(entry_id=order.entry_id), queue.Caller(entry_id=join(make_event("other")).id)
+    assert may_listen(owner, order.pk)
+    assert not may_listen(other, order.pk)
+    assert not may_listen(queue.Caller(), order.pk)
+    assert may_listen(queue.Caller(), order.pk, request(f"?key={access.link_key(order.pk)}"))
+    assert not may_listen(queue.Caller(), order.pk, request(f"?key={access.link_key(uuid.uuid4())}"))
+    assert may_listen(queue.Caller(), order.pk, request(orders=access._cookies.sign(str(order.pk))))
+    with pytest.raises(OrderNotFound):
+        live.authorize(owner, request(), uuid.uuid4())
+
+
+@pytest.mark.parametrize("method", [sandbox.APPROVES, sandbox.DECLINES, "sandbox_challenge", "sandbox_timeout_charged"])
+def test_what_is_told_is_what_the_page_shows(method: str) -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1", "hall-A-2"]), method)
+    (said,) = live.read([order.pk]).values()
+    words = [said["status"], said["payment_state"], said["attempt"], said["refunded_minor"], said["action"] or ""]
+    assert live.known(get_order(order.pk)) == " ".join(map(str, words))
+
+
+def test_many_are_read_at_once_and_what_is_not_there_is_left_out(order: Order, django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(1):
+        found = live.read([order.pk, uuid.uuid4()])
+    assert list(found) == [order.pk]
+
+
+def test_however_often_an_order_is_saved_in_one_transaction_it_is_told_once_and_after_it(
+    order: Order, told: list[tuple[str, dict[str, Any]]]
+) -> None:
+    payment = Payment.objects.get(order=order)
+    with transaction.atomic():
+        order.save(update_fields=["status"])
+        payment.save(update_fields=["faults_count"])
+        order.save(update_fields=["status"])
+        assert told == []
+    news = {"type": "news", "event": order.event_id, "owned": [["order", str(order.pk)]]}
+    assert told == [(group_of(order.event_id), news)]
+    payment.save(update_fields=["faults_count"])
+    assert len(told) == 2
+
+
+def test_nothing_is_told_of_what_was_rolled_back_and_nothing_fails_by_telling(
+    order: Order, told: list[tuple[str, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with transaction.atomic():
+        order.save(update_fields=["status"])
+        transaction.set_rollback(True)
+    assert told == []
+
+    def fail(*args: Any) -> None:
+        raise OSError("the layer is away")
+
+    monkeypatch.setattr(channel_layer, "tell", fail)
+    order.save(update_fields=["status"])

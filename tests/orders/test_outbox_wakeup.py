@@ -1,0 +1,163 @@
+"""How an outbox message finds its worker: by a wake-up, by another, and without a broker by the maintenance loop."""
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+from kombu import Connection
+
+from apps.kernel import clock, maintenance
+from apps.kernel.db import transactions
+from apps.kernel.outbox import delivery
+from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.models import OutboxMessage
+from apps.kernel.outbox.tasks import deliver
+from apps.orders import topics
+from apps.orders.models import Order
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import place
+from ticketing import outbox_handlers
+
+pytestmark = pytest.mark.django_db(transaction=True)
+QUEUE = "celery:celery"
+
+
+@pytest.fixture(autouse=True)
+def _rested_broker() -> Iterator[None]:
+    outbox_handlers._broker["rests_until"] = 0.0
+    yield
+    outbox_handlers._broker["rests_until"] = 0.0
+
+
+@pytest.fixture
+def no_broker(monkeypatch) -> list[str]:
+    """A broker at an address where nobody listens; how often somebody tried it."""
+    tried: list[str] = []
+
+    def connect() -> Connection:
+        tried.append("connect")
+        return outbox_handlers.app.connection_for_write("redis://127.0.0.1:1/0", transport_options={"max_retries": 0})
+
+    monkeypatch.setattr(outbox_handlers, "_broker_connection", connect)
+    return tried
+
+
+def aged(seconds: float) -> None:
+    OutboxMessage.objects.update(available_at=clock.now() - timedelta(seconds=seconds))
+
+
+def wait_for_delivery_here() -> None:
+    assert delivery.of_process().wait(20)
+
+
+def test_a_commit_wakes_a_worker_and_a_rollback_does_not(redis_client) -> None:
+    with transactions.write():
+        outbox.publish("orders.charge", "key", {"payment": "none"})
+        transaction.set_rollback(True)
+    assert redis_client.llen(QUEUE) == 0
+    place(hold(make_event(), seats=["hall-A-1"]))
+    assert redis_client.llen(QUEUE) == 1
+
+
+def test_the_wake_up_carries_nothing_and_the_task_delivers_what_is_due() -> None:
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    deliver.apply()
+    wait_for_delivery_here()
+    order.refresh_from_db()
+    assert order.status == Order.Status.CONFIRMED
+    assert_audit_clean()
+
+
+def test_with_the_broker_away_the_sale_goes_on_and_the_broker_is_left_to_rest(no_broker, caplog) -> None:
+    event = make_event()
+    for seat in ("hall-A-1", "hall-A-2", "hall-A-3"):
+        place(hold(event, seats=[seat]))
+    assert no_broker == ["connect"]
+    assert caplog.text.count("the broker is away") == 1
+    aged(outbox_handlers.WAKE_AGAIN_AFTER_SECONDS)
+    outbox_handlers.deliver_waiting()
+    wait_for_delivery_here()
+    assert {order.status for order in Order.objects.all()} == {Order.Status.CONFIRMED}
+    assert_audit_clean()
+
+
+def test_what_waits_a_little_is_woken_again_and_not_delivered_here(redis_client) -> None:
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    redis_client.delete(QUEUE)
+    outbox_handlers.deliver_waiting()
+    assert redis_client.llen(QUEUE) == 0
+    aged(outbox_handlers.WAKE_AGAIN_AFTER_SECONDS + 0.5)
+    outbox_handlers.deliver_waiting()
+    wait_for_delivery_here()
+    assert redis_client.llen(QUEUE) == 1
+    order.refresh_from_db()
+    assert order.status == Order.Status.PLACED
+
+
+def test_what_workers_leave_lying_is_delivered_here_though_the_broker_took_the_wake_up(redis_client) -> None:
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    aged(outbox_handlers.DELIVER_HERE_AFTER_SECONDS)
+    outbox_handlers.deliver_waiting()
+    wait_for_delivery_here()
+    order.refresh_from_db()
+    assert order.status == Order.Status.CONFIRMED
+
+
+def test_what_a_killed_worker_had_is_delivered_here_though_the_broker_was_flushed(redis_client) -> None:
+    """A worker claims the charge and is killed; the broker loses every wake-up; the claim runs out."""
+    order = place(hold(make_event(), seats=["hall-A-1"]))
+    assert len(outbox.claim(1)) == 1
+    redis_client.flushall()
+    aged(60)
+    outbox_handlers.deliver_waiting()
+    wait_for_delivery_here()
+    order.refresh_from_db()
+    assert order.status == Order.Status.PLACED, "the worker may be alive"
+    OutboxMessage.objects.update(
+        claimed_until=clock.now() - timedelta(seconds=outbox_handlers.DELIVER_HERE_AFTER_SECONDS)
+    )
+    outbox_handlers.deliver_waiting()
+    wait_for_delivery_here()
+    order.refresh_from_db()
+    assert order.status == Order.Status.CONFIRMED
+    assert_audit_clean()
+
+
+def test_delivered_here_too_one_stuck_charge_delays_no_other(no_broker, monkeypatch) -> None:
+    """A's provider does not answer; B and C came later, and have their tickets while A still waits."""
+    event = make_event()
+    first, *others = (place(hold(event, seats=[f"hall-A-{seat}"])) for seat in (1, 2, 3))
+    is_stuck, go_on, all_charged = threading.Event(), threading.Event(), threading.Event()
+    charge, charged = outbox._topics[topics.CHARGE], []
+
+    def charge_or_wait(message: outbox.Message) -> None:
+        if message.key == str(first.pk):
+            is_stuck.set()
+            assert go_on.wait(20)
+        charge.handler(message)
+        charged.append(message.key)
+        if len(charged) == len(others):
+            all_charged.set()
+
+    monkeypatch.setitem(outbox._topics, topics.CHARGE, dataclasses.replace(charge, handler=charge_or_wait))
+    aged(outbox_handlers.DELIVER_HERE_AFTER_SECONDS)
+    outbox_handlers.deliver_waiting()
+    assert is_stuck.wait(20)
+    assert all_charged.wait(20)
+    assert sorted(charged) == sorted(str(order.pk) for order in others)
+    go_on.set()
+    wait_for_delivery_here()
+    assert {order.status for order in Order.objects.all()} == {Order.Status.CONFIRMED}
+    assert_audit_clean()
+
+
+def test_the_maintenance_loop_knows_the_jobs_of_a_sale() -> None:
+    assert {"deliver outbox", "fail lapsed orders"} <= set(maintenance.jobs())
+
+
+def test_every_topic_of_a_sale_has_its_handler() -> None:
+    named = {value for name, value in vars(topics).items() if name.isupper()}
+    assert all(map(outbox.has_handler, named))

@@ -1,0 +1,380 @@
+"""The demo in a copy of this checkout: it opens, it says what is wrong in one line, and it ends whatever killed it."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.processes.devserver.conftest import copy_checkout
+from tests.support.servers import environment_without_run
+from ticketing.demo_state import read_state
+from ticketing.devserver import demo as demos
+from ticketing.devserver import postgres, valkey
+from ticketing.devserver.data_folder import Place, settle
+from ticketing.devserver.ports import free_port, is_free
+from ticketing.devserver.processes import end, wait_gone
+from ticketing.devserver.servers import Servers
+
+READY_SECONDS_MAX = 120
+WAIT_SECONDS_MAX = 45
+OPEN = "Ctrl-C ends it."
+
+
+@pytest.fixture(scope="module")
+def checkout() -> Iterator[Path]:
+    """A copy of this checkout that others may enter, with nothing in `.local/`."""
+    folder = Path(tempfile.mkdtemp(prefix="fairgate-demo-"))
+    folder.chmod(0o755)
+    copy_checkout(folder)
+    yield folder
+    end(lambda: left_in(folder), polite_seconds=5)
+    place = settle(folder)
+    valkey.stop(place)
+    postgres.stop(place)
+    if place.folder.is_relative_to(folder):
+        shutil.rmtree(folder)
+    else:
+        shutil.rmtree(place.folder)
+        shutil.rmtree(folder)
+
+
+def left_in(checkout: Path) -> list[psutil.Process]:
+    """Every running process that works in the checkout: the house's and, below `.local/`, the servers'."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if Path(process.cwd()).is_relative_to(checkout) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.Error, ValueError):
+            continue
+    return found
+
+
+def environment(port: int, **more: str) -> dict[str, str]:
+    # One of each is enough for what is tested here, and starts sooner. What several do: tests/lane.
+    few = {"WEB_WORKERS": "1", "SITE_WORKERS": "1"}
+    return {**environment_without_run(), **few, "PORT": str(port), **more}
+
+
+DEMO = [sys.executable, "-u", "-m", "ticketing.devserver.demo"]
+
+
+@contextmanager
+def running(checkout: Path, port: int, **more: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The demo, open, with what it has said so far. Ended by force if the block leaves it running."""
+    demo = subprocess.Popen(
+        DEMO,
+        cwd=checkout,
+        env=environment(port, **more),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    watchdog = threading.Timer(READY_SECONDS_MAX, demo.kill)
+    watchdog.start()
+    said: list[str] = []
+    assert demo.stdout
+    try:
+        for line in demo.stdout:
+            said.append(line.rstrip())
+            if OPEN in line:
+                break
+        assert OPEN in said, "\n".join(said[-40:])
+        watchdog.cancel()
+        # Read on, or a full pipe would stop the house.
+        reader = threading.Thread(target=lambda: said.extend(demo.stdout or []), daemon=True)
+        reader.start()
+        yield demo, said
+    finally:
+        watchdog.cancel()
+        if demo.poll() is None:
+            demo.kill()
+        demo.wait(WAIT_SECONDS_MAX)
+        end(lambda: left_in(checkout), polite_seconds=5)
+        demo.stdout.close()
+
+
+def refused(checkout: Path, **environment_of: str) -> str:
+    """Runs a demo that cannot run; returns the last thing it says about it, checked to be one line without a trace."""
+    done = subprocess.run(
+        DEMO,
+        cwd=checkout,
+        env={**environment_without_run(), **environment_of},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=READY_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+def get(url: str) -> tuple[int, bytes]:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as answer:
+        return answer.status, answer.read()
+
+
+def manage(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=checkout,
+        env=environment_without_run(),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS_MAX,
+        check=False,
+    )
+
+
+def test_the_demo_opens_answers_and_ends_without_leaving_a_process(checkout: Path) -> None:
+    port = free_port()
+    with running(checkout, port) as (demo, said):
+        address = f"http://127.0.0.1:{port}"
+        assert f"Fairgate is open: {address}" in said
+        (path,) = [line.partition(address)[2] for line in said if line.startswith("Try as a shopper")]
+        assert get(address + path)[0] == 200
+        assert json.loads(get(f"{address}/healthz")[1])["status"] == "ok"
+        assert json.loads(get(f"{address}/readyz")[1])["status"] == "ok"
+        assert path.startswith("/events/")
+
+        audit = manage(checkout, "audit")
+        assert audit.returncode == 0, audit.stdout + audit.stderr
+        assert f"already runs at {address}" in refused(checkout, PORT=str(free_port()))
+
+        demo.send_signal(signal.SIGTERM)
+        assert demo.wait(WAIT_SECONDS_MAX) == 0
+        assert left_in(checkout) == []
+        assert read_state(checkout) is None
+        assert is_free(port)
+
+
+def test_after_kill_9_of_everything_the_next_run_opens_with_the_same_data(checkout: Path) -> None:
+    port = free_port()
+    with running(checkout, port) as (demo, said):
+        admin = next(line for line in said if line.startswith("Admin"))
+        secret = read_state(checkout)
+        for process in left_in(checkout):
+            with suppress(psutil.NoSuchProcess):  # Its parent's end may have been its own.
+                process.kill()
+        demo.wait(WAIT_SECONDS_MAX)
+        assert wait_gone(lambda: left_in(checkout), WAIT_SECONDS_MAX)
+    with running(checkout, port) as (demo, said):
+        assert next(line for line in said if line.startswith("Admin")) == admin
+        state = read_state(checkout)
+        assert state
+        assert secret
+        assert state["secret_key"] == secret["secret_key"]
+        assert get(f"http://127.0.0.1:{port}/readyz")[0] == 200
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(WAIT_SECONDS_MAX) == 0
+        assert left_in(checkout) == []
+
+
+def test_what_a_killed_demo_left_running_is_ended_by_the_next(checkout: Path) -> None:
+    port = free_port()
+    with running(checkout, port) as (demo, _):
+        demo.kill()
+        demo.wait(WAIT_SECONDS_MAX)
+        left = left_in(checkout)
+        assert len(left) > 5
+        with running(checkout, port) as (again, said):
+            assert any("left behind" in line for line in said)
+            assert not {process.pid for process in left} & {process.pid for process in left_in(checkout)}
+            again.send_signal(signal.SIGTERM)
+            assert again.wait(WAIT_SECONDS_MAX) == 0
+
+
+def test_what_dies_under_a_running_demo_is_started_again_at_its_address(checkout: Path) -> None:
+    port = free_port()
+    with running(checkout, port) as (demo, said):
+        before = read_state(checkout)
+        (relay,) = [process for process in left_in(checkout) if process.cmdline()[-1:] == ["relay"]]
+        servers = [process for process in left_in(checkout) if is_server(process)]
+        assert {process.name() for process in servers} == {"postgres", "valkey-server"}
+        for process in (relay, *servers):
+            process.kill()
+        wanted = {
+            "relay ended (killed by signal 9); starting it again",
+            "PostgreSQL runs again.",
+            "Valkey runs again.",
+        }
+        assert until(lambda: all(any(words in line for line in said) for words in wanted)), "\n".join(said)
+        # It says that a server runs again a moment before it has noted the server's new process.
+        assert until(lambda: read_state(checkout) == before)
+        assert until(lambda: readiness(port) == "ok")
+        assert until(lambda: any(process.cmdline()[-1:] == ["relay"] for process in left_in(checkout)))
+        assert manage(checkout, "audit").returncode == 0
+        assert demo.poll() is None
+        demo.send_signal(signal.SIGTERM)
+        assert demo.wait(WAIT_SECONDS_MAX) == 0
+        assert left_in(checkout) == []
+        assert not any("SIGKILL" in line or "rc=-9" in line for line in said)
+
+
+def is_server(process: psutil.Process) -> bool:
+    """Tells whether this is one of the two servers itself: not a process that PostgreSQL made."""
+    try:
+        parent = process.parent()
+        return process.name() in ("postgres", "valkey-server") and (parent is None or parent.name() != "postgres")
+    except psutil.NoSuchProcess:
+        return False
+
+
+def readiness(port: int) -> str:
+    try:
+        return str(json.loads(get(f"http://127.0.0.1:{port}/readyz")[1])["status"])
+    except OSError:
+        return "no answer"
+
+
+def until(holds: Callable[[], bool]) -> bool:
+    """Waits for something to come true; tells whether it did."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        threading.Event().wait(0.1)
+    return True
+
+
+def test_with_other_servers_named_it_uses_those_and_leaves_them_running(checkout: Path, place: Place) -> None:
+    cluster = postgres.start(place, password="Secret1", superuser_password="Secret2", settings=postgres.DISPOSABLE)
+    copy = valkey.start(place, password="Secret3")
+    theirs = {"DATABASE_URL": cluster.url(), "REDIS_URL": copy.url}
+    with running(checkout, free_port(), **theirs) as (demo, said):
+        assert not any("Secret" in line for line in said)
+        assert not any("servers run as" in line or "data is in" in line for line in said)
+        state = read_state(checkout)
+        assert state
+        assert {state["database_url"], state["redis_url"]} == set(theirs.values())
+        ours = {process.name() for process in left_in(checkout)}
+        assert not ours & {"postgres", "valkey-server"}
+        assert manage(checkout, "audit").returncode == 0
+        demo.send_signal(signal.SIGTERM)
+        assert demo.wait(WAIT_SECONDS_MAX) == 0
+    assert psutil.Process(cluster.pid).is_running()
+    assert psutil.Process(copy.pid).is_running()
+
+
+def test_a_taken_port_is_one_sentence_with_a_way_out(checkout: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as holder:
+        port = holder.getsockname()[1]
+        assert refused(checkout, PORT=str(port)).startswith(f"make demo: port {port} is taken; PORT=")
+
+
+@pytest.mark.parametrize("port", ["eighty", "0", "65536", "-1"])
+def test_a_port_that_is_none_is_one_sentence(checkout: Path, port: str) -> None:
+    assert refused(checkout, PORT=port) == f"make demo: PORT={port} is not a port (1 to 65535)"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("DATABASE_URL", "garbage", "no address at all"),
+        ("DATABASE_URL", "mysql://a:b@127.0.0.1/c", "it is mysql://"),
+        ("REDIS_URL", "nonsense", "no address at all"),
+    ],
+)
+def test_an_address_that_is_none_is_one_sentence(checkout: Path, variable: str, value: str, said: str) -> None:
+    line = refused(checkout, PORT=str(free_port()), **{variable: value})
+    assert line.startswith(f"make demo: {variable} must look like ")
+    assert said in line
+    assert left_in(checkout) == []
+
+
+def test_only_the_house_goes_through_a_pooler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaders, draws and migrations go to the server itself; with a server of the demo's own, to that one."""
+    pooled, direct, own = (f"postgres://a:b@127.0.0.1:{port}/c" for port in (1, 2, 3))
+    monkeypatch.setenv("DATABASE_DIRECT_URL", direct)
+    secrets = {"secret_key": "s", "admin_password": "p"}
+    migrated = []
+
+    def run(command: list[str], env: dict[str, str], **options: object) -> subprocess.CompletedProcess[bytes]:
+        migrated.append(env["DATABASE_URL"])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(demos.subprocess, "run", run)
+    place = Place(tmp_path, None, tmp_path, tmp_path)
+    ours = Servers(postgres.Postgres(place, os.getpid(), 3, "b", "s"), None)
+    for servers, url, past in ((Servers(None, None), pooled, direct), (ours, own, own)):
+        started = demos.Demo(tmp_path, 8000, secrets=secrets, servers=servers)
+        demos._settle_environment(started, url, "redis://127.0.0.1:4/0")
+        demos._prepare(started)
+        assert (started.environment["DATABASE_URL"], started.environment["DATABASE_DIRECT_URL"]) == (url, past)
+        assert (read_state(tmp_path) or {})["database_direct_url"] == past
+        assert migrated.pop() == past
+
+
+def test_a_database_that_does_not_answer_is_one_sentence(checkout: Path) -> None:
+    away = f"postgres://a:b@127.0.0.1:{free_port()}/c"
+    assert "the database does not answer" in refused(checkout, PORT=str(free_port()), DATABASE_URL=away)
+    assert left_in(checkout) == []
+
+
+def test_a_full_disk_is_one_sentence(checkout: Path, tmp_path: Path) -> None:
+    # As the kernel would put it, at the first thing that the demo writes.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import errno, os\n"
+        "from pathlib import Path\n"
+        "def mkdir(self, *a, **k): raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))\n"
+        "Path.mkdir = mkdir\n"
+    )
+    assert "the disk is full" in refused(checkout, PORT=str(free_port()), PYTHONPATH=str(tmp_path))
+
+
+@pytest.mark.parametrize("version", ["3, 10, 4", "3, 14, 0", "2, 7, 18"])
+def test_a_wrong_python_is_one_sentence(checkout: Path, tmp_path: Path, version: str) -> None:
+    python = tmp_path / "python"
+    pretend = f"import sys; sys.version_info = ({version}, 'final', 0); exec(sys.argv[1])"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{pretend}" "$2"\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["make", f"PYTHON={python}", "demo"],
+        cwd=checkout,
+        env=environment(free_port()),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "Fairgate needs Python 3.11 to 3.13" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not (checkout / ".venv").exists()
+
+
+def test_no_python_at_all_is_one_sentence(checkout: Path, tmp_path: Path) -> None:
+    for program in ("make", "bash", "sh", "env"):
+        found = shutil.which(program)
+        assert found
+        (tmp_path / program).symlink_to(found)
+    done = subprocess.run(
+        ["make", "demo"],
+        cwd=checkout,
+        env={"PATH": str(tmp_path), "HOME": os.environ.get("HOME", "/")},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "Fairgate needs Python 3.11 to 3.13; found" in done.stdout

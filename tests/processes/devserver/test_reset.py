@@ -1,0 +1,41 @@
+"""`make reset`: removes the data of a demo that does not run, and nothing while it does."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers import CHECKOUT
+from ticketing.devserver.data_folder import settle
+from ticketing.devserver.demo import DemoFailed
+from ticketing.devserver.reset import reset
+
+
+def test_the_data_is_gone_and_only_that(tmp_path: Path) -> None:
+    place = settle(tmp_path)
+    (place.folder / "secrets.json").write_text("{}")
+    (tmp_path / ".local" / "celerybeat").write_text("")
+    (tmp_path / ".local" / "mine.txt").write_text("kept")
+    assert reset(tmp_path) == place.folder
+    assert not place.folder.exists()
+    assert sorted(path.name for path in (tmp_path / ".local").iterdir()) == ["demo.lock", "mine.txt"]
+
+
+def test_while_the_demo_runs_nothing_is_removed(tmp_path: Path) -> None:
+    place = settle(tmp_path)
+    # Locks are a process's own: another one must hold it for us to be refused.
+    code = "import sys; from pathlib import Path; from ticketing.devserver.demo import only_one\n"
+    code += "with only_one(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(DemoFailed, match="already runs"):
+            reset(tmp_path)
+        assert place.folder.is_dir()
+        assert holder.stdin
+        holder.stdin.close()
+    assert reset(tmp_path) == place.folder

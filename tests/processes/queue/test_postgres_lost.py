@@ -1,0 +1,177 @@
+"""The loss of PostgreSQL in the midst of joins: an answer is a place, and whoever got none can ask again."""
+
+import itertools
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connections
+
+from apps.kernel.db import sql
+from apps.kernel.group_commit.batcher import Batcher, OutcomeUnknown
+from apps.kernel.http import problems
+from apps.queue import facade
+from apps.queue.entries import join, positions
+from apps.queue.models import QueueEntry, WaitingRoom
+from tests.support.batches import SECONDS_MAX, TIMEOUT_MS, Aside, Gate, until
+from tests.support.databases import database_url
+from tests.support.factories import assert_audit_clean
+from tests.support.queue.rooms import full_line, make_room
+from tests.support.queue.snapshots import poll
+from tests.support.races import in_another_connection
+from tests.support.servers import temporary_place
+from ticketing.devserver import postgres
+from ticketing.devserver.ports import free_port
+from ticketing.devserver.servers import new_password
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class OwnLedger:
+    """A PostgreSQL for one test, with the house's tables, which can be stopped and started again in its place."""
+
+    def __init__(self) -> None:
+        self._place, self.end = temporary_place()
+        self._passwords = {"password": new_password(), "superuser_password": new_password()}
+        self._cluster: postgres.Postgres | None = None
+        self.start()
+
+    def start(self) -> None:
+        port = None if self._cluster is None else self._cluster.port
+        self._cluster = postgres.start(
+            self._place, **self._passwords, settings=postgres.DISPOSABLE, preferred_port=port
+        )
+        assert port in (None, self._cluster.port)
+
+    def copy_tables(self, url: str) -> None:
+        """The tables of that database are here too, empty: in a tenth of the time that migrating takes."""
+        assert self._cluster is not None
+        programs = self._place.postgres_bin
+        dump = subprocess.run(
+            [programs / "pg_dump", "--schema-only", "--no-owner", url], check=True, capture_output=True, env={}
+        )
+        subprocess.run(
+            [programs / "psql", "-q", "-v", "ON_ERROR_STOP=1", "-d", self._cluster.url()],
+            input=dump.stdout, check=True, capture_output=True, env={},
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        postgres.stop(self._place)
+
+    @property
+    def address(self) -> dict[str, Any]:
+        assert self._cluster is not None
+        there = {"HOST": "127.0.0.1", "PORT": self._cluster.port, "USER": postgres.OWNER, "NAME": postgres.OWNER}
+        return {**there, "PASSWORD": self._cluster.password}
+
+
+@pytest.fixture
+def own_ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnLedger]:
+    """Every thread that connects from here on connects there. This one is connected, and stays where it is."""
+    ledger = OwnLedger()
+    ledger.copy_tables(database_url())
+    monkeypatch.setitem(connections.settings, "default", {**connections.settings["default"], **ledger.address})
+    yield ledger
+    ledger.end()
+
+
+@pytest.fixture
+def _redis_away(settings: Any) -> None:
+    (default,) = settings.CACHES.values()
+    settings.CACHES = {"default": {**default, "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}}
+
+
+def visitor(number: int) -> facade.Caller:
+    return facade.Caller(visitor_id=f"visitor-{number:04}")
+
+
+@pytest.mark.usefixtures("_redis_away")
+def test_postgresql_restarts_and_goes_away_in_the_midst_of_a_storm_of_joins(
+    own_ledger: OwnLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty join, ten to a transaction, and Redis is away all the time.
+
+    1: is held up until all the others have gathered
+    2: commits; before its answer is heard the server restarts: looked for and found, everybody has their answer
+    3: has written everything, and the server restarts before the COMMIT: decided once more, everybody has their answer
+    4: has written everything, and the server goes away: what became of it is not known
+    Four more wait behind it: they are told that there is no ledger, and nothing was begun
+    The server is back: everybody asks again. Who had an answer has that very place; who had none has one place now.
+    """
+    event = in_another_connection(lambda: make_room(rate=1_000, active=5))
+    in_another_connection(lambda: full_line(event, 5))
+    gate, attempts = Gate(), itertools.count(1)
+
+    def decide(connection: psycopg.Connection[Any], requests: list[facade.JoinRequest]) -> list[Any]:
+        attempt = next(attempts)
+        if attempt == 1:
+            gate.pass_through()
+
+        def meddle(name: str, when: str) -> None:
+            if (name, when) == ("save_room", "after"):
+                own_ledger.stop()
+                if attempt == 3:
+                    own_ledger.start()
+                else:
+                    patience(0.1)
+
+        if attempt in (3, 5):
+            with sql.observe(meddle):
+                return list(join._decide(connection, requests))
+        outcomes = list(join._decide(connection, requests))
+        if attempt == 2:
+            own_ledger.stop()
+            own_ledger.start()
+            connection.execute("SELECT 1")
+        return outcomes
+
+    joins: Batcher[Any, Any] = Batcher(
+        "stormy joins", decide, find_committed=join._find_committed, batch_max=10, connect_ms=TIMEOUT_MS
+    )
+    monkeypatch.setattr(join, "joins", joins)
+    monkeypatch.setattr(join, "JOIN_TIMEOUT_MS", 10 * TIMEOUT_MS)
+
+    def patience(seconds: float) -> None:
+        """So long a batch waits for a connection from now on."""
+        assert joins._pool is not None
+        joins._pool.timeout = seconds
+
+    try:
+        callers = []
+        for number in range(44):
+            callers.append(Aside(lambda number=number: positions.join(event, visitor(number))))
+            if number == 0:
+                gate.until_reached()
+            until(lambda number=number: joins.waiting_count == number, f"{number} wait")
+        gate.open()
+        told = [caller.result() for caller in callers[:21]]
+        assert [place.number for place in told] == list(range(6, 27))
+        assert {type(caller.error()) for caller in callers[21:31]} == {OutcomeUnknown}
+        assert {type(caller.error()) for caller in callers[31:]} == {problems.LedgerAway}
+        own_ledger.start()
+        patience(SECONDS_MAX)
+        again = [_join_until_answered(event, visitor(number)) for number in range(44)]
+    finally:
+        joins.close()
+    assert again[:21] == told
+
+    def check() -> None:
+        assert sorted(QueueEntry.objects.values_list("number", flat=True)) == list(range(1, 50))
+        assert QueueEntry.objects.values("visitor_id").distinct().count() == 49
+        assert WaitingRoom.objects.get().next_number == 50
+        assert poll(event, again[43]).outlook.ahead == 49
+        assert_audit_clean()
+
+    in_another_connection(check)
+
+
+def _join_until_answered(event: Any, caller: facade.Caller) -> facade.EntryView:
+    """What a client does that is told to come back."""
+    for _ in range(20):
+        try:
+            return positions.join(event, caller)
+        except (problems.Busy, problems.LedgerAway):
+            continue
+    raise AssertionError("never answered")

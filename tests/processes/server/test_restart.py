@@ -1,0 +1,142 @@
+"""A restart of the lane that nobody notices: SIGHUP replaces every worker under calls that never stop."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tests.support.web_processes import WAIT_SECONDS_MAX, until, web
+
+
+class Site:
+    """What stands behind: answers at once, but a POST only when it is let."""
+
+    def __init__(self) -> None:
+        self.reached, self.go_on = threading.Semaphore(0), threading.Event()
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Nothing."""
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                site.reached.release()
+                site.go_on.wait(WAIT_SECONDS_MAX)
+                self.do_GET()
+
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", "4")
+                self.end_headers()
+                self.wfile.write(b"done")
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    thread = threading.Thread(target=site.server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield site
+    site.go_on.set()
+    site.server.shutdown()
+    site.server.server_close()
+    thread.join(WAIT_SECONDS_MAX)
+
+
+class Client(threading.Thread):
+    """Asks without a pause until it is stopped, on one connection for as long as the server keeps it, or on a new one
+    each time; remembers everything that was not a good answer."""
+
+    def __init__(self, port: int, path: str, *, keeps: bool) -> None:
+        super().__init__(daemon=True)
+        self._port, self._path, self._keeps = port, path, keeps
+        self.stopping = threading.Event()
+        self.answered = 0
+        self.told_to_close = 0
+        self.broken: list[str] = []
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            connection = HTTPConnection("127.0.0.1", self._port, timeout=WAIT_SECONDS_MAX)
+            with contextlib.closing(connection):
+                self._ask_on(connection)
+
+    def _ask_on(self, connection: HTTPConnection) -> None:
+        while not self.stopping.is_set():
+            try:
+                connection.request("GET", self._path, headers={} if self._keeps else {"Connection": "close"})
+                answer = connection.getresponse()
+                body = answer.read()
+            except (OSError, HTTPException) as error:
+                self.broken.append(repr(error))
+                return
+            if answer.status != 200:
+                self.broken.append(f"{answer.status} {body!r}")
+            self.answered += 1
+            if answer.will_close:
+                self.told_to_close += self._keeps
+                return
+
+
+def ask_in_thread(port: int, outcomes: list[str]) -> threading.Thread:
+    def ask() -> None:
+        connection = HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS_MAX)
+        with contextlib.closing(connection):
+            try:
+                connection.request("POST", "/slow", b"{}")
+                outcomes.append(f"{connection.getresponse().status}")
+            except (OSError, HTTPException) as error:
+                outcomes.append(repr(error))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_restart_breaks_no_answer_off(site: Site) -> None:
+    """Clients on kept and on new connections, of the lane itself and of the site behind it, and calls that are being
+    answered when their worker is told to end: all of them get what they asked for, and afterwards every worker is
+    another one."""
+    with web(site.server.server_port, workers=2) as lane:
+        old = lane.workers()
+        clients = [
+            Client(lane.port, path, keeps=keeps) for path in ("/healthz", "/a-page") for keeps in (True, True, False)
+        ]
+        outcomes: list[str] = []
+        slow = [ask_in_thread(lane.port, outcomes) for _ in range(8)]
+        for _ in slow:
+            assert site.reached.acquire(timeout=WAIT_SECONDS_MAX)
+        for client in clients:
+            client.start()
+        everybody_goes_on(clients)
+        lane.replace_workers()
+        until(lambda: bool(lane.serving() - old), "a new worker serves beside the old ones")
+        assert outcomes == []
+        site.go_on.set()
+        until(lambda: not (lane.workers() & old) and len(lane.serving()) == 2, "every worker is a new one")
+        everybody_goes_on(clients)
+        for client in clients:
+            client.stopping.set()
+        for thread in [*clients, *slow]:
+            thread.join(WAIT_SECONDS_MAX)
+    assert [client.broken for client in clients] == [[] for _ in clients]
+    assert outcomes == ["200"] * len(slow)
+    # The control: those on kept connections were on a worker that ended, and moved because they were told to.
+    assert any(client.told_to_close for client in clients)
+
+
+def everybody_goes_on(clients: list[Client]) -> None:
+    before = [client.answered for client in clients]
+    until(
+        lambda: all(client.answered > count + 5 for client, count in zip(clients, before, strict=True)),
+        f"answers for everybody: {[client.broken for client in clients]}",
+    )

@@ -1,0 +1,137 @@
+"""The on-sale in small: a crowd through a room while Redis loses everything half-way, and everything still adds up.
+
+Real servers, the gatekeeper a process of its own, the crowd over HTTP. `make demo` and
+benchmarks/scenarios/rehearsal.py do the same with thousands.
+"""
+
+import asyncio
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+
+from apps.kernel.outbox import facade as outbox
+from apps.orders.models import Order
+from apps.queue.models import AdmissionBatch, QueueEntry
+from tests.support.databases import database_url
+from tests.support.queue.rooms import make_room
+from tests.support.servers import CHECKOUT
+from ticketing.simulator import population
+from ticketing.simulator.plan import Plan
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+RATE, ACTIVE, VISITORS, BUYERS = 20, 15, 60, 15
+FLUSH_AFTER = VISITORS // 4
+SECONDS_MAX = 300
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@contextmanager
+def gatekeeper() -> Iterator[None]:
+    """`manage.py gatekeeper` on the test's database, as a process."""
+    url = database_url()
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "manage.py", "gatekeeper"],
+        cwd=CHECKOUT,
+        env=os.environ | {"DATABASE_URL": url, "DATABASE_DIRECT_URL": url},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+        assert process.poll() is None, "the gatekeeper ended by itself"
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+@contextmanager
+def messages_delivered() -> Iterator[None]:
+    """Charges go to the sandbox meanwhile, as a worker would see to it."""
+    stopping = threading.Event()
+
+    def deliver() -> None:
+        try:
+            while not stopping.is_set():
+                if not outbox.deliver():
+                    stopping.wait(0.1)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=deliver, name="deliveries")
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(timeout=60)
+
+
+def test_a_crowd_comes_through_the_room_while_redis_loses_everything(
+    live_site: str, redis_client: "Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(population, "LOOK_SECONDS", 0.05)
+    event = make_room("flash-sale", rate=RATE, active=ACTIVE, general_admission=200)
+    plan = Plan(
+        event=event.slug,
+        base=live_site,
+        visitors=VISITORS,
+        over_seconds=1,
+        buyers=BUYERS,
+        listeners=1,
+        listen_by="poll",  # The site alone has no streams.
+        double=0.5,
+        change=0.5,
+        back=0.5,
+        stay_seconds=0.4,
+        seconds_max=SECONDS_MAX,
+        connections=6,
+        rate_max=RATE,
+        active_max=ACTIVE,
+    )
+    left_to_come: list[int] = []
+
+    def flush_half_way(run: population.Run) -> None:
+        let_in = run.figures.counts["let in"]
+        if not left_to_come and let_in >= FLUSH_AFTER:
+            redis_client.flushall()
+            left_to_come.append(VISITORS - let_in)
+
+    with gatekeeper(), messages_delivered():
+        result = asyncio.run(population.run(plan, flush_half_way))
+
+    counts = result.figures.counts
+    assert result.is_clean, result.figures.breaches
+    assert not result.ended
+    assert left_to_come, "Redis was flushed while the crowd was there"
+    # Who came back joined once more.
+    assert counts["joined"] == VISITORS + counts["came back"]
+    assert counts["double clicks"] > 0
+    assert counts["second tabs refused"] > 0
+    assert counts["changed their mind"] > 0
+    assert counts["bought"] == Order.objects.filter(status="confirmed").count() > 0
+    assert not QueueEntry.objects.filter(status__in=QueueEntry.LIVE).exists()
+    assert_caps_were_kept()
+    call_command("audit")  # Exits where it finds a breach.
+
+
+def assert_caps_were_kept() -> None:
+    """By the house's own record: never more at once than the cap, and in no stretch of time more than the rate allows
+    with half a second's worth saved up."""
+    batches = list(AdmissionBatch.objects.order_by("at", "id"))
+    assert batches
+    assert all(batch.active_count <= batch.active_max == ACTIVE for batch in batches)
+    for (first, begin), (last, end) in itertools.combinations(enumerate(batches), 2):
+        let_in = sum(batch.count for batch in batches[first : last + 1])
+        allowed = RATE / 2 + RATE * (end.at - begin.at).total_seconds()
+        assert let_in <= allowed + 0.001, f"{let_in} let in where {allowed:.1f} may be"

@@ -1,0 +1,355 @@
+"""Joins in groups: few transactions, one place each, whatever is canceled, killed or lost in between."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.contrib.auth.models import User
+from django.db import connections
+
+from apps.events import facade as events
+from apps.events.facade import EventView
+from apps.events.models import OnSale
+from apps.kernel import clock
+from apps.kernel.db import sql
+from apps.kernel.group_commit.batcher import Batcher, OutcomeUnknown
+from apps.kernel.http import problems
+from apps.queue import errors, facade, proofs
+from apps.queue.entries import join as queue_join
+from apps.queue.entries import positions
+from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
+from apps.queue.room import admission, operations
+from tests.support.batches import TIMEOUT_MS, Aside, Gate, ask, until, until_waiting
+from tests.support.factories import assert_audit_clean, join, join_as, make_event
+from tests.support.queue.rooms import EPOCH, full_line, make_room, open_now, row
+from tests.support.races import storm, values
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+Joins = Batcher[facade.JoinRequest, facade.JoinOutcome]
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def event() -> EventView:
+    return make_room(rate=1_000, active=5)
+
+
+def visitor(name: object) -> facade.Caller:
+    return facade.Caller(visitor_id=f"visitor-{name}")
+
+
+class Decider:
+    """The decide of joins, which notes how large each batch was and lets acts in before, in and after it."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.gate = Gate()
+        self.looks = 0
+        self.after: dict[int, Any] = {}
+
+    def __call__(self, connection: Connection, requests: list[facade.JoinRequest]) -> list[facade.JoinOutcome]:
+        self.sizes.append(len(requests))
+        if len(self.sizes) == 1:
+            self.gate.pass_through()
+        outcomes = queue_join._decide(connection, requests)
+        self.after.get(len(self.sizes), lambda _: None)(connection)
+        return outcomes
+
+    def find(self, connection: Connection, requests: list[facade.JoinRequest]) -> Any:
+        self.looks += 1
+        return queue_join._find_committed(connection, requests)
+
+
+@contextmanager
+def gated(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Decider, Joins]]:
+    """Everybody joins by a batcher of the test's own, whose first batch waits at the gate."""
+    decider = Decider()
+    target: Joins = Batcher("gated joins", decider, find_committed=decider.find)
+    monkeypatch.setattr(queue_join, "joins", target)
+    try:
+        yield decider, target
+    finally:
+        decider.gate.open()
+        target.close()
+
+
+def begin(decider: Decider, event: EventView) -> Aside:
+    """A first batch is under way, so that everybody else gathers behind it."""
+    first = Aside(lambda: positions.join(event, visitor("first")))
+    decider.gate.until_reached()
+    return first
+
+
+def lose_connection(connection: Connection) -> None:
+    """As when the network takes the answer: what was sent has been carried out, and then the line is dead."""
+    assert ask("SELECT pg_terminate_backend(%s, 10000)", [connection.info.backend_pid]) == [(True,)]
+    connection.execute("SELECT 1")
+
+
+async def test_five_hundred_who_join_at_once_are_three_transactions(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is under way; 500 arrive; they are two batches, of 256 and of 244. Every number is taken once, in the order
+    of arrival, and the cap holds."""
+    with gated(monkeypatch) as (decider, target):
+        first = await asyncio.to_thread(begin, decider, event)
+        tasks = [asyncio.create_task(positions.join_async(event, visitor(number))) for number in range(500)]
+        await until_waiting(target, 500, tasks)
+        decider.gate.open()
+        places = await asyncio.gather(*tasks)
+        assert (await asyncio.to_thread(first.result)).number == 1
+    assert decider.sizes == [1, 256, 244]
+    assert [place.number for place in places] == list(range(2, 502))
+    assert [place.number for place in places if place.is_ready] == [2, 3, 4, 5]
+    await asyncio.to_thread(check_clean, 501)
+
+
+def check_clean(next_number: int) -> None:
+    try:
+        assert WaitingRoom.objects.get().next_number == next_number + 1
+        assert_audit_clean()
+    finally:
+        connections.close_all()
+
+
+def test_many_threads_of_one_browser_have_one_place_by_group_commit(event: EventView) -> None:
+    full_line(event, 7)
+    outcomes = values(storm(24, lambda number: positions.join(event, visitor("same" if number % 2 else number))))
+    assert len({place.id for place in outcomes[1::2]}) == 1
+    assert len({place.id for place in outcomes}) == 13
+    assert QueueEntry.objects.count() == 7 + 13
+    assert_audit_clean()
+
+
+def test_a_storm_of_joins_and_ticks_never_passes_the_cap(event: EventView) -> None:
+    def act(number: int) -> None:
+        for step in range(4):
+            if number < 2:
+                admission.tick(event.id, EPOCH)
+            else:
+                positions.join(event, visitor(f"{number}-{step}"))
+
+    values(storm(16, act))
+    assert QueueEntry.objects.filter(status="ready").count() == 5
+    assert sorted(QueueEntry.objects.values_list("number", flat=True)) == list(range(1, 57))
+    assert all(batch.active_count <= 5 for batch in AdmissionBatch.objects.all())
+    assert_audit_clean()
+
+
+def test_a_commit_whose_answer_was_lost_gives_no_second_place(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of three commits; the connection dies before the answer; the batcher looks and finds all three.
+
+    One of them was given the place that it had: that is decided again, and is the same."""
+    standing = join_as(event, visitor("standing"))
+    with gated(monkeypatch) as (decider, target):
+        first = begin(decider, event)
+        decider.after[2] = lose_connection
+        callers = []
+        for name in ("one", "standing", "two"):
+            callers.append(Aside(lambda name=name: positions.join(event, visitor(name))))
+            waiting(target, len(callers))
+        decider.gate.open()
+        first.result()
+        one, again, two = [caller.result() for caller in callers]
+    assert decider.sizes == [1, 3, 1]
+    assert decider.looks == 1
+    assert again.id == standing.id
+    assert (one.number, two.number) == (3, 4)
+    assert QueueEntry.objects.count() == 4
+    assert_audit_clean()
+
+
+def waiting(target: Joins, count: int) -> None:
+    until(lambda: target.waiting_count == count, f"{count} wait")
+
+
+def test_who_may_not_be_stored_is_refused_before_any_batch(event: EventView) -> None:
+    """A NUL passes JSON and fails in PostgreSQL: in a batch it would cost everybody the grouping."""
+    for bad in ("nul-\x00-in-it", "line\nbreak", "x" * 65, "short", "ümlaut-here"):
+        caller = facade.Caller(visitor_id=bad)
+        with pytest.raises(problems.Invalid):
+            positions.join(event, caller)
+        (outcome,) = facade.join_many([facade.JoinRequest(event, caller)])
+        assert isinstance(outcome, problems.Invalid)
+    assert QueueEntry.objects.count() == 0
+
+
+def test_an_account_that_is_gone_is_told_so_and_spoils_nobody_s_join(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gated(monkeypatch) as (decider, target):
+        first = begin(decider, event)
+        gone = Aside(lambda: positions.join(event, facade.Caller(account_id=4_711)))
+        waiting(target, 1)
+        fine = Aside(lambda: positions.join(event, visitor("fine")))
+        waiting(target, 2)
+        decider.gate.open()
+        assert isinstance(gone.error(), problems.TokenInvalid)
+        assert (first.result().number, fine.result().number) == (1, 2)
+    assert_audit_clean()
+
+
+async def test_too_many_at_once_are_told_to_come_back(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gated(monkeypatch) as (decider, target):
+        target._waiting_max = 1
+        first = await asyncio.to_thread(begin, decider, event)
+        second = asyncio.create_task(positions.join_async(event, visitor("second")))
+        await until_waiting(target, 1, [second])
+        with pytest.raises(problems.Busy) as refused:
+            await positions.join_async(event, visitor("third"))
+        decider.gate.open()
+        assert (await second).number == 2
+        await asyncio.to_thread(first.result)
+    assert int(refused.value.headers()["Retry-After"]) >= 1
+
+
+async def test_who_goes_away_before_the_batch_has_no_place(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gated(monkeypatch) as (decider, target):
+        first = await asyncio.to_thread(begin, decider, event)
+        gone = asyncio.create_task(positions.join_async(event, visitor("gone")))
+        await until_waiting(target, 1, [gone])
+        gone.cancel()
+        await asyncio.wait([gone], timeout=TIMEOUT_MS / 1_000)
+        decider.gate.open()
+        await asyncio.to_thread(first.result)
+        assert (await positions.join_async(event, visitor("next"))).number == 2
+    await asyncio.to_thread(check_clean, 2)
+
+
+def test_the_chain_goes_on_over_joins_of_every_kind(event: EventView) -> None:
+    open_now(event)
+    join(event)
+    positions.join(event, visitor("one"))
+    facade.join_many([facade.JoinRequest(event, visitor(name)) for name in ("one", "two", "three")])
+    head = proofs.genesis(event.slug)
+    for entry in QueueEntry.objects.order_by("number"):
+        assert len(entry.nonce) == 16
+        head = proofs.link(head, entry.number or 0, proofs.leaf(entry.pk, bytes(entry.nonce)))
+    assert WaitingRoom.objects.get().chain_head == head
+    assert QueueEntry.objects.count() == 4
+
+
+def test_a_batch_writes_each_table_once_and_locks_the_room_before_the_entries(event: EventView) -> None:
+    standing = join_as(event, visitor("standing"))
+    QueueEntry.objects.filter(pk=standing.id).update(admission_expires_at=None, claim_expires_at=clock.now())
+    seen: list[str] = []
+    with sql.observe(lambda name, when: seen.append(name) if when == "after" else None):
+        facade.join_many([facade.JoinRequest(event, visitor(name)) for name in ("standing", *range(20))])
+    assert seen == [
+        "lock_rooms", "lock_visitor_places", "read_clock", "lowest_waiting",
+        "save_arrivals", "insert_entries", "save_room",
+    ]  # fmt: skip
+
+
+# --- the lobby ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lobby() -> EventView:
+    """An event that sells in an hour, whose lobby is open."""
+    event = make_room("evening", opens_at=clock.now() + timedelta(hours=1))
+    WaitingRoom.objects.update(state="lobby")
+    return event
+
+
+def test_who_joins_a_lobby_has_a_place_without_a_number(lobby: EventView) -> None:
+    places = [positions.join(lobby, visitor(name)) for name in ("one", "two", "one")]
+    assert places[0] == places[2]
+    assert [(place.number, place.status) for place in places] == [(None, "waiting")] * 3
+    room = WaitingRoom.objects.get()
+    assert (room.lobby_count, room.next_number, room.head, bytes(room.chain_head)) == (2, 3, 0, b"")
+    assert set(QueueEntry.objects.values_list("in_lobby", flat=True)) == {True}
+    assert_audit_clean()
+
+
+def test_who_leaves_the_lobby_and_comes_back_draws_once(lobby: EventView) -> None:
+    account = User.objects.create_user("ann").pk
+    for caller in (visitor("one"), facade.Caller(account_id=account)):
+        first = positions.join(lobby, caller)
+        assert positions.leave(lobby, caller).status == "left"
+        by_token, by_name = facade.Caller(entry_id=first.id), caller
+        again, later = facade.join_many([facade.JoinRequest(lobby, by_token), facade.JoinRequest(lobby, by_name)])
+        assert isinstance(again, facade.EntryView)
+        assert (again.id, again.status, later) == (first.id, "waiting", again)
+        assert row(again).ended_at is None
+    assert WaitingRoom.objects.get().lobby_count == QueueEntry.objects.count() == 2
+
+
+def test_a_storm_of_one_browser_in_the_lobby_is_one_entrant(lobby: EventView) -> None:
+    def act(number: int) -> Any:
+        if number % 3 == 0:
+            positions.join(lobby, visitor("same"))
+            return positions.leave(lobby, visitor("same"))
+        return positions.join(lobby, visitor("same"))
+
+    assert len({place.id for place in values(storm(12, act))}) == 1
+    assert WaitingRoom.objects.get().lobby_count == QueueEntry.objects.count() == 1
+    assert_audit_clean()
+
+
+def test_after_the_lobby_has_closed_numbers_go_on_above_the_draw_s_and_nobody_is_let_in_yet(lobby: EventView) -> None:
+    """Three entrants; the room is open and the draw has numbered nobody: a late arrival is number 4 and waits. Who
+    left the lobby and comes back now is a late arrival too."""
+    for name in ("one", "two", "three"):
+        positions.join(lobby, visitor(name))
+    positions.leave(lobby, visitor("two"))
+    on_sale = make_on_sale(lobby)
+    WaitingRoom.objects.update(state="open", numbered_through=0)
+    late, back, known = (positions.join(on_sale, visitor(name)) for name in ("late", "two", "one"))
+    assert [(place.number, place.status) for place in (late, back, known)] == [
+        (4, "waiting"), (5, "waiting"), (None, "waiting")
+    ]  # fmt: skip
+    assert_audit_clean()
+
+
+def make_on_sale(event: EventView) -> EventView:
+    OnSale.objects.update(opens_at=clock.now() - timedelta(minutes=1))
+    return events.get_event(event.slug)
+
+
+def test_a_lobby_takes_nobody_once_the_event_is_canceled(lobby: EventView) -> None:
+    with pytest.raises(errors.NotOnSale, match="canceled"):
+        positions.join(replace(lobby, status="canceled"), visitor("one"))
+
+
+# --- after the sale -------------------------------------------------------------------------------------------------
+
+
+def test_a_quiet_event_lets_everyone_in_by_the_same_path() -> None:
+    event = make_event("quiet")
+    places = values(storm(8, lambda number: positions.join(event, visitor(number))))
+    assert {place.status for place in places} == {"ready"}
+    assert sorted(place.number for place in places) == list(range(1, 9))
+    assert_audit_clean()
+
+
+def test_a_removed_room_s_line_is_joined_again_at_its_end(event: EventView) -> None:
+    entries = full_line(event, 3)
+    operations.remove(entries[0].id, who="staff")
+    assert positions.join(event, facade.Caller(entry_id=entries[0].id)).number == 4
+
+
+@pytest.mark.slow
+def test_an_answer_that_comes_too_late_is_unknown_and_joining_again_finds_the_place(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gated(monkeypatch) as (decider, _):
+        # Long enough for the slowest machine to begin the batch: what nobody has begun is not unknown but refused.
+        monkeypatch.setattr(queue_join, "JOIN_TIMEOUT_MS", 3_000)
+        caller = Aside(lambda: positions.join(event, visitor("one")))
+        decider.gate.until_reached()
+        error = caller.error()
+        assert isinstance(error, OutcomeUnknown)
+        assert (error.status, error.type) == (503, "busy")
+        decider.gate.open()
+        monkeypatch.setattr(queue_join, "JOIN_TIMEOUT_MS", TIMEOUT_MS)
+        assert positions.join(event, visitor("one")).number == 1
+    assert QueueEntry.objects.count() == 1

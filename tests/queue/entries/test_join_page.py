@@ -1,0 +1,76 @@
+"""From the event's page into the line: one place per browser."""
+
+from datetime import timedelta
+
+from django.contrib.auth.models import User
+from django.test import Client
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.queue.identity.caller import VISITOR_COOKIE
+from apps.queue.models import QueueEntry
+from tests.support import factories
+
+JOIN = "/events/concert/join"
+
+
+def test_a_browser_gets_its_cookie_before_it_gets_a_place(browser: Client, concert: events.EventView) -> None:
+    first = browser.post(JOIN)
+    assert first.status_code == 307, "the form comes again, with the cookie"
+    cookie = first.cookies[VISITOR_COOKIE]
+    assert (cookie["httponly"], cookie["samesite"]) == (True, "Lax")
+    assert not QueueEntry.objects.exists()
+    second = browser.post(first.url)
+    assert (second.status_code, second.url) == (303, "/events/concert/choose")
+    assert QueueEntry.objects.get().status == "ready"
+
+
+def test_two_first_clicks_at_once_take_one_place(concert: events.EventView) -> None:
+    """Both tabs post without a cookie; both answers set one, the later one stays; both forms come again with it."""
+    browser = Client(headers={"sec-fetch-site": "same-origin"})
+    answers = [Client(headers={"sec-fetch-site": "same-origin"}).post(JOIN) for _ in range(2)]
+    for answer in answers:
+        browser.cookies.update(answer.cookies)
+    for answer in answers:
+        assert browser.post(answer.url).status_code == 303
+    assert QueueEntry.objects.count() == 1
+
+
+def test_joining_again_gives_the_same_place(shopper: Client) -> None:
+    assert shopper.post(JOIN).status_code == 303
+    assert QueueEntry.objects.count() == 1
+
+
+def test_a_browser_that_keeps_no_cookie_is_told(browser: Client, concert: events.EventView) -> None:
+    again = browser.post(JOIN).url
+    browser.cookies.clear()
+    refused = browser.post(again)
+    assert refused.status_code == 400
+    assert "cookie" in refused.content.decode()
+    assert not QueueEntry.objects.exists()
+
+
+def test_an_account_needs_no_cookie_of_the_browser(browser: Client, concert: events.EventView) -> None:
+    user = User.objects.create_user("ann@example.org")
+    browser.force_login(user)
+    assert browser.post(JOIN).status_code == 303
+    assert QueueEntry.objects.get().account_id == user.pk
+
+
+def test_what_does_not_sell_leads_back_to_its_page(browser: Client, db: None) -> None:
+    factories.make_event("later", opens_at=clock.now() + timedelta(hours=1))
+    browser.post("/events/concert/join")
+    answer = browser.post("/events/later/join", follow=True)
+    assert answer.redirect_chain[-1][0] == "/events/later/"
+    assert not QueueEntry.objects.exists()
+
+
+def test_reading_the_address_joins_nobody(browser: Client, concert: events.EventView) -> None:
+    assert browser.get(JOIN).url == "/events/concert/"
+    assert not QueueEntry.objects.exists()
+
+
+def test_an_event_nobody_knows_is_a_page_of_its_own(browser: Client, db: None) -> None:
+    response = browser.post("/events/nowhere/join")
+    assert response.status_code == 404
+    assert "There is no door here" in response.content.decode()

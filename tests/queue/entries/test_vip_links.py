@@ -1,0 +1,280 @@
+"""VIP links: looking changes nothing, taking is once, and who takes one goes ahead within the caps."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.test import Client
+
+from apps.events import facade as events
+from apps.events.models import Event
+from apps.kernel import clock
+from apps.kernel.tokens import jwt
+from apps.queue.entries import vip_links
+from apps.queue.errors import ActRefused, LinkRefused, RoomDrained
+from apps.queue.identity.caller import Caller, new_visitor_id
+from apps.queue.models import QueueEntry, RoomAct, VipLink, WaitingRoom
+from apps.queue.room import operations
+from tests.support.factories import assert_audit_clean, join
+from tests.support.queue.rooms import full_line, make_room, row, tick
+from tests.support.races import storm
+
+pytestmark = pytest.mark.django_db
+
+
+def visitor() -> Caller:
+    return Caller(visitor_id=new_visitor_id())
+
+
+def new_link(event: events.EventView, **more: object) -> tuple[VipLink, str]:
+    link = vip_links.make_link(event.id, who="boss", **more)  # type: ignore[arg-type]
+    return link, vip_links.address_of(link, event.slug).rpartition("/")[2]
+
+
+def busy(active: int = 2, line: int = 4) -> events.EventView:
+    """Open, with a line before it and one slot more than there are in."""
+    event = make_room(active=active, general_admission=20)
+    full_line(event, line)
+    for _ in range(active - 1):
+        operations.admit_now(event.id, 1, who="boss")
+    return event
+
+
+def test_who_takes_a_link_is_in_ahead_of_the_line_marked_and_on_record() -> None:
+    event = busy()
+    link, token = new_link(event, note="Ann of the press", hours=2)
+    entry = vip_links.take(event, token, visitor())
+    assert entry.is_ready
+    assert row(entry).marked == "vip"
+    assert row(entry).admission_expires_at is not None, "its visitor is here"
+    assert (WaitingRoom.objects.get().head, entry.number) == (1, 5)
+    link.refresh_from_db()
+    assert (link.entry_id, link.used_at is not None) == (entry.id, True)
+    act = RoomAct.objects.get(what="let in")
+    assert (act.who, act.detail, act.why) == ("VIP link of boss", "number 5, by a VIP link", "Ann of the press")
+    assert tick(event) == 0, "it counts in the cap"
+    assert_audit_clean()
+
+
+def test_without_a_free_slot_it_is_first_and_the_same_visitor_gets_the_same_place_again() -> None:
+    event = busy(active=2)
+    operations.admit_now(event.id, 1, who="boss")
+    _, token = new_link(event)
+    ann = visitor()
+    entry = vip_links.take(event, token, ann)
+    assert entry.status == "waiting"
+    assert vip_links.take(event, token, ann).id == entry.id
+    assert vip_links.look_at(event, token, ann).is_callers
+    QueueEntry.objects.filter(number=1).update(status="left", ended_at=clock.now())
+    assert tick(event) == 1
+    assert row(entry).status == "ready"
+    assert_audit_clean()
+
+
+def test_a_standing_place_is_taken_along() -> None:
+    event = busy()
+    ann = visitor()
+    standing = join(event, visitor_id=ann.visitor_id)
+    _, token = new_link(event)
+    assert vip_links.take(event, token, ann).id == standing.id
+    assert row(standing).marked == "vip"
+
+
+def test_where_nobody_is_ahead_there_is_nothing_to_mark_but_the_link_is_used() -> None:
+    event = make_room(active=3)
+    link, token = new_link(event)
+    entry = vip_links.take(event, token, visitor())
+    assert (entry.is_ready, row(entry).marked) == (True, "")
+    link.refresh_from_db()
+    assert link.entry_id == entry.id
+
+
+def test_a_second_link_is_not_wasted_on_who_goes_ahead_already() -> None:
+    event = busy()
+    ann = visitor()
+    first, second = new_link(event), new_link(event)
+    entry = vip_links.take(event, first[1], ann)
+    assert vip_links.take(event, second[1], ann).id == entry.id
+    second[0].refresh_from_db()
+    assert vip_links.state_of(second[0], clock.now()) == "open"
+
+
+def test_in_a_paused_room_the_link_takes_the_place_and_nobody_is_let_in() -> None:
+    event = busy()
+    operations.set_state(event.id, "paused", who="boss")
+    _, token = new_link(event)
+    entry = vip_links.take(event, token, visitor())
+    assert (entry.status, row(entry).marked) == ("waiting", "vip")
+    operations.set_state(event.id, "open", who="boss")
+    assert tick(event) == 1
+    assert row(entry).status == "ready"
+
+
+def test_what_lets_nobody_through_says_why_and_uses_nothing_up() -> None:
+    event, other = busy(), make_room("opera")
+    used, expired, revoked, foreign = new_link(event), new_link(event), new_link(event), new_link(other)
+    vip_links.take(event, used[1], visitor())
+    VipLink.objects.filter(pk=expired[0].pk).update(expires_at=clock.now())
+    assert vip_links.revoke_link(revoked[0].pk, who="boss")
+    assert not vip_links.revoke_link(revoked[0].pk, who="boss")
+    before = QueueEntry.objects.count()
+    queue_token = jwt.issue("queue", str(used[0].pk), timedelta(hours=1), event.slug)
+    gone = jwt.issue("vip", "00000000-0000-0000-0000-000000000000", timedelta(hours=1), event.slug)
+    late = jwt.issue("vip", str(used[0].pk), timedelta(seconds=-5), event.slug)
+    for token, reason in (
+        (used[1], "used"), (expired[1], "expired"), (revoked[1], "revoked"), (foreign[1], "foreign"),
+        (late, "expired"), (queue_token, "damaged"), (gone, "damaged"), ("x", "damaged"), (used[1][:-3], "damaged"),
+    ):  # fmt: skip
+        with pytest.raises(LinkRefused, match=reason):
+            vip_links.take(event, token, visitor())
+    assert QueueEntry.objects.count() == before, "who is refused has not joined by it"
+    with pytest.raises(ActRefused, match="has been used"):
+        vip_links.revoke_link(used[0].pk, who="boss")
+    operations.set_state(event.id, "drained", who="boss")
+    drained = new_link(event)
+    with pytest.raises(RoomDrained):
+        vip_links.take(event, drained[1], visitor())
+    assert vip_links.look_at(event, drained[1], visitor()).state == "open"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"hours": 0}, {"hours": vip_links.HOURS_MAX + 1}, {"note": "x" * 201}, {"note": "a\nb"}]
+)
+def test_a_link_has_limits(wrong: dict[str, object]) -> None:
+    with pytest.raises(ActRefused):
+        vip_links.make_link(make_room().id, who="boss", **wrong)  # type: ignore[arg-type]
+
+
+def test_the_longest_link_has_an_address_also_on_a_machine_whose_clock_is_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    event = make_room()
+    link = vip_links.make_link(event.id, who="boss", hours=vip_links.HOURS_MAX)
+    behind = clock.process_now() - timedelta(seconds=5)
+    with monkeypatch.context() as patched:
+        patched.setattr(clock, "process_now", lambda: behind)
+        token = vip_links.address_of(link, event.slug).rpartition("/")[2]
+    assert vip_links.take(event, token, visitor()).is_ready
+
+
+def take_at_once(event: events.EventView, token: str, count: int) -> tuple[list[QueueEntry], list[BaseException]]:
+    people = [visitor() for _ in range(count)]
+    outcomes = storm(count, lambda number: vip_links.take(event, token, people[number]))
+    return (
+        list(QueueEntry.objects.exclude(marked="")),
+        [outcome.error for outcome in outcomes if outcome.error is not None],
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_eight_who_take_one_link_at_once_exactly_one_goes_ahead() -> None:
+    """Each has looked at the link and found it good; each then joins, and takes the room's and the link's rows one
+    after the other: the first writes its name into the link, the others read it there."""
+    event = busy(active=4, line=6)
+    _, token = new_link(event)
+    marked, errors = take_at_once(event, token, 8)
+    assert len(marked) == 1
+    assert len(errors) == 7
+    assert all(isinstance(error, LinkRefused) and str(error) == "used" for error in errors)
+    assert VipLink.objects.get().entry_id == marked[0].pk
+    assert_audit_clean()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_control_without_the_look_under_the_lock_several_go_ahead_by_one_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same eight; but whoever found the link good before the lock goes ahead whatever it finds under it."""
+    event = busy(active=4, line=6)
+    _, token = new_link(event)
+    monkeypatch.setattr(vip_links, "_require_open", lambda link, now: None)
+    marked, errors = take_at_once(event, token, 8)
+    assert not errors
+    assert len(marked) == 8
+
+
+def test_the_database_knows_no_used_link_without_a_user() -> None:
+    link, _ = new_link(make_room())
+    with pytest.raises(IntegrityError, match="vip_link_used_by_somebody"), transaction.atomic():
+        VipLink.objects.filter(pk=link.pk).update(used_at=clock.now())
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def browser() -> Client:
+    return Client(headers={"sec-fetch-site": "same-origin"})
+
+
+def test_looking_uses_nothing_up_and_one_press_takes_it() -> None:
+    event = busy()
+    link, token = new_link(event)
+    page = f"/events/concert/vip/{token}"
+    for _ in range(3):
+        shown = Client().get(page)
+        assert shown.status_code == 200
+        assert "Ahead of the line" in shown.content.decode()
+        assert "no-store" in shown.headers["Cache-Control"]
+        assert not shown.cookies
+    assert Client().head(page).status_code == 200
+    link.refresh_from_db()
+    assert link.used_at is None
+    ann, bob = browser(), browser()
+    first = ann.post(page)
+    assert first.status_code == 307, "an identity before a place"
+    assert ann.post(first.url).url == "/events/concert/choose"
+    assert ann.get("/events/concert/choose").status_code == 200
+    assert "You have used this link" in ann.get(page).content.decode()
+    assert ann.post(page).url == "/events/concert/choose"
+    refused = bob.post(page)
+    assert (refused.status_code, "Somebody has used this link" in refused.content.decode()) == (410, True)
+    assert QueueEntry.objects.filter(marked="vip").count() == 1
+
+
+def test_a_browser_that_keeps_no_cookie_is_told_so() -> None:
+    event = busy()
+    _, token = new_link(event)
+    first = Client(headers={"sec-fetch-site": "same-origin"}).post(f"/events/concert/vip/{token}")
+    again = Client(headers={"sec-fetch-site": "same-origin"}).post(first.url)
+    assert (again.status_code, "keeps no cookie" in again.content.decode()) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "said"),
+    [("drained", 409, "The line is closed"), ("paused", 200, "Take my place")],
+)
+def test_the_page_says_what_the_room_is_like(state: str, status: int, said: str) -> None:
+    event = busy()
+    _, token = new_link(event)
+    operations.set_state(event.id, state, who="boss")
+    shown = Client().get(f"/events/concert/vip/{token}")
+    assert (shown.status_code, said in shown.content.decode()) == (status, True)
+
+
+def test_before_the_on_sale_the_link_is_kept_for_later() -> None:
+    event = make_room(opens_at=clock.now() + timedelta(hours=1))
+    link, token = new_link(event)
+    ann = browser()
+    shown = ann.post(ann.post(f"/events/concert/vip/{token}").url)
+    assert (shown.status_code, "Keep the link" in shown.content.decode()) == (409, True)
+    looked = Client().get(f"/events/concert/vip/{token}")
+    assert (looked.status_code, "Keep the link" in looked.content.decode()) == (409, True), "no button before its time"
+    link.refresh_from_db()
+    assert link.used_at is None
+
+
+def test_after_the_sale_no_button_is_offered() -> None:
+    event = make_room()
+    _, token = new_link(event)
+    Event.objects.update(status=Event.Status.CANCELED)
+    shown = Client().get(f"/events/concert/vip/{token}")
+    assert (shown.status_code, "Sales have ended" in shown.content.decode()) == (409, True)
+
+
+@pytest.mark.parametrize("token", ["x", "a.b.c", "%00", "x" * 2000, "é"])
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_a_text_that_is_no_link_is_refused_plainly(token: str, method: str) -> None:
+    make_room()
+    answer = getattr(browser(), method)(f"/events/concert/vip/{token}")
+    assert answer.status_code == 404
+    assert "no link of ours" in answer.content.decode()

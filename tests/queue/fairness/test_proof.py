@@ -1,0 +1,486 @@
+"""The proof holds for every honest room, and no tampering with what is stored gets past it."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.db.models import F
+
+from apps.events.facade import EventView
+from apps.kernel import clock
+from apps.queue import proofs
+from apps.queue.fairness import published, verification
+from apps.queue.models import Draw, QueueEntry, WaitingRoom
+from tests.support.queue.proven_rooms import (
+    BEACON,
+    arrive,
+    close_lobby,
+    draw_numbers,
+    drawn_room,
+    entries_of,
+    leaf_of,
+    new_entry,
+    on_record,
+    open_lobby,
+    reveal,
+    verdict,
+)
+from tests.support.queue.rooms import make_room
+
+pytestmark = pytest.mark.django_db
+
+
+def tamper(statement: str, *values: Any) -> None:
+    """What somebody with the database's password could do."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+
+
+@pytest.fixture
+def room() -> EventView:
+    """Numbers 1 to 8, first come, first served."""
+    event = make_room("concert")
+    arrive(event, 8)
+    on_record(event)
+    return event
+
+
+@pytest.fixture
+def drawn() -> EventView:
+    """Numbers 1 to 6 drawn, 7 to 10 first come."""
+    return drawn_room()
+
+
+@pytest.fixture(params=[3, 10_000], ids=["many pages", "one page"])
+def _page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PLACES_PAGE", "ENTRANTS_PAGE", "LIST_PAGE"):
+        monkeypatch.setattr(published, name, request.param)
+
+
+# --- what verifies ---------------------------------------------------------------------------------------------------
+def test_an_empty_room_verifies() -> None:
+    make_room("concert")
+    assert verdict("concert") == ""
+
+
+@pytest.mark.usefixtures("_page")
+def test_a_line_of_the_first_come_verifies(room: EventView, capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("verify_queue", "concert")
+    said = capsys.readouterr().out
+    assert "First come: 8 numbers, 1 to 8, without a gap" in said
+    assert "marked so: 1 (3)" in said
+    assert "Everything published agrees." in said
+
+
+@pytest.mark.usefixtures("_page")
+def test_a_drawn_lobby_verifies_at_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    event = make_room("concert")
+    said = []
+
+    def look() -> None:
+        call_command("verify_queue", "concert")
+        said.append(capsys.readouterr().out)
+
+    open_lobby(event, 7)
+    look()
+    Draw.objects.update(frozen_at=published.read_header(event.id).at)
+    look()
+    close_lobby(event)
+    arrive(event, 4)
+    look()
+    reveal(event)
+    look()
+    draw_numbers(event, write_them=False)
+    look()
+    Draw.objects.update(drawn_at=None)
+    connection.cursor().execute("DELETE FROM queue_drawnplace")
+    draw_numbers(event)
+    arrive(event, 1)
+    look()
+    assert [
+        re.findall(r"Lobby: open|digest is not published|published digest;|not drawn yet|Draw:", one) for one in said
+    ] == [
+        ["Lobby: open"],
+        ["digest is not published"],
+        ["published digest;"],
+        ["not drawn yet"],
+        ["Draw:"],
+        ["Draw:"],
+    ]
+    assert all("Consistent, not operator-proof" in one for one in said)
+    assert "First come: 5 numbers, 8 to 12" in said[-1]
+
+
+def test_an_outside_beacon_makes_it_operator_proof(capsys: pytest.CaptureFixture[str]) -> None:
+    drawn_room(beacon=True)
+    call_command("verify_queue", "concert")
+    said = capsys.readouterr().out
+    assert "Operator-proof" in said
+    assert "round 7 of https://beacon.example" in said
+    assert "not operator-proof" not in said
+
+
+def test_pages_fetched_while_others_join_verify_all_the_same(room: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "PLACES_PAGE", 2)
+    monkeypatch.setattr(published, "LIST_PAGE", 1)
+    asked: list[int] = []
+
+    def fetch(part: str, after: int) -> dict[str, Any]:
+        arrive(room, 1)
+        on_record(room)
+        asked.append(after)
+        return published.page(room, part, after).body
+
+    verified = verification.verify(published.document(room), fetch)
+    assert isinstance(verified, verification.Verified), verified
+    assert (verified.next_number, verified.admissions_count) == (9, 2)
+    assert asked[:3] == [2, 4, 6]
+
+
+def test_while_a_lobby_is_being_numbered_its_places_are_published_already() -> None:
+    event = make_room("concert")
+    open_lobby(event, 5)
+    close_lobby(event)
+    assert published.document(event)["places"] == {"from": 6, "leaves": [], "next": None}
+    reveal(event)
+    draw_numbers(event, write_them=False)
+    before = published.document(event)["places"]
+    connection.cursor().execute("DELETE FROM queue_drawnplace")
+    draw_numbers(event)
+    assert published.document(event)["places"] == before
+    assert [entry.hex() for entry in map(leaf_of, entries_of(event))] == before["leaves"]
+
+
+# --- what does not ---------------------------------------------------------------------------------------------------
+def swap(one: int, other: int) -> None:
+    tamper("UPDATE queue_queueentry SET number = 1000000 WHERE number = %s", one)
+    tamper("UPDATE queue_queueentry SET number = %s WHERE number = %s", one, other)
+    tamper("UPDATE queue_queueentry SET number = %s WHERE number = 1000000", other)
+
+
+def add(number: int | None, *, in_lobby: bool = False) -> None:
+    new_entry(EVENT[0], number, in_lobby=in_lobby).save()
+
+
+EVENT: list[EventView] = []
+
+FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
+    (
+        "another nonce",
+        lambda: tamper("UPDATE queue_queueentry SET nonce = %s WHERE number = 5", b"x" * 16),
+        "the chain over numbers 1 to 8 ends in",
+    ),
+    (
+        "another id",
+        lambda: tamper("UPDATE queue_queueentry SET id = gen_random_uuid() WHERE number = 8"),
+        "the chain over numbers 1 to 8 ends in",
+    ),
+    (
+        "an entry dropped",
+        lambda: tamper("DELETE FROM queue_queueentry WHERE number = 5"),
+        "number 5: there is no entry",
+    ),
+    (
+        "the last entry dropped",
+        lambda: tamper("DELETE FROM queue_queueentry WHERE number = 8"),
+        "number 8: there is no entry",
+    ),
+    ("an entry added", lambda: add(9), "number 9: an entry has it, but the next number is 9"),
+    (
+        "an entry added and the room told",
+        lambda: (add(9), tamper("UPDATE queue_waitingroom SET next_number = 10")),  # type: ignore[func-returns-value]
+        "the chain over numbers 1 to 9 ends in",
+    ),
+    ("two numbers swapped", lambda: swap(2, 7), "the chain over numbers 1 to 8 ends in"),
+    (
+        "another chain head",
+        lambda: tamper("UPDATE queue_waitingroom SET chain_head = %s", b"h" * 32),
+        "one of these numbers was changed, or the head was",
+    ),
+    (
+        "no chain head",
+        lambda: tamper("UPDATE queue_waitingroom SET chain_head = ''"),
+        "published is nothing",
+    ),
+    (
+        "numbers taken back",
+        lambda: tamper("UPDATE queue_waitingroom SET next_number = 7"),
+        "the chain over numbers 1 to 6 ends in",
+    ),
+    ("a head ahead of the line", lambda: tamper("UPDATE queue_admissionbatch SET to_number = 5"), "head at 1"),
+    (
+        "an entry made one of the lobby",
+        lambda: tamper("UPDATE queue_queueentry SET in_lobby = true WHERE number = 5"),
+        "1 entries are of the lobby, the room counts 0",
+    ),
+    ("a lobby without a draw", lambda: tamper("UPDATE queue_waitingroom SET lobby_count = 2"), "without a draw"),
+    (
+        "a mark that is none",
+        lambda: tamper("UPDATE queue_queueentry SET marked = 'x' WHERE number = 4"),
+        "number 4: marked",
+    ),
+    (
+        "somebody let in ahead of the turn",
+        lambda: tamper(
+            "UPDATE queue_queueentry SET status = 'ready', ready_at = now(), claim_expires_at = now() WHERE number = 7"
+        ),
+        "number 7: it is ready with the head at 1, and is not marked",
+    ),
+    (
+        "somebody passed over",
+        lambda: tamper("UPDATE queue_waitingroom SET head = 2"),
+        "number 2: it is waiting with the head at 2",
+    ),
+    (
+        "an entry without a number",
+        lambda: add(None),
+        "an entry that is waiting has none",
+    ),
+]
+
+
+@pytest.mark.usefixtures("_page")
+@pytest.mark.parametrize(("change", "said"), [case[1:] for case in FIRST_COME], ids=[case[0] for case in FIRST_COME])
+def test_no_first_come_number_can_be_tampered_with(room: EventView, change: Callable[[], None], said: str) -> None:
+    EVENT[:] = [room]
+    assert verdict("concert") == ""
+    change()
+    assert said in verdict("concert")
+
+
+DRAWN: list[tuple[str, Callable[[], None], str]] = [
+    (
+        "another nonce",
+        lambda: tamper("UPDATE queue_queueentry SET nonce = %s WHERE number = 5", b"x" * 16),
+        "the digest over the 6 drawn leaves is",
+    ),
+    (
+        "another id",
+        lambda: (
+            tamper("UPDATE queue_queueentry SET id = %s WHERE number = 5", "0" * 32),  # type: ignore[func-returns-value]
+            tamper("UPDATE queue_drawnplace SET entry_id = %s WHERE number = 5", "0" * 32),  # type: ignore[func-returns-value]
+        ),
+        "the digest over the 6 drawn leaves is",
+    ),
+    (
+        "an entrant dropped",
+        lambda: tamper("DELETE FROM queue_queueentry WHERE number = 5"),
+        "number 5: there is no entry",
+    ),
+    ("an entrant added", lambda: add(None, in_lobby=True), "7 entries are of the lobby, the room counts 6"),
+    (
+        "an entrant added and counted",
+        lambda: (
+            add(None, in_lobby=True),
+            tamper("UPDATE queue_waitingroom SET lobby_count = 7"),  # type: ignore[func-returns-value]
+        ),
+        "the digest over the 7 drawn leaves is",
+    ),
+    ("two numbers swapped", lambda: swap(2, 5), "number 2: the seed draws leaf"),
+    ("neighbors swapped", lambda: swap(5, 6), "number 5: the seed draws leaf"),
+    (
+        "a drawn number given to who came late",
+        lambda: swap(6, 7),
+        "the digest over the 6 drawn leaves is",
+    ),
+    (
+        "another order in the draw alone",
+        lambda: (
+            tamper("UPDATE queue_drawnplace SET number = number + 100 WHERE number IN (1, 2)"),  # type: ignore[func-returns-value]
+            tamper("UPDATE queue_drawnplace SET number = 103 - number WHERE number > 100"),  # type: ignore[func-returns-value]
+        ),
+        "number 1: another entry has it than the one that drew it",
+    ),
+    (
+        "a drawn place dropped",
+        lambda: tamper("DELETE FROM queue_drawnplace WHERE number = 6"),
+        "5 numbers were drawn for 6",
+    ),
+    ("another seed", lambda: tamper("UPDATE queue_draw SET seed = %s", b"e" * 32), "the seed is"),
+    ("another digest", lambda: tamper("UPDATE queue_draw SET digest = %s", b"d" * 32), "the seed is"),
+    (
+        "another secret",
+        lambda: tamper("UPDATE queue_draw SET secret = %s", b"t" * 32),
+        "the revealed secret is not the one",
+    ),
+    (
+        "another commitment",
+        lambda: tamper("UPDATE queue_draw SET commitment = %s", b"c" * 32),
+        "the commitment is not the SHA-256 of the statement",
+    ),
+    (
+        "another statement",
+        lambda: tamper("UPDATE queue_draw SET statement = replace(statement, 'sort', 'like')"),
+        "the commitment is not the SHA-256 of the statement",
+    ),
+    (
+        "a beacon that nobody promised",
+        lambda: tamper("UPDATE queue_draw SET beacon_value = %s, is_operator_proof = true", b"v" * 32),
+        "a beacon value was mixed in that nobody had committed to",
+    ),
+    (
+        "a claim without a beacon",
+        lambda: tamper("UPDATE queue_draw SET is_operator_proof = true"),
+        "claims an outside beacon, but no value",
+    ),
+    (
+        "a digest after the reveal",
+        lambda: tamper("UPDATE queue_draw SET digest_at = drawn_at"),
+        "lies before digest_at",
+    ),
+    ("fewer entrants", lambda: tamper("UPDATE queue_waitingroom SET lobby_count = 5"), "the digest over the 5 drawn"),
+]
+
+
+@pytest.mark.usefixtures("_page")
+@pytest.mark.parametrize(("change", "said"), [case[1:] for case in DRAWN], ids=[case[0] for case in DRAWN])
+def test_no_drawn_number_can_be_tampered_with(drawn: EventView, change: Callable[[], None], said: str) -> None:
+    EVENT[:] = [drawn]
+    assert verdict("concert") == ""
+    change()
+    assert said in verdict("concert")
+
+
+@pytest.mark.usefixtures("_page")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda: tamper("UPDATE queue_queueentry SET nonce = %s WHERE number IS NULL", b"x" * 16), "digest over the 6"),
+        (lambda: add(None, in_lobby=True), "more than 6 entrants are published"),
+        (
+            lambda: tamper(
+                "DELETE FROM queue_queueentry WHERE id = (SELECT id FROM queue_queueentry WHERE number IS NULL LIMIT 1)"
+            ),
+            "5 entrants of 6 are published",
+        ),
+        (lambda: tamper("UPDATE queue_draw SET digest = %s", b"d" * 32), "digest over the 6 published entrants"),
+    ],
+    ids=["changed", "added", "dropped", "another digest"],
+)
+def test_no_entrant_can_be_changed_between_digest_and_draw(change: Callable[[], None], said: str) -> None:
+    event = make_room("concert")
+    EVENT[:] = [event]
+    open_lobby(event, 6)
+    close_lobby(event)
+    assert verdict("concert") == ""
+    change()
+    assert said in verdict("concert")
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0, ""), (60, "without the promised beacon before the deadline")])
+def test_a_promised_beacon_may_only_be_left_out_after_the_deadline_for_it(seconds: int, said: str) -> None:
+    event = make_room("concert")
+    open_lobby(event, 3, beacon="https://beacon.example", reveal_in_seconds=seconds)
+    close_lobby(event)
+    assert verdict("concert") == ""
+    reveal(event)
+    assert said in verdict("concert")
+    assert bool(said) == bool(verdict("concert"))
+    Draw.objects.update(reveal_by=F("reveal_by") - timedelta(seconds=120))
+    assert "the secret was to be revealed by" in verdict("concert")
+
+
+def test_a_beacon_that_came_out_before_the_entrants_were_fixed_proves_nothing() -> None:
+    event = make_room("concert")
+    open_lobby(event, 3, beacon="https://beacon.example", beacon_at=clock.iso(clock.now() + timedelta(hours=1)))
+    close_lobby(event)
+    reveal(event, BEACON)
+    assert verdict("concert") == ""
+    Draw.objects.update(
+        digest_at=F("digest_at") + timedelta(hours=2), revealed_at=F("revealed_at") + timedelta(hours=3)
+    )
+    assert "before the entrants were fixed" in verdict("concert")
+
+
+def test_whoever_rewrites_the_whole_chain_is_found_by_a_copy_kept_before(room: EventView, tmp_path: Any) -> None:
+    """Nothing published today contradicts a chain that was rewritten whole; what somebody kept does, to the number."""
+    kept = tmp_path / "kept.json"
+    call_command("verify_queue", "concert", save=kept, verbosity=0)
+    arrive(room, 3)
+    assert verdict("concert", "--earlier", str(kept)) == ""
+    swap(4, 9)
+    chain = proofs.genesis("concert")
+    for entry in entries_of(room):
+        chain = proofs.link(chain, entry.number, leaf_of(entry))
+    WaitingRoom.objects.update(chain_head=chain)
+    assert verdict("concert") == ""
+    assert verdict("concert", "--earlier", str(kept)).startswith("number 4: the leaf is")
+
+
+@pytest.mark.usefixtures("_page")
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE queue_queueentry SET marked = '' WHERE number = 3", "number 3: it was marked in the earlier copy"),
+        ("DELETE FROM queue_admissionbatch WHERE reason = 'marked'", "there were 2 admissions in the earlier copy"),
+        ("UPDATE queue_admissionbatch SET reason = 'operator' WHERE to_number = 1", "admissions, number 1: "),
+        ("UPDATE queue_roomact SET who = 'system' WHERE what = 'state'", "acts, number 1: "),
+        ("DELETE FROM queue_roomact WHERE what = 'state'", "there were 2 acts in the earlier copy"),
+    ],
+)
+def test_what_was_published_of_admissions_acts_and_marks_cannot_be_taken_back(
+    room: EventView, tmp_path: Any, statement: str, said: str
+) -> None:
+    kept = tmp_path / "kept.json"
+    call_command("verify_queue", "concert", save=kept, verbosity=0)
+    tamper(statement)
+    assert verdict("concert") == ""
+    assert said in verdict("concert", "--earlier", str(kept))
+
+
+def test_a_kept_document_verifies_without_a_house(drawn: EventView, tmp_path: Any, monkeypatch: Any) -> None:
+    for name in ("PLACES_PAGE", "LIST_PAGE"):
+        monkeypatch.setattr(published, name, 2)
+    kept = tmp_path / "kept.json"
+    call_command("verify_queue", "concert", save=kept, verbosity=0)
+    QueueEntry.objects.all().delete()
+    assert verdict("concert", "--file", str(kept)) == ""
+    assert "is not of event" in verdict("another", "--file", str(kept))
+    kept.write_text(kept.read_text().replace('"next_number":11', '"next_number":10'))
+    assert "the chain over numbers 7 to 9 ends in" in verdict("concert", "--file", str(kept))
+
+
+# --- what strangers send ---------------------------------------------------------------------------------------------
+def everything_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    if isinstance(value, (dict, list)):
+        for name in value if isinstance(value, dict) else range(len(value)):
+            yield from everything_in(value[name], (*path, name))
+
+
+def with_other(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    copy = dict(document) if isinstance(document, dict) else list(document)
+    copy[path[0]] = with_other(document[path[0]], path[1:], value)
+    return copy
+
+
+@pytest.mark.parametrize("junk", [None, True, -1, 10**40, 0.5, "", "zz", "ab", [], {}, [None], "é", "00" * 32])
+def test_junk_anywhere_in_the_data_is_a_mismatch_or_harmless_and_never_an_error(drawn: EventView, junk: Any) -> None:
+    document = published.document(drawn)
+
+    def fetch(part: str, after: int) -> Any:
+        return junk
+
+    for path in everything_in(document):
+        outcome = verification.verify(with_other(document, path, junk), fetch)
+        assert isinstance(outcome, (verification.Verified, verification.Mismatch)), path
+
+
+def test_pages_that_go_in_circles_end(room: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "PLACES_PAGE", 2)
+    monkeypatch.setattr(published, "LIST_PAGE", 1)
+    document = published.document(room)
+    first_places = {"event": "concert", **document["places"]}
+    assert isinstance(verification.verify(document, lambda part, after: first_places), verification.Mismatch)
+    endless = {"event": "concert", "items": [], "next": 1}
+    whole = {**document, "marked": endless}
+    outcome = verification.verify(
+        whole, lambda part, after: published.page(room, part, after).body if part == "places" else endless
+    )
+    assert "circles" in str(outcome)

@@ -1,0 +1,278 @@
+"""The proof over HTTP: paged, cacheable, of nobody in particular; and the page around it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from apps.events.facade import EventView
+from apps.queue.fairness import published
+from apps.queue.models import Draw, QueueEntry, RoomAct
+from tests.support.factories import join
+from tests.support.queue.proven_rooms import (
+    SECRET,
+    arrive,
+    close_lobby,
+    draw_numbers,
+    drawn_room,
+    entries_of,
+    leaf_of,
+    on_record,
+    open_lobby,
+    reveal,
+    verdict,
+)
+from tests.support.queue.rooms import make_room
+
+pytestmark = pytest.mark.django_db
+PROOF = "/api/events/concert/queue/proof"
+
+
+@pytest.fixture
+def room() -> EventView:
+    event = make_room("concert")
+    arrive(event, 8)
+    on_record(event)
+    return event
+
+
+def whole_answer(client: Client, address: str = PROOF) -> str:
+    """Everything a stranger can get of the proof, page by page."""
+    first = client.get(address)
+    assert first.status_code == 200
+    said = [first.content.decode()]
+    for part in published.PARTS:
+        after: int | None = 0
+        while after is not None:
+            response = client.get(address, {"part": part, "after": after})
+            said.append(response.content.decode())
+            after = response.json().get("next")
+    return "".join(said)
+
+
+def test_the_proof_of_a_small_room_is_one_answer(client: Client, room: EventView) -> None:
+    proof = client.get(PROOF).json()
+    assert proof["places"] == {"from": 1, "leaves": [leaf_of(entry).hex() for entry in entries_of(room)], "next": None}
+    assert proof["room"]["next_number"] == 9
+    assert proof["draw"] is None
+    assert proof["marked"]["items"] == [{"number": 3, "by": "vip"}]
+    assert [item["reason"] for item in proof["admissions"]["items"]] == ["tick", "marked"]
+    assert [(item["by"], item["what"], item["detail"]) for item in proof["acts"]["items"]] == [
+        ("operator", "state", "open → paused"),
+        ("operator", "vip link", ""),
+    ]
+
+
+def test_nobody_is_in_the_proof(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither visitors nor accounts, neither ids nor nonces, neither operators nor their reasons."""
+    monkeypatch.setattr(published, "PLACES_PAGE", 3)
+    event = drawn_room(lobby=4, late=3)
+    account = get_user_model().objects.create_user("ada@example.org", email="ada@example.org", password="x" * 12)
+    join(event, account_id=account.pk)
+    RoomAct.objects.create(
+        event_id=event.id, at=Draw.objects.get().committed_at, who="system", what="draw", detail="drawn", why="its time"
+    )
+    said = whole_answer(client) + client.get("/events/concert/fairness").content.decode()
+    forbidden = ["ada.", "lovelace", "printer", "a friend", "its time", "Grace Hopper", "@"]
+    for entry in entries_of(event):
+        forbidden += [str(entry.pk), entry.pk.hex, bytes(entry.nonce).hex()] + (
+            [entry.visitor_id] * bool(entry.visitor_id)
+        )
+    for word in forbidden:
+        assert word not in said, word
+
+
+def test_the_secret_is_nowhere_before_it_is_revealed(client: Client) -> None:
+    event = make_room("concert")
+    open_lobby(event, 4)
+    for act in (lambda: None, lambda: close_lobby(event)):
+        act()
+        Draw.objects.update(beacon_value=b"b" * 32, seed=b"e" * 32)
+        said = whole_answer(client) + client.get("/events/concert/fairness").content.decode()
+        for kept in (SECRET, b"b" * 32, b"e" * 32):
+            assert kept.hex() not in said
+    reveal(event)
+    assert SECRET.hex() in whole_answer(client)
+
+
+def test_entrants_are_published_with_the_digest(client: Client) -> None:
+    event = make_room("concert")
+    lobby = open_lobby(event, 4)
+    assert client.get(PROOF).json()["entrants"] is None
+    assert client.get(PROOF, {"part": "entrants"}).json()["type"] == "not-found"
+    close_lobby(event)
+    leaves = sorted(leaf_of(entry).hex() for entry in lobby)
+    assert client.get(PROOF).json()["entrants"] == {"items": leaves, "next": None}
+
+
+def test_entrants_of_many_pages_are_each_there_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "ENTRANTS_PAGE", 2)
+    event = make_room("concert")
+    lobby = open_lobby(event, 30)
+    close_lobby(event)
+    page = client.get(PROOF).json()["entrants"]
+    items = list(page["items"])
+    while page["next"] is not None:
+        page = client.get(PROOF, {"part": "entrants", "after": page["next"]}).json()
+        items += page["items"]
+    assert sorted(items) == sorted(leaf_of(entry).hex() for entry in lobby)
+    assert client.get(PROOF, {"part": "entrants", "after": 10**14}).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ({"after": "-1"}, "after"),
+        ({"after": "x"}, "after"),
+        ({"after": ""}, "after"),
+        ({"after": "1.5"}, "after"),
+        ({"after": "٣"}, "after"),
+        ({"after": "\0"}, "after"),
+        ({"after": "9" * 16}, "after"),
+        ({"after": "9" * 5000}, "after"),
+        ({"part": "secrets"}, "part"),
+        ({"part": ""}, "part"),
+        ({"page": "2"}, "page"),
+    ],
+)
+def test_what_cannot_be_a_page_is_refused_by_name(
+    client: Client, room: EventView, query: dict[str, str], named: str
+) -> None:
+    response = client.get(PROOF, query)
+    assert response.status_code == 422
+    assert response.headers["Content-Type"] == "application/problem+json"
+    assert list(response.json()["errors"]) == [named]
+
+
+def test_past_the_end_there_is_nothing_and_no_error(client: Client, room: EventView) -> None:
+    for after in (8, 9, 10**14):
+        page = client.get(PROOF, {"after": after}).json()
+        assert (page["leaves"], page["next"]) == ([], None)
+    assert client.get("/api/events/nothing/queue/proof").json()["type"] == "not-found"
+
+
+def test_pages_are_bounded_and_what_can_never_change_may_be_kept(
+    client: Client, room: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(published, "PLACES_PAGE", 3)
+    full, last = client.get(PROOF, {"after": 3}), client.get(PROOF, {"after": 6})
+    assert (full.json()["from"], len(full.json()["leaves"]), full.json()["next"]) == (4, 3, 6)
+    assert "immutable" in full.headers["Cache-Control"]
+    assert (last.json()["from"], len(last.json()["leaves"]), last.json()["next"]) == (7, 2, None)
+    assert last.headers["Cache-Control"] == "public, max-age=2"
+    again = client.get(PROOF, {"after": 3}, headers={"If-None-Match": full.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    arrive(room, 1)
+    assert client.get(PROOF, {"after": 3}).content == full.content
+    assert client.get(PROOF, {"after": 6}).headers["ETag"] != last.headers["ETag"]
+
+
+def test_the_documents_etag_changes_with_the_line_and_not_with_the_clock(client: Client, room: EventView) -> None:
+    first, second = client.get(PROOF), client.get(PROOF)
+    assert first.headers["ETag"] == second.headers["ETag"]
+    arrive(room, 1)
+    assert client.get(PROOF).headers["ETag"] != first.headers["ETag"]
+
+
+def test_a_page_before_the_draw_is_not_kept_as_what_it_is_after(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(published, "PLACES_PAGE", 2)
+    event = make_room("concert")
+    open_lobby(event, 4)
+    close_lobby(event)
+    arrive(event, 4)
+    before = client.get(PROOF, {"after": 0})
+    assert (before.json()["from"], before.headers["Cache-Control"]) == (5, "public, max-age=2")
+    reveal(event)
+    draw_numbers(event)
+    assert client.get(PROOF, {"after": 0}).json()["from"] == 1
+
+
+def test_a_page_costs_the_same_few_statements_whatever_the_line(client: Client, room: EventView) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            client.get(PROOF)
+        return len(queries)
+
+    before = count()
+    arrive(room, 200)
+    assert count() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_command_verifies_over_http_what_strangers_see(
+    live_site: str, room: EventView, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("PLACES_PAGE", "LIST_PAGE"):
+        monkeypatch.setattr(published, name, 3)
+    kept = tmp_path / "kept.json"
+    call_command("verify_queue", "concert", url=live_site, save=kept, verbosity=0)
+    assert json.loads(kept.read_text())["places"]["leaves"] == [leaf_of(entry).hex() for entry in entries_of(room)]
+    QueueEntry.objects.filter(number=5).delete()
+    assert verdict("concert", "--url", live_site) == "number 5: there is no entry"
+    assert "answers 404" in verdict("nothing", "--url", live_site)
+    assert "not an http or https address" in verdict("concert", "--url", "file:///etc")
+    assert "cannot be read" in verdict("concert", "--url", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "not JSON"), (b"\xff", "not JSON"), (b"[1]", "not of event"), (b"[" * 10**5, "not JSON")],
+)
+def test_a_file_that_is_no_proof_is_refused_in_words(
+    room: EventView, tmp_path: Path, content: bytes, said: str
+) -> None:
+    file = tmp_path / "x.json"
+    file.write_bytes(content)
+    assert said in verdict("concert", "--file", str(file))
+    assert "cannot be read" in verdict("concert", "--file", str(tmp_path / "nothing"))
+    assert "There is no such event" in verdict("nothing")
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+def page_of(client: Client) -> str:
+    response = client.get("/events/concert/fairness")
+    assert response.status_code == 200
+    return " ".join(response.content.decode().split())
+
+
+def test_the_page_says_what_was_promised_and_what_came_of_it(client: Client) -> None:
+    event = make_room("concert")
+    assert "Nobody has lined up yet." in page_of(client)
+    open_lobby(event, 4)
+    draw = Draw.objects.get()
+    said = page_of(client)
+    assert bytes(draw.commitment).hex() in said
+    assert "The lobby is open, with <strong>4</strong>" in said
+    assert "Consistent, not operator-proof." in said
+    close_lobby(event)
+    reveal(event)
+    draw_numbers(event)
+    said = page_of(client)
+    assert bytes(Draw.objects.get().seed or b"").hex() in said
+    assert SECRET.hex() in said
+    assert "Consistent, not operator-proof." in said
+
+
+def test_a_draw_with_a_beacon_does_not_call_itself_less_than_it_is(client: Client) -> None:
+    drawn_room(beacon=True)
+    said = page_of(client)
+    assert "Drawn with an outside beacon." in said
+    assert "not operator-proof" not in said
+
+
+def test_a_statement_nobody_can_read_is_no_error_of_the_page(client: Client) -> None:
+    event = make_room("concert")
+    open_lobby(event, 2)
+    for statement in ("", "{", "[]", "null", '{"beacon": 7}'):
+        Draw.objects.update(statement=statement)
+        page_of(client)
+    assert client.get("/events/nothing/fairness").status_code == 404

@@ -1,0 +1,287 @@
+"""Receipts: signed so that the house cannot take them back, checked against what is published, and telling on whoever
+rewrites a line."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from django.conf import settings as house
+from django.db.models import F
+
+from apps.events.facade import EventView
+from apps.queue import proofs
+from apps.queue.fairness import inclusion, published, receipts
+from apps.queue.models import QueueEntry, ReceiptKey, WaitingRoom
+from tests.support.factories import join
+from tests.support.queue.proven_rooms import (
+    arrive,
+    close_lobby,
+    draw_numbers,
+    drawn_room,
+    entries_of,
+    leaf_of,
+    open_lobby,
+    reveal,
+    verdict,
+)
+from tests.support.queue.rooms import make_room
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def room() -> EventView:
+    event = make_room("concert")
+    arrive(event, 8)
+    return event
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> Callable[[Any], str]:
+    """What `verify_queue --receipt` says of this receipt; empty when it agrees."""
+
+    def ask(receipt: Any) -> str:
+        file = tmp_path / "receipt.json"
+        file.write_text(json.dumps(receipt), encoding="utf-8")
+        return verdict(receipt["event"] if isinstance(receipt, dict) else "concert", "--receipt", str(file))
+
+    return ask
+
+
+def signed_by(receipt: dict[str, Any], private: Ed25519PrivateKey, **changes: Any) -> dict[str, Any]:
+    """The receipt with these changes, signed with this key."""
+    body = {name: value for name, value in receipt.items() if name != "signature"} | changes
+    return {**body, "signature": private.sign(proofs.canonical(body)).hex()}
+
+
+def rewrite_chain(event: EventView) -> None:
+    """The whole chain follows from the entries as they are now: what a house that lies would publish."""
+    chain = b""
+    for entry in entries_of(event):
+        chain = proofs.link(chain or proofs.genesis(event.slug), entry.number, leaf_of(entry))
+    WaitingRoom.objects.filter(event_id=event.id).update(chain_head=chain)
+
+
+def test_a_receipt_says_where_its_entry_stands_and_anyone_can_check_it(
+    room: EventView, judge: Callable[[Any], str]
+) -> None:
+    entry = entries_of(room)[4]
+    receipt = receipts.issue(room, entry)
+    assert (receipt["number"], receipt["stage"]) == (5, "first come")
+    assert receipt["leaf"] == leaf_of(entry).hex()
+    assert receipt["claim"] == "consistent, not operator-proof"
+    (key,) = published.document(room)["keys"]
+    body = {name: value for name, value in receipt.items() if name != "signature"}
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    Ed25519PublicKey.from_public_bytes(bytes.fromhex(key["public"])).verify(bytes.fromhex(receipt["signature"]), text)
+    assert judge(receipt) == ""
+    arrive(room, 5)
+    assert judge(receipt) == ""
+
+
+def test_a_lobby_receipt_holds_through_the_draw(judge: Callable[[Any], str]) -> None:
+    event = make_room("concert")
+    entry = open_lobby(event, 5)[2]
+    receipt = receipts.issue(event, entry)
+    assert (receipt["number"], receipt["stage"]) == (None, "lobby")
+    assert judge(receipt) == ""
+    close_lobby(event)
+    assert judge(receipt) == ""
+    arrive(event, 2)
+    reveal(event)
+    draw_numbers(event, write_them=False)
+    drawn = receipts.issue(event, QueueEntry.objects.get(pk=entry.pk))
+    assert drawn["stage"] == "drawn"
+    assert drawn["number"] is not None
+    assert judge(receipt) == judge(drawn) == ""
+    # The promise it was given is not the one that is published now.
+    swapped = signed_by(receipt, receipts.current_signer().private, commitment="00" * 32)
+    assert "the receipt names commitment" in judge(swapped)
+
+
+def test_an_operator_proof_draw_says_so_on_the_receipt() -> None:
+    event = drawn_room(beacon=True)
+    drawn, late = entries_of(event)[0], entries_of(event)[-1]
+    assert receipts.issue(event, drawn)["claim"] == "drawn with an outside beacon"
+    assert receipts.issue(event, late)["claim"] == "consistent, not operator-proof"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"number": 1}, "was changed, or never issued"),
+        ({"issued_at": "2020-01-01T00:00:00Z"}, "was changed, or never issued"),
+        ({"more": 1}, "was changed, or never issued"),
+        ({"signature": "00" * 64}, "was changed, or never issued"),
+        ({"signature": "00"}, "no signature"),
+        ({"signature": None}, "no signature"),
+        ({"key_id": "0123456789abcdef"}, "which is not published"),
+        ({"key_id": ["x"]}, "which is not published"),
+    ],
+)
+def test_a_forged_receipt_is_found_out(
+    room: EventView, judge: Callable[[Any], str], change: dict[str, Any], said: str
+) -> None:
+    receipt = receipts.issue(room, entries_of(room)[4])
+    assert said in judge({**receipt, **change})
+
+
+def test_a_receipt_of_a_key_of_ones_own_is_worth_nothing(room: EventView, judge: Callable[[Any], str]) -> None:
+    mine = Ed25519PrivateKey.generate()
+    receipt = receipts.issue(room, entries_of(room)[4])
+    assert "was changed, or never issued" in judge(signed_by(receipt, mine, number=1))
+    mine_id = receipts.key_id_of(mine.public_key().public_bytes_raw())
+    assert "which is not published" in judge(signed_by(receipt, mine, number=1, key_id=mine_id))
+
+
+def test_a_receipt_of_another_event_is_no_receipt_here(room: EventView, judge: Callable[[Any], str]) -> None:
+    other = make_room("another", venue="Elsewhere")
+    arrive(other, 3)
+    receipt = receipts.issue(other, entries_of(other)[0])
+    document = published.document(room)
+    refused = inclusion.read_receipt(receipt, "concert", document["keys"])
+    assert str(refused) == "the receipt is of event 'another'"
+
+
+@pytest.mark.parametrize("junk", [None, 1, "x", [], {}, {"event": "concert"}, {"event": "concert", "key_id": 1}])
+def test_what_is_no_receipt_is_refused_in_words(room: EventView, judge: Callable[[Any], str], junk: Any) -> None:
+    receipts.issue(room, entries_of(room)[0])
+    if isinstance(junk, dict):
+        junk = {"event": "concert", **junk}
+    assert "the receipt is" in judge(junk)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"as_of": None}, {"as_of": {"next_number": "9", "chain_head": ""}}, {"entry": "x"}, {"leaf": None}, {"number": 0}],
+)
+def test_a_signed_receipt_with_something_missing_is_no_error(
+    room: EventView, judge: Callable[[Any], str], change: dict[str, Any]
+) -> None:
+    receipt = receipts.issue(room, entries_of(room)[4])
+    assert "something is missing" in judge(signed_by(receipt, receipts.current_signer().private, **change))
+
+
+def test_the_holder_of_a_receipt_detects_a_chain_that_was_rewritten_whole(
+    room: EventView, judge: Callable[[Any], str]
+) -> None:
+    """Everything published agrees with itself again; only the receipt knows what the chain was."""
+    receipt = receipts.issue(room, entries_of(room)[7])
+    first = entries_of(room)[0]
+    first.nonce = b"x" * 16
+    first.save()
+    rewrite_chain(room)
+    arrive(room, 2)
+    assert verdict("concert") == ""
+    assert judge(receipt).startswith("number 9: the chain before it is ")
+    assert "a lower number was changed since" in judge(receipt)
+
+
+def test_the_holder_of_a_receipt_whose_number_was_moved_detects_it(
+    room: EventView, judge: Callable[[Any], str]
+) -> None:
+    """Moved behind everybody, the rest moved up: the lie is whole but for the receipt."""
+    mine = entries_of(room)[4]
+    receipt = receipts.issue(room, mine)
+    QueueEntry.objects.filter(pk=mine.pk).update(number=1_000)
+    for number in range(6, 9):
+        QueueEntry.objects.filter(number=number).update(number=number - 1)
+    QueueEntry.objects.filter(pk=mine.pk).update(number=8)
+    rewrite_chain(room)
+    assert verdict("concert") == ""
+    assert "number 9: the chain before it is" in judge(receipt)
+    # Also where the receipt was issued before anybody else had come, and saw only the beginning.
+    early = signed_by(receipt, receipts.current_signer().private, as_of={"next_number": 1, "chain_head": ""})
+    assert judge(early) == f"number 5: the receipt's leaf {receipt['leaf']} stands at number 8"
+
+
+def test_numbers_taken_back_are_seen_by_a_receipt(room: EventView, judge: Callable[[Any], str]) -> None:
+    receipt = receipts.issue(room, entries_of(room)[0])
+    QueueEntry.objects.filter(number__gt=5).delete()
+    WaitingRoom.objects.update(next_number=6)
+    rewrite_chain(room)
+    assert verdict("concert") == ""
+    assert "the receipt saw 8 numbers handed out, published are 5" in judge(receipt)
+
+
+def test_an_entrant_dropped_before_the_digest_is_missed_by_its_receipt(judge: Callable[[Any], str]) -> None:
+    event = make_room("concert")
+    entry = open_lobby(event, 5)[2]
+    receipt = receipts.issue(event, entry)
+    entry.delete()
+    WaitingRoom.objects.update(lobby_count=F("lobby_count") - 1, next_number=F("next_number") - 1)
+    close_lobby(event)
+    assert verdict("concert") == ""
+    assert judge(receipt) == "the receipt saw 5 numbers handed out, published are 4"
+    # Also where it was issued before the others had come.
+    early = signed_by(receipt, receipts.current_signer().private, as_of={"next_number": 4, "chain_head": ""})
+    assert "is not among the lobby's entrants" in judge(early)
+    arrive(event, 3)
+    assert "a lower number was changed since" in judge(receipt)
+    reveal(event)
+    draw_numbers(event)
+    assert "is not among the lobby's entrants" in judge(early)
+
+
+def test_a_changed_secret_key_signs_with_another_key_and_the_old_one_stays_published(
+    room: EventView, judge: Callable[[Any], str], settings: Any
+) -> None:
+    old = receipts.issue(room, entries_of(room)[0])
+    settings.SECRET_KEY = house.SECRET_KEY + "changed"
+    new = receipts.issue(room, entries_of(room)[1])
+    assert new["key_id"] != old["key_id"]
+    assert [key["key_id"] for key in receipts.published_keys()] == [old["key_id"], new["key_id"]]
+    assert judge(old) == judge(new) == ""
+
+
+def test_the_key_is_recorded_once_and_is_not_the_houses_key(room: EventView) -> None:
+    for entry in entries_of(room)[:3]:
+        receipts.issue(room, entry)
+    key = ReceiptKey.objects.get()
+    signer = receipts.current_signer()
+    assert (key.key_id, bytes(key.public)) == (signer.key_id, signer.public)
+    assert signer.private.private_bytes_raw() not in (
+        house.SECRET_KEY.encode(),
+        proofs.sha256(house.SECRET_KEY.encode()),
+    )
+
+
+# --- over the API ----------------------------------------------------------------------------------------------------
+def test_whoever_has_a_place_gets_its_receipt_and_claims_nothing_by_asking(client: Any) -> None:
+    event = make_room("concert", active=1)
+    join(event)
+    answer = client.post("/api/events/concert/queue", "{}", content_type="application/json").json()
+    token = {"Authorization": f"Bearer {answer['queue_token']}"}
+    entry = QueueEntry.objects.get(number=2)
+    QueueEntry.objects.filter(pk=entry.pk).update(
+        status="ready", ready_at=entry.joined_at, claim_expires_at=entry.joined_at + timedelta(hours=1)
+    )
+    response = client.get("/api/events/concert/queue/receipt", headers=token)
+    assert response.status_code == 200
+    assert response.headers["Cache-Control"] == "no-store"
+    assert response.headers["Content-Disposition"] == 'attachment; filename="receipt-concert.json"'
+    receipt = response.json()
+    assert (receipt["entry"], receipt["number"]) == (str(entry.pk), 2)
+    assert QueueEntry.objects.get(pk=entry.pk).admission_expires_at is None
+    keys = client.get("/api/receipt-keys").json()["keys"]
+    assert [key["key_id"] for key in keys] == [receipt["key_id"]]
+
+
+def test_nobody_gets_a_receipt_of_nothing(client: Any, room: EventView) -> None:
+    other = make_room("another", venue="Elsewhere")
+    join(other)
+    answer = client.post("/api/events/another/queue", "{}", content_type="application/json").json()
+    token = {"Authorization": f"Bearer {answer['queue_token']}"}
+    for address, headers, kind in (
+        ("/api/events/concert/queue/receipt", {}, "token-missing"),
+        ("/api/events/concert/queue/receipt", {"Authorization": "Bearer junk"}, "token-invalid"),
+        ("/api/events/concert/queue/receipt", token, "token-wrong-event"),
+        ("/api/events/nothing/queue/receipt", {}, "not-found"),
+    ):
+        response = client.get(address, headers=headers)
+        assert response.json()["type"] == kind
+        assert response.headers["Content-Type"] == "application/problem+json"

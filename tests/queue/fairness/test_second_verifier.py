@@ -1,0 +1,264 @@
+"""A second verifier, written from docs/fairness.md and nothing else of this house, agrees with ours on every room."""
+
+import hashlib
+import json
+import uuid
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apps.queue.fairness import verification
+from tests.support.tiers import examples
+
+
+# --- the second verifier ---------------------------------------------------------------------------------------------
+def h(*parts: bytes) -> bytes:
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def second_opinion(proof: dict[str, Any], get_page: Any) -> bool:
+    """Whether the line verifies, by the steps of the document's section "To verify", on data of the right form."""
+    room, draw = proof["room"], proof["draw"]
+    number_of_next, lobby = room["next_number"], room["lobby_count"]
+    if lobby >= number_of_next or room["head"] >= number_of_next or (draw is None and lobby):  # 1
+        return False
+    places = {}
+    page = proof["places"]
+    while True:
+        places |= dict(enumerate(page["leaves"], page["from"]))
+        if page["next"] is None:
+            break
+        page = get_page("places", page["next"])
+    places = {number: bytes.fromhex(leaf) for number, leaf in places.items() if leaf and number < number_of_next}
+    if draw is not None and not draw_holds(proof, draw, lobby, places, get_page):
+        return False
+    late = [places.get(number) for number in range(lobby + 1, number_of_next)]  # 8
+    if None in late or len(set(late)) != len(late):
+        return False
+    chain = h(b"fairgate queue " + proof["event"].encode()) if late else b""
+    for number, leaf in enumerate(late, lobby + 1):
+        chain = h(chain, number.to_bytes(8, "big"), leaf or b"")
+    if chain.hex() != room["chain_head"]:
+        return False
+    marked = [item["number"] for item in all_items(proof, "marked", get_page)]  # 9
+    if marked != sorted(set(marked)):
+        return False
+    for item in all_items(proof, "admissions", get_page)[: room["admissions_count"]]:
+        within = item["from"] <= item["to"] < number_of_next and item["count"] <= item["to"] - item["from"] + 1
+        if not within or (item["reason"] != "marked" and item["to"] > room["head"]):
+            return False
+    return True
+
+
+def draw_holds(
+    proof: dict[str, Any], draw: dict[str, Any], lobby: int, places: dict[int, bytes], get_page: Any
+) -> bool:
+    if h(draw["statement"].encode()).hex() != draw["commitment"]:  # 2
+        return False
+    statement = json.loads(draw["statement"])
+    if statement["event"] != proof["event"] or statement["reveal_by"] != draw["reveal_by"]:
+        return False
+    if draw["frozen_at"] is None:  # 3
+        return draw["digest"] is None and draw["secret"] is None
+    if draw["entrants_count"] != lobby:
+        return False
+    steps = ("committed_at", "frozen_at", "digest_at", "revealed_at", "drawn_at", "numbered_at")
+    moments = [draw[name] for name in steps if draw[name] is not None]
+    if draw["digest"] is None:
+        return True
+    if moments != sorted(moments):  # 4
+        return False
+    if draw["drawn_at"] is None:  # 5
+        leaves = [bytes.fromhex(leaf) for leaf in all_items(proof, "entrants", get_page)]
+        if len(leaves) != lobby or len(set(leaves)) != lobby or h(*sorted(leaves)).hex() != draw["digest"]:
+            return False
+    if draw["secret"] is None:
+        return draw["drawn_at"] is None
+    secret, value = bytes.fromhex(draw["secret"]), bytes.fromhex(draw["beacon_value"] or "")  # 6
+    promised = statement["beacon"]["source"] != "none"
+    if h(secret).hex() != statement["secret_sha256"] or draw["is_operator_proof"] is not bool(value):
+        return False
+    if (value and not promised) or (promised and not value and draw["revealed_at"] < draw["reveal_by"]):
+        return False
+    if value and statement["beacon"].get("at") and statement["beacon"]["at"] <= draw["digest_at"]:
+        return False
+    seed = h(secret, bytes.fromhex(draw["digest"]), value)
+    if seed.hex() != draw["seed"]:
+        return False
+    if draw["drawn_at"] is not None:  # 7
+        drawn = [places.get(number, b"") for number in range(1, lobby + 1)]
+        if b"" in drawn or h(*sorted(drawn)).hex() != draw["digest"] or len(set(drawn)) != lobby:
+            return False
+        return drawn == sorted(drawn, key=lambda leaf: (h(seed, leaf), leaf))
+    return True
+
+
+def all_items(proof: dict[str, Any], part: str, get_page: Any) -> list[Any]:
+    page, items = proof[part], []
+    while True:
+        items += page["items"]
+        if page["next"] is None:
+            return items
+        page = get_page(part, page["next"])
+
+
+# --- rooms nobody thought of -----------------------------------------------------------------------------------------
+MOMENT = "2026-11-21T12:00:{:02d}.000Z"
+
+
+@dataclass
+class Paged:
+    """A document, and the pages that follow its first ones, as an honest or a lying house serves them."""
+
+    document: dict[str, Any]
+    size: int
+    pages: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+
+    def get(self, part: str, after: int) -> dict[str, Any]:
+        return self.pages[part, after]
+
+    def cut(self, part: str, values: list[Any], first: int | None = None) -> dict[str, Any]:
+        """The first page of these values; the others wait to be asked for."""
+        name = "items" if first is None else "leaves"
+        begin = first or 0
+        pieces = [values[at : at + self.size] for at in range(0, len(values), self.size)] or [[]]
+        cuts = []
+        for index, piece in enumerate(pieces):
+            at = begin + index * self.size
+            page = {name: piece, "next": at + len(piece) - (first is not None) if index + 1 < len(pieces) else None}
+            cuts.append({**page, "from": at} if first is not None else page)
+        for before, page in pairwise(cuts):
+            self.pages[part, before["next"]] = {"event": "e", "part": part, **page}
+        return cuts[0]
+
+
+@st.composite
+def rooms(draw: st.DrawFn) -> Paged:
+    stage = draw(st.sampled_from(["none", "open", "closed", "counted", "revealed", "drawn"]))
+    lobby = draw(st.integers(0, 7)) if stage != "none" else 0
+    late = draw(st.integers(0, 7)) if stage != "open" else 0
+    leaves = [h(uuid.uuid5(uuid.NAMESPACE_URL, str(index)).bytes, bytes([index]) * 16) for index in range(lobby + late)]
+    entrants, late_leaves = leaves[:lobby], leaves[lobby:]
+    secret, digest = b"s" * 32, h(*sorted(entrants))
+    promised = draw(st.booleans())
+    value = b"b" * 32 if promised and draw(st.booleans()) else b""
+    seed = h(secret, digest, value)
+    statement = {
+        "event": "e",
+        "rule": "sort by SHA-256(seed ‖ leaf)",
+        "secret_sha256": h(secret).hex(),
+        "beacon": {"source": "https://b.example" if promised else "none", "round": 3, "at": MOMENT.format(3)},
+        "reveal_by": MOMENT.format(4),
+    }
+    text = json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    reached = ["open", "closed", "counted", "revealed", "drawn"]
+
+    def since(name: str, what: Any) -> Any:
+        return what if stage in reached[reached.index(name) :] else None
+
+    drawn = sorted(entrants, key=lambda leaf: (h(seed, leaf), leaf))
+    published = (drawn if stage == "drawn" else []) + late_leaves
+    chain = h(b"fairgate queue e") if late_leaves else b""
+    for number, leaf in enumerate(late_leaves, lobby + 1):
+        chain = h(chain, number.to_bytes(8, "big"), leaf)
+    head = draw(st.integers(0, lobby + late))
+    admissions = [
+        {"at": MOMENT.format(9), "reason": "tick", "from": number, "to": number, "count": 1}
+        for number in range(1, head + 1)
+    ]
+    marked = sorted(draw(st.sets(st.integers(1, lobby + late), max_size=3))) if lobby + late else []
+    paged = Paged({}, draw(st.integers(1, 4)))
+    paged.document |= {
+        "format": 1,
+        "event": "e",
+        "generated_at": MOMENT.format(10),
+        "room": {
+            "state": "open",
+            "next_number": lobby + late + 1,
+            "chain_head": chain.hex(),
+            "lobby_count": lobby,
+            "head": head,
+            "admissions_count": len(admissions),
+            "acts_count": 0,
+        },
+        "draw": None
+        if stage == "none"
+        else {
+            "statement": text,
+            "commitment": h(text.encode()).hex(),
+            "committed_at": MOMENT.format(0),
+            "reveal_by": MOMENT.format(4),
+            "frozen_at": since("closed", MOMENT.format(1)),
+            "entrants_count": since("closed", lobby),
+            "digest": since("counted", digest.hex()),
+            "digest_at": since("counted", MOMENT.format(2)),
+            "secret": since("revealed", secret.hex()),
+            "beacon_value": since("revealed", value.hex() or None),
+            "revealed_at": since("revealed", MOMENT.format(5)),
+            "seed": since("revealed", seed.hex()),
+            "is_operator_proof": since("revealed", bool(value)),
+            "drawn_at": since("drawn", MOMENT.format(6)),
+            "numbered_at": since("drawn", MOMENT.format(7)),
+        },
+        "keys": [],
+        "entrants": paged.cut("entrants", sorted(leaf.hex() for leaf in entrants))
+        if stage in ("counted", "revealed", "drawn")
+        else None,
+        "places": paged.cut("places", [leaf.hex() for leaf in published], 1 if stage == "drawn" else lobby + 1),
+        "marked": paged.cut("marked", [{"number": number, "by": "vip"} for number in marked]),
+        "admissions": paged.cut("admissions", admissions),
+        "acts": paged.cut("acts", []),
+    }
+    return paged
+
+
+def agrees(paged: Paged) -> bool:
+    outcome = verification.verify(paged.document, paged.get)
+    return isinstance(outcome, verification.Verified)
+
+
+@given(rooms())
+def test_both_verifiers_find_every_honest_room_right(paged: Paged) -> None:
+    outcome = verification.verify(paged.document, paged.get)
+    assert isinstance(outcome, verification.Verified), outcome
+    assert second_opinion(paged.document, paged.get)
+
+
+@settings(max_examples=examples(300))
+@given(rooms(), st.data())
+def test_both_verifiers_agree_on_every_room_that_was_tampered_with(paged: Paged, data: st.DataObject) -> None:
+    """One value changed anywhere: both refuse, or both find it harmless (a part that is not needed at that stage)."""
+    document = paged.document
+    places = [
+        document["places"]["leaves"],
+        *(page["leaves"] for key, page in paged.pages.items() if key[0] == "places"),
+    ]
+    kind = data.draw(st.sampled_from(["leaf", "swap", "drop", "room", "draw"]))
+    where = data.draw(st.sampled_from(places))
+    is_changed = True
+    if kind == "leaf" and where:
+        where[data.draw(st.integers(0, len(where) - 1))] = "ab" * 32
+    elif kind == "swap" and len(where) > 1:
+        where[0], where[-1] = where[-1], where[0]
+    elif kind == "drop" and where:
+        where[data.draw(st.integers(0, len(where) - 1))] = None
+    elif kind == "room":
+        name = data.draw(st.sampled_from(["next_number", "lobby_count", "chain_head"]))
+        old = document["room"][name]
+        document["room"][name] = "cd" * 32 if name == "chain_head" else max(1 if name == "next_number" else 0, old - 1)
+        is_changed = document["room"][name] != old
+    elif kind == "draw" and document["draw"]:
+        name = data.draw(st.sampled_from(["commitment", "digest", "secret", "seed", "is_operator_proof"]))
+        old = document["draw"][name]
+        is_changed = old is not None
+        if is_changed:
+            document["draw"][name] = (not old) if isinstance(old, bool) else "ef" * 32
+    else:
+        is_changed = False
+    ours = agrees(paged)
+    assert ours == second_opinion(document, paged.get)
+    if is_changed and kind != "room":
+        assert not ours

@@ -1,0 +1,378 @@
+"""Guests in line who log in: one place is left, the better one, and it is the account's."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from apps.events.facade import EventView
+from apps.kernel import clock
+from apps.queue import facade
+from apps.queue.entries import positions
+from apps.queue.identity import guest_merge
+from apps.queue.models import QueueEntry, WaitingRoom
+from apps.queue.room import admission
+from tests.support.api_client import Api, assert_problem
+from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event
+from tests.support.queue.rooms import EPOCH, come, full_line, make_room, open_now, pass_time, row, tick
+from tests.support.races import at, rival_at, rival_waiting_at, storm, values
+
+pytestmark = pytest.mark.django_db(transaction=True)
+OWN = {"sec-fetch-site": "same-origin"}
+PASSWORD = "correct horse battery staple"
+GUEST = "a-browser-of-mine"
+
+
+@pytest.fixture
+def event() -> EventView:
+    """A room in which nobody is let in for now."""
+    event = make_room()
+    open_now(event)
+    WaitingRoom.objects.update(state="paused")
+    return event
+
+
+@pytest.fixture
+def ann() -> User:
+    return User.objects.create_user("ann@example.org", password=PASSWORD)
+
+
+def guest_joins(event: EventView) -> facade.EntryView:
+    return join(event, visitor_id=GUEST)
+
+
+def joins(event: EventView, **caller: Any) -> facade.EntryView:
+    """A join on this thread's own connection, so that a race can watch it."""
+    (outcome,) = positions.join_many([positions.JoinRequest(event, facade.Caller(**caller))])
+    assert isinstance(outcome, facade.EntryView), outcome
+    return outcome
+
+
+def live() -> list[tuple[int | None, int | None, str]]:
+    """Number, account and status of every live place."""
+    rows = QueueEntry.objects.filter(status__in=QueueEntry.LIVE).order_by("number")
+    return [(entry.number, entry.account_id, entry.status) for entry in rows]
+
+
+def let_in(entry: facade.EntryView, **changes: Any) -> None:
+    """The entry is shopping, as after its turn came and it asked."""
+    now = clock.now()
+    QueueEntry.objects.filter(pk=entry.id).update(
+        status="ready", ready_at=now, admission_expires_at=now + timedelta(minutes=5), **changes
+    )
+    WaitingRoom.objects.update(head=entry.number)
+
+
+def test_a_guests_place_becomes_the_accounts(event: EventView, ann: User) -> None:
+    place = guest_joins(event)
+    assert guest_merge.bring_along(GUEST, ann.pk) == 1
+    entry = row(place)
+    assert (entry.account_id, entry.visitor_id, entry.status, entry.number) == (ann.pk, "", "waiting", 1)
+    assert join(event, account_id=ann.pk).id == place.id
+    assert guest_merge.bring_along(GUEST, ann.pk) == 0, "once more changes nothing"
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize("first", ["guest", "account"])
+def test_the_lower_of_two_numbers_stays_and_the_other_has_left(event: EventView, ann: User, first: str) -> None:
+    if first == "guest":
+        stays, goes = guest_joins(event), join(event, account_id=ann.pk)
+    else:
+        stays, goes = join(event, account_id=ann.pk), guest_joins(event)
+    assert guest_merge.bring_along(GUEST, ann.pk) == 1
+    assert live() == [(1, ann.pk, "waiting")]
+    assert row(stays).status == "waiting"
+    assert (row(goes).status, row(goes).ended_at is not None) == ("left", True)
+    assert_audit_clean()
+
+
+def test_places_of_other_browsers_other_accounts_and_other_events_are_nobody_elses_business(
+    event: EventView, ann: User
+) -> None:
+    other = make_room("opera")
+    guest_joins(event)
+    theirs = [join(event), join(event, account_id=User.objects.create_user("bob").pk), join(other)]
+    mine = guest_joins(other)
+    assert guest_merge.bring_along(GUEST, ann.pk) == 2
+    assert [(row(one).account_id, row(one).visitor_id) for one in theirs] == [
+        (one.account_id, one.visitor_id) for one in theirs
+    ]
+    assert row(mine).account_id == ann.pk
+
+
+@pytest.mark.parametrize("ended", ["completed", "expired", "left"])
+def test_what_has_ended_is_not_brought_back(event: EventView, ann: User, ended: str) -> None:
+    place = guest_joins(event)
+    QueueEntry.objects.filter(pk=place.id).update(status=ended, ended_at=clock.now())
+    assert guest_merge.bring_along(GUEST, ann.pk) == 0
+    assert row(place).account_id is None
+
+
+def test_who_shops_already_stays_before_a_lower_number_that_waits(event: EventView, ann: User) -> None:
+    guest = guest_joins(event)
+    own = join(event, account_id=ann.pk)
+    let_in(own)
+    QueueEntry.objects.filter(pk=guest.id).update(status="away", claim_expires_at=clock.now())
+    guest_merge.bring_along(GUEST, ann.pk)
+    assert live() == [(2, ann.pk, "ready")]
+    assert row(guest).status == "left"
+
+
+def test_a_place_that_holds_something_stays(ann: User) -> None:
+    event = make_event()
+    own = join(event, account_id=ann.pk)
+    guest = guest_joins(event)
+    reservation = hold(event, guest, seats=["hall-A-1"])
+    assert guest_merge.bring_along(GUEST, ann.pk) == 1
+    assert live() == [(2, ann.pk, "ready")]
+    assert row(own).status == "left"
+    api = Client(headers=OWN)
+    api.force_login(ann)
+    assert api.get(f"/api/reservations/{reservation.id}").status_code == 200, "it is the account's now"
+    assert_audit_clean()
+
+
+def test_two_that_both_hold_something_are_both_left_alone_until_one_of_them_is_over(ann: User) -> None:
+    event = make_event()
+    own, guest = join(event, account_id=ann.pk), guest_joins(event)
+    first = hold(event, own, seats=["hall-A-1"])
+    hold(event, guest, seats=["hall-A-2"])
+    assert guest_merge.bring_along(GUEST, ann.pk) == 0
+    assert [status for _, _, status in live()] == ["ready", "ready"]
+    lapse(first.id)
+    QueueEntry.objects.filter(pk=own.id).update(busy_until=None)
+    caller = facade.Caller(account_id=ann.pk, visitor_id=GUEST)
+    assert guest_merge.bring_along_at(event.id, caller)
+    assert live() == [(2, ann.pk, "ready")]
+
+
+def test_who_was_let_through_stays_before_a_lower_number_that_waits(event: EventView, ann: User) -> None:
+    own, guest = join(event, account_id=ann.pk), guest_joins(event)
+    QueueEntry.objects.filter(pk=guest.id).update(marked="vip")
+    guest_merge.bring_along(GUEST, ann.pk)
+    assert live() == [(2, ann.pk, "waiting")]
+    assert row(own).status == "left"
+
+
+def in_lobby(*entries: facade.EntryView) -> None:
+    QueueEntry.objects.filter(pk__in=[entry.id for entry in entries]).update(in_lobby=True, number=None)
+
+
+def test_in_the_lobby_the_accounts_own_place_stays(event: EventView, ann: User) -> None:
+    guest, own = guest_joins(event), join(event, account_id=ann.pk)
+    in_lobby(guest, own)
+    WaitingRoom.objects.update(state="lobby", lobby_count=2)
+    assert guest_merge.bring_along(GUEST, ann.pk) == 1
+    assert (row(guest).status, row(own).status) == ("left", "waiting")
+
+
+def test_while_two_are_being_drawn_both_wait_and_the_lower_number_stays_afterwards(event: EventView, ann: User) -> None:
+    guest, own = guest_joins(event), join(event, account_id=ann.pk)
+    in_lobby(guest, own)
+    WaitingRoom.objects.update(state="open", lobby_count=2, numbered_through=0)
+    assert guest_merge.bring_along(GUEST, ann.pk) == 0
+    QueueEntry.objects.filter(pk=guest.id).update(number=1)
+    QueueEntry.objects.filter(pk=own.id).update(number=2)
+    assert guest_merge.bring_along(GUEST, ann.pk) == 1
+    assert (row(guest).status, row(own).status) == ("waiting", "left")
+    assert row(guest).account_id == ann.pk
+
+
+def test_who_is_in_the_draw_comes_before_whoever_came_after_it(event: EventView, ann: User) -> None:
+    guest, own = guest_joins(event), join(event, account_id=ann.pk)
+    in_lobby(guest)
+    guest_merge.bring_along(GUEST, ann.pk)
+    assert (row(guest).account_id, row(own).status) == (ann.pk, "left")
+
+
+def naive_merge(event: EventView, account_id: int) -> None:
+    """Reads, decides and writes, all of it right by itself, and no lock on the room around it."""
+    with guest_merge.transactions.write():
+        guest, own = guest_merge._lock_both(event.id, GUEST, account_id)
+        with guest_merge.connection.cursor() as cursor:
+            guest_merge._rooms_of_guest.rows(cursor, visitor_id=GUEST)  # Here the rival comes.
+        if guest is None:
+            return
+        if own is not None:
+            goes = own if (guest.number or 0) < (own.number or 0) else guest
+            goes.status, goes.ended_at = "left", clock.now()
+            goes.save(update_fields=["status", "ended_at"])
+            if goes is guest:
+                return
+        guest.account_id, guest.visitor_id = account_id, ""
+        guest.save(update_fields=["account", "visitor_id"])
+
+
+def test_control_without_the_rooms_lock_a_join_of_the_account_breaks_the_log_in(event: EventView, ann: User) -> None:
+    """L: finds the guest's place, and none of the account
+    J: the account joins in another tab: a place of its own; COMMIT
+    L: gives the guest's place to the account: two live ones, which the constraint refuses
+    """
+    guest_joins(event)
+    with (
+        pytest.raises(guest_merge.DatabaseError),
+        rival_at("rooms_of_guest", "before", lambda: join(event, account_id=ann.pk)),
+    ):
+        naive_merge(event, ann.pk)
+    assert len(live()) == 2
+
+
+def test_the_account_joins_while_its_browser_logs_in(event: EventView, ann: User) -> None:
+    """L: has the room
+    J: the account joins in another tab, and waits for the room
+    L: the guest's place is the account's; COMMIT
+    J: finds it
+    """
+    place = guest_joins(event)
+    with rival_waiting_at("lock_rooms", "after", lambda: joins(event, account_id=ann.pk)) as joining:
+        assert guest_merge.bring_along(GUEST, ann.pk) == 1
+    assert joining.result().id == place.id
+    assert live() == [(1, ann.pk, "waiting")]
+    assert_audit_clean()
+
+
+def test_a_join_of_the_guest_that_was_under_way_is_merged_when_the_account_comes(event: EventView, ann: User) -> None:
+    """J: a first tab joins as a guest, not yet committed
+    L: logs in: finds no place of the guest
+    J: COMMIT: a guest's place, in a browser that is an account
+    """
+    merging_at = facade.Caller(account_id=ann.pk, visitor_id=GUEST)
+    with at("lock_rooms", "before", lambda: values(storm(1, lambda _: guest_merge.bring_along(GUEST, ann.pk)))):
+        place = joins(event, visitor_id=GUEST)
+    assert live() == [(1, None, "waiting")]
+    assert guest_merge.bring_along_at(event.id, merging_at)
+    assert positions.join(event, merging_at).id == place.id
+    assert live() == [(1, ann.pk, "waiting")]
+    assert not guest_merge.bring_along_at(event.id, merging_at)
+    assert_audit_clean()
+
+
+def test_two_log_ins_at_once_leave_one_place(event: EventView, ann: User) -> None:
+    guest_joins(event)
+    join(event, account_id=ann.pk)
+    changed = values(storm(4, lambda _: guest_merge.bring_along(GUEST, ann.pk)))
+    assert sum(changed) == 1
+    assert live() == [(1, ann.pk, "waiting")]
+    assert_audit_clean()
+
+
+def test_two_accounts_that_log_in_at_once_do_not_share_the_guests_place(event: EventView, ann: User) -> None:
+    place = guest_joins(event)
+    bob = User.objects.create_user("bob@example.org")
+    accounts = [ann.pk, bob.pk]
+    assert sum(values(storm(2, lambda number: guest_merge.bring_along(GUEST, accounts[number])))) == 1
+    assert row(place).account_id in accounts
+    assert_audit_clean()
+
+
+def test_a_storm_of_joins_and_log_ins_leaves_one_place_to_the_account(event: EventView, ann: User) -> None:
+    callers = [
+        facade.Caller(visitor_id=GUEST),
+        facade.Caller(account_id=ann.pk),
+        facade.Caller(account_id=ann.pk, visitor_id=GUEST),
+    ]
+
+    def act(number: int) -> None:
+        if number % 4 == 3:
+            guest_merge.bring_along(GUEST, ann.pk)
+        else:
+            positions.join(event, callers[number % 4])
+
+    values(storm(8, act))
+    last = callers[2]
+    guest_merge.bring_along_at(event.id, last)
+    positions.join(event, last)
+    assert [account for _, account, _ in live()] == [ann.pk]
+    assert_audit_clean()
+
+
+def test_a_tick_waits_for_the_log_in_and_lets_in_the_one_that_stays(ann: User) -> None:
+    """L: has the room; the account has 1, the guest 2
+    T: waits for the room
+    L: 2 has left; COMMIT
+    T: lets in 1 and 3
+    """
+    event = make_room(active=2)
+    open_now(event)
+    WaitingRoom.objects.update(state="paused")
+    join(event, account_id=ann.pk)
+    guest_joins(event)
+    join(event)
+    WaitingRoom.objects.update(state="open")
+    pass_time(event)
+    with rival_waiting_at("lock_rooms", "after", lambda: admission.tick(event.id, EPOCH)) as ticking:
+        assert guest_merge.bring_along(GUEST, ann.pk) == 1
+    assert ticking.result() == 2
+    assert [(number, status) for number, _, status in live()] == [(1, "ready"), (3, "ready")]
+    assert_audit_clean()
+
+
+def test_a_hold_under_way_on_the_place_that_would_go_keeps_it(ann: User) -> None:
+    """H: has the guest's place, holds a seat; not yet committed
+    L: has the room, waits for the place
+    H: COMMIT
+    L: the place holds something: it stays, the account's own goes
+    """
+    event = make_event()
+    own = join(event, account_id=ann.pk)
+    guest = guest_joins(event)
+    with rival_waiting_at("insert_reservations", "after", lambda: guest_merge.bring_along(GUEST, ann.pk)) as log_in:
+        hold(event, guest, seats=["hall-A-1"])
+    assert log_in.result() == 1
+    assert (row(own).status, row(guest).account_id) == ("left", ann.pk)
+    assert_audit_clean()
+
+
+def browser_of(event: EventView) -> Client:
+    client = Client(headers=OWN)
+    assert client.post(f"/events/{event.slug}/join", follow=True).status_code == 200
+    return client
+
+
+@pytest.mark.parametrize("path", ["log-in", "sign-up"])
+def test_logging_in_takes_the_place_along(event: EventView, path: str) -> None:
+    if path == "log-in":
+        User.objects.create_user("ann@example.org", password=PASSWORD)
+    full_line(event, 1)
+    browser = browser_of(event)
+    assert browser.get("/api/events/concert/queue/status").json()["status"] == "waiting"
+    answer = browser.post(f"/accounts/{path}", {"username": "ann@example.org", "password": PASSWORD})
+    assert answer.status_code == 302
+    user = User.objects.get(username="ann@example.org")
+    assert QueueEntry.objects.get(number=2).account_id == user.pk
+    assert browser.get("/api/events/concert/queue/status").json()["position_in_queue"] >= 1
+    elsewhere = Client()
+    elsewhere.force_login(user)
+    assert elsewhere.get("/api/events/concert/queue/status").status_code == 200
+    browser.post("/accounts/log-out")
+    assert browser.get("/api/events/concert/queue/status").status_code == 404, "it is the account's, not the browser's"
+    assert_audit_clean()
+
+
+def test_a_token_of_the_place_that_left_says_so_and_one_of_the_place_that_stays_goes_on(
+    event: EventView, ann: User
+) -> None:
+    api = Api()
+    queue = "/events/concert/queue"
+    join(event, account_id=ann.pk)
+    goes = api.join("concert", visitor_id=GUEST)["queue_token"]
+    guest_merge.bring_along(GUEST, ann.pk)
+    assert api.get(f"{queue}/status", token=goes).json()["status"] == "left"
+    refused = api.post("/events/concert/reservations", {"seats": ["hall-A-1"]}, token=goes, key="k")
+    assert_problem(refused, 410, "admission-expired")
+    bob = User.objects.create_user("bob@example.org")
+    stays = api.join("concert", visitor_id="another-browser")["queue_token"]
+    guest_merge.bring_along("another-browser", bob.pk)
+    assert api.get(f"{queue}/status", token=stays).json()["status"] == "paused"
+
+
+def test_the_place_that_stays_is_let_in_as_any_other(event: EventView, ann: User) -> None:
+    place = guest_joins(event)
+    guest_merge.bring_along(GUEST, ann.pk)
+    WaitingRoom.objects.update(state="open")
+    assert tick(event) == 1
+    assert come(place).is_ready
+    hold(event, come(place), seats=["hall-A-1"])
+    assert_audit_clean()

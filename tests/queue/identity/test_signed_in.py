@@ -1,0 +1,197 @@
+"""Who is signed in: known by session or token at both doors, and in the lane asked for in groups, without the site."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from rest_framework_simplejwt.tokens import AccessToken
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.queue.identity import async_caller
+from apps.queue.identity.caller import VISITOR_COOKIE
+from apps.queue.models import QueueEntry
+from apps.reservations.models import Reservation
+from tests.support import factories
+from tests.support.api_client import Api, LaneCall, assert_problem
+
+QUEUE, HOLD = "/events/concert/queue", "/events/concert/reservations"
+OURS = {"sec_fetch_site": "same-origin"}
+SEAT = {"seats": ["hall-A-1"]}
+
+
+@pytest.fixture
+def ann(db: None) -> User:
+    return User.objects.create_user("ann@example.org", password="of course")
+
+
+def by_session(api: Api, user: User) -> dict[str, str]:
+    api.client.force_login(user)
+    return OURS
+
+
+def by_token(api: Api, user: User) -> dict[str, str]:
+    return {"token": str(AccessToken.for_user(user))}
+
+
+Way = Callable[[Api, User], dict[str, str]]
+ways = pytest.mark.parametrize("shows", [by_session, by_token])
+
+
+@ways
+def test_an_account_joins_asks_holds_and_looks(api: Api, concert: events.EventView, ann: User, shows: Way) -> None:
+    sign = shows(api, ann)
+    assert api.post(QUEUE, **sign).status_code == 201
+    assert api.get(f"{QUEUE}/status", **sign).json()["status"] == "ready"
+    held = api.post(HOLD, SEAT, key="k-1", **sign)
+    assert held.status_code == 201
+    shown = api.get(f"/reservations/{held.json()['reservation_id']}", **sign).json()
+    assert shown.pop("bill")["total_minor"] == held.json()["total_minor"]
+    assert shown == held.json()
+    assert (QueueEntry.objects.get().account_id, Reservation.objects.get().account_id) == (ann.pk, ann.pk)
+
+
+@ways
+def test_the_lane_answers_an_account_by_itself(concert: events.EventView, ann: User, shows: Way) -> None:
+    api = Api()
+    sign = shows(api, ann)
+    sent = {name.replace("_", "-"): value for name, value in sign.items() if name != "token"}
+    sent |= {"authorization": f"Bearer {sign['token']}"} if "token" in sign else {}
+    join = LaneCall(api.client, "POST", f"/api{QUEUE}", b"", sent)
+    turn = LaneCall(api.client, "GET", f"/api{QUEUE}/status", b"", sent)
+    json = {"content-type": "application/json", "idempotency-key": "k-1"}
+    hold = LaneCall(api.client, "POST", f"/api{HOLD}", b'{"seats": ["hall-A-1"]}', sent | json)
+    assert [call.answer().status_code for call in (join, turn, hold)] == [201, 200, 201]
+    assert [call._forwarded for call in (join, turn, hold)] == [None] * 3
+
+
+def closed(user: User) -> None:
+    User.objects.update(is_active=False)
+
+
+def with_a_new_password(user: User) -> None:
+    user.set_password("another")
+    user.save()
+
+
+def over(user: User) -> None:
+    Session.objects.update(expire_date=clock.now() - timedelta(seconds=1))
+
+
+def logged_out_elsewhere(user: User) -> None:
+    Session.objects.all().delete()
+
+
+def gone(user: User) -> None:
+    user.delete()
+
+
+@pytest.mark.parametrize("becomes", [closed, with_a_new_password, over, logged_out_elsewhere, gone])
+def test_a_session_that_is_good_no_more_is_nobodys(
+    api: Api, concert: events.EventView, ann: User, becomes: Callable[[User], None]
+) -> None:
+    by_session(api, ann)
+    assert_problem(api.get(f"{QUEUE}/status", **OURS), 404, "not-found")
+    becomes(ann)
+    assert_problem(api.post(HOLD, SEAT, key="k-1", **OURS), 401, "token-missing")
+    # The site takes the cookie back, whichever door it came through: where nothing is left of the session.
+    was_taken_back = api.client.cookies[settings.SESSION_COOKIE_NAME].value == ""
+    assert was_taken_back == (becomes not in (closed, gone))
+    assert api.post(QUEUE, **OURS).status_code == 201
+    assert QueueEntry.objects.get().account_id is None
+
+
+@pytest.mark.parametrize("key", ["", "short", "x" * 32, "nul%00" * 6, 'a"b\\' * 8, "é" * 20, "z" * 4_000])
+def test_a_session_that_nobody_made_is_nobodys(api: Api, concert: events.EventView, key: str) -> None:
+    api.client.cookies[settings.SESSION_COOKIE_NAME] = key.replace("%00", "\\000")
+    assert_problem(api.get(f"{QUEUE}/status", **OURS), 401, "token-missing")
+
+
+@pytest.mark.parametrize("becomes", [closed, gone])
+def test_a_token_of_an_account_that_is_no_more_is_refused(
+    api: Api, concert: events.EventView, ann: User, becomes: Callable[[User], None]
+) -> None:
+    sign = by_token(api, ann)
+    becomes(ann)
+    for answer in (api.post(QUEUE, **sign), api.get(f"{QUEUE}/status", **sign), api.post(HOLD, SEAT, key="k", **sign)):
+        assert_problem(answer, 401, "token-invalid")
+    assert not QueueEntry.objects.exists()
+
+
+def test_a_token_that_has_expired_says_so(api: Api, concert: events.EventView, ann: User) -> None:
+    token = AccessToken.for_user(ann)
+    token.set_exp(lifetime=timedelta(seconds=-1))
+    assert_problem(api.post(QUEUE, token=str(token)), 401, "token-expired")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec_fetch_site": "cross-site"},
+        {"sec_fetch_site": "same-site"},
+        {"sec_fetch_site": "none"},
+        {"origin": "https://evil.example"},
+        {},
+    ],
+)
+def test_a_session_writes_only_from_our_own_pages(
+    api: Api, concert: events.EventView, ann: User, headers: dict[str, str]
+) -> None:
+    api.client.force_login(ann)
+    assert_problem(api.post(QUEUE, **headers), 403, "cross-origin")
+    factories.join(concert, account_id=ann.pk)
+    assert_problem(api.post(HOLD, SEAT, key="k-1", **headers), 403, "cross-origin")
+    assert not Reservation.objects.exists()
+
+
+@pytest.mark.parametrize("comes_by", ["join", "status"])
+def test_a_guests_place_is_brought_along(api: Api, concert: events.EventView, ann: User, comes_by: str) -> None:
+    guest = Client(headers={"sec-fetch-site": "same-origin"})
+    guest.post("/events/concert/join", follow=True)
+    api.client.force_login(ann)
+    api.client.cookies[VISITOR_COOKIE] = guest.cookies[VISITOR_COOKIE].value
+    answer = api.post(QUEUE, **OURS) if comes_by == "join" else api.get(f"{QUEUE}/status", **OURS)
+    assert answer.json()["status"] == "ready"
+    assert QueueEntry.objects.get().account_id == ann.pk
+    # From then on there is nothing to bring along.
+    assert api.get(f"{QUEUE}/status", **OURS).json()["status"] == "ready"
+
+
+@ways
+def test_a_place_that_has_ended_is_told_of(api: Api, concert: events.EventView, ann: User, shows: Way) -> None:
+    sign = shows(api, ann)
+    api.post(QUEUE, **sign)
+    QueueEntry.objects.update(status="left", ended_at=clock.now())
+    assert api.get(f"{QUEUE}/status", **sign).json()["status"] == "left"
+
+
+def test_a_group_is_asked_for_at_once_and_a_bad_sign_spoils_nobodys(concert: events.EventView, ann: User) -> None:
+    bob, browser = User.objects.create_user("bob@example.org"), Client()
+    browser.force_login(bob)
+    key = browser.cookies[settings.SESSION_COOKIE_NAME].value
+    signs = [
+        async_caller.Sign(session_key=key, event_id=concert.id, visitor_id='a "browser" of {mine}'),
+        async_caller.Sign(session_key="0" * 32),
+        async_caller.Sign(token="no token"),
+        async_caller.Sign(token=str(AccessToken.for_user(ann))),
+        async_caller.Sign(token=_token_for(10**30)),
+        async_caller.Sign(token=_token_for("x")),
+        async_caller.Sign(session_key=key),
+    ]
+    with CaptureQueriesContext(connection) as asked:
+        found = async_caller.recognize(signs)
+    assert len(asked) == 3
+    assert [one and one.account_id for one in found] == [bob.pk, None, None, ann.pk, None, None, bob.pk]
+
+
+def _token_for(account_id: Any) -> str:
+    token = AccessToken()
+    token["user_id"] = account_id
+    return str(token)

@@ -1,0 +1,421 @@
+"""A lobby and its draw: committed to beforehand, closed at the opening, drawn from what is published."""
+
+import hashlib
+import json
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apps.events.models import Event, OnSale
+from apps.kernel import clock
+from apps.queue import errors, facade
+from apps.queue.entries import positions
+from apps.queue.identity.caller import issue_queue_token
+from apps.queue.lobby import draw as lobby_draw
+from apps.queue.lobby import lobby
+from apps.queue.models import AdmissionBatch, Draw, DrawnPlace, QueueEntry, RoomAct, WaitingRoom
+from apps.queue.room import admission, operations
+from apps.queue.snapshot import room_snapshot
+from tests.support.databases import database_url
+from tests.support.factories import assert_audit_clean, audit_breaches, join, make_event
+from tests.support.queue.lobbies import begin_sale, close_lobby, draw_all, draw_of, make_lobby, numbers, places, room_of
+from tests.support.queue.rooms import EPOCH, make_room, row, tick
+from tests.support.tiers import examples
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def acts(what: str = "draw") -> list[str]:
+    return list(RoomAct.objects.filter(what=what).order_by("id").values_list("detail", flat=True))
+
+
+# --- before it -------------------------------------------------------------------------------------------------------
+
+
+def test_the_house_is_bound_before_anybody_can_enter() -> None:
+    later = clock.now() + timedelta(hours=1)
+    wish = facade_wish(lobby_opens_at=later)
+    event = make_event(room=wish, opens_at=later + timedelta(hours=1))
+    draw = draw_of(event)
+    statement = json.loads(draw.statement)
+    assert hashlib.sha256(draw.statement.encode()).digest() == bytes(draw.commitment)
+    assert statement["secret_sha256"] == hashlib.sha256(bytes(draw.secret)).hexdigest()
+    assert statement["event"] == event.slug
+    assert statement["opens_at"] == clock.iso(event.policy.opens_at)
+    assert statement["beacon"] == {"source": "none", "round": None, "at": None}
+    assert "not operator-proof" in statement["fallback"]
+    assert draw.committed_at < room_of(event).lobby_opens_at
+    assert acts() == [f"committed to {bytes(draw.commitment).hex()}"]
+    assert room_of(event).state == "closed"
+
+
+def facade_wish(**more: Any) -> Any:
+    from apps.events.facade import RoomWish
+
+    return RoomWish(rate_per_second=10, active_max=3, **more)
+
+
+def test_two_lobbies_have_two_secrets_and_a_room_without_one_has_no_draw() -> None:
+    make_room("plain")
+    assert not Draw.objects.exists()
+    make_lobby("first", venue="A")
+    make_lobby("second", venue="B")
+    assert len({bytes(draw.secret) for draw in Draw.objects.all()}) == 2
+
+
+def test_a_lobby_opens_by_itself_and_not_before_its_time() -> None:
+    later = clock.now() + timedelta(hours=1)
+    event = make_event(room=facade_wish(lobby_opens_at=later), opens_at=later + timedelta(hours=1))
+    assert admission.due_rooms() == []
+    assert admission.tick(event.id, EPOCH) == 0
+    assert room_of(event).state == "closed"
+    WaitingRoom.objects.update(lobby_opens_at=clock.now() - timedelta(seconds=1))
+    assert admission.due_rooms() == [event.id]
+    assert admission.tick(event.id, EPOCH) == 0
+    assert room_of(event).state == "lobby"
+    assert admission.due_rooms() == []
+    assert acts("state") == ["closed → lobby"]
+
+
+def test_a_published_on_sale_is_not_moved_at_the_desk(client: Client, django_user_model: Any) -> None:
+    """The commitment names the opening: it holds because nobody edits an on-sale that is published."""
+    event, _ = make_lobby()
+    client.force_login(django_user_model.objects.create_superuser("boss"))
+    before = OnSale.objects.values().get()
+    moved = clock.now() + timedelta(days=2)
+    page = client.get(reverse("admin:events_event_change", args=[event.id])).content.decode()
+    assert 'name="on_sale-0-opens_at_0"' not in page
+    fields = {
+        "name": "Moved", "description": "", "on_sale-TOTAL_FORMS": 1, "on_sale-INITIAL_FORMS": 1,
+        "on_sale-0-event": event.id, "on_sale-0-opens_at_0": moved.date(), "on_sale-0-opens_at_1": moved.time(),
+        "categories-TOTAL_FORMS": 0, "categories-INITIAL_FORMS": 0,
+        "sections-TOTAL_FORMS": 0, "sections-INITIAL_FORMS": 0,
+    }  # fmt: skip
+    client.post(reverse("admin:events_event_change", args=[event.id]), fields)
+    assert OnSale.objects.values().get() == before
+
+
+@pytest.mark.parametrize("state", ["off", "open", "paused", "drained", "closed"])
+def test_a_lobby_ends_with_the_opening_and_not_by_an_operators_hand(state: str) -> None:
+    event, _ = make_lobby(entrants=2)
+    with pytest.raises(errors.ActRefused, match="lobby"):
+        operations.set_state(event.id, state, who="staff")
+    with pytest.raises(errors.ActRefused, match="the room is lobby"):
+        operations.admit_now(event.id, 1, who="staff")
+    assert tick(event) == 0
+    assert room_of(event).state == "lobby"
+
+
+def test_the_lobby_of_a_canceled_event_stays_closed_and_draws_nothing() -> None:
+    event, entries = make_lobby(entrants=2)
+    Event.objects.update(status="canceled")
+    event = begin_sale(event)
+    assert admission.tick(event.id, EPOCH) == 0
+    assert room_of(event).state == "lobby"
+    with pytest.raises(errors.NotOnSale, match="canceled"):
+        join(event)
+    draw_all()
+    assert draw_of(event).frozen_at is None
+    assert row(entries[0]).number is None
+
+
+# --- the closing -----------------------------------------------------------------------------------------------------
+
+
+def test_at_the_opening_the_lobby_closes_and_who_comes_then_is_behind_it() -> None:
+    event, entries = make_lobby(entrants=3)
+    event = begin_sale(event)
+    late = join(event)
+    room = room_of(event)
+    assert (room.state, room.lobby_count, room.next_number, room.numbered_through) == ("open", 3, 5, 0)
+    assert (late.number, late.status) == (4, "waiting")
+    assert draw_of(event).frozen_at is not None
+    assert acts()[-1] == "lobby closed: 3 entrants"
+    assert tick(event) == 0
+    draw_all()
+    assert sorted(numbers(event).values()) == [1, 2, 3]
+    assert tick(event) == 3
+    assert row(late).status == "waiting"
+    assert {row(entry).status for entry in entries} == {"ready"}
+    assert_audit_clean()
+
+
+def test_nobody_waits_for_the_draw_of_an_empty_lobby() -> None:
+    event, _ = make_lobby()
+    event = begin_sale(event)
+    assert join(event).is_ready
+    assert room_of(event).numbered_through is None
+    draw_all()
+    draw = draw_of(event)
+    assert bytes(draw.digest) == hashlib.sha256(b"").digest()
+    assert draw.numbered_at is not None
+    assert not DrawnPlace.objects.exists()
+    assert join(event).number == 2
+    assert_audit_clean()
+
+
+def test_a_lobby_nobody_opened_in_time_opens_as_an_empty_one() -> None:
+    later = clock.now() + timedelta(hours=1)
+    event = make_event(room=facade_wish(lobby_opens_at=later), opens_at=later + timedelta(hours=1))
+    event = begin_sale(event)
+    assert join(event).is_ready
+    assert acts("state") == ["closed → open"]
+    draw_all()
+    assert draw_of(event).numbered_at is not None
+
+
+def test_a_lobby_of_one_has_a_first() -> None:
+    event, (only,) = make_lobby(entrants=1)
+    event = close_lobby(event)
+    draw_all()
+    assert places(event) == numbers(event) == {only.id: 1}
+    assert tick(event) == 1
+    assert acts()[-1] == "numbered: 1 entrant"
+    assert_audit_clean()
+
+
+def test_without_a_draw_of_its_own_a_lobby_does_not_close() -> None:
+    event, _ = make_lobby(entrants=1)
+    Draw.objects.all().delete()
+    event = begin_sale(event)
+    with pytest.raises(RuntimeError, match="no draw"):
+        admission.tick(event.id, EPOCH)
+    assert room_of(event).state == "lobby"
+
+
+# --- the order -------------------------------------------------------------------------------------------------------
+
+
+def recomputed(event: Any, ids: dict[UUID, bytes]) -> list[UUID]:
+    """The order, from what is published and everybody's own id and nonce alone: a second implementation, which shares
+    not a line with the first."""
+    draw = draw_of(event)
+    stated = json.loads(draw.statement)
+    assert hashlib.sha256(bytes(draw.secret)).hexdigest() == stated["secret_sha256"]
+    by_leaf = {hashlib.sha256(entry_id.bytes + nonce).digest(): entry_id for entry_id, nonce in ids.items()}
+    digest = hashlib.new("sha256")
+    for leaf in sorted(by_leaf):
+        digest.update(leaf)
+    assert digest.digest() == bytes(draw.digest)
+    seed = hashlib.new("sha256", bytes(draw.secret) + digest.digest() + bytes(draw.beacon_value or b"")).digest()
+    assert seed == bytes(draw.seed)
+    ranked = []
+    for leaf, entry_id in by_leaf.items():
+        key = hashlib.new("sha256", seed)
+        key.update(leaf)
+        ranked.append((key.hexdigest(), leaf.hex(), entry_id))
+    return [entry_id for _, _, entry_id in sorted(ranked)]
+
+
+@given(data=st.data())
+@settings(max_examples=examples(8))
+def test_the_order_is_the_one_that_anybody_computes_from_what_is_published(data: st.DataObject) -> None:
+    """Whatever the lobby was like: leavers before the closing, between it and the draw, and after it stay as holes."""
+    slug = f"concert-{Event.objects.count()}"
+    count = data.draw(st.integers(1, 9))
+    event, entries = make_lobby(slug, count, venue=slug)
+    chunk = data.draw(st.integers(1, 4))
+    leavers = data.draw(st.lists(st.sampled_from(entries), unique=True, max_size=3))
+    moments = [data.draw(st.sampled_from(["lobby", "closed", "numbered"])) for _ in leavers]
+
+    def leave_at(moment: str) -> None:
+        for entry, when in zip(leavers, moments, strict=True):
+            if when == moment:
+                positions.leave(event, facade.Caller(entry_id=entry.id))
+
+    leave_at("lobby")
+    event = close_lobby(event)
+    leave_at("closed")
+    late = [join(event) for _ in range(data.draw(st.integers(0, 2)))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lobby_draw, "CHUNK", chunk)
+        draw_all()
+    leave_at("numbered")
+    nonces = {
+        entry.pk: bytes(entry.nonce) for entry in QueueEntry.objects.filter(pk__in=[entry.id for entry in entries])
+    }
+    order = recomputed(event, nonces)
+    assert [entry_id for entry_id, _ in sorted(places(event).items(), key=lambda item: item[1])] == order
+    assert numbers(event) == places(event)
+    assert sorted(places(event).values()) == list(range(1, count + 1))
+    assert [row(entry).number for entry in late] == list(range(count + 1, count + 1 + len(late)))
+    assert {row(entry).status for entry in leavers} <= {"left"}
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds", "then"),
+    [(2_000, 4.4, 1_000), (2_000, 0.01, 2_000), (1_000, 0.1, 1_000), (1_000, 0.04, 2_000), (250, 4.4, 250)],
+)
+def test_a_chunk_that_takes_long_is_followed_by_a_smaller_one(size: int, seconds: float, then: int) -> None:
+    assert lobby_draw.next_chunk(size, seconds) == then
+
+
+def test_control_numbers_cannot_be_permuted_in_place() -> None:
+    """The naive draw: everybody has the number of arrival, and one UPDATE gives them each other's."""
+    event, _ = make_lobby(entrants=5)
+    arrived = list(QueueEntry.objects.order_by("joined_at", "id"))
+    for number, entry in enumerate(arrived, 1):
+        QueueEntry.objects.filter(pk=entry.pk).update(number=number)
+    with connection.cursor() as cursor, pytest.raises(Exception, match="queue_entry_number_once_per_event"):
+        cursor.execute("UPDATE queue_queueentry SET number = 6 - number WHERE event_id = %s", [event.id])
+
+
+def test_who_left_in_the_lobby_keeps_a_hole_that_the_line_passes_over() -> None:
+    event, entries = make_lobby(entrants=4, active=2)
+    event = close_lobby(event)
+    gone = entries[0]
+    positions.leave(event, facade.Caller(entry_id=gone.id))
+    operations.remove(entries[1].id, who="staff", why="twice here")
+    draw_all()
+    assert sorted(numbers(event).values()) == [1, 2, 3, 4]
+    assert row(gone).status == row(entries[1]).status == "left"
+    assert tick(event) == 2
+    assert {row(entries[2]).status, row(entries[3]).status} == {"ready"}
+    assert_audit_clean()
+
+
+def asked(event: Any, entry: facade.EntryView) -> dict[str, Any]:
+    """What the API answers to the lobby's token."""
+    room_snapshot.forget_everything()
+    token = issue_queue_token(entry.id, event.slug, None)
+    answer = Client().get(reverse("queue_api_status", args=[event.slug]), headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 200, answer.content
+    return dict(answer.json())
+
+
+def test_a_lobby_token_gets_its_number_as_soon_as_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the draw and the chunk with its entry the row has no number yet; the visitor has."""
+    event, entries = make_lobby(entrants=4, rate=1, active=1)
+    said = asked(event, entries[0])
+    assert (said["status"], said["position_in_queue"]) == ("lobby", None)
+    event = close_lobby(event)
+    said = asked(event, entries[0])
+    assert (said["status"], said["position_in_queue"]) == ("lobby", None)
+    drawer = lobby_draw.Drawer(database_url())
+    try:
+        while draw_of(event).drawn_at is None:
+            assert drawer.run_once()
+    finally:
+        drawer.close()
+    assert set(numbers(event).values()) == {None}
+    for entry in entries:
+        said = asked(event, entry)
+        assert (said["status"], said["position_in_queue"]) == ("waiting", places(event)[entry.id])
+    draw_all()
+    for entry in entries:
+        assert asked(event, entry)["position_in_queue"] == places(event)[entry.id]
+
+
+def test_the_auditor_finds_a_number_that_was_not_drawn() -> None:
+    event, entries = make_lobby(entrants=2)
+    assert_audit_clean()
+    event = close_lobby(event)
+    assert_audit_clean()
+    draw_all()
+    assert_audit_clean()
+    one, other = (row(entry) for entry in entries)
+    QueueEntry.objects.filter(pk=one.pk).update(number=None)
+    assert audit_breaches() == [f"I9: concert: who drew number {one.number} has none"]
+    QueueEntry.objects.filter(pk=other.pk).update(number=one.number)
+    QueueEntry.objects.filter(pk=one.pk).update(number=other.number)
+    assert audit_breaches() == [
+        "I9: concert: who drew number 1 has number 2",
+        "I9: concert: who drew number 2 has number 1",
+    ]
+
+
+# --- rooms in other states while it is drawn -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["paused", "drained", "off"])
+def test_the_draw_goes_on_whatever_is_done_to_the_room(state: str) -> None:
+    event, entries = make_lobby(entrants=3)
+    event = close_lobby(event)
+    operations.set_state(event.id, state, who="staff")
+    draw_all()
+    assert numbers(event) == places(event)
+    assert room_of(event).state == state
+    assert room_of(event).numbered_through is None
+    if state == "off":
+        assert tick(event) == 3
+        assert {row(entry).status for entry in entries} == {"ready"}
+    else:
+        assert tick(event) == 0
+        operations.set_state(event.id, "open", who="staff")
+        assert tick(event) == 3
+    assert_audit_clean()
+
+
+def test_an_event_canceled_during_its_draw_has_its_order_all_the_same() -> None:
+    event, _ = make_lobby(entrants=3)
+    event = close_lobby(event)
+    Event.objects.update(status="canceled")
+    draw_all()
+    assert numbers(event) == places(event)
+    assert draw_of(event).numbered_at is not None
+
+
+def test_entrants_changed_by_hand_are_not_drawn(caplog: pytest.LogCaptureFixture) -> None:
+    event, entries = make_lobby(entrants=3)
+    fine, _ = make_lobby("fine", entrants=2, venue="B")
+    event, fine = close_lobby(event), close_lobby(fine)
+    QueueEntry.objects.filter(pk=entries[0].id).delete()
+    drawer = lobby_draw.Drawer(database_url())
+    try:
+        for _ in range(9):
+            drawer.run_once()
+    finally:
+        drawer.close()
+    assert draw_of(event).digest is None
+    assert "2 entrants, the room has counted 3" in caplog.text
+    assert draw_of(fine).numbered_at is not None
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def reveal(*args: str, capsys: Any) -> str:
+    call_command("reveal_draw", *args)
+    return str(capsys.readouterr().out)
+
+
+def test_without_a_gatekeeper_the_draw_can_be_made_by_hand(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.DATABASE_DIRECT_URL = database_url()
+    event, _ = make_lobby(entrants=3)
+    with pytest.raises(CommandError, match="has not closed yet"):
+        reveal(event.slug, capsys=capsys)
+    event = close_lobby(event)
+    said = reveal(event.slug, capsys=capsys)
+    assert said == "concert: everybody in the lobby has a number; consistent, not operator-proof\n"
+    assert reveal(event.slug, capsys=capsys) == said
+    with pytest.raises(CommandError, match="names no beacon"):
+        reveal(event.slug, "--beacon", "00" * 32, capsys=capsys)
+    with pytest.raises(CommandError, match="no event 'nowhere'"):
+        reveal("nowhere", capsys=capsys)
+    make_room("plain", venue="B")
+    with pytest.raises(CommandError, match="plain has no lobby"):
+        reveal("plain", capsys=capsys)
+    assert acts() == [
+        acts()[0],
+        "lobby closed: 3 entrants",
+        f"entrants' digest {bytes(draw_of(event).digest).hex()}",
+        "secret revealed, no beacon was named",
+        "numbered: 3 entrants",
+    ]
+
+
+def test_what_the_rule_says_is_what_is_done() -> None:
+    for words in ("sorted", "seed = SHA-256(secret, digest, beacon value", "numbered from 1"):
+        assert words in lobby.RULE
+    assert AdmissionBatch.objects.count() == 0

@@ -1,0 +1,177 @@
+"""One leader among the gatekeepers: elected, replaced when it dies, refused when it wakes up late."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.db import connection
+
+from apps.events.facade import EventView
+from apps.queue.models import AdmissionBatch, Leadership, WaitingRoom
+from apps.queue.room import admission, rate_control
+from apps.queue.room import gatekeeper as gatekeepers
+from apps.queue.room.gatekeeper import Gatekeeper
+from tests.support.databases import database_url
+from tests.support.factories import assert_audit_clean
+from tests.support.queue.rooms import full_line, make_room, pass_time, statuses
+from tests.support.races import rival_connection
+from tests.support.servers import CHECKOUT
+from ticketing.devserver.ports import free_port
+
+WAIT_SECONDS_MAX = 120
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def event() -> EventView:
+    return make_room()
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Gatekeeper, Gatekeeper]]:
+    """Two that do not lose the lead because the machine is slow."""
+    monkeypatch.setattr(gatekeepers, "SILENCE_MS_MAX", 600_000)
+    first, second = Gatekeeper(database_url()), Gatekeeper(database_url())
+    yield first, second
+    first.resign()
+    second.resign()
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    """Returns as soon as it is so. Raises AssertionError if it does not come."""
+    deadline, pause = time.monotonic() + WAIT_SECONDS_MAX, threading.Event()
+    while not true():
+        assert time.monotonic() < deadline, f"never: {what}"
+        pause.wait(0.05)
+
+
+def test_one_leads_and_the_other_stands_by(event: EventView, pair: tuple[Gatekeeper, Gatekeeper]) -> None:
+    first, second = pair
+    full_line(event, 5)
+    assert (first.run_once(), second.run_once()) == (3, 0)
+    assert (first.leads, second.leads) == (True, False)
+    assert WaitingRoom.objects.get().epoch == first.epoch
+    first.resign()
+    second.run_once()
+    assert second.leads
+    assert Leadership.objects.get().epoch == second.epoch == 2
+
+
+def test_a_leader_whose_session_ended_leads_no_more_and_what_it_began_is_refused(
+    event: EventView, pair: tuple[Gatekeeper, Gatekeeper]
+) -> None:
+    """F: leads; its session is ended by the server (it hung, or the network went)
+    S: leads, and ticks the room
+    F: wakes up in the middle of its round, believing that it leads: the room's epoch is younger
+    F: notices, and stands by
+    """
+    first, second = pair
+    full_line(event, 9)
+    first.run_once()
+    assert first.lead.session is not None
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [first.lead.session.info.backend_pid])
+    until(lambda: second.run_once() >= 0 and second.leads, "the stand-by leads")
+    WaitingRoom.objects.update(active_max=6)
+    pass_time(event)
+    assert second.run_once() == 3
+    WaitingRoom.objects.update(active_max=9)
+    pass_time(event)
+    first.lead.speak = lambda: None  # type: ignore[method-assign]  # It does not look before it acts.
+    assert first.run_once() == 0
+    assert not first.leads
+    assert statuses(event).count("ready") == 6
+    assert [batch.epoch for batch in AdmissionBatch.objects.order_by("id")] == [1, 2]
+
+
+def test_a_leader_that_hangs_loses_its_session_by_its_silence(pair: tuple[Gatekeeper, Gatekeeper]) -> None:
+    first, second = pair
+    first.run_once()
+    assert first.leads
+    assert first.lead.session is not None
+    assert first.lead.session.execute("SHOW idle_session_timeout").fetchone() == ("10min",)
+    first.lead.session.execute("SET idle_session_timeout = 50")  # So that the test need not wait for it.
+    until(lambda: second.run_once() >= 0 and second.leads, "the stand-by leads")
+    first.run_once()
+    assert not first.leads
+
+
+def test_one_room_s_trouble_keeps_no_other_room_waiting(pair: tuple[Gatekeeper, Gatekeeper]) -> None:
+    stuck, fine = make_room("stuck"), make_room("fine", venue="B")
+    full_line(stuck, 2)
+    full_line(fine, 2)
+    # Its head may not pass the numbers handed out: the tick of this room fails at the constraint.
+    WaitingRoom.objects.filter(event_id=stuck.id).update(next_number=1)
+    assert pair[0].run_once() == 2
+    assert statuses(stuck) == ["waiting", "waiting"]
+    assert statuses(fine) == ["ready", "ready"]
+
+
+def test_a_room_whose_lock_does_not_come_is_told_of_once_and_when_it_is_over(
+    pair: tuple[Gatekeeper, Gatekeeper], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator's hand on one room, four ticks long: one line, the other room goes on, and a line at the end."""
+    monkeypatch.setattr(admission, "TICK_LOCK_MS", 1)
+    monkeypatch.setattr(rate_control.Pacer, "run_if_due", lambda *_, **__: 0)
+    stuck, fine = make_room("stuck"), make_room("fine", venue="B")
+    full_line(stuck, 2)
+    full_line(fine, 2)
+    with rival_connection() as operator:
+        operator.set_autocommit(False)
+        with operator.cursor() as cursor:
+            cursor.execute("SELECT FROM queue_waitingroom WHERE event_id = %s FOR NO KEY UPDATE", [stuck.id])
+        assert [pair[0].run_once() for _ in range(4)] == [2, 0, 0, 0]
+        operator.rollback()
+    assert pair[0].run_once() == 2
+    failing = f"gatekeeper: the tick of event {stuck.id} fails: "
+    first, over = [message for message in caplog.messages if message.startswith(failing)]
+    assert "lock timeout" in first
+    assert over.startswith(f"{failing}no longer, after 4 times")
+    assert statuses(fine) == statuses(stuck) == ["ready", "ready"]
+
+
+def test_a_database_that_is_away_is_told_of_once_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    gatekeeper = Gatekeeper(f"postgres://nobody@127.0.0.1:{free_port()}/nowhere")
+    for _ in range(4):
+        assert gatekeeper.run_once() == 0
+    gatekeeper.lead._conninfo = database_url()
+    gatekeeper.run_once()
+    assert gatekeeper.leads
+    gatekeeper.resign()
+    away, over = [message for message in caplog.messages if message.startswith(gatekeepers.AWAY)]
+    assert "refused" in away
+    assert over.startswith(f"{gatekeepers.AWAY}: no longer, after 4 times")
+
+
+@pytest.mark.slow
+def test_when_the_leading_process_is_killed_another_goes_on(event: EventView) -> None:
+    environment = os.environ | {"DATABASE_URL": database_url(), "DATABASE_DIRECT_URL": database_url()}
+    command = [sys.executable, "-W", "ignore", "manage.py", "gatekeeper"]
+    processes = {}
+    try:
+        for _ in range(2):
+            process = subprocess.Popen(
+                command, cwd=CHECKOUT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            processes[process.pid] = process
+        full_line(event, 6)
+        until(lambda: statuses(event).count("ready") == 3, "the first leader lets three in")
+        leader = Leadership.objects.get()
+        pid = int(leader.leader.rpartition(":")[2])
+        processes[pid].send_signal(signal.SIGKILL)
+        processes[pid].wait(timeout=WAIT_SECONDS_MAX)
+        until(lambda: Leadership.objects.get().epoch > leader.epoch, "the stand-by leads")
+        WaitingRoom.objects.update(active_max=6)
+        until(lambda: statuses(event).count("ready") == 6, "the second leader lets the others in")
+        assert WaitingRoom.objects.get().epoch > leader.epoch
+    finally:
+        for process in processes.values():
+            process.terminate()
+        for process in processes.values():
+            process.wait(timeout=WAIT_SECONDS_MAX)
+    assert_audit_clean()

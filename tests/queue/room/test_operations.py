@@ -1,0 +1,217 @@
+"""The operator's hand: a message, one person let through, one taken out, limits; each within the caps and on record."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.events.models import Event, OnSale
+from apps.kernel import clock
+from apps.queue.entries import positions
+from apps.queue.errors import ActRefused
+from apps.queue.fairness import published
+from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
+from apps.queue.room import operations
+from apps.queue.status.estimates import outlook
+from tests.support.factories import assert_audit_clean, join, make_event
+from tests.support.queue.rooms import come, full_line, let_claim_lapse, make_room, open_now, row, tick
+from tests.support.races import storm, values
+
+pytestmark = pytest.mark.django_db
+
+
+def acts(what: str) -> list[tuple[str, str, str]]:
+    return [(act.who, act.detail, act.why) for act in RoomAct.objects.filter(what=what).order_by("id")]
+
+
+def room() -> WaitingRoom:
+    return WaitingRoom.objects.get()
+
+
+def test_a_message_is_set_changed_and_taken_away_and_each_is_on_record() -> None:
+    event = make_room()
+    assert operations.set_message(event.id, "  The till is slow. \r\n We go on at 8. ", who="boss", why="calm")
+    assert room().message == "The till is slow.\nWe go on at 8."
+    assert room().message_at is not None
+    assert not operations.set_message(event.id, "The till is slow.\nWe go on at 8.", who="boss")
+    assert operations.set_message(event.id, " ", who="boss")
+    assert (room().message, room().message_at) == ("", None)
+    assert acts("message") == [("boss", "The till is slow.\nWe go on at 8.", "calm"), ("boss", "cleared", "")]
+
+
+@pytest.mark.parametrize("text", ["x" * 281, "nul\0", "bell\a", "turn\u202eed"])
+def test_a_message_is_plain_and_short(text: str) -> None:
+    event = make_room()
+    with pytest.raises(ActRefused):
+        operations.set_message(event.id, text, who="boss")
+    assert not RoomAct.objects.filter(what="message").exists()
+
+
+def test_who_is_let_through_is_in_at_once_where_a_slot_is_free_and_the_line_stays_where_it_is() -> None:
+    event = make_room(active=3)
+    waiting = full_line(event, 5)
+    assert operations.let_through(waiting[3].id, who="boss", why="the drummer's mother")
+    assert [come(entry).status for entry in waiting] == ["waiting", "waiting", "waiting", "ready", "waiting"]
+    assert row(waiting[3]).marked == "operator"
+    assert room().head == 0
+    (batch,) = AdmissionBatch.objects.all()
+    assert (batch.reason, batch.from_number, batch.count) == ("marked", 4, 1)
+    assert acts("let in") == [("boss", "number 4", "the drummer's mother")]
+    assert tick(event) == 2, "it counts in the cap"
+    assert_audit_clean()
+
+
+def test_without_a_free_slot_who_is_let_through_is_first_at_the_next_tick() -> None:
+    event = make_room(active=1)
+    waiting = full_line(event, 4)
+    assert tick(event) == 1
+    assert not operations.let_through(waiting[3].id, who="boss")
+    assert row(waiting[3]).status == "waiting"
+    assert tick(event) == 0
+    positions.leave(event, positions.Caller(entry_id=waiting[0].id))
+    assert tick(event) == 1
+    assert [row(entry).status for entry in waiting] == ["left", "waiting", "waiting", "ready"]
+    assert room().head == 1
+    assert_audit_clean()
+
+
+def test_in_a_paused_room_a_hand_still_lets_through_and_nobody_else_comes_with_it() -> None:
+    event = make_room(active=3)
+    waiting = full_line(event, 3)
+    operations.set_state(event.id, "paused", who="boss")
+    assert operations.let_through(waiting[2].id, who="boss")
+    assert [row(entry).status for entry in waiting] == ["waiting", "waiting", "ready"]
+
+
+def test_a_marked_place_has_nobody_ahead_from_the_marking_on_and_after_a_turn_it_missed() -> None:
+    event = make_room(active=1)
+    waiting = full_line(event, 5)
+    assert tick(event) == 1
+    assert outlook(come(waiting[4])).ahead == 4
+    assert not operations.let_through(waiting[4].id, who="boss")
+    assert outlook(come(waiting[4])).ahead == 0
+    positions.leave(event, positions.Caller(entry_id=waiting[0].id))
+    assert tick(event) == 1
+    let_claim_lapse(waiting[4])
+    missed = come(waiting[4])
+    assert (missed.status, outlook(missed).ahead) == ("waiting", 0)
+
+
+def test_who_is_away_comes_back_by_a_hand() -> None:
+    event = make_room(active=1)
+    waiting = full_line(event, 2)
+    tick(event)
+    let_claim_lapse(waiting[0])
+    assert tick(event) == 1
+    assert row(waiting[0]).status == "away"
+    assert not operations.let_through(waiting[0].id, who="boss")
+    assert (row(waiting[0]).status, row(waiting[0]).marked) == ("waiting", "operator")
+    positions.leave(event, positions.Caller(entry_id=waiting[1].id))
+    assert tick(event) == 1
+    assert come(waiting[0]).is_ready
+
+
+def test_whom_nothing_can_be_done_for_is_said() -> None:
+    event = make_room(active=1)
+    waiting = full_line(event, 3)
+    tick(event)
+    operations.let_through(waiting[1].id, who="boss")
+    operations.remove(waiting[2].id, who="boss")
+    for entry, why in zip(waiting, ("in already", "marked already", "has ended: left"), strict=True):
+        with pytest.raises(ActRefused, match=why):
+            operations.let_through(entry.id, who="boss")
+    operations.set_state(event.id, "drained", who="boss")
+    with pytest.raises(ActRefused, match="drained"):
+        operations.let_through(waiting[1].id, who="boss")
+    assert len(acts("let in")) == 1
+
+
+@pytest.mark.parametrize("whom", ["", "x", "7", "1" * 40, "²", "00000000-0000-0000-0000-000000000000"])
+def test_a_place_that_there_is_not_is_named(whom: str) -> None:
+    event = make_room()
+    join(event)
+    with pytest.raises(ActRefused):
+        operations.find_place(event.id, whom)
+
+
+def test_a_place_is_found_by_number_and_by_id_in_its_own_line_only() -> None:
+    event, other = make_room(), make_room("opera")
+    mine, theirs = join(event), join(other)
+    assert operations.find_place(event.id, "1") == operations.find_place(event.id, str(mine.id)) == mine.id
+    with pytest.raises(ActRefused):
+        operations.find_place(event.id, str(theirs.id))
+
+
+def test_a_removed_one_that_was_let_through_gives_its_slot_back() -> None:
+    event = make_room(active=1)
+    waiting = full_line(event, 2)
+    assert operations.let_through(waiting[1].id, who="boss")
+    come(waiting[1])
+    assert operations.remove(waiting[1].id, who="boss", why="not on the list")
+    assert tick(event) == 1
+    assert come(waiting[0]).is_ready
+    assert acts("remove") == [("boss", "number 2, ready", "not on the list")]
+    assert_audit_clean()
+
+
+def test_limits_change_one_by_one_and_the_windows_are_on_record_too() -> None:
+    event = make_room(rate=10, active=3)
+    assert operations.set_limits(event.id, rate_per_second=20, who="boss")
+    assert not operations.set_limits(event.id, rate_per_second=20, who="boss")
+    assert operations.set_limits(event.id, claim_seconds=60, who="boss", why="they dawdle")
+    standing = room()
+    assert (standing.rate_per_second, standing.active_max, standing.claim_seconds) == (20, 3, 60)
+    assert acts("limits") == [
+        ("boss", "10/s, 3 active → 20/s, 3 active", ""),
+        ("boss", "20/s, 3 active → 20/s, 3 active; 60 s to come, 300 s to start", "they dawdle"),
+    ]
+    for wrong in ({"rate_per_second": 0}, {"active_max": -1}, {"claim_seconds": 0}, {"admission_seconds": 10**9}):
+        with pytest.raises(ActRefused):
+            operations.set_limits(event.id, **wrong, who="boss")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_hands_at_once_never_let_in_more_than_the_cap() -> None:
+    """Ten operators each let another one through while three slots are free: each reads the free slots under the
+    room's lock, so three are in, and seven are marked and first for what becomes free."""
+    event = make_room(active=3)
+    waiting = full_line(event, 10)
+    came_in = values(storm(10, lambda number: operations.let_through(waiting[number].id, who=f"hand {number}")))
+    assert sum(came_in) == 3
+    assert QueueEntry.objects.filter(status="ready").count() == 3
+    assert QueueEntry.objects.filter(status="waiting", marked="operator").count() == 7
+    assert len(acts("let in")) == 10
+    assert_audit_clean()
+
+
+def test_nobody_passes_for_what_happens_by_itself_and_no_reason_breaks_the_record() -> None:
+    event = make_room()
+    open_now(event)
+    operations.set_state(event.id, "paused", who="system", why="nul\0, half a character \ud800, \x1b[2J")
+    assert acts("state")[-1] == ("operator system", "open → paused", "nul , half a character  ,  [2J")
+    assert published.latest_acts(event.id, 1)[0]["by"] == "operator"
+
+
+@pytest.mark.parametrize(("state", "why"), [("open", "sales have closed"), ("paused", "the event is canceled")])
+def test_when_sales_are_over_the_line_is_told_and_nobody_is_let_in_any_more(state: str, why: str) -> None:
+    event = make_room(active=1)
+    _, second = full_line(event, 2)
+    WaitingRoom.objects.update(state=state)
+    assert operations.drain_what_is_over() == 0
+    if "canceled" in why:
+        Event.objects.update(status="canceled")
+    else:
+        OnSale.objects.update(closes_at=clock.now())
+    assert operations.drain_what_is_over() == 1
+    assert room().state == "drained"
+    assert outlook(come(second)).status == "drained"
+    assert tick(event) == 0
+    assert acts("state")[-1] == ("system", f"{state} → drained", why)
+    assert operations.drain_what_is_over() == 0
+
+
+def test_a_room_that_is_open_before_its_time_or_off_is_left_alone() -> None:
+    off, early = make_event("off"), make_room("early", venue="B", opens_at=clock.now() + timedelta(hours=1))
+    open_now(early)
+    OnSale.objects.filter(event_id=off.id).update(closes_at=clock.now())
+    assert operations.drain_what_is_over() == 0
+    assert set(WaitingRoom.objects.values_list("state", flat=True)) == {"off", "open"}

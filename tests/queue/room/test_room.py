@@ -1,0 +1,618 @@
+"""A waiting room: it opens by itself, lets in by the numbers within its caps, and tells everyone the truth."""
+
+import dataclasses
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+
+from apps.events.facade import EventView
+from apps.kernel import clock, maintenance
+from apps.kernel.db import transactions
+from apps.kernel.http import problems
+from apps.queue import errors, facade
+from apps.queue.entries import positions
+from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
+from apps.queue.room import admission, operations
+from apps.queue.room_row import Room, lock_room, save_room
+from apps.queue.status import estimates
+from apps.reservations.counts import supply_report
+from tests.support.factories import assert_audit_clean, audit_breaches, hold, join, make_event
+from tests.support.queue.rooms import (
+    come,
+    complete,
+    full_line,
+    let_admission_lapse,
+    let_claim_lapse,
+    line_of,
+    make_room,
+    open_now,
+    pass_time,
+    row,
+    statuses,
+    tick,
+)
+from tests.support.races import statements
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def event() -> EventView:
+    return make_room()
+
+
+def room() -> WaitingRoom:
+    return WaitingRoom.objects.get()
+
+
+def locked_room(event: EventView) -> Room:
+    """As it is under its lock, which is given up at once."""
+    with transactions.write(), connection.cursor() as cursor:
+        return lock_room(cursor, event.id)
+
+
+def visitor(name: str) -> facade.Caller:
+    return facade.Caller(visitor_id=f"visitor-{name}")
+
+
+def test_a_room_is_closed_until_the_on_sale_opens_and_then_opens_by_itself() -> None:
+    later = make_room("later", opens_at=clock.now() + timedelta(hours=1))
+    assert room().state == "closed"
+    with pytest.raises(errors.NotOnSale) as refused:
+        join(later)
+    assert "opens_at" in refused.value.extra
+    assert admission.due_rooms() == []
+    assert admission.tick(later.id, 1) == 0
+    assert room().state == "closed"
+    sold = make_room("sold", venue="B")
+    assert admission.due_rooms() == [sold.id]
+    admission.tick(sold.id, 1)
+    assert WaitingRoom.objects.get(event_id=sold.id).state == "open"
+    act = RoomAct.objects.get()
+    assert (act.who, act.what, act.detail) == ("system", "state", "closed → open")
+    assert admission.due_rooms() == []
+
+
+def test_the_first_join_after_the_opening_opens_the_room_before_any_tick(event: EventView) -> None:
+    assert join(event).is_ready
+    assert room().state == "open"
+    assert RoomAct.objects.get().detail == "closed → open"
+
+
+def test_who_comes_to_an_empty_line_is_let_in_at_once_until_the_cap_is_reached(event: EventView) -> None:
+    entries = line_of(event, 5)
+    assert [entry.status for entry in entries] == ["ready"] * 3 + ["waiting"] * 2
+    assert row(entries[0]).admission_expires_at is not None
+    assert row(entries[0]).claim_expires_at is None
+    batches = AdmissionBatch.objects.all()
+    assert [(batch.reason, batch.count, batch.active_max) for batch in batches] == [("empty line", 1, 3)] * 3
+    assert max(batch.active_count for batch in batches) == 3
+    assert (room().head, room().next_number) == (3, 6)
+    assert_audit_clean()
+
+
+def test_nobody_overtakes_a_lower_number_that_waits(event: EventView) -> None:
+    first, *_ = full_line(event, 1)
+    second = join(event)
+    assert second.status == "waiting"
+    assert tick(event) == 2
+    assert row(first).ready_at == row(second).ready_at
+
+
+def test_a_tick_lets_in_what_the_rate_has_allowed_and_carries_the_fraction() -> None:
+    event = make_room(rate=10, active=100)
+    full_line(event, 30)
+    start = clock.now()
+    WaitingRoom.objects.update(budget=0, ticked_at=start)
+    locked = locked_room(event)
+    for tenths, whole in ((2.5, 2), (5, 5), (7.5, 5)):
+        admission.refill(locked, start + timedelta(seconds=tenths / 10))
+        assert int(locked.budget) == whole
+    # Half a second's worth and no more, however long nothing was let in.
+    admission.refill(locked, start + timedelta(hours=1))
+    assert locked.budget == 5
+    assert tick(event, seconds=3600) == 5
+    assert tick(event, seconds=0) == 0
+    assert statuses(event) == ["ready"] * 5 + ["waiting"] * 25
+    assert_audit_clean()
+
+
+def test_a_slow_rate_lets_in_one_at_a_time() -> None:
+    event = make_room(rate=1, active=100)
+    full_line(event, 3)
+    assert [tick(event), tick(event, seconds=0), tick(event)] == [1, 0, 1]
+
+
+def test_the_cap_counts_who_has_been_let_in_and_has_not_come_yet(event: EventView) -> None:
+    entries = full_line(event, 6)
+    assert tick(event) == 3
+    assert tick(event) == 0
+    assert come(entries[0]).is_ready
+    assert tick(event) == 0
+    positions.leave(event, facade.Caller(entry_id=entries[1].id))
+    assert tick(event) == 1
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize("end", ["completed", "expired", "left", "away", "removed"])
+def test_each_end_of_an_admission_frees_its_slot(event: EventView, end: str) -> None:
+    entries = full_line(event, 4)
+    assert tick(event) == 3
+    mine = entries[0]
+    if end == "away":
+        let_claim_lapse(mine)
+    else:
+        come(mine)
+    if end == "completed":
+        complete(mine.id)
+    elif end == "expired":
+        let_admission_lapse(mine)
+    elif end == "left":
+        positions.leave(event, facade.Caller(entry_id=mine.id))
+    elif end == "removed":
+        assert operations.remove(mine.id, who="staff")
+    assert tick(event) == 1
+    assert row(mine).status == ("left" if end == "removed" else end)
+    assert row(entries[3]).status == "ready"
+    assert_audit_clean()
+
+
+def test_a_live_reservation_keeps_the_slot_past_the_admission(event: EventView) -> None:
+    entries = full_line(event, 4)
+    tick(event)
+    hold(event, come(entries[0]), seats=["hall-A-1"])
+    let_admission_lapse(entries[0])
+    assert tick(event) == 0
+    # Checkout began at the last moment: its later deadline is on the way to the entry, a commit later.
+    QueueEntry.objects.filter(pk=entries[0].id).update(busy_until=clock.now())
+    assert tick(event) == 0
+    assert come(entries[0]).is_ready
+    QueueEntry.objects.filter(pk=entries[0].id).update(busy_until=None)
+    assert tick(event) == 1
+
+
+def test_the_first_question_after_the_turn_claims_the_admission(event: EventView) -> None:
+    (entry,) = full_line(event, 1)
+    tick(event)
+    waiting = row(entry)
+    assert (waiting.status, waiting.admission_expires_at) == ("ready", None)
+    assert waiting.claim_expires_at - waiting.ready_at == timedelta(seconds=120)  # type: ignore[operator]
+    claimed = come(entry)
+    assert claimed.admission_expires_at is not None
+    assert come(entry).admission_expires_at == claimed.admission_expires_at, "claimed once"
+    assert timedelta(seconds=299) < claimed.admission_expires_at - clock.now() <= timedelta(seconds=300)
+
+
+def test_joining_again_is_coming_too(event: EventView) -> None:
+    open_now(event)
+    WaitingRoom.objects.update(state="paused")
+    first = positions.join(event, visitor("ann"))
+    WaitingRoom.objects.update(state="open")
+    tick(event)
+    again = positions.join(event, visitor("ann"))
+    assert again.id == first.id
+    assert again.admission_expires_at is not None
+
+
+def test_who_has_been_let_in_but_has_not_come_holds_nothing(event: EventView) -> None:
+    (entry,) = full_line(event, 1)
+    tick(event)
+    found = row(entry)
+    state = facade.EntryState(found.pk, found.status, found.admission_expires_at, None, None, "", event.id)
+    assert isinstance(state.refusal(clock.now()), errors.NotAdmitted)
+
+
+def test_a_no_show_loses_the_slot_not_the_number_and_is_next_when_it_comes_back(event: EventView) -> None:
+    entries = full_line(event, 8)
+    tick(event)
+    let_claim_lapse(entries[1])
+    assert tick(event) == 1
+    assert row(entries[1]).status == "away"
+    head = room().head
+    back = come(entries[1])
+    assert (back.status, back.number) == ("waiting", entries[1].number)
+    assert estimates.outlook(back).ahead == 0
+    assert tick(event) == 0, "no slot is free"
+    positions.leave(event, facade.Caller(entry_id=entries[0].id))
+    assert tick(event) == 1
+    assert row(entries[1]).status == "ready"
+    assert room().head == head, "it was there before"
+    assert row(entries[4]).status == "waiting"
+    assert_audit_clean()
+
+
+def test_who_comes_a_moment_too_late_before_anybody_noticed_is_next_all_the_same(event: EventView) -> None:
+    (entry,) = full_line(event, 1)
+    tick(event)
+    let_claim_lapse(entry)
+    assert come(entry).status == "waiting"
+    assert tick(event) == 1
+    assert come(entry).is_ready
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_after_a_quarter_of_an_hour_the_number_is_gone_too(event: EventView, noticed: bool) -> None:
+    (entry,) = full_line(event, 1)
+    tick(event)
+    let_claim_lapse(entry, seconds=admission.RETURN_SECONDS + 1)
+    if noticed:
+        admission.expire_admissions()
+        assert row(entry).status == "expired"
+    assert come(entry).status == "expired"
+    again = positions.join(event, facade.Caller(entry_id=entry.id))
+    assert (again.number, again.status) == (2, "ready")
+
+
+@pytest.mark.parametrize("end", ["left", "completed", "expired"])
+def test_who_joins_again_after_an_end_is_last(event: EventView, end: str) -> None:
+    entries = full_line(event, 5)
+    QueueEntry.objects.filter(pk=entries[0].id).update(status=end, ended_at=clock.now())
+    again = positions.join(event, facade.Caller(entry_id=entries[0].id))
+    assert (again.number, again.status) == (6, "waiting")
+    assert again.visitor_id == entries[0].visitor_id
+
+
+def test_many_join_in_one_transaction_each_with_an_outcome_of_its_own(event: EventView) -> None:
+    other = make_event("other", venue="B")
+    later = make_room("later", venue="C", opens_at=clock.now() + timedelta(hours=1))
+    account = User.objects.create_user("ann").pk
+    old = positions.join(event, visitor("old"))
+    asked = [
+        facade.JoinRequest(event, visitor("one")),
+        facade.JoinRequest(event, facade.Caller(account_id=account, visitor_id="visitor-one")),
+        facade.JoinRequest(event, visitor("one")),
+        facade.JoinRequest(later, visitor("one")),
+        facade.JoinRequest(event, facade.Caller()),
+        facade.JoinRequest(event, facade.Caller(entry_id=uuid4())),
+        facade.JoinRequest(event, facade.Caller(entry_id=old.id)),
+        facade.JoinRequest(other, visitor("one")),
+        facade.JoinRequest(event, visitor("two")),
+    ]
+    with statements() as seen:
+        outcomes: list[Any] = facade.join_many(asked)
+    assert seen.count("lock_places") == 1
+    kinds = [outcome if isinstance(outcome, facade.EntryView) else type(outcome) for outcome in outcomes]
+    assert kinds[3:6] == [errors.NotOnSale, problems.TokenMissing, problems.TokenInvalid]
+    one, ann, same, *_, mine, elsewhere, two = outcomes
+    assert [entry.number for entry in (old, one, ann, two)] == [1, 2, 3, 4]
+    assert (one.id, ann.id) == (asked[0].entry_id, asked[1].entry_id)
+    assert (same, mine.id) == (one, old.id)
+    assert [entry.status for entry in (one, ann, two, elsewhere)] == ["ready", "ready", "waiting", "ready"]
+    assert (elsewhere.event_id, elsewhere.number) == (other.id, 1)
+    assert_audit_clean()
+
+
+def test_a_paused_room_takes_joins_and_lets_nobody_in(event: EventView) -> None:
+    open_now(event)
+    assert operations.set_state(event.id, "paused", who="staff", why="the till is down")
+    assert not operations.set_state(event.id, "paused", who="staff")
+    entry = join(event)
+    assert entry.status == "waiting"
+    assert estimates.outlook(entry).status == "paused"
+    assert admission.due_rooms() == []
+    assert tick(event) == 0
+    operations.set_state(event.id, "open", who="staff")
+    assert tick(event) == 1
+    acts = RoomAct.objects.order_by("id")
+    assert [(act.who, act.detail, act.why) for act in acts] == [
+        ("staff", "open → paused", "the till is down"),
+        ("staff", "paused → open", ""),
+    ]
+
+
+def test_a_room_that_is_switched_off_lets_everyone_in(event: EventView) -> None:
+    full_line(event, 8)
+    operations.set_state(event.id, "off", who="staff")
+    assert admission.due_rooms() == [event.id]
+    assert tick(event) == 8
+    assert join(event).is_ready
+    assert_audit_clean()
+
+
+def test_a_room_switched_on_over_its_cap_lets_nobody_in_until_there_is_room(event: EventView) -> None:
+    operations.set_state(event.id, "off", who="staff")
+    entries = line_of(event, 5)
+    operations.set_state(event.id, "open", who="staff")
+    assert join(event).status == "waiting"
+    assert tick(event) == 0
+    assert_audit_clean()
+    for entry in entries[:3]:
+        complete(entry.id)
+    assert tick(event) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "to"), [("closed", "open"), ("open", "closed"), ("open", "lobby"), ("off", "drained")]
+)
+def test_moves_that_there_are_not_are_refused(event: EventView, state: str, to: str) -> None:
+    WaitingRoom.objects.update(state=state)
+    with pytest.raises(errors.ActRefused, match=f"{state} cannot become {to}"):
+        operations.set_state(event.id, to, who="staff")
+    assert not RoomAct.objects.exists()
+
+
+def test_rate_and_cap_are_set_live_and_a_lower_cap_sends_nobody_out(event: EventView) -> None:
+    full_line(event, 9)
+    tick(event)
+    assert operations.set_limits(event.id, rate_per_second=100, active_max=5, who="staff")
+    assert not operations.set_limits(event.id, rate_per_second=100, active_max=5, who="staff")
+    assert tick(event) == 2
+    operations.set_limits(event.id, rate_per_second=100, active_max=2, who="staff", why="calm")
+    assert tick(event) == 0
+    assert_audit_clean()
+    assert RoomAct.objects.first().detail == "100/s, 5 active → 100/s, 2 active"  # type: ignore[union-attr]
+    for rate, active in ((0, 1), (1, -1), (operations.RATE_MAX + 1, 1)):
+        with pytest.raises(errors.ActRefused):
+            operations.set_limits(event.id, rate_per_second=rate, active_max=active, who="staff")
+
+
+def test_an_operator_lets_in_at_once_within_the_cap_and_the_rate_pays_for_it() -> None:
+    event = make_room(rate=2, active=20)
+    full_line(event, 40)
+    begun = clock.now()
+    WaitingRoom.objects.update(state="paused", budget=0, ticked_at=begun)
+    assert operations.admit_now(event.id, 10, who="staff") == 10
+    assert operations.admit_now(event.id, 30, who="staff") == 10, "as far as the cap goes"
+    assert statuses(event)[:21] == ["ready"] * 20 + ["waiting"]
+    assert [batch.reason for batch in AdmissionBatch.objects.all()] == ["operator", "operator"]
+    assert -20 <= room().budget <= -20 + 2 * (clock.now() - begun).total_seconds()
+    WaitingRoom.objects.update(state="open", active_max=100)
+    assert tick(event, seconds=4) == 0
+    assert tick(event, seconds=4) == 0
+    assert tick(event, seconds=3) >= 1
+    assert [act.detail for act in RoomAct.objects.order_by("id")] == ["10 of 10", "10 of 30"]
+    WaitingRoom.objects.update(state="drained")
+    with pytest.raises(errors.ActRefused, match="drained"):
+        operations.admit_now(event.id, 1, who="staff")
+    with pytest.raises(errors.ActRefused):
+        operations.admit_now(event.id, 0, who="staff")
+
+
+def test_removing_is_on_record_and_happens_once(event: EventView) -> None:
+    (entry,) = full_line(event, 1)
+    assert operations.remove(entry.id, who="staff", why="a script")
+    assert not operations.remove(entry.id, who="staff")
+    assert come(entry).status == "left"
+    act = RoomAct.objects.get()
+    assert (act.who, act.what, act.detail, act.why) == ("staff", "remove", "number 1, waiting", "a script")
+    with pytest.raises(errors.ActRefused):
+        operations.remove(uuid4(), who="staff")
+
+
+def test_nobody_is_let_in_while_nothing_is_available_and_again_once_a_hold_lapses(event: EventView) -> None:
+    full_line(event, 3)
+    facade.report_supply(event.id, available=0, held=2)
+    assert tick(event) == 0
+    assert room().state == "open"
+    facade.report_supply(event.id, available=2, held=0)
+    assert tick(event) == 2
+
+
+def test_when_nothing_can_be_bought_any_more_the_room_is_drained_and_says_so(event: EventView) -> None:
+    entries = full_line(event, 4)
+    tick(event)
+    facade.report_supply(event.id, available=0, held=0)
+    facade.report_supply(event.id, available=0, held=0)
+    assert room().state == "drained"
+    assert estimates.outlook(come(entries[3])).status == "drained"
+    assert come(entries[0]).is_ready, "who is in stays in"
+    for caller in (visitor("new"), facade.Caller(entry_id=entries[3].id)):
+        with pytest.raises(errors.RoomDrained):
+            positions.join(event, caller)
+    assert positions.join(event, facade.Caller(entry_id=entries[0].id)).id == entries[0].id
+    assert tick(event) == 0
+    act = RoomAct.objects.get()
+    assert (act.who, act.detail) == ("system", "open → drained")
+    # Somebody gave tickets back: an operator opens it again.
+    facade.report_supply(event.id, available=5, held=0)
+    operations.set_state(event.id, "open", who="staff")
+    assert tick(event) == 0
+    positions.leave(event, facade.Caller(entry_id=entries[0].id))
+    assert tick(event) == 1
+    assert_audit_clean()
+
+
+def test_the_stock_is_reported_by_whoever_has_it() -> None:
+    event = make_room(rows=1, seats_per_row=4, general_admission=3, active=10)
+    make_event("quiet", venue="B")
+    assert "report the supply to the waiting rooms" in maintenance.jobs()
+    assert supply_report.report_supply() == 0, "closed: nobody asks yet"
+    entry = join(event)
+    hold(event, entry, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
+    assert supply_report.report_supply() == 1
+    (told,) = WaitingRoom.objects.filter(event_id=event.id)
+    assert (told.supply_available, told.supply_held) == (4, 3)
+    assert told.supply_at is not None
+
+
+def test_the_position_falls_and_the_wait_is_an_interval_from_what_was_measured() -> None:
+    event = make_room(rate=10, active=1000)
+    entries = full_line(event, 50)
+    last = entries[-1]
+    seen = estimates.outlook(last)
+    assert (seen.status, seen.ahead) == ("waiting", 50)
+    assert (seen.wait_seconds, seen.wait_range) == (5, (5, 8))
+    assert tick(event) == 5
+    assert estimates.outlook(come(last)).ahead == 45
+    # Half as fast as the rate would allow: five in the last second.
+    AdmissionBatch.objects.update(at=clock.now() - timedelta(seconds=1))
+    slower = estimates.outlook(last)
+    assert slower.ahead == 45
+    assert 9 <= slower.wait_seconds <= 11
+    assert slower.wait_range[0] == 4
+    tick(event)
+    come(entries[0])
+    assert estimates.outlook(come(entries[0])).ahead == 0
+
+
+def test_while_every_slot_is_taken_nobody_is_promised_the_rooms_rate() -> None:
+    """Two slots, five minutes each: the twentieth waits most of an hour, however fast the room could let people in."""
+    event = make_room(rate=10, active=2)
+    last = full_line(event, 20)[-1]
+    seen = estimates.outlook(last)
+    assert (seen.wait_range, seen.rate) == ((2, pytest.approx(4051, abs=1)), 10), (
+        "two go in at once, the others in their turn"
+    )
+    assert tick(event) == 2
+    seen = estimates.outlook(last)
+    assert (seen.ahead, seen.wait_range, seen.rate) == (18, (1, pytest.approx(4050, abs=1)), 0.01)
+    # So it is told after the two minutes, too, in which nobody was let in.
+    AdmissionBatch.objects.update(at=clock.now() - timedelta(seconds=500))
+    seen = estimates.outlook(last)
+    assert (seen.wait_seconds, seen.wait_range) == (pytest.approx(2700, abs=1), (1, pytest.approx(4050, abs=1)))
+    operations.set_limits(event.id, active_max=0, who="staff")
+    assert estimates.outlook(last).wait_range == (1, pytest.approx(8100, abs=1)), "no slot at all: as with one"
+
+
+def test_a_leaver_ahead_brings_everyone_behind_no_further_back(event: EventView) -> None:
+    entries = full_line(event, 10)
+    for entry in entries[:9]:
+        positions.leave(event, facade.Caller(entry_id=entry.id))
+    assert estimates.outlook(entries[9]).ahead == 10
+    assert tick(event) == 1
+    assert room().head == 10
+
+
+@pytest.mark.parametrize(("rate", "claim"), [(1, 120), (50, 120), (50, 1), (2000, 10)])
+def test_the_farther_back_the_later_one_asks_again_and_never_too_late_for_the_turn(rate: int, claim: int) -> None:
+    before = 0.0
+    for ahead in (0, 1, 10, 100, 1_000, 100_000, 2_000_000):
+        asked = [estimates.next_poll_ms(ahead, rate, claim) for _ in range(20)]
+        soonest_ms = max(0.0, ahead - admission.burst(rate)) / rate * 1_000
+        assert max(asked) <= soonest_ms + claim * 500
+        assert max(asked) <= estimates.NEXT_POLL_MAX_MS
+        assert min(asked) > 0
+        assert max(asked) >= before * (1 - estimates.JITTER) * 0.99
+        before = max(asked)
+    assert len({estimates.next_poll_ms(100_000, rate, claim) for _ in range(20)}) > 1, "not all together"
+
+
+def test_the_auditor_finds_a_number_passed_over_a_cap_passed_and_a_second_place(event: EventView) -> None:
+    full_line(event, 6)
+    tick(event)
+    assert_audit_clean()
+    WaitingRoom.objects.update(head=4)
+    assert audit_breaches() == ["I9: concert: number 4 is waiting with the head at 4, next number 7"]
+    WaitingRoom.objects.update(head=3)
+    QueueEntry.objects.filter(number=4).update(status="ready", ready_at=clock.now(), claim_expires_at=clock.now())
+    assert audit_breaches() == [
+        "I9: concert: number 4 is ready with the head at 3, next number 7",
+        "I9: concert: 4 are active with a cap of 3",
+    ]
+
+
+def test_the_budget_is_never_counted_twice_when_the_clock_stands(event: EventView) -> None:
+    full_line(event, 3)
+    pass_time(event, 1)
+    now = clock.now()
+    locked = locked_room(event)
+    admission.refill(locked, now)
+    budget = locked.budget
+    admission.refill(locked, now - timedelta(seconds=1))
+    admission.refill(locked, now)
+    assert locked.budget == budget
+
+
+def test_a_clock_that_was_set_back_stops_nobody(event: EventView) -> None:
+    """Ticked by a clock that was an hour ahead; from the first tick after it is right again the rate counts on."""
+    full_line(event, 3)
+    WaitingRoom.objects.update(ticked_at=clock.now() + timedelta(hours=1), budget=0)
+    assert admission.tick(event.id, 1) == 0, "and no moment is counted that nobody knows"
+    assert tick(event, seconds=60) == 3
+    assert WaitingRoom.objects.get().ticked_at <= clock.now()  # type: ignore[operator]
+
+
+def test_the_auditor_finds_a_claim_given_back_and_who_came_to_the_line_without_a_number(event: EventView) -> None:
+    first, *_ = full_line(event, 4)
+    tick(event)
+    come(first)
+    QueueEntry.objects.filter(pk=first.id).update(status="away")
+    QueueEntry.objects.filter(number=4).update(number=None)
+    assert audit_breaches() == [
+        "I9: concert: number None is waiting with the head at 3, next number 5",
+        "I9: concert: number 1 has claimed its admission and is away again",
+    ]
+
+
+def test_a_locked_room_is_the_whole_row_and_saving_it_changes_nothing_else(event: EventView) -> None:
+    """In the order of the statement, which names every column but those that the model does not have either."""
+    fields = [field.name for field in dataclasses.fields(Room)]
+    assert sorted(fields) == sorted(column.attname for column in WaitingRoom._meta.concrete_fields)
+    WaitingRoom.objects.update(
+        message="hello", message_at=clock.now(), supply_at=clock.now(), supply_held=3, chain_head=b"\x00\xff",
+        lobby_opens_at=clock.now(), lobby_count=4, next_number=9, numbered_through=2, rate_now=2.5, rate_floor=1,
+    )  # fmt: skip
+    before = WaitingRoom.objects.values().get()
+    with transactions.write(), connection.cursor() as cursor:
+        locked = lock_room(cursor, event.id)
+        assert [getattr(locked, name) for name in fields] == [before[name] for name in fields]
+        save_room(cursor, locked)
+    assert WaitingRoom.objects.values().get() == before
+    with connection.cursor() as cursor:
+        with pytest.raises(transactions.OutsideTransaction):
+            lock_room(cursor, event.id)
+        with transactions.write(), pytest.raises(WaitingRoom.DoesNotExist):
+            lock_room(cursor, event.id + 1)
+
+
+def test_the_rate_in_force_is_what_the_health_of_the_shop_allows() -> None:
+    event = make_room(rate=10, active=100)
+    full_line(event, 30)
+    WaitingRoom.objects.update(rate_now=4)
+    assert locked_room(event).rate == 4
+    assert tick(event) == 2, "half a second's worth"
+    operations.set_limits(event.id, rate_per_second=3, active_max=100, who="staff")
+    assert locked_room(event).rate == 3, "never above what the operator allows"
+
+
+def test_who_is_marked_goes_first_within_the_caps_and_moves_no_head(event: EventView) -> None:
+    entries = full_line(event, 6)
+    QueueEntry.objects.filter(number__in=(5, 6)).update(marked="vip")
+    assert tick(event) == 3
+    assert [row(entries[at]).status for at in (4, 5, 0, 1)] == ["ready", "ready", "ready", "waiting"]
+    assert room().head == 1
+    batches = AdmissionBatch.objects.order_by("id")
+    assert [(batch.reason, batch.from_number, batch.to_number, batch.count) for batch in batches] == [
+        ("marked", 5, 6, 2),
+        ("tick", 1, 1, 1),
+    ]
+    assert [batch.active_count for batch in batches] == [2, 3]
+    assert_audit_clean()
+    QueueEntry.objects.filter(number=5).update(marked="")
+    assert audit_breaches() == ["I9: concert: number 5 is ready with the head at 1, next number 7"]
+
+
+def test_who_has_no_number_yet_is_not_in_line_and_nobody_beyond_the_numbered_is_let_in(event: EventView) -> None:
+    """Three were in the lobby; the draw has written one number so far; two came late."""
+    entries = full_line(event, 5)
+    QueueEntry.objects.filter(number__lte=3).update(in_lobby=True)
+    QueueEntry.objects.filter(number__in=(2, 3)).update(number=None)
+    WaitingRoom.objects.update(lobby_count=3, numbered_through=1)
+    assert tick(event) == 1
+    assert row(entries[0]).status == "ready"
+    assert tick(event) == 0
+    QueueEntry.objects.filter(pk=entries[4].id).update(marked="operator")
+    assert tick(event) == 1, "let through ahead of its turn, draw or no draw"
+    assert row(entries[4]).status == "ready"
+    for number in (2, 3):
+        QueueEntry.objects.filter(pk=entries[number - 1].id).update(number=number)
+    WaitingRoom.objects.update(numbered_through=None)
+    assert tick(event) == 1
+    assert row(entries[1]).status == "ready"
+    assert_audit_clean()
+    QueueEntry.objects.filter(pk=entries[3].id).update(in_lobby=True)
+    assert audit_breaches() == ["I9: concert: number 4 is waiting with the head at 2, next number 6"]
+
+
+def test_a_room_in_which_all_are_still_in_the_lobby_is_not_ticked(event: EventView) -> None:
+    full_line(event, 1)
+    QueueEntry.objects.update(in_lobby=True, number=None)
+    WaitingRoom.objects.update(lobby_count=1)
+    assert admission.due_rooms() == []
+    assert_audit_clean()
+    QueueEntry.objects.update(status="ready", ready_at=clock.now(), claim_expires_at=clock.now())
+    assert audit_breaches() == ["I9: concert: number None is ready with the head at 0, next number 2"]

@@ -1,0 +1,163 @@
+"""`manage.py room`: each act is one line, a refusal is one line and changes nothing, and all of it is on record."""
+
+import io
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from apps.events import facade as events
+from apps.kernel import cli
+from apps.queue.management.commands import room as command
+from apps.queue.models import QueueEntry, RoomAct, VipLink, WaitingRoom
+from tests.support.factories import join
+from tests.support.queue.rooms import full_line, make_room, open_now
+
+pytestmark = pytest.mark.django_db
+
+
+def say(*words: str) -> str:
+    out = io.StringIO()
+    call_command("room", *words, stdout=out)
+    return out.getvalue().strip()
+
+
+def refusal(*words: str) -> str:
+    with pytest.raises(CommandError) as refused:
+        say(*words)
+    text = str(refused.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.fixture
+def line(db: None) -> events.EventView:
+    event = make_room(active=2, general_admission=20)
+    full_line(event, 4)
+    return event
+
+
+def test_an_evening_by_command(line: events.EventView) -> None:
+    assert say("concert", "pause", "--why", "the till is down") == "concert: paused"
+    assert say("concert", "pause") == "concert: it was paused already"
+    assert say("concert", "message", "Back at 8.") == "concert: everybody waiting reads it now"
+    assert say("concert", "message", "Back at 8.") == "concert: nothing changed"
+    assert say("concert", "limits", "--rate", "25", "--active", "3") == "concert: 25/s, 3 active"
+    assert say("concert", "floor", "5") == "concert: by itself it never falls below 5/s"
+    assert say("concert", "floor", "5") == "concert: by itself it never falls below 5/s, as before"
+    assert say("concert", "floor", "auto") == "concert: by itself it never falls below 2.5/s, a tenth"
+    assert say("concert", "limits", "--active", "3") == "concert: 25/s, 3 active, as before"
+    assert say("concert", "admit", "1") == "concert: 1 of 1 let in"
+    assert say("concert", "let-through", "4", "--who", "the boss") == "concert: 4 is in"
+    assert say("concert", "remove", "3") == "concert: 3 is out of the line"
+    assert say("concert", "remove", "3") == "concert: 3 had ended already"
+    assert say("concert", "message", "--clear") == "concert: no message any more"
+    assert say("concert", "open") == "concert: open"
+    typist = cli.who_types()
+    assert [(act.who, act.what, act.detail, act.why) for act in RoomAct.objects.order_by("id")] == [
+        (typist, "state", "open → paused", "the till is down"),
+        (typist, "message", "Back at 8.", ""),
+        (typist, "limits", "10/s, 2 active → 25/s, 3 active", ""),
+        (typist, "limits", "floor a tenth → 5/s", ""),
+        (typist, "limits", "floor 5/s → a tenth", ""),
+        (typist, "admit", "1 of 1", ""),
+        ("the boss", "let in", "number 4", ""),
+        (typist, "remove", "number 3, waiting", ""),
+        (typist, "message", "cleared", ""),
+        (typist, "state", "paused → open", ""),
+    ]
+
+
+def test_show_says_how_the_room_stands(line: events.EventView) -> None:
+    WaitingRoom.objects.update(rate_now=2.5, supply_available=1234, supply_held=6)
+    say("concert", "admit", "1", "--why", "first night")
+    say("concert", "message", "Hello\nall")
+    shown = say("concert", "show")
+    for words in (
+        "Concert (concert): open", "waiting    3", "shopping   1 of 2", "2.5/s, held below the 10/s that were set",
+        "1 let in during the last minute", "numbers    1 reached of 4", "1,234 free, 6 held", "message    Hello / all",
+        "never falls below 1/s", "VIP links  0 open", "admitted by hand, 1 of 1 (first night)",
+    ):  # fmt: skip
+        assert words in shown
+
+
+def test_what_hurts_is_asked_about(line: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command.sys, "stdin", io.StringIO())
+    assert "4 waiting" in refusal("concert", "drain")
+    assert "--yes" in refusal("concert", "off")
+    assert WaitingRoom.objects.get().state == "open"
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(command.sys, "stdin", Terminal())
+    monkeypatch.setattr("builtins.input", lambda _: "no")
+    assert "nothing was done" in refusal("concert", "drain")
+    monkeypatch.setattr("builtins.input", lambda _: "yes")
+    assert say("concert", "drain").endswith("concert: drained")
+    assert say("concert", "open") == "concert: open"
+    assert say("concert", "off", "--yes") == "concert: off"
+
+
+def test_a_link_is_made_listed_and_taken_back(line: events.EventView) -> None:
+    assert say("concert", "links") == "no links were made"
+    address, words = say("concert", "link", "--note", "Ann", "--hours", "2").splitlines()
+    assert "/events/concert/vip/" in address
+    link = VipLink.objects.get()
+    assert words == f"concert: good once, for 2 h; its id is {link.pk}"
+    assert "open" in say("concert", "links")
+    assert say("concert", "revoke", str(link.pk)) == "concert: the link is revoked"
+    assert say("concert", "revoke", str(link.pk)) == "concert: the link was revoked already"
+    assert "revoked" in say("concert", "links")
+    assert "Ann" in say("concert", "links")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nowhere", "show"), "no published event"),
+        (("no\0where", "show"), "no published event"),
+        (("concert", "dance"), "invalid choice"),
+        (("concert",), "ACT"),
+        (("concert", "limits"), "name what to set"),
+        (("concert", "limits", "--rate", "many"), "not a whole number"),
+        (("concert", "limits", "--rate", "0"), "the rate must be between"),
+        (("concert", "floor", "11"), "the floor must be between 1 and the rate, 10"),
+        (("concert", "floor", "none"), "not a whole number"),
+        (("concert", "limits", "--rate", "1" * 30), "not a whole number"),
+        (("concert", "admit", "0"), "between 1 and"),
+        (("concert", "admit", "-1"), "between 1 and"),
+        (("concert", "admit"), "N"),
+        (("concert", "message"), "say TEXT"),
+        (("concert", "message", "x", "--clear"), "say TEXT"),
+        (("concert", "message", "x" * 281), "at most 280"),
+        (("concert", "let-through", "99"), "nobody has the place"),
+        (("concert", "let-through", "you"), "neither a number"),
+        (("concert", "link", "--hours", "0"), "good for 1 to"),
+        (("concert", "revoke", "x"), "no link's id"),
+        (("concert", "revoke", "00000000-0000-0000-0000-000000000000"), "has no link"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(line: events.EventView, words: tuple[str, ...], said: str) -> None:
+    assert said in refusal(*words)
+    assert not RoomAct.objects.exists()
+
+
+def test_a_closed_room_is_opened_by_its_on_sale_alone() -> None:
+    make_room()
+    assert "cannot become open" in refusal("concert", "open")
+    assert "nobody is let in by hand" in refusal("concert", "admit", "1")
+
+
+def test_what_somebody_without_a_name_types_is_on_record_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> Any:
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr(cli.getpass, "getuser", nameless)
+    event = make_room()
+    open_now(event)
+    join(event)
+    say("concert", "remove", "1")
+    assert RoomAct.objects.get().who.startswith("uid ")
+    assert QueueEntry.objects.get().status == "left"

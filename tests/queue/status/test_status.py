@@ -1,0 +1,348 @@
+"""Polls of those who wait: answered from the board and the token, and never otherwise than the ledger would."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apps.events.facade import EventView
+from apps.events.models import Event, OnSale
+from apps.kernel import clock
+from apps.kernel.tokens import jwt
+from apps.queue import facade
+from apps.queue.entries import positions
+from apps.queue.identity.caller import issue_queue_token
+from apps.queue.models import Draw, DrawnPlace, QueueEntry, WaitingRoom
+from apps.queue.room import operations
+from apps.queue.snapshot import exceptions, room_snapshot
+from apps.queue.status import estimates, status
+from tests.support.factories import join
+from tests.support.queue.rooms import come, full_line, let_admission_lapse, let_claim_lapse, make_room, open_now, tick
+from tests.support.queue.snapshots import another_process, by_ledger, poll, position, remember, token_of
+from tests.support.races import rival_connection
+from tests.support.tiers import examples
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def event() -> EventView:
+    return make_room()
+
+
+def test_a_poll_of_who_waits_asks_the_database_nothing(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = full_line(event, 6)
+    tick(event)
+    remember(monkeypatch)
+    header = {"authorization": f"Bearer {issue_queue_token(entries[5].id, event.slug, entries[5].number)}"}
+    client = Client()
+    client.get("/api/events/concert/queue/status", headers=header)
+    with CaptureQueriesContext(connection) as captured:
+        answer = client.get("/api/events/concert/queue/status", headers=header)
+    assert [query["sql"] for query in captured] == []
+    assert (answer.json()["status"], answer.json()["position_in_queue"]) == ("waiting", 3)
+
+
+def test_a_poll_from_the_head_down_asks_the_ledger_and_claims(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = full_line(event, 4)
+    remember(monkeypatch)
+    assert position(event, entries[0]) == 1
+    tick(event)
+    room_snapshot.forget(event.id)
+    place = poll(event, entries[0])
+    assert (place.is_ready, place.outlook.status) == (True, "ready")
+    assert QueueEntry.objects.get(pk=entries[0].id).admission_expires_at is not None
+    assert position(event, entries[3]) == 1
+
+
+def test_who_joins_after_the_board_was_read_is_not_told_of_the_moment_before(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P: the board is read: next number 1, head 0
+    J: joins the empty line in another process, has number 1 and is let in by the same transaction
+    P: number 1 is above the head that it remembers, but the board does not know the number: it is read anew
+    """
+    open_now(event)
+    remember(monkeypatch, copy=True)
+    assert room_snapshot.of(event.id).head == 0
+    with another_process():
+        entry = join(event)
+    assert entry.is_ready
+    assert poll(event, entry).is_ready
+
+
+def test_who_is_let_in_between_the_join_and_its_answer_is_in(event: EventView) -> None:
+    """J: joins and has to wait; COMMIT
+    T: lets it in: the head is at its number
+    J: is answered: not that it waits at position 0, as whoever missed the turn does
+    """
+    *_, joined = full_line(event, 3)
+    assert joined.waits
+    assert tick(event) == 3
+    status.forget_everything()
+    assert estimates.outlook(joined).ahead == 0, "what it would have been told"
+    place = status.stand(event, joined)
+    assert place.is_ready
+    assert QueueEntry.objects.get(pk=joined.id).admission_expires_at is not None
+
+
+def test_who_left_is_told_so_at_once_here_and_elsewhere_with_the_next_feed(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, elsewhere, stays = full_line(event, 3)
+    remember(monkeypatch)
+    assert [poll(event, entry).entry for entry in (here, elsewhere, stays)] == [None] * 3
+    positions.leave(event, token_of(here))
+    with another_process():
+        positions.leave(event, token_of(elsewhere))
+    assert poll(event, here).outlook.status == "left"
+    assert poll(event, elsewhere).outlook.status == "waiting"
+    monkeypatch.setattr(exceptions, "FEED_SECONDS", 0.0)
+    exceptions._feeds[event.id]._due_at = 0.0
+    assert poll(event, elsewhere).outlook.status == "left"
+    assert poll(event, stays).entry is None
+
+
+def test_who_is_removed_or_let_through_ahead_of_the_head_is_asked_about(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed, through, stays = full_line(event, 3)
+    operations.remove(removed.id, who="staff")
+    QueueEntry.objects.filter(pk=through.id).update(
+        marked="vip", status="ready", ready_at=clock.now(), claim_expires_at=clock.now() + timedelta(minutes=2)
+    )
+    remember(monkeypatch)
+    assert poll(event, removed).outlook.status == "left"
+    assert poll(event, through).is_ready
+    assert poll(event, stays).entry is None
+
+
+def test_until_a_process_has_caught_up_with_the_endings_the_ledger_is_asked(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = full_line(event, 6)
+    for entry in entries[:5]:
+        positions.leave(event, token_of(entry))
+    remember(monkeypatch)
+    monkeypatch.setattr(exceptions, "SLICE_MAX", 2)
+    asked = [poll(event, entries[5]).entry is not None for _ in range(4)]
+    assert asked == [True, True, False, False]
+    assert [poll(event, entry).outlook.status for entry in entries[:5]] == ["left"] * 5
+
+
+def test_more_endings_of_one_moment_than_a_slice_holds_are_all_read(
+    event: EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = full_line(event, 6)
+    ended = [entry.id for entry in entries[:5]]
+    QueueEntry.objects.filter(pk__in=ended).update(status="left", ended_at=clock.now())
+    remember(monkeypatch)
+    monkeypatch.setattr(exceptions, "SLICE_MAX", 2)
+    while poll(event, entries[5]).entry is not None:
+        pass
+    assert [poll(event, entry).outlook.status for entry in entries[:5]] == ["left"] * 5
+
+
+def test_an_ending_that_commits_late_is_read_all_the_same(event: EventView) -> None:
+    """L: leaves, dated now; not yet committed
+    M: leaves, dated later, committed
+    F: reads up to M's ending
+    L: COMMIT
+    F: looks back beyond M, and finds L
+    """
+    late, punctual = full_line(event, 2)
+    with rival_connection() as rival:
+        rival.set_autocommit(False)
+        with rival.cursor() as cursor:
+            cursor.execute(
+                "UPDATE queue_queueentry SET status = 'left', ended_at = clock_timestamp() WHERE id = %s", [late.id]
+            )
+        with another_process():
+            positions.leave(event, token_of(punctual))
+        assert poll(event, late).outlook.status == "waiting"
+        assert poll(event, punctual).outlook.status == "left"
+        rival.commit()
+    assert poll(event, late).outlook.status == "left"
+
+
+def test_a_stranger_s_number_is_nobody_s_place(event: EventView) -> None:
+    (entry,) = full_line(event, 1)
+    QueueEntry.objects.all().delete()
+    WaitingRoom.objects.update(next_number=1)
+    assert status.look(event, token_of(entry)) is None
+
+
+def test_a_token_whose_number_is_no_number_asks_the_ledger(event: EventView) -> None:
+    (entry,) = full_line(event, 1)
+    for number in ("1", -1, True, 1.5, None):
+        token = jwt.issue("queue", str(entry.id), timedelta(hours=1), event.slug, num=number)
+        answer = Client().get("/api/events/concert/queue/status", headers={"authorization": f"Bearer {token}"})
+        assert (answer.status_code, answer.json()["position_in_queue"]) == (200, 1)
+
+
+# --- the lobby -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lobby(event: EventView) -> list[facade.EntryView]:
+    """Four in a lobby an hour before the opening."""
+    now = clock.now()
+    entries = [
+        QueueEntry(
+            event_id=event.id, in_lobby=True, visitor_id=f"in-the-lobby-{number}", status="waiting", joined_at=now
+        )
+        for number in range(4)
+    ]
+    QueueEntry.objects.bulk_create(entries)
+    WaitingRoom.objects.filter(event_id=event.id).update(
+        state="lobby", lobby_opens_at=now - timedelta(hours=1), lobby_count=4, next_number=5
+    )
+    OnSale.objects.filter(event_id=event.id).update(opens_at=now + timedelta(hours=1))
+    Draw.objects.create(
+        event_id=event.id, statement="{}", commitment=b"c", committed_at=now, secret=b"s", reveal_by=now
+    )
+    views = [facade.entry_by_id(entry.pk) for entry in entries]
+    return [view for view in views if view is not None]
+
+
+def open_lobby(event: EventView) -> None:
+    OnSale.objects.filter(event_id=event.id).update(opens_at=clock.now())
+    WaitingRoom.objects.filter(event_id=event.id).update(state="open", numbered_through=0)
+    Draw.objects.filter(event_id=event.id).update(frozen_at=clock.now())
+
+
+def draw(event: EventView, entries: list[facade.EntryView]) -> None:
+    """The entries have drawn the numbers 1, 2, … in this order; none of them is in its entry yet."""
+    DrawnPlace.objects.bulk_create(
+        DrawnPlace(event_id=event.id, number=number, entry_id=entry.id) for number, entry in enumerate(entries, 1)
+    )
+    Draw.objects.filter(event_id=event.id).update(drawn_at=clock.now())
+
+
+def test_a_lobby_says_when_it_opens_and_asks_the_ledger_nothing(
+    event: EventView, lobby: list[facade.EntryView], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(monkeypatch)
+    poll(event, lobby[0])
+    with CaptureQueriesContext(connection) as captured:
+        seen = poll(event, lobby[1]).outlook
+    assert len(captured) == 0
+    assert (seen.status, seen.ahead, seen.stage) == ("lobby", None, "lobby")
+    assert 3_000 < seen.wait_seconds <= 3_600
+    assert seen.opens_at is not None
+
+
+def test_who_gathered_for_what_is_canceled_is_told_that_it_is_over(
+    event: EventView, lobby: list[facade.EntryView]
+) -> None:
+    Event.objects.update(status=Event.Status.CANCELED)
+    for seen in (poll(event, lobby[0]), by_ledger(event, lobby[1])):
+        assert (seen.outlook.status, seen.outlook.stage, seen.outlook.opens_at) == ("drained", "", None)
+
+
+def test_a_lobby_place_is_exchanged_for_a_number_once_it_is_drawn(
+    event: EventView, lobby: list[facade.EntryView]
+) -> None:
+    open_lobby(event)
+    token = issue_queue_token(lobby[0].id, event.slug, None)
+
+    def ask(token: str) -> dict[str, object]:
+        response = Client().get("/api/events/concert/queue/status", headers={"authorization": f"Bearer {token}"})
+        assert response.status_code == 200
+        return dict(response.json())
+
+    drawing = ask(token)
+    assert (drawing["status"], drawing["stage"], drawing["position_in_queue"]) == ("lobby", "drawing", None)
+    draw(event, lobby[::-1])
+    drawn = ask(token)
+    assert (drawn["status"], drawn["position_in_queue"]) == ("waiting", 4)
+    assert "stage" not in drawn
+    claims = jwt.read(str(drawn["queue_token"]), frozenset({"queue"}), event.slug)
+    assert (claims.subject, claims.values["num"]) == (str(lobby[0].id), 4)
+    again = ask(str(drawn["queue_token"]))
+    assert again["position_in_queue"] == 4
+    assert "queue_token" not in again
+    # By account or browser the same, though the entry has no number of its own yet.
+    seen = status.look(event, facade.Caller(visitor_id="in-the-lobby-0"))
+    assert seen is not None
+    assert seen.outlook.ahead == 4
+
+
+def test_who_left_the_lobby_is_told_so_before_and_after_the_draw(
+    event: EventView, lobby: list[facade.EntryView], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(monkeypatch)
+    assert poll(event, lobby[0]).outlook.status == "lobby"
+    positions.leave(event, facade.Caller(entry_id=lobby[0].id))
+    assert poll(event, lobby[0]).outlook.status == "left"
+    open_lobby(event)
+    draw(event, lobby)
+    with another_process():
+        assert poll(event, lobby[0]).outlook.status == "left"
+        assert position(event, lobby[1]) == 2
+
+
+def test_a_lobby_asks_again_over_a_span_after_the_opening_and_in_time_to_claim() -> None:
+    assert all(240_000 <= estimates.lobby_poll_ms(7_200, 10, 120) <= 300_000 for _ in range(50))
+    assert all(60_000 <= estimates.lobby_poll_ms(60, 10, 120) <= 62_000 for _ in range(50))
+    crowd = [estimates.lobby_poll_ms(10, 1_000_000, 120) for _ in range(200)]
+    assert min(crowd) >= 10_000
+    assert max(crowd) <= 10_000 + 60_000
+    assert max(crowd) - min(crowd) > 20_000
+    assert all(estimates.lobby_poll_ms(0, 5, 1) >= 1_000 for _ in range(50))
+
+
+# --- the two ways to the same answer ---------------------------------------------------------------------------------
+
+ACTS = ["join", "join", "leave", "remove", "tick", "claim", "miss", "lapse", "pause", "open", "cap", "drain"]
+
+
+@pytest.mark.slow
+def test_the_board_and_the_ledger_say_the_same_of_any_room_and_no_position_rises() -> None:
+    made = iter(range(1_000))
+
+    @settings(max_examples=examples(10), deadline=None)
+    @given(st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 30)), min_size=5, max_size=20))
+    def check(acts: list[tuple[str, int]]) -> None:
+        number = next(made)
+        event = make_room(f"room-{number}", venue=f"venue-{number}", rows=1)
+        entries = full_line(event, 5)
+        last: dict[object, int] = {}
+        for act, which in acts:
+            entry = entries[which % len(entries)]
+            state = WaitingRoom.objects.get(event_id=event.id).state
+            if act == "join" and state != "drained":
+                entries.append(join(event))
+            elif act == "leave":
+                positions.leave(event, token_of(entry))
+            elif act == "remove":
+                operations.remove(entry.id, who="staff")
+            elif act == "tick" and state == "open":
+                tick(event, seconds=which / 10)
+            elif act == "claim":
+                come(entry)
+            elif act in ("miss", "lapse"):
+                unclaimed = QueueEntry.objects.filter(pk=entry.id, status="ready", admission_expires_at=None).exists()
+                (let_claim_lapse if unclaimed else let_admission_lapse)(entry)
+            elif act in ("pause", "open", "drain"):
+                wanted = {"pause": "paused", "open": "open", "drain": "drained"}[act]
+                if wanted in operations.MOVES[state]:
+                    operations.set_state(event.id, wanted, who="staff")
+            elif act == "cap":
+                operations.set_limits(event.id, rate_per_second=1 + which, active_max=which % 5, who="staff")
+            for entry in entries:
+                with another_process():
+                    fast = poll(event, entry).outlook
+                    true = by_ledger(event, entry).outlook
+                assert (fast.status, fast.ahead, fast.wait_range) == (true.status, true.ahead, true.wait_range)
+                assert fast.ahead is not None
+                assert fast.ahead <= last.get(entry.id, fast.ahead), "a position rose"
+                last[entry.id] = fast.ahead
+
+    check()

@@ -1,0 +1,67 @@
+"""The text that a waiting crowd is answered with against the answer built in full."""
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.events import facade as events
+from apps.queue.serializers import place_answer
+from apps.queue.snapshot.room_snapshot import Board
+from apps.queue.status import estimates, status_json
+from apps.queue.status.status import Place
+
+NOW = datetime(2026, 5, 1, 19, tzinfo=UTC)
+EVENT = events.EventView(
+    1, "concert", "Concert", "Hall", "", "UTC", NOW + timedelta(days=9), "EUR", "published",
+    events.Policy(NOW, None, 10, 3, 60, 8, None),
+)  # fmt: skip
+
+boards = st.builds(
+    Board,
+    event_id=st.just(1),
+    at=st.just(NOW),
+    state=st.sampled_from(["open", "paused"]),
+    head=st.integers(0, 10**6),
+    next_number=st.just(10**9),
+    rate=st.floats(0.01, 5_000),
+    rate_ceiling=st.integers(1, 5_000),
+    admitted_count=st.integers(0, 10_000),
+    admitted_seconds=st.floats(0, 120),
+    active_max=st.integers(0, 10_000),
+    claim_seconds=st.integers(1, 600),
+    admission_seconds=st.integers(1, 3_600),
+    supply_available=st.none() | st.integers(0, 10**6),
+    supply_held=st.none() | st.integers(0, 10**6),
+    message=st.text(max_size=40),
+    message_at=st.none(),
+    lobby_count=st.just(0),
+    is_frozen=st.just(False),
+    is_drawn=st.just(False),
+    chain_head=st.just(""),
+    epoch=st.just(1),
+)
+
+
+@given(board=boards, ahead=st.integers(1, 2_000_000), seed=st.integers(0, 1_000))
+def test_the_text_says_what_the_answer_in_full_says(board: Board, ahead: int, seed: int) -> None:
+    number = board.head + ahead
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimates, "_random", random.Random(seed))
+        in_full = place_answer(EVENT, Place(estimates.of_number(board, number)))
+        patch.setattr(estimates, "_random", random.Random(seed))
+        status_json.answer_to(board, number)  # A board met for the first time asks for an outlook of its own.
+        patch.setattr(estimates, "_random", random.Random(seed))
+        said = status_json.answer_to(board, number)
+    assert said is not None
+    assert json.loads(said) == in_full
+
+
+def test_who_waits_in_a_drained_room_is_answered_in_full() -> None:
+    drained = Board(
+        1, NOW, "drained", 5, 10, 1.0, 1, 0, 0.0, 5, 60, 60, 0, 0, "", None, 0, False, False, "", 1
+    )  # fmt: skip
+    assert status_json.answer_to(drained, 7) is None

@@ -1,0 +1,33 @@
+"""What the waiting page says without scripts, word for word."""
+
+import pytest
+
+from apps.queue.status.status_messages import odds_words, wait_words
+
+
+@pytest.mark.parametrize(
+    ("status", "wait_range", "tickets_left", "words"),
+    [
+        ("waiting", (0, 60), None, "Less than a minute."),
+        ("waiting", (0, 61), 5, "Up to 2 minutes, as things go now."),
+        ("waiting", (55, 60), 5, "Less than a minute."),
+        ("waiting", (61, 119), 5, "About 2 minutes, as things go now."),
+        ("waiting", (2400, 3600), 5, "Between 40 and 60 minutes, as things go now."),
+        ("waiting", (3000, 9000), 5, "Between 50 minutes and 3 hours, as things go now."),
+        ("waiting", (7200, 10800), 5, "Between 2 and 3 hours, as things go now."),
+        ("waiting", (0, 60), 0, "Nobody can say yet how long it takes."),
+        ("waiting", None, 5, "Nobody can say yet how long it takes."),
+        ("paused", (0, 60), 5, "The line stands still for a moment. Your place is safe."),
+    ],
+)
+def test_a_wait_is_told_as_people_tell_it(
+    status: str, wait_range: tuple[int, int] | None, tickets_left: int | None, words: str
+) -> None:
+    assert wait_words(status, wait_range, tickets_left) == words
+
+
+def test_the_odds_are_told_only_where_they_mean_something() -> None:
+    assert odds_words(10, None) == odds_words(10, 1_000) == ""
+    assert "close" in odds_words(10, 20)
+    assert "unlikely" in odds_words(20, 20)
+    assert "Every ticket is sold or held" in odds_words(10, 0)

@@ -1,0 +1,131 @@
+"""Races for the last uses of a promo code. Every one ends with a clean audit."""
+
+import threading
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from apps.events import facade as events
+from apps.orders.cancellation import order_cancellation
+from apps.orders.errors import CodeLimitReached, CodeUsedUp
+from apps.orders.models import CodeUse, Order, PromoCode
+from apps.orders.promo_codes import promo_codes
+from apps.reservations import facade as reservations
+from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.sale import make_code, place
+from tests.support.races import Outcome, in_another_connection, storm, values
+
+pytestmark = pytest.mark.django_db(transaction=True)
+CROWD, USES = 50, 10
+
+
+@pytest.fixture(autouse=True)
+def _audit() -> Any:
+    yield
+    assert_audit_clean()
+
+
+@pytest.fixture
+def concert() -> events.EventView:
+    return make_event("concert", general_admission=CROWD * 2)
+
+
+def holds(event: events.EventView, count: int) -> list[reservations.ReservationView]:
+    return [hold(event, ga_section="floor", ga_quantity=1) for _ in range(count)]
+
+
+def bought(held: list[reservations.ReservationView], **changes: Any) -> list[Outcome]:
+    return storm(
+        len(held), lambda at: place(held[at], code="HALFPRICE", **{"email": f"buyer{at}@example.org"} | changes)
+    )
+
+
+def refusals(outcomes: list[Outcome]) -> set[type[BaseException]]:
+    return {type(outcome.error) for outcome in outcomes if outcome.error is not None}
+
+
+@pytest.mark.slow
+def test_of_fifty_checkouts_at_once_ten_use_a_code_of_ten(concert) -> None:
+    """Each waits for the code's row, and counts what those before it have committed."""
+    make_code(concert, uses_max=USES)
+    held = holds(concert, CROWD)
+    outcomes = bought(held)
+    assert refusals(outcomes) == {CodeUsedUp}
+    assert Order.objects.count() == CodeUse.objects.count() == USES
+    live = [view for view in held if reservations.get_reservation(view.id).status == "pending_payment"]
+    assert len(live) == CROWD - USES
+    assert place(live[0], email="other@example.org").total_minor == 2_500
+
+
+def test_control_without_the_lock_more_use_it_than_may(concert, monkeypatch) -> None:
+    """Three read the code without locking it, count no use, and all three write one."""
+    make_code(concert, uses_max=1)
+    counted = threading.Barrier(3)
+    count_uses = promo_codes.used_count
+
+    def count_with_the_others(code: PromoCode) -> int:
+        count = count_uses(code)
+        counted.wait(timeout=10)
+        return count
+
+    with monkeypatch.context() as patch:
+        patch.setattr(promo_codes, "lock_code", lambda code_id: PromoCode.objects.get(pk=code_id))
+        patch.setattr(promo_codes, "used_count", count_with_the_others)
+        values(bought(holds(concert, 3)))
+    assert CodeUse.objects.count() == 3
+    for order in Order.objects.order_by("pk")[1:]:
+        order_cancellation.refund_order(order.pk, "test")
+
+
+def test_one_buyer_in_five_tabs_uses_a_code_of_one_each_once(concert) -> None:
+    """Five reservations and one address: whoever has the code's row first is counted by the other four."""
+    make_code(concert, uses_per_buyer_max=1)
+    outcomes = bought(holds(concert, 5), email="one@example.org")
+    assert refusals(outcomes) == {CodeLimitReached}
+    assert CodeUse.objects.count() == 1
+
+
+def test_eight_tabs_of_one_reservation_use_the_code_once(concert) -> None:
+    """The unique order lets one through; the seven find that order, and ask for no use of their own."""
+    make_code(concert, uses_max=1)
+    held = hold(concert, ga_section="floor", ga_quantity=1)
+    assert len({order.pk for order in values(bought([held] * 8, email="one@example.org"))}) == 1
+    assert CodeUse.objects.count() == 1
+
+
+def test_a_use_given_back_and_taken_at_once_is_never_two(concert) -> None:
+    """Ten orders end while ten others check out. Who counts before an ending has committed is refused, who counts
+    after it is not; there are never more than ten."""
+    make_code(concert, uses_max=USES)
+    first = values(bought(holds(concert, USES)))
+    second = holds(concert, USES)
+
+    def act(at: int) -> Any:
+        if at < USES:
+            return order_cancellation.cancel_order(first[at].pk)
+        return place(second[at - USES], code="HALFPRICE", email=f"second{at}@example.org")
+
+    outcomes = storm(2 * USES, act)
+    assert refusals(outcomes) <= {CodeUsedUp}
+    taken = sum(outcome.error is None for outcome in outcomes[USES:])
+    assert CodeUse.objects.filter(released_at=None).count() == taken <= USES
+
+
+def test_an_order_that_ends_waits_for_no_checkout_with_its_code(concert) -> None:
+    """Somebody keeps the code's row: an ending has seats locked by then, and would wait in the wrong order."""
+    code = make_code(concert, uses_max=USES)
+    order = place(hold(concert, seats=["hall-A-1"]), code="HALFPRICE")
+    with transaction.atomic():
+        promo_codes.lock_code(code.pk)
+        in_another_connection(lambda: order_cancellation.refund_order(order.pk, "staff:1"))
+    assert CodeUse.objects.get().released_at is not None
+
+
+def test_a_code_without_limits_keeps_nobody_waiting(concert) -> None:
+    code = make_code(concert)
+    held = hold(concert, seats=["hall-A-1"])
+    with transaction.atomic():
+        promo_codes.lock_code(code.pk)
+        in_another_connection(lambda: place(held, code="HALFPRICE"))
+    assert CodeUse.objects.count() == 1

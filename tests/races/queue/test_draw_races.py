@@ -1,0 +1,345 @@
+"""The draw cut off at every line, made by two at once, and beside joins: nobody's number ever depends on it."""
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from apps.kernel import clock
+from apps.kernel.db import sql
+from apps.kernel.db.leader_election import Lead
+from apps.queue import facade
+from apps.queue.entries import positions
+from apps.queue.lobby import draw as lobby_draw
+from apps.queue.lobby.draw import Drawer
+from apps.queue.models import Draw, RoomAct
+from apps.queue.room import admission
+from tests.support.databases import database_url
+from tests.support.factories import assert_audit_clean, join
+from tests.support.queue.lobbies import (
+    begin_sale,
+    close_lobby,
+    draw_all,
+    draw_of,
+    make_lobby,
+    name_beacon,
+    numbers,
+    places,
+    room_of,
+)
+from tests.support.queue.rooms import EPOCH, row, tick
+from tests.support.races import Beside, rival_at, statements, storm, values
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SMALL_CHUNK = 2
+
+
+class Killed(BaseException):
+    """The process is gone: nothing after this line runs, and its session ends."""
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lobby_draw, "CHUNK", SMALL_CHUNK)
+
+
+def run_and_be_killed(nth: int, moment: str) -> bool:
+    """A drawer is killed right before or after its nth statement; whether it came that far."""
+    count = 0
+    watched = threading.get_ident()
+
+    def look(name: str, when: str) -> None:
+        nonlocal count
+        if threading.get_ident() != watched or when != moment:
+            return
+        count += 1
+        if count == nth:
+            raise Killed(name)
+
+    drawer = Drawer(database_url())
+    try:
+        with sql.observe(look):
+            drawer.run_until_it_waits()
+    except Killed:
+        return True
+    finally:
+        drawer.close()
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_cut_off_at_any_line_it_is_begun_again_and_comes_to_the_same(moment: str) -> None:
+    """Killed at its first statement, the next drawer at its second, and so on: each goes on from what is committed."""
+    event, _ = make_lobby(entrants=5)
+    event = close_lobby(event)
+    late = join(event)
+    first: dict[str, Any] = {}
+    for nth in range(1, 200):
+        was_killed = run_and_be_killed(nth, moment)
+        draw = draw_of(event)
+        # What is published once stays: a reader in between must not have seen another truth.
+        for name in ("digest", "digest_at", "revealed_at", "seed", "drawn_at", "numbered_at"):
+            value = getattr(draw, name)
+            if value is not None:
+                assert first.setdefault(name, value) == value
+        drawn = places(event)
+        if drawn:
+            assert first.setdefault("places", drawn) == drawn
+        through = room_of(event).numbered_through
+        given = sorted(number for number in numbers(event).values() if number is not None)
+        assert given == list(range(1, len(given) + 1))
+        if through is not None:
+            assert through <= len(given)
+        if not was_killed:
+            break
+    assert draw_of(event).numbered_at is not None
+    assert nth > 3
+    assert numbers(event) == places(event)
+    details = list(RoomAct.objects.filter(what="draw").values_list("detail", flat=True))
+    assert len(details) == len(set(details)) == 5
+    assert room_of(event).numbered_through is None
+    assert tick(event) == 3
+    assert row(late).status == "waiting"
+    assert_audit_clean()
+
+
+@pytest.mark.slow
+def test_each_single_cut_is_healed_by_the_next_drawer() -> None:
+    """One kill at each line of a whole draw, each in a lobby of its own."""
+    event, _ = make_lobby("whole", entrants=3)
+    close_lobby(event)
+    with statements() as seen:
+        draw_all()
+    for nth in range(1, len(seen) + 1, 3):
+        slug = f"cut-{nth}"
+        event, _ = make_lobby(slug, entrants=3, rows=1, seats_per_row=1, venue=slug)
+        close_lobby(event)
+        run_and_be_killed(nth, "after")
+        draw_all()
+        assert draw_of(event).numbered_at is not None, f"cut at {seen[nth - 1]}"
+        assert numbers(event) == places(event)
+    assert_audit_clean()
+
+
+def test_of_two_drawers_one_works_and_the_other_takes_over_when_its_session_ends() -> None:
+    event, _ = make_lobby(entrants=5)
+    close_lobby(event)
+    first, second = Drawer(database_url()), Drawer(database_url())
+    try:
+        assert first.run_once() is True
+        assert second.run_once() is False
+        assert draw_of(event).revealed_at is None
+        first.close()
+        # The server may take a moment to see that the session has ended.
+        pause = threading.Event()
+        for _ in range(600):
+            if second.run_once():
+                break
+            pause.wait(0.05)
+        second.run_until_it_waits()
+    finally:
+        first.close()
+        second.close()
+    assert numbers(event) == places(event)
+    assert_audit_clean()
+
+
+def test_drawers_without_the_lock_of_leadership_still_draw_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The advisory lock spares work; what decides is each step's own lock and condition."""
+    event, _ = make_lobby(entrants=6)
+    close_lobby(event)
+
+    def everybody_leads(self: Lead) -> bool:
+        if self.session is None:
+            self.session = psycopg.connect(self._conninfo, autocommit=True)
+        return True
+
+    monkeypatch.setattr(Lead, "holds", everybody_leads)
+
+    def act(number: int) -> None:
+        drawer = Drawer(database_url())
+        try:
+            for _ in range(40):
+                drawer.run_once()
+        finally:
+            drawer.close()
+
+    values(storm(4, act))
+    draw_all()
+    assert numbers(event) == places(event)
+    assert sorted(places(event).values()) == list(range(1, 7))
+    details = list(RoomAct.objects.filter(what="draw").values_list("detail", flat=True))
+    assert len(details) == len(set(details))
+    assert_audit_clean()
+
+
+def test_two_that_close_the_lobby_close_it_once() -> None:
+    event, _ = make_lobby(entrants=4)
+    event = begin_sale(event)
+
+    def act(number: int) -> Any:
+        return join(event) if number % 2 else admission.tick(event.id, EPOCH)
+
+    values(storm(6, act))
+    assert RoomAct.objects.filter(detail="lobby closed: 4 entrants").count() == 1
+    room = room_of(event)
+    assert (room.next_number, room.lobby_count, room.numbered_through) == (8, 4, 0)
+    draw_all()
+    assert_audit_clean()
+
+
+def test_who_joins_during_the_draw_is_behind_it_and_not_let_in_before_it() -> None:
+    """Late ones come and ticks pass before each statement of the draw, in other connections: the room's lock is never
+    held over a step, and nobody of the lobby is overtaken."""
+    event, _ = make_lobby(entrants=4, active=50)
+    event = close_lobby(event)
+    late: list[facade.EntryView] = []
+    let_in: list[int] = []
+    watched = threading.get_ident()
+
+    def look(name: str, when: str) -> None:
+        if threading.get_ident() == watched and when == "before" and name in ("draw_places", "number_entries"):
+            late.append(Beside(lambda: join(event)).result())
+            let_in.append(Beside(lambda: tick(event)).result())
+
+    with sql.observe(look):
+        draw_all()
+    assert [entry.number for entry in late] == list(range(5, 5 + len(late)))
+    assert let_in == [0, 0, SMALL_CHUNK]
+    assert {entry.status for entry in late} == {"waiting"}
+    tick(event)
+    assert {row(entry).status for entry in late} == {"ready"}
+    assert_audit_clean()
+
+
+def test_who_leaves_while_the_number_is_written_has_left_with_it() -> None:
+    """D: draws
+    L: leaves, before the chunk with its entry is written
+    D: writes the number into the entry that has left
+    """
+    event, entries = make_lobby(entrants=2)
+    event = close_lobby(event)
+    gone = entries[1]
+    with rival_at("number_entries", "before", lambda: positions.leave(event, facade.Caller(entry_id=gone.id))):
+        draw_all()
+    assert row(gone).status == "left"
+    assert row(gone).number == places(event)[gone.id]
+    assert tick(event) == 1
+    assert_audit_clean()
+
+
+def test_a_tick_before_the_room_knows_of_a_chunk_lets_nobody_of_it_in() -> None:
+    """D: writes a chunk's numbers; COMMIT
+    T: those have their numbers, but the room has not moved on: nobody
+    D: moves the room on
+    T: lets them in
+    """
+    event, entries = make_lobby(entrants=2, active=9)
+    event = close_lobby(event)
+    # The room's lock comes after the chunk's commit: by then its numbers are there for everybody.
+    seen: list[tuple[int, int]] = []
+    watched = threading.get_ident()
+    numbered = False
+
+    def look(name: str, when: str) -> None:
+        nonlocal numbered
+        if threading.get_ident() != watched or when == "after":
+            return
+        if name == "number_entries":
+            numbered = True
+        elif name == "lock_rooms" and numbered and not seen:
+            let_in = Beside(lambda: tick(event)).result()
+            seen.append((let_in, len([one for one in numbers(event).values() if one])))
+
+    with sql.observe(look):
+        draw_all()
+    assert seen == [(0, 2)]
+    assert tick(event) == 2
+    assert {row(entry).status for entry in entries} == {"ready"}
+    assert_audit_clean()
+
+
+def test_the_shape_of_a_draw() -> None:
+    """Entries are never locked with the room: first the numbers, then the room in a transaction of its own."""
+    event, _ = make_lobby(entrants=SMALL_CHUNK + 1)
+    close_lobby(event)
+    with statements() as seen:
+        draw_all()
+    work = [
+        name for name in seen if name not in ("try_leadership", "keep_leading", "draws_under_way", "give_up_leadership")
+    ]
+    assert work == [
+        "digest_entrants", "lock_draw", "fix_digest", "record_act",
+        "lock_draw", "reveal_draw", "record_act",
+        "lock_draw", "draw_places", "refresh_drawn_places", "note_drawn",
+        "number_entries", "lock_rooms", "save_room",
+        "number_entries", "lock_rooms", "save_room",
+        "refresh_entries", "lock_rooms", "save_room", "lock_draw", "note_numbered", "record_act",
+    ]  # fmt: skip
+
+
+def test_a_long_draw_keeps_nobody_waiting() -> None:
+    """No conflict: with the whole draw's INSERT uncommitted, joins, leavers and ticks of the same room go through."""
+    event, entries = make_lobby(entrants=3)
+    event = close_lobby(event)
+    came: list[Any] = []
+    watched = threading.get_ident()
+
+    def look(name: str, when: str) -> None:
+        if threading.get_ident() == watched and (name, when) == ("draw_places", "after"):
+            came.append(Beside(lambda: join(event)).result().number)
+            came.append(Beside(lambda: tick(event)).result())
+            came.append(Beside(lambda: positions.leave(event, facade.Caller(entry_id=entries[0].id))).result().status)
+
+    with sql.observe(look):
+        draw_all()
+    assert came == [4, 0, "left"]
+    assert numbers(event) == places(event)
+
+
+def test_a_database_that_ends_the_session_costs_one_round() -> None:
+    event, _ = make_lobby(entrants=3)
+    close_lobby(event)
+    drawer = Drawer(database_url())
+    try:
+        assert drawer.run_once() is True
+        assert drawer.lead.session is not None
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [drawer.lead.session.info.backend_pid])
+        assert drawer.run_once() is False
+        drawer.run_until_it_waits()
+    finally:
+        drawer.close()
+    assert numbers(event) == places(event)
+
+
+def test_the_gatekeepers_thread_draws_and_ends_when_told() -> None:
+    event, _ = make_lobby(entrants=3)
+    close_lobby(event)
+    stopping = threading.Event()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django.conf.settings.DATABASE_DIRECT_URL", database_url())
+        drawer = Beside(lambda: lobby_draw.loop(stopping))
+        pause = threading.Event()
+        for _ in range(600):
+            if Draw.objects.filter(numbered_at__isnull=False).exists():
+                break
+            pause.wait(0.05)
+        stopping.set()
+        drawer.outcome()
+    assert numbers(event) == places(event)
+
+
+def test_a_second_lobby_does_not_wait_for_the_first_ones_beacon() -> None:
+    waits, _ = make_lobby("waits", entrants=2)
+    goes, _ = make_lobby("goes", entrants=2, venue="B")
+    name_beacon(waits, "http://127.0.0.1:1", 5, clock.now() + timedelta(hours=1))
+    close_lobby(waits)
+    close_lobby(goes)
+    draw_all()
+    assert draw_of(goes).numbered_at is not None
+    assert draw_of(waits).revealed_at is None

@@ -1,0 +1,12 @@
+import pytest
+
+PATIENT_MS = 5_000
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Holds wait long enough for what the test does meanwhile, on however slow a machine."""
+    from apps.reservations.holds import service, transaction
+
+    monkeypatch.setattr(transaction, "LOCK_WAIT_MS", PATIENT_MS)
+    monkeypatch.setattr(service, "LOCK_WAIT_MS", PATIENT_MS)

@@ -1,0 +1,201 @@
+"""Races for the last use of an access code. Every one ends with a clean audit, but for those that show the race."""
+
+from typing import Any
+
+import pytest
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
+from apps.reservations import facade as reservations
+from apps.reservations.access_codes.generation import lock_codes, used_count
+from apps.reservations.holds import access_codes
+from apps.reservations.models import AccessCode, Reservation
+from tests.support.factories import (
+    assert_audit_clean,
+    audit_breaches,
+    hold,
+    join,
+    lapse,
+    make_access_code,
+    make_event,
+    wish,
+)
+from tests.support.races import in_another_connection, rival_at, rival_waiting_at, storm, values
+from tests.support.reservations.buyers import ask, ask_until_decided, begin_payment, confirm, is_held, refusal, types
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("patient")]
+
+CODE = {"access_code": "FANCLUB"}
+BUYERS = 8
+
+
+@pytest.fixture
+def club() -> events.EventView:
+    return make_event(general_admission=50, needs_access=("floor", "hall"))
+
+
+def wants(event: events.EventView, number: int, **payload: Any) -> reservations.HoldRequest:
+    """A seat of their own for each: nothing but the code is in anybody's way."""
+    return wish(event, seats=[f"hall-A-{number}"], **CODE, **payload)
+
+
+def test_control_uses_counted_without_the_lock_let_two_in(club, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The naive way: count, then write.
+
+    A: nobody uses the code of one use so far: may come in
+    B: counts the same, since A is not committed: may come in; COMMIT
+    A: COMMIT. Two are in by one use; the auditor names the code.
+    """
+    code = make_access_code(club, uses_max=1)
+    unlocked = sql.Statement(
+        "lock_off",
+        "SELECT id FROM reservations_accesscode WHERE event_id = ANY(%(event_ids)s) AND code = ANY(%(words)s)",
+    )
+    monkeypatch.setattr(access_codes, "_lock_codes", unlocked)
+    first, second = wants(club, 1), wants(club, 2)
+    with rival_at("insert_reservations_by_code", "before", lambda: ask(second)) as rival:
+        assert is_held(ask(first))
+    assert is_held(rival.result)
+    assert used_count(code) == 2
+    assert audit_breaches() == ["I5: concert: access code FANCLUB: used by 2 reservations, at most 1 may"]
+
+
+def test_who_wants_the_last_use_waits_for_who_has_the_code(club) -> None:
+    """A: locks the code's row; nobody uses it so far: may come in
+    B: waits for the code's row
+    A: COMMIT
+    B: has the lock, counts: used up
+    """
+    make_access_code(club, uses_max=1)
+    first, second = wants(club, 1), wants(club, 2)
+    with rival_waiting_at("insert_reservations_by_code", "before", lambda: ask(second)) as rival:
+        assert is_held(ask(first))
+    assert refusal(rival.result()).type == "access-code-used-up"
+    assert_audit_clean()
+
+
+def test_of_eight_who_want_the_last_use_at_once_exactly_one_is_let_in(club) -> None:
+    make_access_code(club, uses_max=1)
+    requests = [wants(club, number) for number in range(1, BUYERS + 1)]
+    outcomes = values(storm(BUYERS, lambda number: ask_until_decided(requests[number])))
+    assert types(outcomes) == ["access-code-used-up"] * (BUYERS - 1) + ["held"]
+    assert Reservation.objects.count() == 1
+    assert_audit_clean()
+
+
+def test_of_eight_at_once_a_code_of_five_lets_five_in(club) -> None:
+    make_access_code(club, uses_max=5)
+    requests = [wish(club, ga_section="floor", ga_quantity=1, **CODE) for _ in range(BUYERS)]
+    outcomes = values(storm(BUYERS, lambda number: ask_until_decided(requests[number])))
+    assert types(outcomes) == ["access-code-used-up"] * 3 + ["held"] * 5
+    assert_audit_clean()
+
+
+def test_a_use_that_lapses_goes_to_exactly_one_of_eight(club) -> None:
+    make_access_code(club, uses_max=1)
+    late = hold(club, seats=["hall-B-1"], **CODE)
+    lapse(late.id)
+    requests = [wants(club, number) for number in range(1, BUYERS + 1)]
+    outcomes = values(storm(BUYERS, lambda number: ask_until_decided(requests[number])))
+    assert types(outcomes) == ["access-code-used-up"] * (BUYERS - 1) + ["held"]
+    assert Reservation.objects.get(pk=late.id).status == "expired"
+    assert_audit_clean()
+
+
+def test_a_use_given_back_and_taken_at_once_is_never_two(club) -> None:
+    """Four let go while four others ask. Who counts before a release has committed is refused; never are there more
+    than four."""
+    make_access_code(club, uses_max=4)
+    held = [hold(club, seats=[f"hall-B-{number}"], **CODE) for number in range(1, 5)]
+    requests = [wants(club, number) for number in range(1, 5)]
+
+    def act(number: int) -> Any:
+        if number < 4:
+            return reservations.release(held[number].id, who="buyer")
+        return ask_until_decided(requests[number - 4])
+
+    outcomes = values(storm(8, act))[4:]
+    assert set(types(outcomes)) <= {"held", "access-code-used-up"}
+    assert Reservation.objects.filter(status="pending_payment").count() == types(outcomes).count("held")
+    assert_audit_clean()
+
+
+def test_a_late_payment_and_a_hold_never_share_the_last_use(club) -> None:
+    """A: the payment of an expired reservation counts under the code's lock: nobody uses it
+    B: waits for the code's row
+    A: confirmed; COMMIT
+    B: used up
+    """
+    make_access_code(club, uses_max=1)
+    late = hold(club, seats=["hall-B-1"], **CODE)
+    begin_payment(late.id)
+    occurred_at = clock.now()
+    lapse(late.id, 0)
+    reservations.sweep(event_id=club.id)
+    request = wants(club, 1)
+    with rival_waiting_at("take_seats", "before", lambda: ask(request)) as rival:
+        assert confirm(late.id, occurred_at).status == "confirmed"
+    assert refusal(rival.result()).type == "access-code-used-up"
+    assert_audit_clean(without_money=True)
+
+
+def test_a_code_without_limits_keeps_nobody_waiting(club) -> None:
+    make_access_code(club)
+    first, second = wants(club, 1), wants(club, 2)
+    with rival_at("insert_reservations_by_code", "before", lambda: ask(second)) as rival:
+        assert is_held(ask(first))
+    assert is_held(rival.result)
+    assert_audit_clean()
+
+
+def test_who_limits_a_code_waits_for_those_who_come_in_by_it(club) -> None:
+    """A hold by a code without limits keeps its row as it is: staff count it before they say how many may."""
+    code = make_access_code(club)
+    seen: list[int] = []
+
+    def limit() -> None:
+        with transactions.write():
+            (locked,) = lock_codes([code.pk])
+            seen.append(used_count(locked))
+            AccessCode.objects.filter(pk=code.pk).update(uses_max=max(1, seen[0]))
+
+    with rival_waiting_at("insert_reservations_by_code", "before", limit) as rival:
+        assert is_held(ask(wants(club, 1)))
+    rival.result()
+    assert seen == [1]
+    assert refusal(ask(wants(club, 2))).type == "access-code-used-up"
+    assert_audit_clean()
+
+
+def test_a_code_that_somebody_keeps_is_in_nobody_else_s_way(club, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = make_access_code(club, uses_max=5)
+    make_access_code(club, code="OTHER", uses_max=5)
+    mine, other = wants(club, 1), wish(club, seats=["hall-A-2"], access_code="OTHER")
+    from apps.reservations.holds import transaction
+
+    monkeypatch.setattr(transaction, "LOCK_WAIT_MS", 50)
+    with transactions.write():
+        lock_codes([code.pk])
+        outcomes = in_another_connection(lambda: reservations.hold([mine, other]))
+    assert types(outcomes) == ["busy", "held"]
+    assert_audit_clean()
+
+
+def test_two_lists_of_the_same_codes_in_another_order_never_block_one_another(club) -> None:
+    words = [f"CODE{number}" for number in range(6)]
+    for word in words:
+        make_access_code(club, code=word, uses_max=20)
+    entries = [[join(club) for _ in words] for _ in range(4)]
+
+    def ask_all(number: int) -> list[reservations.HoldOutcome]:
+        turned = words if number % 2 else list(reversed(words))
+        requests = [
+            wish(club, entry, ga_section="floor", ga_quantity=1, access_code=word)
+            for entry, word in zip(entries[number], turned, strict=True)
+        ]
+        return reservations.hold(requests)
+
+    outcomes = [one for some in values(storm(4, ask_all)) for one in some]
+    assert types(outcomes) == ["held"] * 24
+    assert_audit_clean()

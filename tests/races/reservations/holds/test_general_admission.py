@@ -1,0 +1,168 @@
+"""General admission: one row, one change per transaction (rule 7), never touched by a sale (rule 12)."""
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
+from apps.reservations import facade as reservations
+from apps.reservations.holds import writes
+from apps.reservations.lifecycle import release
+from apps.reservations.models import GeneralAdmissionInventory, Reservation
+from tests.support.factories import assert_audit_clean, audit_breaches, hold, lapse, make_event, wish
+from tests.support.races import in_another_connection, rival_connection, statements
+from tests.support.reservations.buyers import ask, begin_payment, cancel, confirm, is_held, places, refusal, run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+take_general_admission = sql.load("apps.reservations", "take_general_admission")
+lock_general_admission = sql.load("apps.reservations", "lock_general_admission")
+
+
+def test_control_an_update_from_a_list_applies_one_of_several_changes_to_a_row() -> None:
+    """Rule 7, the naive way: UPDATE … FROM unnest(…) with a line per request.
+
+    Three requests for one row, of 3, 4 and 5: the row changes once, by one of them. No error, and no constraint sees
+    it: the auditor does.
+    """
+    event = make_event(general_admission=100)
+    section = places().pk
+    touched = take_general_admission.count(
+        connection.cursor(), section_ids=[section, section, section], quantities=[3, 4, 5]
+    )
+    assert touched == 1
+    assert places().taken in (3, 4, 5)
+    assert any(breach.startswith("I3") for breach in audit_breaches())
+    assert reservations.free_by_event(events.section_slugs([event.id]))[event.id][section] > 100 - 12
+
+
+def test_three_requests_for_one_row_change_it_by_their_sum_in_one_statement() -> None:
+    event = make_event(general_admission=100)
+    requests = [wish(event, ga_section="floor", ga_quantity=quantity) for quantity in (3, 4, 5)]
+    with statements() as names:
+        outcomes = reservations.hold(requests)
+    assert [is_held(outcome) for outcome in outcomes] == [True, True, True]
+    assert names.count("take_general_admission") == 1
+    assert places().taken == 12
+    assert_audit_clean()
+
+
+def test_a_sweep_gives_several_reservations_places_back_by_their_sum_in_one_statement() -> None:
+    event = make_event(general_admission=100)
+    for quantity in (3, 4, 5):
+        lapse(hold(event, ga_section="floor", ga_quantity=quantity).id)
+    with statements() as names:
+        assert reservations.sweep() == reservations.SweepResult(3, 0, 12)
+    assert names.count("give_back_general_admission") == 1
+    assert names.index("lock_general_admission") > names.index("end_reservations")
+    assert places().taken == 0
+    assert_audit_clean()
+
+
+def test_a_write_that_misses_a_row_ends_the_whole_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a lock were ever to fail, the count of rows touched does not lie: nothing is kept, the fault is loud."""
+    event = make_event(general_admission=2)
+    requests = [wish(event, ga_section="floor", ga_quantity=2), wish(event, seats=["hall-A-1"])]
+    text = sql.exactly_touching(take_general_admission.text + " AND false")
+    without_stock = sql.Statement("take_general_admission", text)
+    monkeypatch.setattr(writes, "_take_general_admission", without_stock)
+    with pytest.raises(writes.LostRow):
+        reservations.hold(requests)
+    assert Reservation.objects.count() == 0
+    assert_audit_clean()
+
+
+def test_the_database_refuses_what_the_code_would_get_wrong() -> None:
+    """The constraints have the last word, by name."""
+    make_event(general_admission=5)
+    for change, name in (
+        ("taken = capacity + 1", "general_admission_never_oversold"),
+        ("blocked = 6", "general_admission_never_oversold"),
+        ("taken = -1", None),  # The column itself takes no negative number.
+    ):
+        with pytest.raises(IntegrityError) as refused, transaction.atomic():
+            run(f"UPDATE reservations_generaladmissioninventory SET {change}")
+        if name is not None:
+            assert transactions.violated_constraint(refused.value) == name
+    assert_audit_clean()
+
+
+def test_a_sale_is_confirmed_while_somebody_has_the_general_admission_row() -> None:
+    """Rule 12, no conflict.
+
+    H: a hold has the section's row locked, and keeps it
+    C: a payment confirms places of that section: touches no such row, waits for nobody
+    """
+    event = make_event(general_admission=10)
+    view = begin_payment(hold(event, ga_section="floor", ga_quantity=4).id)
+    with rival_connection() as keeper:
+        keeper.set_autocommit(False)
+        run(lock_general_admission.text, {"section_ids": [places().pk]}, using=keeper)
+        with statements() as names, transactions.write(lock_ms=1):
+            reservations.confirm(view.id, occurred_at=clock.now(), who="provider:test", why="test")
+        keeper.rollback()
+    assert not [name for name in names if "general_admission" in name]
+    counts = reservations.availability(event.id)[places().pk]
+    assert (counts.available, counts.held, counts.sold) == (6, 0, 4)
+    assert_audit_clean(without_money=True)
+
+
+def test_a_canceled_sale_gives_its_places_back_once_however_often_it_is_canceled() -> None:
+    event = make_event(general_admission=10)
+    view = begin_payment(hold(event, ga_section="floor", ga_quantity=4).id)
+    confirm(view.id, clock.now())
+    assert cancel(view.id).status == "canceled"
+    assert cancel(view.id).status == "canceled"
+    assert places().taken == 0
+    assert_audit_clean()
+
+
+def test_a_sweep_is_bounded() -> None:
+    event = make_event(general_admission=10)
+    for _ in range(5):
+        lapse(hold(event, ga_section="floor", ga_quantity=1).id)
+    assert [reservations.sweep(limit=2).reservations for _ in range(4)] == [2, 2, 1, 0]
+    assert release.SWEEP_MAX == 500
+    assert_audit_clean()
+
+
+def test_places_past_their_deadline_go_to_the_next_buyer_by_a_sweep_of_the_hold_s_own() -> None:
+    event = make_event(general_admission=4)
+    lapse(hold(event, ga_section="floor", ga_quantity=4).id)
+    assert refusal(ask(wish(event, ga_section="floor", ga_quantity=5))).extra == {"available": 4}
+    assert is_held(ask(wish(event, ga_section="floor", ga_quantity=4)))
+    assert_audit_clean()
+
+
+def test_two_holds_for_the_last_places_one_wins() -> None:
+    """P: locks the row, 1 left, wants it
+    Q: waits for the row
+    P: takes it; COMMIT
+    Q: has the lock, reads what is left under it: nothing; sold out
+    """
+    from tests.support.races import rival_waiting_at
+
+    event = make_event(general_admission=1)
+    first, second = (wish(event, ga_section="floor", ga_quantity=1) for _ in range(2))
+    with rival_waiting_at("take_general_admission", "before", lambda: ask(second)) as rival:
+        assert is_held(ask(first))
+    assert refusal(rival.result()).type == "sold-out"
+    assert GeneralAdmissionInventory.objects.get().taken == 1
+    assert_audit_clean()
+
+
+def test_control_a_count_checked_without_its_lock_is_oversold() -> None:
+    """The naive way: read what is left, then write the new count.
+
+    P: reads 0 taken of 1
+    Q: reads 0 taken of 1; writes 1; COMMIT
+    P: writes 1; COMMIT. Two buyers, one place, and a count that looks right: the auditor, who sums the lines, sees it.
+    """
+    event = make_event(general_admission=1)
+    other = hold(event, ga_section="floor", ga_quantity=1)  # Q's whole sale …
+    run("UPDATE reservations_generaladmissioninventory SET taken = 0")  # … which P's read came before.
+    mine = wish(event, ga_section="floor", ga_quantity=1)
+    assert is_held(in_another_connection(lambda: ask(mine)))
+    assert other.seat_count + 1 > places().capacity
+    assert any(breach.startswith("I3") for breach in audit_breaches())

@@ -1,0 +1,182 @@
+"""Purchase caps hold per buyer and event, whatever comes at once (rule 14)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from apps.kernel import clock
+from apps.kernel.db import sql
+from apps.kernel.http import problems
+from apps.queue.room import operations
+from apps.reservations import facade as reservations
+from apps.reservations.holds import prior_answers
+from apps.reservations.lifecycle import payment
+from apps.reservations.models import Reservation
+from tests.support.factories import assert_audit_clean, audit_breaches, hold, join, lapse, make_event, wish
+from tests.support.races import rival_at, rival_waiting_at, storm, values
+from tests.support.reservations.buyers import ask, ask_until_decided, begin_payment, confirm, is_held, refusal, types
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+EMAIL = "one@example.org"
+
+
+def test_control_a_cap_counted_without_its_lock_lets_two_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The naive way: count, then write.
+
+    A: 1 of 2 seats of this address counted so far, and 1 wanted: fits
+    B: counts the same, since A is not committed: fits; COMMIT
+    A: COMMIT. The address has 3 of at most 2; the auditor names it.
+    """
+    event = make_event(per_buyer_max=2)
+    begin_payment(hold(event, seats=["hall-A-1"]).id, EMAIL)
+    first, second = (hold(event, seats=[f"hall-B-{number}"]) for number in (1, 2))
+    monkeypatch.setattr(payment, "_lock_caps", sql.Statement("lock_off", "SELECT %(event_ids)s, %(buyers)s"))
+    with rival_at("insert_transitions", "before", lambda: begin_payment(second.id, EMAIL)):
+        begin_payment(first.id, EMAIL)
+    assert any(breach.startswith("I5") and EMAIL in breach for breach in audit_breaches())
+
+
+def test_two_checkouts_of_one_address_are_counted_one_after_the_other() -> None:
+    """A: locks the address's cap row; 1 of 2 so far: fits
+    B: waits for the cap row
+    A: COMMIT
+    B: has the lock, counts again: 2 of 2; refused, and its hold stays alive
+    """
+    event = make_event(per_buyer_max=2)
+    reservations.prepare_payment(event.id, EMAIL)
+    begin_payment(hold(event, seats=["hall-A-1"]).id, EMAIL)
+    first, second = (hold(event, seats=[f"hall-B-{number}"]) for number in (1, 2))
+    with rival_waiting_at("insert_transitions", "before", lambda: begin_payment(second.id, EMAIL)) as rival:
+        begin_payment(first.id, EMAIL)
+    with pytest.raises(reservations.PurchaseCapReached) as refused:
+        rival.result()
+    assert refused.value.extra == {"cap": 2}
+    assert reservations.get_reservation(second.id).status == "pending_payment"
+    assert_audit_clean()
+
+
+def test_sixteen_checkouts_of_one_address_pass_exactly_the_cap() -> None:
+    event = make_event(per_buyer_max=3)
+    views = [hold(event, seats=[f"hall-{row}-{number}"]) for row in "AB" for number in range(1, 9)]
+    reservations.prepare_payment(event.id, EMAIL)
+
+    def check_out(number: int) -> str:
+        try:
+            return str(begin_payment(views[number].id, EMAIL).status)
+        except reservations.PurchaseCapReached:
+            return "cap"
+
+    assert sorted(values(storm(16, check_out))) == ["cap"] * 13 + ["paying"] * 3
+    assert Reservation.objects.filter(status="pending_payment").count() == 13
+    assert_audit_clean()
+
+
+class OfEntriesOnly:
+    """Lets one buyer hold several times, from several places in line, so that nothing but the cap stands in the way."""
+
+    def __init__(self, statement: sql.Statement) -> None:
+        self._statement = statement
+
+    def call(self, *, buyers: Any, **params: Any) -> sql.Call:
+        return self._statement.call(buyers=["nobody"], **params)
+
+
+def test_many_places_of_one_buyer_hold_exactly_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen tabs, each with an admission of its own, of one and the same buyer."""
+    monkeypatch.setattr(
+        prior_answers, "_reservations_of_entries", OfEntriesOnly(prior_answers._reservations_of_entries)
+    )
+    event = make_event(per_buyer_max=3, general_admission=50)
+    tabs = [replace(wish(event, ga_section="floor", ga_quantity=1), buyer="visitor:one-of-many") for _ in range(16)]
+    outcomes = values(storm(16, lambda number: ask_until_decided(tabs[number])))
+    assert types(outcomes) == ["held"] * 3 + ["purchase-cap"] * 13
+    assert_audit_clean()
+
+
+def test_of_several_places_of_one_buyer_in_one_list_the_first_that_fits_the_cap_holds() -> None:
+    event = make_event(per_buyer_max=3, general_admission=50)
+    tabs = [
+        replace(wish(event, ga_section="floor", ga_quantity=quantity), buyer="visitor:one-of-many")
+        for quantity in (4, 2, 1)
+    ]
+    outcomes = reservations.hold(tabs)
+    assert [refusal(outcomes[0]).type, refusal(outcomes[2]).type] == ["purchase-cap", "reservation-exists"]
+    assert is_held(outcomes[1])
+    assert_audit_clean()
+
+
+def test_a_buyer_who_was_taken_out_and_joins_again_keeps_the_cap() -> None:
+    """The reservation of the place that is over is still the buyer's: a second one beside it is refused, and once it
+    is paid it counts."""
+    event = make_event(per_buyer_max=2)
+    visitor = "a-visitor-who-is-sent-away"
+    held = hold(event, join(event, visitor_id=visitor), seats=["hall-A-1", "hall-A-2"])
+    operations.remove(held.entry_id, who="ann")
+    again = join(event, visitor_id=visitor)
+    assert refusal(ask(wish(event, again, seats=["hall-A-3"]))).type == "reservation-exists"
+    begin_payment(held.id, EMAIL)
+    confirm(held.id, clock.now())
+    assert refusal(ask(wish(event, again, seats=["hall-A-3"]))).type == "purchase-cap"
+    assert_audit_clean(without_money=True)
+
+
+def test_a_late_payment_does_not_lift_its_buyer_over_the_cap() -> None:
+    """R: the buyer's first reservation, two of at most two, lapses while its payment, made in time, is on its way
+    S: sweeps it
+    H: the buyer holds two others: within the cap, since the first has expired
+    C: the payment arrives: its seats are free, but four would be more than the cap: the money goes back
+    """
+    event = make_event(per_buyer_max=2)
+    visitor = "a-visitor-in-a-hurry"
+    entry = join(event, visitor_id=visitor)
+    first = begin_payment(hold(event, entry, seats=["hall-A-1", "hall-A-2"]).id, EMAIL)
+    occurred_at = clock.now()
+    lapse(first.id)
+    second = hold(event, entry, seats=["hall-B-1", "hall-B-2"])
+    with pytest.raises(reservations.ReservationExpired):
+        confirm(first.id, occurred_at)
+    assert reservations.get_reservation(second.id).status == "pending_payment"
+    assert_audit_clean(without_money=True)
+
+
+def test_a_late_payment_does_not_lift_its_address_over_the_cap() -> None:
+    """The same with two browsers and one e-mail address: the second began to pay after the first had been swept."""
+    event = make_event(per_buyer_max=2)
+    reservations.prepare_payment(event.id, EMAIL)
+    first = begin_payment(hold(event, seats=["hall-A-1", "hall-A-2"]).id, EMAIL)
+    occurred_at = clock.now()
+    lapse(first.id)
+    reservations.sweep()
+    begin_payment(hold(event, seats=["hall-B-1", "hall-B-2"]).id, EMAIL)
+    with pytest.raises(reservations.ReservationExpired):
+        confirm(first.id, occurred_at)
+    assert_audit_clean(without_money=True)
+
+
+def test_a_late_payment_within_the_cap_is_confirmed() -> None:
+    event = make_event(per_buyer_max=2)
+    reservations.prepare_payment(event.id, EMAIL)
+    entry = join(event)
+    first = begin_payment(hold(event, entry, seats=["hall-A-1"]).id, EMAIL)
+    occurred_at = clock.now()
+    lapse(first.id)
+    hold(event, entry, seats=["hall-B-1"])
+    assert confirm(first.id, occurred_at).status == "confirmed"
+    assert_audit_clean(without_money=True)
+
+
+def test_an_address_whose_lapsed_reservation_is_not_swept_yet_is_told_to_try_again() -> None:
+    """The lapsed reservation may yet be confirmed, by a payment made in time: until it is swept it counts. But that is
+    no final refusal: a moment later it has ended."""
+    event = make_event(per_buyer_max=2)
+    reservations.prepare_payment(event.id, EMAIL)
+    first = begin_payment(hold(event, seats=["hall-A-1", "hall-A-2"]).id, EMAIL)
+    second = hold(event, seats=["hall-B-1", "hall-B-2"])
+    lapse(first.id)
+    with pytest.raises(problems.Busy):
+        begin_payment(second.id, EMAIL)
+    reservations.sweep()
+    assert begin_payment(second.id, EMAIL).status == "paying"
+    assert_audit_clean()

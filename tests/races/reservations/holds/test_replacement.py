@@ -1,0 +1,271 @@
+"""A live hold replaced by another selection: both or neither, and never for longer."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from apps.kernel import clock
+from apps.kernel.db import sql, transactions
+from apps.reservations import facade as reservations
+from apps.reservations.holds import transaction
+from apps.reservations.holds.outcomes import Contended
+from apps.reservations.holds.statements import Patience
+from apps.reservations.models import Reservation, ReservationTransition
+from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event, wish
+from tests.support.races import (
+    in_another_connection,
+    rival_at,
+    rival_connection,
+    rival_waiting_at,
+    statements,
+    storm,
+    values,
+)
+from tests.support.reservations.buyers import (
+    ask,
+    ask_until_decided,
+    begin_payment,
+    cancel,
+    confirm,
+    is_held,
+    places,
+    refusal,
+    run,
+    seat,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+lock_seats_waiting = sql.load("apps.reservations", "lock_seats_waiting")
+
+
+def replace(event: Any, entry: Any, old: Any, **payload: Any) -> reservations.HoldOutcome:
+    return ask(wish(event, entry, replace=str(old.id), **payload))
+
+
+def state(reservation: Any) -> tuple[str, list[str], int]:
+    """Its status, and what it holds."""
+    view = reservations.get_reservation(reservation.id)
+    holding = view.is_live and Reservation.objects.get(pk=view.id).lines.filter(live=True).exists()
+    count = sum(one.quantity for one in view.general_admission) if holding else 0
+    return view.status, sorted(one.seat_id for one in view.seats) if holding else [], count
+
+
+def test_another_selection_takes_the_place_of_the_first_and_ends_no_later() -> None:
+    event = make_event(general_admission=4)
+    entry = join(event)
+    old = hold(event, entry, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=3)
+    outcome = replace(event, entry, old, seats=["hall-A-2", "hall-A-3"], ga_section="floor", ga_quantity=4)
+    assert isinstance(outcome, reservations.Held), outcome
+    new = reservations.get_reservation(outcome.reservation_id)
+    assert new.expires_at == old.expires_at
+    assert state(new) == ("pending_payment", ["hall-A-2", "hall-A-3"], 4)
+    assert state(old) == ("canceled", [], 0)
+    assert seat("hall-A-1").status == 0
+    assert places().taken == 4
+    last = ReservationTransition.objects.filter(reservation_id=old.id).last()
+    assert last is not None
+    assert last.why == f"replaced by {new.id}"
+    assert_audit_clean()
+
+
+def test_asked_again_with_its_key_it_gives_the_same_answer() -> None:
+    event = make_event()
+    entry = join(event)
+    old = hold(event, entry, seats=["hall-A-1"])
+    request = wish(event, entry, key="once", seats=["hall-A-2"], replace=str(old.id))
+    first = ask(request)
+    assert is_held(first)
+    assert ask(wish(event, entry, key="once", seats=["hall-A-2"], replace=str(old.id))) == first
+    assert refusal(replace(event, entry, old, seats=["hall-A-3"])).type == "reservation-expired"
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize(
+    ("payload", "type_"),
+    [
+        ({"seats": ["hall-A-1", "hall-B-1"]}, "seats-unavailable"),
+        ({"ga_section": "floor", "ga_quantity": 4}, "not-enough-left"),
+        ({"best_available": {"section": "hall", "quantity": 8}}, "not-enough-left"),
+    ],
+)
+def test_who_cannot_have_the_new_selection_keeps_the_old(payload: dict[str, Any], type_: str) -> None:
+    event = make_event(rows=2, seats_per_row=4, general_admission=3)
+    hold(event, seats=["hall-B-1"])
+    entry = join(event)
+    old = hold(event, entry, seats=["hall-A-1"])
+    assert refusal(replace(event, entry, old, **payload)).type == type_
+    assert state(old) == ("pending_payment", ["hall-A-1"], 0)
+    assert_audit_clean()
+
+
+def test_control_releasing_first_and_holding_then_leaves_one_with_nothing() -> None:
+    """The naive way: two requests.
+
+    A: releases seat 1
+    B: holds seats 1 and 2; COMMIT
+    A: wants seat 2: gone, and so is seat 1
+    """
+    event = make_event()
+    entry = join(event)
+    old = hold(event, entry, seats=["hall-A-1"])
+    reservations.release(old.id, who="test")
+    in_another_connection(lambda: hold(event, seats=["hall-A-1", "hall-A-2"]))
+    assert refusal(ask(wish(event, entry, seats=["hall-A-2"]))).type == "seats-unavailable"
+    assert reservations.live_reservation_of(entry.id) is None
+    assert_audit_clean()
+
+
+def test_the_best_available_may_include_what_is_given_up() -> None:
+    event = make_event(rows=1, seats_per_row=4)
+    hold(event, seats=["hall-A-1"])
+    entry = join(event)
+    old = hold(event, entry, seats=["hall-A-3"])
+    outcome = replace(event, entry, old, best_available={"section": "hall", "quantity": 3})
+    assert isinstance(outcome, reservations.Held), outcome
+    new = reservations.get_reservation(outcome.reservation_id)
+    assert state(new)[1] == ["hall-A-2", "hall-A-3", "hall-A-4"]
+    assert_audit_clean()
+
+
+def test_a_cap_counts_what_is_given_up_off() -> None:
+    event = make_event(general_admission=10, per_buyer_max=4)
+    entry = join(event)
+    old = hold(event, entry, ga_section="floor", ga_quantity=3)
+    assert refusal(replace(event, entry, old, ga_section="floor", ga_quantity=5)).type == "purchase-cap"
+    assert is_held(replace(event, entry, old, ga_section="floor", ga_quantity=4))
+    assert_audit_clean()
+
+
+def test_only_one_s_own_live_unpaid_reservation_can_be_replaced() -> None:
+    event = make_event()
+    entry = join(event)
+    unknown = wish(event, entry, seats=["hall-A-1"], replace=str(uuid.uuid4()))
+    assert refusal(ask(unknown)).type == "not-found"
+    others = hold(event, seats=["hall-B-1"])
+    assert refusal(replace(event, entry, others, seats=["hall-A-1"])).type == "not-owner"
+    old = hold(event, entry, seats=["hall-A-1"])
+    assert refusal(replace(event, entry, others, seats=["hall-A-2"])).type == "not-owner"
+    begin_payment(old.id)
+    assert refusal(replace(event, entry, old, seats=["hall-A-2"])).type == "payment-in-progress"
+    confirm(old.id, clock.now())
+    assert refusal(replace(event, entry, old, seats=["hall-A-2"])).type == "payment-in-progress"
+    assert_audit_clean(without_money=True)
+
+
+def test_a_lapsed_hold_is_not_replaced_and_so_not_prolonged() -> None:
+    event = make_event()
+    entry = join(event)
+    old = hold(event, entry, seats=["hall-A-1"])
+    lapse(old.id)
+    assert refusal(replace(event, entry, old, seats=["hall-A-2"])).type == "reservation-expired"
+    assert is_held(ask_until_decided(wish(event, entry, seats=["hall-A-2"])))
+    assert_audit_clean()
+
+
+def test_two_in_one_batch_that_swap_what_they_hold_both_keep_their_own() -> None:
+    """The first asks for what the second still holds at that moment: nothing is half done for either."""
+    event = make_event()
+    one, two = join(event), join(event)
+    first, second = hold(event, one, seats=["hall-A-1"]), hold(event, two, seats=["hall-A-2"])
+    outcomes = reservations.hold(
+        [
+            wish(event, one, seats=["hall-A-2"], replace=str(first.id)),
+            wish(event, two, seats=["hall-A-1"], replace=str(second.id)),
+        ]
+    )
+    assert [refusal(outcome).type for outcome in outcomes] == ["seats-unavailable"] * 2
+    assert state(first)[1] + state(second)[1] == ["hall-A-1", "hall-A-2"]
+    assert_audit_clean()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "left"),
+    [(cancel, "canceled"), (begin_payment, "paying")],
+)
+def test_what_ends_or_begins_to_pay_it_first_wins(end: Callable[[Any], Any], left: str) -> None:
+    """R: replaces; has nothing locked yet
+    E: ends or pays the same reservation; COMMIT
+    R: sees it under its lock and gives up
+    """
+    event = make_event()
+    entry = join(event)
+    old = hold(event, entry, seats=["hall-A-1"])
+    with rival_at("lock_replaced_skipping", "before", lambda: end(old.id)):
+        outcome = replace(event, entry, old, seats=["hall-A-2"])
+    assert refusal(outcome).type in ("reservation-expired", "payment-in-progress")
+    assert state(old)[0] == left
+    assert seat("hall-A-2").status == 0
+    assert_audit_clean(without_money=True)
+
+
+def test_paying_waits_for_a_replacement_under_way_and_then_finds_it_gone(patient: None) -> None:
+    """R: replaces; has the reservation locked
+    P: wants to pay for it; waits
+    R: COMMIT
+    P: the time to pay is over
+    """
+    event = make_event()
+    entry = join(event)
+    old = hold(event, entry, seats=["hall-A-1"])
+    with rival_waiting_at("take_seats", "before", lambda: begin_payment(old.id)) as rival:
+        assert is_held(replace(event, entry, old, seats=["hall-A-2"]))
+    with pytest.raises(reservations.ReservationExpired):
+        rival.result()
+    assert_audit_clean()
+
+
+def test_a_storm_of_changes_of_mind_strands_nothing() -> None:
+    """Eight buyers change what they hold to seats of each other, again and again, two tabs each."""
+    event = make_event(rows=2, seats_per_row=8, general_admission=16)
+    entries = [join(event) for _ in range(8)]
+    mine = [hold(event, entry, seats=[f"hall-A-{number + 1}"]) for number, entry in enumerate(entries)]
+
+    def change(number: int) -> None:
+        entry = entries[number % 8]
+        for turn in range(4):
+            held = reservations.live_reservation_of(entry.id) or mine[number % 8]
+            row, place = "AB"[(number + turn) % 2], (number + turn) % 8 + 1
+            ask_until_decided(
+                wish(
+                    event, entry, seats=[f"hall-{row}-{place}"], ga_section="floor", ga_quantity=2, replace=str(held.id)
+                )
+            )
+
+    values(storm(16, change))
+    live = Reservation.objects.filter(status="pending_payment")
+    assert sorted(live.values_list("entry_id", flat=True)) == sorted(entry.id for entry in entries)
+    assert {row.expires_at for row in live} <= {one.expires_at for one in mine}
+    assert_audit_clean()
+
+
+def test_seats_given_up_in_a_batch_are_had_by_who_comes_next_in_it() -> None:
+    event = make_event()
+    one = join(event)
+    old = hold(event, one, seats=["hall-A-1"])
+    outcomes = reservations.hold(
+        [wish(event, one, seats=["hall-A-2"], replace=str(old.id)), wish(event, seats=["hall-A-1"])]
+    )
+    assert all(is_held(outcome) for outcome in outcomes), outcomes
+    assert_audit_clean()
+
+
+def test_who_replaces_never_waits_for_an_own_seat_after_the_other_locks(patient: None) -> None:
+    """K: keeps the old seat locked
+    R: replaces it by places; passes over the seat, and tries again without having waited behind the hot row
+    """
+    event = make_event(general_admission=5)
+    entry = join(event)
+    old = hold(event, entry, seats=["hall-A-1"])
+    request = wish(event, entry, ga_section="floor", ga_quantity=1, replace=str(old.id))
+    with rival_connection() as keeper, statements() as names:
+        run("BEGIN", using=keeper)
+        run(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
+        (verdict,) = transaction.decide_once([request], patience=Patience.GLANCING, write=transactions.write_here)
+    assert isinstance(verdict, Contended)
+    assert "end_reservations" not in names
+    assert is_held(ask(request))
+    assert_audit_clean()

@@ -1,0 +1,321 @@
+"""Staff change the stock while buyers hold it: one of the two wins, never both, and nothing is lost."""
+
+import json
+from typing import Any
+
+import pytest
+
+from apps.events import facade as events
+from apps.events.models import Section
+from apps.kernel.http import problems
+from apps.reservations import facade as reservations
+from apps.reservations.models import InventoryChange, ReservationLine
+from apps.reservations.staff import stock, tiers
+from apps.reservations.staff.selection import Selection
+from tests.races.reservations.conftest import PATIENT_MS
+from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, audit_breaches, hold, lapse, make_event, wish
+from tests.support.races import in_another_connection, rival_at, rival_waiting_at, statements, storm, values
+from tests.support.reservations.buyers import ask, is_held, is_told_to_retry, places, refusal, run, seat
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BY: dict[str, Any] = {"who": "ann", "why": ""}
+ROW_A = Selection(section="hall", rows=("A",))
+
+
+@pytest.fixture(autouse=True)
+def _patient_staff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staff wait long enough for what the test does meanwhile, on however slow a machine."""
+    monkeypatch.setattr(stock, "LOCK_WAIT_MS", PATIENT_MS)
+
+
+def test_control_a_seat_read_as_free_and_then_blocked_is_taken_from_its_buyer() -> None:
+    """The naive way: read, then write.
+
+    S: seat 1 is free
+    H: holds seat 1; COMMIT
+    S: writes it as blocked. The buyer's line has no seat any more; the auditor names it.
+    """
+    event = make_event()
+    assert seat("hall-A-1").status == 0
+    in_another_connection(lambda: hold(event, seats=["hall-A-1"]))
+    run(
+        "UPDATE reservations_seatinventory SET status = 3, blocked_for = 'house', reservation_id = NULL"
+        " WHERE seat_id = %s",
+        [seat("hall-A-1").pk],
+    )
+    assert [breach[:2] for breach in audit_breaches()] == ["I1", "I2"]
+
+
+def test_control_a_section_saved_as_it_was_read_forgets_what_was_taken_meanwhile() -> None:
+    """The naive way: read the row, change its capacity, save it.
+
+    S: 20 places, none taken
+    H: holds 5; COMMIT
+    S: saves 30 places, none taken: five would be sold twice. The auditor names the section.
+    """
+    event = make_event(rows=0, general_admission=20)
+    row = places()
+    in_another_connection(lambda: hold(event, ga_section="floor", ga_quantity=5))
+    row.capacity = 30
+    row.save()
+    assert any(breach.startswith("I3") and "taken 0 against 5" in breach for breach in audit_breaches())
+
+
+def test_a_seat_that_is_being_held_is_not_blocked() -> None:
+    """H: wants seat 1; has it locked
+    S: blocks row A; waits for seat 1
+    H: takes seat 1; COMMIT
+    S: finds it held: refused by name, and the rest of the row is still on sale
+    """
+    event = make_event()
+    request = wish(event, seats=["hall-A-1"])
+    with rival_waiting_at("take_seats", "before", lambda: stock.block_seats(event, ROW_A, "house", **BY)) as rival:
+        assert is_held(ask(request))
+    with pytest.raises(reservations.SeatsUnavailable) as refused:
+        rival.result()
+    assert refused.value.extra == {"unavailable": ["hall-A-1"]}
+    assert seat("hall-A-2").status == 0
+    assert not InventoryChange.objects.exists()
+    assert_audit_clean()
+
+
+def test_a_seat_that_is_being_blocked_is_not_held(patient: None) -> None:
+    """S: blocks row A; has it locked
+    H: wants seat 1; passes it over, decides again, and waits for it
+    S: COMMIT
+    H: finds it blocked: refused by name
+    """
+    event = make_event()
+    request = wish(event, seats=["hall-B-1", "hall-A-1"])
+    with rival_waiting_at("block_seats", "before", lambda: ask(request)) as rival:
+        assert stock.block_seats(event, ROW_A, "house", **BY) == 10
+    problem = refusal(rival.result())
+    assert (problem.type, problem.extra) == ("seats-unavailable", {"unavailable": ["hall-A-1"]})
+    assert seat("hall-B-1").status == 0
+    assert_audit_clean()
+
+
+def test_holds_elsewhere_do_not_wait_for_a_row_that_is_being_blocked() -> None:
+    event = make_event(general_admission=5)
+    request = wish(event, seats=["hall-B-1"], ga_section="floor", ga_quantity=2)
+    best = wish(event, best_available={"section": "hall", "quantity": 3})
+    with rival_at("insert_inventory_changes", "after", lambda: (ask(request), ask(best))) as rival:
+        stock.block_seats(event, ROW_A, "house", **BY)
+    assert [is_held(outcome) for outcome in rival.result] == [True, True]
+    assert_audit_clean()
+
+
+def test_a_section_that_is_being_held_does_not_shrink_below_it() -> None:
+    """H: wants 5 of 20 places; has the row locked
+    S: shrinks the section to 4; waits for the row
+    H: COMMIT
+    S: finds 5 taken: refused, and told how far it could go; what the public is told stays as well
+    """
+    event = make_event(rows=0, general_admission=20)
+    request = wish(event, ga_section="floor", ga_quantity=5)
+    with rival_waiting_at("take_general_admission", "before", lambda: stock.resize(event, "floor", 4, **BY)) as rival:
+        assert is_held(ask(request))
+    with pytest.raises(stock.CapacityInUse) as refused:
+        rival.result()
+    assert refused.value.extra == {"least": 5}
+    assert Section.objects.get().capacity == places().capacity == 20
+    assert_audit_clean()
+
+
+def test_staff_are_not_refused_for_what_a_rival_s_sweep_has_just_ended() -> None:
+    """S: shrinks the section to 4; 5 places are held, past their deadline: refused, for now
+    N: sweeps them; COMMIT
+    S: sweeps: nothing is left to end. It looks again all the same: the section shrinks.
+    """
+    event = make_event(rows=0, general_admission=20)
+    lapse(hold(event, ga_section="floor", ga_quantity=5).id)
+    with rival_at("lock_lapsed_of_event", "before", reservations.sweep) as rival:
+        assert stock.resize(event, "floor", 4, **BY).capacity == 4
+    assert rival.result.places == 5
+    assert_audit_clean()
+
+
+def test_a_section_that_is_shrinking_does_not_sell_what_it_loses(patient: None) -> None:
+    """S: shrinks 20 places to 4; has the row locked
+    H: wants 5; waits for the row
+    S: COMMIT
+    H: finds 4 left: refused
+    """
+    event = make_event(rows=0, general_admission=20)
+    request = wish(event, ga_section="floor", ga_quantity=5)
+    with rival_waiting_at("set_stock_places", "before", lambda: ask(request)) as rival:
+        stock.resize(event, "floor", 4, **BY)
+    problem = refusal(rival.result())
+    assert (problem.type, problem.extra) == ("not-enough-left", {"available": 4})
+    assert_audit_clean()
+
+
+def test_places_put_back_on_sale_are_held_by_who_waited_for_them(patient: None) -> None:
+    """S: puts the blocked places back; has the row locked
+    H: wants 5; waits for the row
+    S: COMMIT
+    H: finds them free: held
+    """
+    event = make_event(rows=0, general_admission=5)
+    stock.block_places(event, "floor", 5, "house", **BY)
+    request = wish(event, ga_section="floor", ga_quantity=5)
+    with rival_waiting_at("set_stock_places", "before", lambda: ask(request)) as rival:
+        stock.unblock_places(event, "floor", 5, "house", **BY)
+    assert is_held(rival.result())
+    assert_audit_clean()
+
+
+def test_two_resizes_at_once_come_one_after_the_other() -> None:
+    """S: 20 → 25; has section and row locked
+    T: → 30; waits
+    S: COMMIT
+    T: 25 → 30, not 20 → 30
+    """
+    event = make_event(rows=0, general_admission=20)
+    with rival_waiting_at("set_stock_places", "before", lambda: stock.resize(event, "floor", 30, **BY)) as rival:
+        stock.resize(event, "floor", 25, **BY)
+    assert rival.result().capacity == 30
+    assert Section.objects.get().capacity == places().capacity == 30
+    details = [(row.detail["before"]["capacity"], row.detail["after"]["capacity"]) for row in _changes()]
+    assert details == [(20, 25), (25, 30)]
+    assert_audit_clean()
+
+
+def test_a_price_that_changes_during_a_hold_never_shows_one_sum_and_charges_another() -> None:
+    """H: wants seat 1 and two places; their rows are locked
+    S: both cost twice as much; COMMIT, without waiting
+    H: COMMIT. What the answer said, what the header says and what the lines add up to is one sum, at either price.
+    """
+    event = make_event(general_admission=5, place_price_minor=SEAT_PRICE_MINOR)
+    request = wish(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
+
+    def reprice() -> None:
+        for category in ("Standard", "Floor"):
+            tiers.reprice(event, category, 2 * SEAT_PRICE_MINOR, **BY)
+
+    with rival_at("take_seats", "before", reprice):
+        outcome = ask(request)
+    assert isinstance(outcome, reservations.Held)
+    shown = reservations.get_reservation(outcome.reservation_id)
+    lines = ReservationLine.objects.filter(reservation_id=outcome.reservation_id)
+    assert shown.total_minor == sum(line.price_minor * line.quantity for line in lines)
+    assert json.loads(outcome.answer.body)["total_minor"] == shown.total_minor
+    assert shown.total_minor in (3 * SEAT_PRICE_MINOR, 6 * SEAT_PRICE_MINOR)
+    assert hold(event, seats=["hall-A-2"]).total_minor == 2 * SEAT_PRICE_MINOR
+    assert_audit_clean()
+
+
+def test_a_seat_that_is_being_held_does_not_move_and_one_that_moves_costs_its_new_price(patient: None) -> None:
+    """H: has seat 1 locked. S: moves it; waits; finds it held: refused.
+    S: moves seat 2; has it locked. H: waits for it; finds it free at its new price: held at that.
+    """
+    event = make_event()
+    tiers.add_price(event, "Better", 9_000, **BY)
+    first, second = wish(event, seats=["hall-A-1"]), wish(event, seats=["hall-A-2"])
+
+    def move(guid: str) -> int:
+        return tiers.move_seats(event, Selection(seats=(guid,)), "Better", **BY)
+
+    with rival_waiting_at("take_seats", "before", lambda: move("hall-A-1")) as rival:
+        assert is_held(ask(first))
+    with pytest.raises(reservations.SeatsUnavailable):
+        rival.result()
+    with rival_waiting_at("move_inventory", "before", lambda: ask(second)) as rival:
+        assert move("hall-A-2") == 1
+    assert is_held(rival.result())
+    assert reservations.get_reservation(second.reservation_id).total_minor == 9_000
+    assert_audit_clean()
+
+
+def test_the_best_of_a_price_is_at_that_price_though_seats_move_meanwhile() -> None:
+    """H: the best two at the standard price; has chosen A-1 and A-2, not yet locked
+    S: moves A-1 to a dearer price; COMMIT
+    H: sees it under the lock, and chooses again
+    """
+    event = make_event(rows=2, seats_per_row=2)
+    tiers.add_price(event, "Better", 9_000, **BY)
+    best = {"section": "hall", "quantity": 2, "category": "Standard"}
+    move = Selection(seats=("hall-A-1",))
+    with rival_at("lock_seats_skipping", "before", lambda: tiers.move_seats(event, move, "Better", **BY)):
+        outcome = ask(wish(event, best_available=best))
+    assert isinstance(outcome, reservations.Held)
+    assert reservations.get_reservation(outcome.reservation_id).total_minor == 10_000
+    assert_audit_clean()
+
+
+def test_everybody_at_once_leaves_books_that_balance() -> None:
+    """Buyers hold seats and places while staff block, put back, shrink and grow the same ones, all at one moment."""
+    event = make_event(general_admission=30)
+    wishes = [wish(event, seats=[f"hall-A-{n + 1}"], ga_section="floor", ga_quantity=3) for n in range(8)]
+
+    def desk(number: int) -> None:
+        row = Selection(section="hall", rows=("A",))
+        stock.block_seats(event, row, "house" if number % 2 else "out_of_use", **BY, only_free=True)
+        stock.block_places(event, "floor", 4, "house", **BY)
+        stock.resize(event, "floor", 25 + number, **BY)
+        stock.unblock_seats(event, Selection(seats=("hall-A-1", "hall-A-2")), **BY)
+        stock.unblock_places(event, "floor", 2, "house", **BY)
+
+    def act(number: int) -> str:
+        if number % 3:
+            outcome = ask(wishes[number * 2 // 3])
+            return "held" if is_held(outcome) else "again" if is_told_to_retry(outcome) else "refused"
+        try:
+            desk(number)
+        except problems.Problem as problem:
+            return problem.type
+        return "done"
+
+    said = values(storm(12, act))
+    assert set(said) <= {"held", "again", "refused", "done", "not-enough-left", "capacity-in-use", "busy"}
+    assert_audit_clean()
+    assert Section.objects.get(slug="floor").capacity == places().capacity
+    blocked = sum(row.quantity * (1 if row.kind == "blocked" else -1) for row in _changes() if row.seat_id is None
+                  and row.kind in ("blocked", "unblocked"))  # fmt: skip
+    assert places().blocked == blocked
+
+
+def test_staff_who_wait_too_long_are_told_and_nothing_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S: blocks row A; has it locked. T: blocks seat 1 for another reason; does not get its lock in time."""
+    monkeypatch.setattr(stock, "LOCK_WAIT_MS", 50)
+    event = make_event()
+
+    def rival() -> str:
+        with pytest.raises(problems.Busy) as refused:
+            stock.block_seats(event, Selection(seats=("hall-A-1",)), "out_of_use", **BY)
+        return refused.value.detail
+
+    with rival_at("block_seats", "after", rival) as came:
+        stock.block_seats(event, ROW_A, "house", **BY)
+    assert came.result == "Others are busy with these places just now. Nothing was changed; try again."
+    assert {row.detail["after"] for row in _changes()} == {"house"}
+
+
+def test_what_is_changed_is_locked_first_and_written_then() -> None:
+    event = make_event(general_admission=5)
+    written = ["read_clock", "insert_inventory_changes"]
+    with statements() as seen:
+        stock.block_seats(event, ROW_A, "house", **BY)
+    assert seen == ["section_views", "lock_stock_seats", "block_seats", *written]
+    with statements() as seen:
+        stock.resize(event, "floor", 6, **BY)
+    assert seen == ["section_views", "lock_stock_places", "set_stock_places", *written]
+    tiers.add_price(event, "Better", 9_000, **BY)
+    with statements() as seen:
+        tiers.move_seats(event, ROW_A, "Better", **BY)
+    expected = [
+        "section_views",
+        "lock_stock_seats",
+        "move_seats",
+        "unlink_categories",
+        "link_categories",
+        "move_inventory",
+        *written,
+    ]
+    assert seen == expected
+    assert events.list_sections(event.id)[0].prices[0].category == "Better"
+
+
+def _changes() -> list[InventoryChange]:
+    return list(InventoryChange.objects.order_by("id"))

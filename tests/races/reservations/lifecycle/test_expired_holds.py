@@ -1,0 +1,368 @@
+"""Seats past their deadline: the sweep, a payment and a new buyer may all come for them at once (rule 9)."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection, transaction
+
+from apps.kernel import clock
+from apps.kernel.db import sql
+from apps.reservations import facade as reservations
+from apps.reservations.holds import service
+from apps.reservations.models import CleanupLog, Reservation, ReservationTransition
+from tests.support.factories import assert_audit_clean, audit_breaches, hold, join, lapse, make_event, wish
+from tests.support.races import (
+    at,
+    in_another_connection,
+    rival_at,
+    rival_connection,
+    rival_waiting_at,
+    statements,
+    storm,
+    values,
+)
+from tests.support.reservations.buyers import (
+    ask,
+    ask_until_decided,
+    begin_payment,
+    confirm,
+    is_held,
+    is_told_to_retry,
+    places,
+    refusal,
+    run,
+    seat,
+    types,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+lock_seats_waiting = sql.load("apps.reservations", "lock_seats_waiting")
+lock_reservation = sql.load("apps.reservations", "lock_reservation")
+
+
+def lapsed_while_paying(event: object, **payload: object) -> reservations.ReservationView:
+    """A reservation that is being paid and whose deadline passed a moment ago, within the grace."""
+    view = begin_payment(hold(event, **payload).id)  # type: ignore[arg-type]
+    lapse(view.id)
+    return view
+
+
+TAKE_FROM_LAPSED = """
+UPDATE reservations_seatinventory AS seat SET reservation_id = %s
+FROM reservations_reservation AS owner
+WHERE owner.id = seat.reservation_id AND owner.status = 'paying' AND owner.pay_deadline <= clock_timestamp()
+  AND seat.seat_id = %s
+"""
+
+
+def test_control_taking_a_lapsed_seat_inside_the_hold_gives_it_to_two() -> None:
+    """The naive way: meet a lapsed reservation in the batch, and take its seat there.
+
+    C: a payment in time; locks the reservation, and says that it is confirmed
+    H: UPDATE seat … FROM reservation … WHERE paying and past its deadline     the reservation it reads is the old one:
+       H waits for nobody, has the seat, and commits
+    C: COMMIT. One seat, two owners; the auditor names it.
+    """
+    event = make_event()
+    view = lapsed_while_paying(event, seats=["hall-A-1"])
+    other = hold(event, seats=["hall-A-2"])
+    with transaction.atomic():
+        lock_reservation.rows(connection.cursor(), reservation_id=view.id)
+        run("UPDATE reservations_reservation SET status = 'confirmed', confirmed_at = now() WHERE id = %s", [view.id])
+        in_another_connection(lambda: run(TAKE_FROM_LAPSED, [other.id, seat("hall-A-1").pk]))
+    assert Reservation.objects.get(pk=view.id).status == "confirmed"
+    assert seat("hall-A-1").reservation_id == other.id
+    assert any(breach.startswith("I2") for breach in audit_breaches())
+
+
+@pytest.mark.parametrize("line", ["all_lines", "lock_seats_waiting", "sell_seats", "insert_transitions"])
+def test_a_new_buyer_never_has_the_seat_of_a_payment_that_is_being_confirmed(line: str) -> None:
+    """C: a payment in time locks the lapsed reservation, and goes on to the named line
+    H: wants the seat: held, by a reservation past its deadline; sweeps, which passes it over, then waits for it a
+       little, in vain: the payment may yet be refused, so no final answer: try again
+    C: COMMIT: confirmed, and the only owner
+    H: again: the seat is gone
+    """
+    event = make_event()
+    view = lapsed_while_paying(event, seats=["hall-A-1"])
+    request = wish(event, seats=["hall-A-1"])
+    with rival_at(line, "before", lambda: ask(request)) as rival:
+        assert confirm(view.id, clock.now()).status == "confirmed"
+    assert refusal(rival.result).type == "busy"
+    assert refusal(ask(request)).extra == {"unavailable": ["hall-A-1"]}
+    assert seat("hall-A-1").reservation_id == view.id
+    assert_audit_clean(without_money=True)
+
+
+@pytest.mark.parametrize("line", ["live_lines", "lock_seats_waiting", "end_reservations", "insert_cleanup_log"])
+def test_a_payment_that_meets_the_sweep_takes_its_seat_again(line: str) -> None:
+    """S: the sweep locks the lapsed reservation, and goes on to the named line
+    C: a payment in time wants to confirm it, and waits
+    S: COMMIT: expired, the seat free
+    C: expired, but nobody has the seat: confirmed
+    """
+    event = make_event(general_admission=3)
+    view = lapsed_while_paying(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
+    occurred_at = clock.now()
+    with rival_waiting_at(line, "before", lambda: confirm(view.id, occurred_at)) as rival:
+        assert reservations.sweep().reservations == 1
+    assert rival.result().status == "confirmed"
+    assert (seat("hall-A-1").status, places().taken) == (2, 2)
+    assert_audit_clean(without_money=True)
+
+
+@pytest.mark.parametrize("line", ["live_lines", "lock_seats_waiting", "end_reservations", "insert_cleanup_log"])
+def test_a_new_buyer_who_meets_the_sweep_is_not_refused(line: str, patient: None) -> None:
+    """S: the sweep locks the lapsed reservation, and goes on to the named line
+    H: wants the seat: held, by a reservation past its deadline; its own sweep passes over what S has; decides again:
+       still held; its next sweep waits for S
+    S: COMMIT: expired, the seat free
+    H: decides again: held
+    """
+    event = make_event()
+    lapse(hold(event, seats=["hall-A-1"]).id)
+    request = wish(event, seats=["hall-A-1"])
+    with rival_waiting_at(line, "before", lambda: ask(request)) as rival:
+        assert reservations.sweep().reservations == 1
+    assert is_held(rival.result())
+    assert_audit_clean()
+
+
+def test_a_sweep_that_commits_between_two_reads_of_a_hold_costs_nobody_a_seat() -> None:
+    """H: reads the seat: held
+    S: sweeps the reservation that held it; COMMIT
+    H: reads what has lapsed: nothing any more. So the seat is read again: free; held
+    """
+    event = make_event()
+    lapse(hold(event, seats=["hall-A-1"]).id)
+    request = wish(event, seats=["hall-A-1"])
+    with rival_at("read_seats", "after", reservations.sweep) as rival:
+        assert is_held(ask(request))
+    assert rival.result.seats == 1
+    assert_audit_clean()
+
+
+def test_a_sweep_that_commits_between_two_reads_costs_best_available_no_seat() -> None:
+    event = make_event(rows=1, seats_per_row=2)
+    lapse(hold(event, seats=["hall-A-1", "hall-A-2"]).id)
+    request = wish(event, best_available={"section": "hall", "quantity": 2})
+    with rival_at("free_seats", "after", reservations.sweep) as rival:
+        assert is_held(ask(request))
+    assert rival.result.seats == 2
+    assert_audit_clean()
+
+
+def test_a_payment_whose_seat_went_to_a_new_buyer_goes_back() -> None:
+    """C: a payment in time locks the reservation: expired, its seat free
+    H: wants the seat: free; held; COMMIT
+    C: locks the seat: held by another. The money goes back; the seat stays the new buyer's
+    """
+    event = make_event()
+    view = lapsed_while_paying(event, seats=["hall-A-1"])
+    occurred_at = clock.now()
+    assert reservations.sweep().reservations == 1
+    request = wish(event, seats=["hall-A-1"])
+    with rival_at("all_lines", "before", lambda: ask(request)) as rival, pytest.raises(reservations.ReservationExpired):
+        confirm(view.id, occurred_at)
+    assert is_held(rival.result)
+    assert seat("hall-A-1").reservation_id == rival.result.reservation_id
+    assert_audit_clean()
+
+
+def test_a_payment_takes_all_its_inventory_again_or_none() -> None:
+    """The seat of the expired reservation is free, but one of its two places has gone: nothing is taken."""
+    event = make_event(general_admission=2)
+    view = lapsed_while_paying(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
+    occurred_at = clock.now()
+    reservations.sweep()
+    hold(event, ga_section="floor", ga_quantity=1)
+    with pytest.raises(reservations.ReservationExpired):
+        confirm(view.id, occurred_at)
+    assert (seat("hall-A-1").status, places().taken) == (0, 1)
+    assert_audit_clean()
+
+
+def test_the_sweep_leaves_alone_what_began_to_be_paid_in_its_last_moment() -> None:
+    """P: begins to pay, in time; its first deadline goes by before it commits
+    S: passes the reservation over
+    P: COMMIT: another deadline is in force
+    S: nothing has lapsed
+    """
+    view = hold(make_event(), seats=["hall-A-1"])
+    swept: list[reservations.SweepResult] = []
+
+    def deadline_goes_by_and_sweep_comes() -> None:
+        run("UPDATE reservations_reservation SET expires_at = clock_timestamp() WHERE id = %s", [view.id])
+        swept.append(in_another_connection(reservations.sweep))
+
+    with at("insert_transitions", "before", deadline_goes_by_and_sweep_comes):
+        begin_payment(view.id)
+    swept.append(reservations.sweep())
+    assert [result.reservations for result in swept] == [0, 0]
+    assert reservations.get_reservation(view.id).status == "paying"
+    assert_audit_clean()
+
+
+def test_two_sweeps_at_once_end_each_reservation_once() -> None:
+    """A: locks what has lapsed, and goes on to free its seats
+    B: passes over all of it: nothing to do; it waits for nobody
+    """
+    event = make_event(general_admission=4)
+    for number in range(1, 5):
+        lapse(hold(event, seats=[f"hall-A-{number}"], ga_section="floor", ga_quantity=1).id)
+    with rival_at("free_taken_seats", "before", reservations.sweep) as rival:
+        assert reservations.sweep() == reservations.SweepResult(4, 4, 4)
+    assert rival.result == reservations.SweepResult(0, 0, 0)
+    assert_audit_clean()
+
+
+def test_a_storm_of_sweeps_gives_everything_back_once() -> None:
+    """Eight sweeps of three reservations at a time, until nothing is left: forty ended, each by one of them."""
+    event = make_event(rows=4, seats_per_row=10, general_admission=40)
+    ended = [
+        hold(event, seats=[f"hall-{row}-{number}"], ga_section="floor", ga_quantity=1).id
+        for row in "ABCD"
+        for number in range(1, 11)
+    ]
+    Reservation.objects.update(expires_at=clock.now())
+
+    def sweep(_: int) -> int:
+        total = 0
+        while count := reservations.sweep(limit=3).reservations:
+            total += count
+        return total
+
+    # Whoever finds all that is left in others' hands stops: together they end everything, none of it twice.
+    assert sum(values(storm(8, sweep))) == len(ended)
+    assert set(Reservation.objects.values_list("status", flat=True)) == {"expired"}
+    assert ReservationTransition.objects.filter(to_status="expired").count() == len(ended)
+    logged = CleanupLog.objects.values_list("seats_released", "general_admission_released")
+    assert [sum(column) for column in zip(*logged, strict=True)] == [40, 40]
+    assert places().taken == 0
+    assert_audit_clean()
+
+
+def test_a_storm_over_lapsed_seats_leaves_one_owner_each_and_no_deadlock() -> None:
+    """Ten seats and ten places whose time is over within the grace: for each a payment, a release, a new buyer and a
+    sweep, all at the same moment. Whoever wins, it is one; no deadlock, nobody left hanging."""
+    event = make_event(rows=1, seats_per_row=10, general_admission=10)
+    views = [
+        lapsed_while_paying(event, seats=[f"hall-A-{number}"], ga_section="floor", ga_quantity=1)
+        for number in range(1, 11)
+    ]
+    occurred_at = clock.now()
+    wishes = [wish(event, seats=[f"hall-A-{number}"], ga_section="floor", ga_quantity=1) for number in range(1, 11)]
+
+    def come(number: int) -> str:
+        kind, which = divmod(number, 10)
+        match kind:
+            case 0:
+                return outcome_of_payment(views[which].id, occurred_at)
+            case 1:
+                (kind_of,) = types([ask_until_decided(wishes[which])])
+                return kind_of
+            case 2:
+                reservations.sweep(limit=2)
+                return "swept"
+            case _:
+                try:
+                    return reservations.release(views[which].id, who="test").status
+                except reservations.PaymentInProgress:
+                    return "in progress"
+
+    outcomes = values(storm(40, come))
+    for which in range(10):
+        assert not (outcomes[which] == "confirmed" and outcomes[10 + which] == "held"), which
+        owner = seat(f"hall-A-{which + 1}").reservation_id
+        assert (owner == views[which].id) == (outcomes[which] == "confirmed")
+        assert (owner == wishes[which].reservation_id) == (outcomes[10 + which] == "held")
+    assert_audit_clean(without_money=True)
+
+
+def outcome_of_payment(reservation_id: UUID, occurred_at: object) -> str:
+    try:
+        return str(confirm(reservation_id, occurred_at).status)
+    except reservations.ReservationExpired:
+        return "money back"
+
+
+def test_a_sweep_that_cannot_have_its_locks_costs_the_hold_no_winner() -> None:
+    """K: keeps the lock of a lapsed reservation's seat
+    H: two requests; the first wins and is committed; the second wants the lapsed seat: the sweep waits for K, in vain
+    H: the winner is answered as a winner; the other is told to try again
+    """
+    event = make_event()
+    lapse(hold(event, seats=["hall-A-1"]).id)
+    winner, loser = wish(event, seats=["hall-A-2"]), wish(event, seats=["hall-A-1"])
+    with rival_connection() as keeper:
+        keeper.set_autocommit(False)
+        run(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
+        won, lost = reservations.hold([winner, loser])
+        keeper.rollback()
+    assert is_held(won)
+    assert refusal(lost).type == "busy"
+    assert is_held(ask(wish(event, seats=["hall-A-1"])))
+    assert_audit_clean()
+
+
+def test_a_hold_sweeps_only_after_its_own_transaction_by_shape() -> None:
+    """No statement of the sweep runs before the winners' answers are written."""
+    event = make_event()
+    lapse(hold(event, seats=["hall-A-1"]).id)
+    requests = [wish(event, seats=["hall-A-2"]), wish(event, seats=["hall-A-1"])]
+    with statements() as names:
+        outcomes = reservations.hold(requests)
+    assert types(outcomes) == ["held", "held"]
+    assert names.index("remember_answers") < names.index("lock_reservations_skipping")
+    assert names.count("remember_answers") == 2
+    assert_audit_clean()
+
+
+def test_a_buyer_whose_lapsed_reservation_is_being_confirmed_does_not_hold_a_second_one() -> None:
+    """C: a payment in time locks the buyer's lapsed reservation
+    H: the same admission wants other seats: its live reservation is past its deadline; the sweep cannot have it
+    H: not while it holds one, and that is being decided: try again
+    C: COMMIT: confirmed; the admission has served its purpose
+    """
+    event = make_event()
+    entry = join(event)
+    view = lapsed_while_paying(event, entry=entry, seats=["hall-A-1"])
+    request = wish(event, entry, seats=["hall-B-1"])
+    with rival_at("sell_seats", "before", lambda: ask(request)) as rival:
+        confirm(view.id, clock.now())
+    assert refusal(rival.result).type == "busy"
+    assert refusal(ask(request)).type == "admission-expired"
+    assert_audit_clean(without_money=True)
+
+
+def test_what_a_rival_s_sweep_has_in_hand_is_no_final_refusal() -> None:
+    """H: wants a place that only lapsed reservations have; sweeps some, and a rival has ended those just before
+    H: still short at the end; told to try again, since the others are free with the next sweep
+    """
+    event = make_event(general_admission=9)
+    for age in range(9):
+        lapse(hold(event, ga_section="floor", ga_quantity=1).id, seconds=100 - age)
+
+    def rival_was_first(*, event_id: int, **_: Any) -> reservations.SweepResult:
+        return reservations.SweepResult(0, 0, 0, found=1)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(service, "sweep", rival_was_first)
+        outcome = ask(wish(event, ga_section="floor", ga_quantity=1))
+    assert is_told_to_retry(outcome), outcome
+    assert is_held(ask(wish(event, seats=["hall-A-9"])))
+    assert_audit_clean()
+
+
+def test_a_sweep_does_not_wait_long_for_the_slot_of_a_stranger() -> None:
+    """S: has ended what lapsed; the entry of one is somebody's just now: its slot waits for its own deadline"""
+    event = make_event()
+    entry = join(event)
+    lapse(hold(event, entry, seats=["hall-A-1"]).id)
+    with rival_connection() as keeper:
+        run("BEGIN", using=keeper)
+        run("SELECT 1 FROM queue_queueentry WHERE id = %s FOR NO KEY UPDATE", [entry.id], using=keeper)
+        assert reservations.sweep(lock_ms=50).reservations == 1
+    assert seat("hall-A-1").status == 0

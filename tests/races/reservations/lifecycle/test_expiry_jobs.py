@@ -1,0 +1,567 @@
+"""The four nets under what lapses (I10): each alone with the others off, all of them at once, and what may befall them.
+
+Nothing runs in a test but what the test calls: no beat, no maintenance loop, no watcher. Where a net is proven without
+Redis, Redis is away for the hold as well.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.conf import settings
+from django.db import transaction
+from django_celery_beat.models import PeriodicTask
+from django_celery_beat.schedulers import ModelEntry
+from redis import Redis
+
+from apps.events.facade import EventView
+from apps.kernel import clock, maintenance, redis
+from apps.kernel.db import sql
+from apps.queue import facade as queue
+from apps.reservations import facade as reservations
+from apps.reservations import tasks
+from apps.reservations.checks import invariants
+from apps.reservations.lifecycle import after_commit, expiry_jobs, redis_deadlines, release
+from apps.reservations.models import CleanupLog, Reservation, ReservationTransition, SeatInventory
+from tests.queue.room.test_gatekeeper import until
+from tests.support.databases import database_url
+from tests.support.factories import assert_audit_clean, hold, lapse, make_event, wish
+from tests.support.races import rival_at, rival_connection, storm, values
+from tests.support.reservations.buyers import ask, ask_until_decided, begin_payment, is_held, places, refusal, run, seat
+from tests.support.servers import CHECKOUT, end_processes
+from ticketing.celery import app
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+lock_reservation = sql.load("apps.reservations", "lock_reservation")
+
+
+@pytest.fixture
+def no_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> None:
+        raise redis.RedisAway("connection refused")
+
+    monkeypatch.setattr(redis, "client", away)
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (release, redis_deadlines):
+        monkeypatch.setattr(module, "SWEEP_MAX", 20)
+
+
+def lapse_and_tell(view: reservations.ReservationView) -> None:
+    """The deadline is a moment ago, and the set was told, as it is of every deadline that moves."""
+    lapse(view.id)
+    row = Reservation.objects.get(pk=view.id)
+    after_commit.deadline_moved([after_commit.Deadline(row.event_id, row.pk, row.pay_deadline or row.expires_at)])
+
+
+def in_set(client: Redis, event: EventView) -> dict[str, float]:
+    return dict(client.zrange(redis_deadlines.key(event.id), 0, -1, withscores=True))  # type: ignore[arg-type]
+
+
+def statuses() -> list[str]:
+    return list(Reservation.objects.order_by("created_at").values_list("status", flat=True))
+
+
+def swept_by() -> set[str]:
+    return set(CleanupLog.objects.values_list("swept_by", flat=True))
+
+
+def three_lapsed(event: EventView, lapse_one: Callable[[Any], None]) -> None:
+    """A seat, places, and both of them being paid, all of it past the deadline."""
+    views = [
+        hold(event, seats=["hall-A-1"]),
+        hold(event, ga_section="floor", ga_quantity=2),
+        begin_payment(hold(event, seats=["hall-A-2"], ga_section="floor", ga_quantity=1).id),
+    ]
+    for view in views:
+        lapse_one(view)
+
+
+def all_is_free_again(by: str) -> None:
+    assert statuses() == ["expired"] * 3
+    assert not SeatInventory.objects.exclude(status=0).exists()
+    assert places().taken == 0
+    assert swept_by() == {by}
+    logged = CleanupLog.objects.values_list("seats_released", "general_admission_released")
+    assert [sum(column) for column in zip(*logged, strict=True)] == [2, 3]
+    assert_audit_clean()
+
+
+# --- each alone -------------------------------------------------------------------------------------------------------
+
+
+def test_the_deadline_set_alone_releases_what_is_due_and_nothing_else(redis_client: Redis) -> None:
+    event = make_event(general_admission=10)
+    three_lapsed(event, lapse_and_tell)
+    live = hold(event, seats=["hall-B-1"])
+    assert len(in_set(redis_client, event)) == 4
+    redis_deadlines.Watcher().run_once()
+    reservations.release(live.id, who="test")
+    assert in_set(redis_client, event) == {}
+    assert sorted(statuses()) == ["canceled", "expired", "expired", "expired"]
+    assert places().taken == 0
+    assert swept_by() == {"deadline"}
+    assert_audit_clean()
+
+
+def test_beat_s_task_alone_releases_everything(no_redis: None) -> None:
+    event = make_event(general_admission=10)
+    three_lapsed(event, lambda view: lapse(view.id))
+    assert tasks.sweep_expired() == 3
+    all_is_free_again("beat")
+
+
+def test_the_maintenance_loop_alone_releases_with_redis_and_celery_down(no_redis: None) -> None:
+    """It leaves to the other nets what has lapsed only now, and takes what they have missed, in time for I10."""
+    event = make_event(general_admission=10)
+    three_lapsed(event, lambda view: lapse(view.id))
+    assert expiry_jobs.sweep_unswept() == 0
+    for row in Reservation.objects.all():
+        lapse(row.pk, seconds=expiry_jobs.UNSWEPT_SECONDS)
+    assert expiry_jobs.sweep_unswept() == 3
+    all_is_free_again("maintenance")
+    job = maintenance._jobs["sweep expired reservations"]
+    assert job.run is expiry_jobs.sweep_unswept
+    assert expiry_jobs.UNSWEPT_SECONDS + job.interval_seconds + maintenance.TICK_SECONDS < invariants.STRANDED_SECONDS
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"seats": ["hall-A-1"]},
+        {"ga_section": "floor", "ga_quantity": 4},
+        {"best_available": {"section": "hall", "quantity": 2}},
+        {"seats": ["hall-A-2"], "ga_section": "floor", "ga_quantity": 1},
+    ],
+    ids=["seats", "general admission", "best available", "both"],
+)
+def test_the_hold_that_runs_short_alone_finds_what_lapsed_free(payload: dict[str, Any], no_redis: None) -> None:
+    """A count never meets the row that has lapsed, and best available sees no seat: both look before they refuse."""
+    event = make_event(rows=1, seats_per_row=2, general_admission=4)
+    lapse(hold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=4).id)
+    assert is_held(ask(wish(event, **payload)))
+    assert swept_by() == {"hold"}
+    assert_audit_clean()
+
+
+def test_the_hold_alone_does_not_count_what_lapsed_against_its_buyer_s_cap(no_redis: None) -> None:
+    event = make_event(per_buyer_max=2)
+    tabs = [replace(wish(event, seats=[f"hall-A-{n}"]), buyer="visitor:one-of-many") for n in (1, 2, 3)]
+    for request in tabs[:2]:
+        outcome = ask(request)
+        assert isinstance(outcome, reservations.Held)
+        lapse(outcome.reservation_id)
+    assert is_held(ask(tabs[2]))
+    assert_audit_clean()
+
+
+# --- all at once ------------------------------------------------------------------------------------------------------
+
+
+def two_hundred(event: EventView) -> list[UUID]:
+    """A hundred reservations of a seat, a hundred of two places; all of them lapsed four seconds ago."""
+    joined = queue.join_many(
+        [queue.JoinRequest(event, queue.Caller(account_id=None, visitor_id=queue.new_visitor_id())) for _ in range(200)]
+    )
+    entries = [entry for entry in joined if isinstance(entry, queue.EntryView)]
+    of_seats = wish(event, entries[0], seats=["hall-A-1"])
+    of_places = wish(event, entries[0], ga_section="floor", ga_quantity=2)
+    guids = dict(SeatInventory.objects.order_by("pk").values_list("pk", "seat__guid"))
+    requests = []
+    for number, entry in enumerate(entries):
+        template = of_seats if number < 100 else of_places
+        seats = {list(guids)[number]: list(guids.values())[number]} if number < 100 else {}
+        requests.append(
+            replace(
+                template,
+                reservation_id=uuid.uuid4(),
+                entry_id=entry.id,
+                buyer=entry.buyer,
+                idempotency_key=uuid.uuid4().hex,
+                seats=seats,
+            )
+        )
+    outcomes = reservations.hold(requests)
+    assert all(map(is_held, outcomes))
+    past = clock.now() - timedelta(seconds=4)
+    Reservation.objects.update(expires_at=past)
+    return [request.reservation_id for request in requests]
+
+
+def test_all_four_nets_at_the_same_moment_release_each_reservation_once(
+    small_batches: None, redis_client: Redis
+) -> None:
+    """Two watchers, two tasks, two maintenance loops, and four buyers who find nothing left: all at once over the same
+    two hundred reservations, in small batches, so that they are in each other's way all the time. The row is the work
+    key: whoever comes second finds it ended, or passes over it."""
+    event = make_event(rows=10, seats_per_row=10, general_admission=200)
+    ended = two_hundred(event)
+    short = [
+        wish(event, **payload)
+        for payload in (
+            {"ga_section": "floor", "ga_quantity": 4},
+            {"ga_section": "floor", "ga_quantity": 4},
+            {"seats": ["hall-A-1", "hall-A-2"]},
+            {"seats": ["hall-J-10"]},
+        )
+    ]
+    redis_client.flushall()
+    watchers = [redis_deadlines.Watcher(), redis_deadlines.Watcher()]
+    for watcher in watchers:
+        watcher.run_once()  # The set is filled with deadlines as the ledger has them.
+
+    def act(number: int) -> Any:
+        if number < 2:
+            while watchers[number].run_once():
+                pass
+        elif number < 4:
+            tasks.sweep_expired()
+        elif number < 6:
+            expiry_jobs.sweep_unswept()
+        else:
+            return is_held(ask_until_decided(short[number - 6]))
+        return True
+
+    assert all(values(storm(10, act, seconds_max=180)))
+    while tasks.sweep_expired():
+        pass
+    assert Reservation.objects.filter(pk__in=ended, status="expired").count() == 200
+    transitions = ReservationTransition.objects.filter(to_status="expired").values_list("reservation_id", flat=True)
+    assert sorted(transitions) == sorted(ended)
+    logged = CleanupLog.objects.values_list("seats_released", "general_admission_released", "reservations_affected")
+    assert [sum(column) for column in zip(*logged, strict=True)] == [100, 200, 200]
+    assert places().taken == 8
+    assert SeatInventory.objects.exclude(status=0).count() == 3
+    assert_audit_clean()
+
+
+# --- the deadline set -------------------------------------------------------------------------------------------------
+
+
+def test_a_set_that_was_flushed_is_filled_from_the_ledger(redis_client: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_deadlines, "FILL_PAGE", 2)
+    event = make_event(general_admission=10)
+    views = [hold(event, ga_section="floor", ga_quantity=1) for _ in range(4)]
+    views.append(begin_payment(hold(event, ga_section="floor", ga_quantity=1).id))
+    watcher = redis_deadlines.Watcher()
+    while watcher.run_once():
+        pass
+    assert len(in_set(redis_client, event)) == 5
+    redis_client.flushall()
+    for view in views[:2]:
+        lapse(view.id)
+    while watcher.run_once():
+        pass
+    watcher.run_once()  # What lapsed and was filled in by the last page.
+    assert set(in_set(redis_client, event)) == {str(view.id) for view in views[2:]}
+    assert Reservation.objects.filter(status="expired").count() == 2
+    assert_audit_clean()
+
+
+def test_what_the_set_says_wrongly_is_found_out_under_the_lock(redis_client: Redis) -> None:
+    """A deadline that moved on unheard of, a reservation that has ended, one that never was, and no reservation at
+    all: nothing is released, what lives is in the set by its true deadline, everything else is in it no more."""
+    event = make_event()
+    moved, ended = hold(event, seats=["hall-A-1"]), hold(event, seats=["hall-A-2"])
+    reservations.release(ended.id, who="test")
+    for member in (str(moved.id), str(ended.id), str(uuid.uuid4()), "\xff garbage"):
+        redis_client.zadd(redis_deadlines.key(event.id), {member: 1.0})
+    redis_client.zadd(redis_deadlines.EVENTS_KEY, {"garbage": time.time() + 1_000})
+    redis_deadlines.Watcher().run_once()
+    row = Reservation.objects.get(pk=moved.id)
+    assert in_set(redis_client, event) == {str(moved.id): pytest.approx(row.expires_at.timestamp())}
+    assert row.status == "pending_payment"
+    assert not CleanupLog.objects.exists()
+    assert_audit_clean()
+
+
+def test_paying_moves_a_reservation_in_the_set_and_its_end_takes_it_out(redis_client: Redis) -> None:
+    event = make_event()
+    view = begin_payment(hold(event, seats=["hall-A-1"]).id)
+    assert view.pay_deadline is not None
+    assert in_set(redis_client, event) == {str(view.id): pytest.approx(view.pay_deadline.timestamp())}
+    lapse(view.id)
+    assert reservations.sweep().reservations == 1
+    assert in_set(redis_client, event) == {}
+
+
+def test_what_somebody_is_deciding_is_waited_for_by_nobody_and_tried_again(redis_client: Redis) -> None:
+    """K: a payment has the lapsed reservation locked
+    W: passes it over; it is in the set again, a second from now
+    K: refused, ROLLBACK
+    W: releases it
+    """
+    event = make_event()
+    view = hold(event, seats=["hall-A-1"])
+    lapse_and_tell(view)
+    watcher = redis_deadlines.Watcher()
+    with rival_connection() as keeper:
+        keeper.set_autocommit(False)
+        run(lock_reservation.text, {"reservation_id": view.id}, using=keeper)
+        watcher.run_once()
+        keeper.rollback()
+    (score,) = in_set(redis_client, event).values()
+    assert score > Reservation.objects.get().expires_at.timestamp() + redis_deadlines.AGAIN_SECONDS
+    assert statuses() == ["pending_payment"]
+    redis_client.zadd(redis_deadlines.key(event.id), {str(view.id): 1.0})
+    watcher.run_once()
+    assert statuses() == ["expired"]
+    assert_audit_clean()
+
+
+def test_without_redis_the_watcher_rests_and_afterwards_fills_the_set(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is away a reservation is held, of which the set knows nothing."""
+    event = make_event()
+    watcher = redis_deadlines.Watcher()
+    watcher.run_once()
+    with monkeypatch.context() as patched:
+        patched.setattr(redis, "client", lambda: Redis.from_url("redis://127.0.0.1:1/0", socket_connect_timeout=0.5))
+        view = hold(event, seats=["hall-A-1"])
+        assert watcher.run_once() is False
+    redis.forget_outage()
+    lapse(view.id)
+    watcher.run_once()
+    watcher.run_once()
+    assert statuses() == ["expired"]
+    assert_audit_clean()
+
+
+def test_an_event_is_forgotten_when_its_last_deadline_is_long_past(redis_client: Redis) -> None:
+    event = make_event()
+    view = hold(event, seats=["hall-A-1"])
+    watcher = redis_deadlines.Watcher()
+    watcher.run_once()
+    assert redis_client.zrange(redis_deadlines.EVENTS_KEY, 0, -1) == [str(event.id)]
+    reservations.release(view.id, who="test")
+    long_past = clock.now().timestamp() - redis_deadlines.EVENT_KEPT_SECONDS - 1
+    redis_client.zadd(redis_deadlines.EVENTS_KEY, {str(event.id): long_past})
+    watcher.run_once()
+    assert redis_client.keys("deadlines*") == [redis_deadlines.FILLED_KEY]
+
+
+# --- many at once, and something in the way ---------------------------------------------------------------------------
+
+
+def test_a_second_sweep_goes_on_with_what_the_first_one_left() -> None:
+    """A: has locked the two longest overdue
+    B: passes over them and takes the next two, instead of going home
+    """
+    event = make_event(general_admission=4)
+    views = [hold(event, ga_section="floor", ga_quantity=1) for _ in range(4)]
+    for number, view in enumerate(views):
+        lapse(view.id, seconds=10 - number)
+    with rival_at("live_lines", "before", lambda: reservations.sweep(limit=2)) as rival:
+        assert reservations.sweep(limit=2).reservations == 2
+    assert rival.result.reservations == 2
+    first = (
+        ReservationTransition.objects.filter(to_status="expired").order_by("id").values_list("reservation", flat=True)
+    )
+    assert set(first[:2]) == {views[2].id, views[3].id}
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize("by", ["sweep_all", "the set"])
+def test_a_lock_that_does_not_come_keeps_no_other_reservation_from_ending(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K: keeps the lock of one seat among five that have lapsed
+    S: waits for it in vain; goes round it: four have ended, one is left alone for now
+    """
+    monkeypatch.setattr(release, "LOCK_WAIT_MS", 50)
+    monkeypatch.setattr(release, "_aside", release._Aside())
+    monkeypatch.setattr(release, "ASIDE_SECONDS", 3_600.0)
+    event = make_event()
+    views = [hold(event, seats=[f"hall-A-{n}"]) for n in range(1, 6)]
+    for view in views:
+        lapse_and_tell(view)
+    with rival_connection() as keeper:
+        keeper.set_autocommit(False)
+        run("SELECT 1 FROM reservations_seatinventory WHERE seat_id = %s FOR NO KEY UPDATE", [seat("hall-A-3").pk],
+            using=keeper)  # fmt: skip
+        if by == "the set":
+            redis_deadlines.Watcher().run_once()
+        else:
+            assert release.sweep_all() == 4
+        keeper.rollback()
+    left = Reservation.objects.get(status="pending_payment")
+    assert left.pk == views[2].id
+    assert release._aside.ids() == [left.pk]
+    assert release.sweep_all() == 0
+    assert release.sweep().reservations == 1  # A minute later, or whoever asks for it by another way.
+    assert_audit_clean()
+
+
+def test_stranded_reservations_at_the_front_do_not_starve_those_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two longest overdue fill a whole batch and cannot end: the seats say that they are somebody else's."""
+    monkeypatch.setattr(release, "SWEEP_MAX", 2)
+    monkeypatch.setattr(release, "_aside", release._Aside())
+    monkeypatch.setattr(release, "ASIDE_SECONDS", 3_600.0)
+    event = make_event()
+    views = [hold(event, seats=[f"hall-A-{n}"]) for n in range(1, 6)]
+    stranger = hold(event, seats=["hall-B-1"])
+    SeatInventory.objects.filter(seat__guid__in=["hall-A-1", "hall-A-2"]).update(reservation_id=stranger.id)
+    for number, view in enumerate(views):
+        lapse(view.id, seconds=10 - number)
+    assert release.sweep_all() == 3
+    assert [Reservation.objects.get(pk=view.id).status for view in views] == ["pending_payment"] * 2 + ["expired"] * 3
+
+
+def test_one_run_of_the_task_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much has lapsed: the time is up after its first batch here, and the next task goes on."""
+    monkeypatch.setattr(expiry_jobs, "BEAT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(release, "SWEEP_MAX", 2)
+    event = make_event(general_admission=5)
+    for _ in range(5):
+        lapse(hold(event, ga_section="floor", ga_quantity=1).id)
+    assert [tasks.sweep_expired() for _ in range(4)] == [2, 2, 1, 0]
+    assert_audit_clean()
+
+
+def test_a_run_that_is_bounded_in_time_goes_round_a_kept_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """K: keeps one of eight seats that have lapsed; the task's runs end the other seven all the same, and then that."""
+    monkeypatch.setattr(release, "ASIDE_SECONDS", 0.0)
+    monkeypatch.setattr(release, "UNTRIED_ASIDE_SECONDS", 0.0)
+    event = make_event()
+    for number in range(1, 9):
+        lapse(hold(event, seats=[f"hall-A-{number}"]).id)
+    keep = "SELECT FROM reservations_seatinventory WHERE seat_id = %s FOR NO KEY UPDATE"
+    with rival_connection() as keeper:
+        run("BEGIN", using=keeper)
+        run(keep, [seat("hall-A-3").pk], using=keeper)
+        ended, deadline = 0, time.monotonic() + 60
+        while ended < 7 and time.monotonic() < deadline:
+            ended += tasks.sweep_expired()
+        assert ended == 7
+        run("ROLLBACK", using=keeper)
+    assert tasks.sweep_expired() == 1
+    assert_audit_clean()
+
+
+def test_tasks_that_find_no_worker_do_not_pile_up() -> None:
+    name = "sweep expired reservations"
+    ModelEntry.from_entry(name, app=app, **settings.CELERY_BEAT_SCHEDULE[name])
+    assert PeriodicTask.objects.get(name=name).expire_seconds == 10
+    assert ModelEntry(PeriodicTask.objects.get(name=name), app=app).options["expires"] == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "of_event"),
+    [("lock_lapsed", False), ("lock_lapsed_of_event", True), ("lock_lapsed_of_event_waiting", True),
+     ("any_lapsed", True)],
+)  # fmt: skip
+def test_what_has_lapsed_is_read_from_the_front_of_its_index_by_shape(name: str, of_event: bool) -> None:
+    """A clock asked by the row cannot bound an index: every live reservation would be read to find that none lapsed.
+    And what one event asks for, no other event's lapsed ones lie before."""
+    statement = sql.load("apps.reservations", name)
+    params = {"limit": 500, "lapsed_seconds": 0.0, "apart_from": [], "event_id": 1, "event_ids": [1]}
+    with transaction.atomic():
+        # A table of no rows is read whole, whatever there is to read it by.
+        for method in ("seqscan", "bitmapscan", "sort"):
+            run(f"SET LOCAL enable_{method} = off")
+        if of_event:
+            # Which of two that fit it takes hangs on what earlier tests left in the table's statistics.
+            for status in ("pending", "paying"):
+                run(f"DROP INDEX reservation_{status}_expiry")
+        plan = "\n".join(line for (line,) in run(f"EXPLAIN {statement.text}", params))
+        transaction.set_rollback(True)
+    which, event = ("of_event", "(event_id = ") if of_event else ("expiry", "")
+    assert f"using reservation_pending_{which}" in plan
+    assert f"using reservation_paying_{which}" in plan
+    for deadline in ("expires_at", "pay_deadline"):
+        assert re.search(rf"Index Cond: \({re.escape(event)}.*{deadline} <= \(InitPlan", plan), plan
+
+
+# --- what may befall them ---------------------------------------------------------------------------------------------
+
+KILLED = """
+import os, signal
+import django
+
+django.setup()
+
+from apps.reservations import tasks
+from apps.kernel.db import sql
+
+
+def kill(name, moment):
+    if (name, moment) == ({name!r}, {moment!r}):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+with sql.observe(kill):
+    tasks.sweep_expired()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "moment"), [("free_taken_seats", "after"), ("give_back_general_admission", "after")])
+def test_a_worker_killed_in_the_midst_of_a_sweep_loses_nothing(name: str, moment: str) -> None:
+    """The process is gone between two statements: its transaction never was, and the next sweep does all of it."""
+    event = make_event(general_admission=10)
+    three_lapsed(event, lambda view: lapse(view.id))
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", KILLED.format(name=name, moment=moment)],
+        cwd=CHECKOUT,
+        env=os.environ | {"DATABASE_URL": database_url(), "DATABASE_DIRECT_URL": database_url()},
+    )
+    try:
+        assert process.wait(timeout=120) == -signal.SIGKILL
+    finally:
+        end_processes([process])
+    assert not CleanupLog.objects.exists()
+    # Its locks go when PostgreSQL notices.
+    until(lambda: tasks.sweep_expired() == 3, "the next sweep ends all three")
+    all_is_free_again("beat")
+
+
+@pytest.mark.parametrize("days", [-1, 1], ids=["a day behind", "a day ahead"])
+def test_a_process_s_clock_decides_nothing(days: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines are made and judged by PostgreSQL's clock: whatever this process takes the time to be, what lives is
+    left alone by every net, and what has lapsed is released."""
+
+    real_time, real_now = time.time, clock.process_now
+    monkeypatch.setattr(time, "time", lambda: real_time() + days * 86_400)
+    monkeypatch.setattr(clock, "process_now", lambda: real_now() + timedelta(days=days))
+    assert abs(clock.process_now() - clock.now()) > timedelta(hours=23)
+    event = make_event()
+    live, late = hold(event, seats=["hall-A-1"]), hold(event, seats=["hall-A-2"])
+    for net in (redis_deadlines.Watcher().run_once, tasks.sweep_expired, expiry_jobs.sweep_unswept):
+        assert not net()
+    lapse_and_tell(late)
+    redis_deadlines.Watcher().run_once()
+    assert Reservation.objects.get(pk=late.id).status == "expired"
+    assert Reservation.objects.get(pk=live.id).status == "pending_payment"
+    assert refusal(ask(wish(event, seats=["hall-A-1"]))).type == "seats-unavailable"
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize("nested_loop", [False, True])
+def test_the_cleanup_log_is_kept_for_a_month(nested_loop: bool) -> None:
+    """In a nested loop, a subquery that chooses the rows would run once per row and go beyond the limit."""
+    for method in ("hashjoin", "mergejoin", "hashagg", "material", "sort") if nested_loop else ():
+        run(f"SET enable_{method} = off")
+    event = make_event(general_admission=3)
+    for _ in range(3):
+        lapse(hold(event, ga_section="floor", ga_quantity=1).id)
+        release.sweep()
+    for seconds, old in zip((2, 1), CleanupLog.objects.order_by("pk")[:2], strict=True):
+        old.swept_at = clock.now() - timedelta(days=expiry_jobs.LOG_KEPT_DAYS, seconds=seconds)
+        old.save()
+    assert [expiry_jobs.forget_cleanup_logs(limit=1) for _ in range(3)] == [1, 1, 0]
+    assert CleanupLog.objects.count() == 1
+    assert "forget old cleanup logs" in maintenance.jobs()

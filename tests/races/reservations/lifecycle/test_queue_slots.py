@@ -1,0 +1,147 @@
+"""What keeps a queue entry busy is its live reservation, whatever comes late or twice."""
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from django.db import transaction
+
+from apps.kernel import clock
+from apps.queue.models import QueueEntry
+from apps.reservations import facade as reservations
+from apps.reservations.lifecycle import payment, release
+from apps.reservations.lifecycle.queue_slots import complete_slot, refresh_slots
+from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event, wish
+from tests.support.races import Beside, in_another_connection, rival_waiting_at
+from tests.support.reservations.buyers import ask, begin_payment, cancel, confirm, is_held, refusal
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def busy_until() -> object:
+    return QueueEntry.objects.get().busy_until
+
+
+def test_the_slot_follows_the_reservation_from_hold_to_end() -> None:
+    event = make_event(hold_minutes=1)
+    entry = join(event)
+    view = hold(event, entry, seats=["hall-A-1"])
+    assert busy_until() == view.expires_at
+    paying = begin_payment(view.id)
+    assert busy_until() == paying.pay_deadline
+    cancel(view.id)
+    assert busy_until() is None
+    again = begin_payment(hold(event, entry, seats=["hall-A-1"]).id)
+    confirm(again.id, clock.now())
+    assert busy_until() is None
+    assert QueueEntry.objects.get().status == "completed"
+    assert_audit_clean(without_money=True)
+
+
+def test_control_freeing_a_slot_by_the_ended_deadline_frees_one_that_is_busy_again() -> None:
+    """The naive way: a slot busy until no later than the ended reservation's deadline is free.
+
+    R: one minute to hold, three to pay: canceled while paying; its deadline lay three minutes ahead
+    H: the buyer holds anew: busy for one minute
+    F: one minute is no later than three: "free", though a live reservation keeps it
+    """
+    event = make_event(hold_minutes=1)
+    entry = join(event)
+    first = begin_payment(hold(event, entry, seats=["hall-A-1"]).id)
+    cancel(first.id)
+    second = hold(event, entry, seats=["hall-A-2"])
+    assert first.pay_deadline is not None
+    naive = QueueEntry.objects.filter(pk=entry.id, busy_until__lte=first.pay_deadline)
+    assert naive.exists()
+    assert reservations.get_reservation(second.id).is_live
+    refresh_slots([entry.id])  # Ours comes late as well, and says what is.
+    assert busy_until() == second.expires_at
+    assert_audit_clean()
+
+
+def test_freeing_that_meets_a_new_hold_waits_for_it_and_leaves_it_busy() -> None:
+    """E: a reservation has ended; its entry's slot is to be freed afterwards
+    H: the buyer holds anew, and has the entry locked
+    F: waits for the entry; reads what keeps it, under the lock: the new one
+    """
+    event = make_event()
+    entry = join(event)
+    reservations.release(hold(event, entry, seats=["hall-A-1"]).id, who="test")
+    request = wish(event, entry, seats=["hall-A-2"])
+    with rival_waiting_at("insert_lines", "before", lambda: refresh_slots([entry.id])) as rival:
+        outcome = ask(request)
+    assert is_held(outcome)
+    rival.result()
+    assert busy_until() == reservations.get_reservation(request.reservation_id).expires_at
+    assert_audit_clean()
+
+
+def test_a_new_hold_that_meets_the_freeing_is_busy_afterwards(patient: None) -> None:
+    """F: has the entry locked, reads: nothing keeps it
+    H: the buyer holds anew: waits for the entry
+    F: free; COMMIT
+    H: holds; busy
+    """
+    event = make_event()
+    entry = join(event)
+    reservations.release(hold(event, entry, seats=["hall-A-1"]).id, who="test")
+    request = wish(event, entry, seats=["hall-A-2"])
+    with rival_waiting_at("set_busy_until", "before", lambda: ask(request)) as rival:
+        refresh_slots([entry.id])
+    assert is_held(rival.result())
+    assert busy_until() == reservations.get_reservation(request.reservation_id).expires_at
+    assert_audit_clean()
+
+
+def test_a_slot_is_freed_only_after_the_commit_that_ended_its_reservation() -> None:
+    """Entries come before reservations in the order of locks: freed inside, the two would wait for one another."""
+    event = make_event()
+    entry = join(event)
+    view = hold(event, entry, seats=["hall-A-1"])
+    with transaction.atomic():
+        release.cancel(view.id, who="test", why="test")
+        assert busy_until() == view.expires_at
+        # Somebody else can have the entry's lock meanwhile, and waits for nobody.
+        Beside(lambda: QueueEntry.objects.update(joined_at=clock.now() - timedelta(minutes=1))).result()
+    assert busy_until() is None
+    assert_audit_clean()
+
+
+def test_a_paid_admission_starts_nothing_new_before_it_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P: the payment confirms and commits; the entry is completed only by the next transaction
+    H: in between the entry still reads ready: the hold sees the paid reservation under the entry's lock, and refuses
+    """
+    event = make_event()
+    entry = join(event)
+    early: list[reservations.HoldOutcome] = []
+
+    def hold_too_early(entry_id: UUID) -> None:
+        early.append(in_another_connection(lambda: ask(wish(event, entry, seats=["hall-A-2"]))))
+        complete_slot(entry_id)
+
+    monkeypatch.setattr(payment, "complete_slot", hold_too_early)
+    confirm(begin_payment(hold(event, entry, seats=["hall-A-1"]).id).id, clock.now())
+    assert [refusal(outcome).type for outcome in early] == ["admission-expired"]
+    assert QueueEntry.objects.get().status == "completed"
+    assert refusal(ask(wish(event, entry, seats=["hall-A-2"]))).type == "admission-expired"
+    assert_audit_clean(without_money=True)
+
+
+def test_a_late_payment_that_revives_a_reservation_leaves_the_slot_to_the_one_held_since() -> None:
+    """S: the first reservation lapses while its payment, made in time, is on its way
+    H: the buyer holds other seats by the same admission
+    P: the payment revives the first: the admission is not over, the second hold keeps it until it ends
+    """
+    event = make_event()
+    entry = join(event)
+    first = begin_payment(hold(event, entry, seats=["hall-A-1"]).id)
+    paid_at = clock.now()
+    lapse(first.id, seconds=5)
+    release.sweep()
+    second = hold(event, entry, seats=["hall-A-2"])
+    confirm(first.id, paid_at)
+    assert busy_until() == second.expires_at
+    assert QueueEntry.objects.get().status == "ready"
+    confirm(begin_payment(second.id).id, clock.now())
+    assert QueueEntry.objects.get().status == "completed"
+    assert_audit_clean(without_money=True)

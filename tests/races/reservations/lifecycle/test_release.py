@@ -1,0 +1,236 @@
+"""A reservation ends once, whoever comes for it at the same moment; and nobody waits for the end of another's."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.checks import reconciler
+from apps.kernel.db import sql
+from apps.reservations import facade as reservations
+from apps.reservations.models import ReservationTransition, SeatInventory
+from apps.reservations.staff import stock
+from apps.reservations.staff.selection import Selection
+from tests.races.reservations.conftest import PATIENT_MS
+from tests.support.factories import assert_audit_clean, audit_breaches, hold, join, lapse, make_event, wish
+from tests.support.races import in_another_connection, rival_at, rival_waiting_at
+from tests.support.reservations.buyers import ask, begin_payment, cancel, confirm, is_held, places, seat
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+give_back_general_admission = sql.load("apps.reservations", "give_back_general_admission")
+
+BY: dict[str, Any] = {"who": "ann", "why": ""}
+MIXED: dict[str, Any] = {"seats": ["hall-A-1"], "ga_section": "floor", "ga_quantity": 2}
+
+
+def release(reservation_id: UUID) -> str:
+    try:
+        return reservations.release(reservation_id, who="test").status
+    except reservations.PaymentInProgress:
+        return "in progress"
+
+
+def sweep(reservation_id: UUID) -> int:
+    event_id = reservations.get_reservation(reservation_id).event_id
+    return reservations.sweep(event_id=event_id, waiting=True).reservations
+
+
+def endings(reservation_id: UUID) -> list[str]:
+    ended = ReservationTransition.objects.filter(reservation_id=reservation_id, to_status__in=("canceled", "expired"))
+    return list(ended.values_list("to_status", flat=True))
+
+
+def test_control_giving_back_by_what_was_read_without_its_lock_gives_back_twice() -> None:
+    """The naive way: read that it is live, then lower the count.
+
+    A: the reservation is live, and has two places
+    B: releases it; COMMIT
+    A: gives two places back. They are another buyer's: the auditor names the section.
+    """
+    event = make_event(rows=0, general_admission=10)
+    view = hold(event, ga_section="floor", ga_quantity=2)
+    hold(event, ga_section="floor", ga_quantity=2)
+    assert view.is_live
+    in_another_connection(lambda: release(view.id))
+    give_back_general_admission.count(connection.cursor(), section_ids=[places().pk], quantities=[2])
+    assert any(breach.startswith("I3") and "taken 0 against 2" in breach for breach in audit_breaches())
+
+
+def test_who_comes_second_for_the_same_end_finds_it_done() -> None:
+    """A: ends the reservation; it is locked
+    B: comes to end it too; waits for it
+    A: COMMIT
+    B: reads its status under the lock: there is nothing left to end. What it had came back once.
+    """
+    event = make_event(general_admission=10)
+    hold(event, ga_section="floor", ga_quantity=4)
+
+    def live() -> UUID:
+        return hold(event, **MIXED).id
+
+    def lapsed() -> UUID:
+        lapse(view := live())
+        return view
+
+    def sold() -> UUID:
+        confirm(begin_payment(view := live()).id, clock.now())
+        return view
+
+    meetings: list[tuple[Callable[[], UUID], Callable[[UUID], Any], Callable[[UUID], Any], str]] = [
+        (live, release, release, "canceled"),
+        (live, release, cancel, "canceled"),
+        (lapsed, release, sweep, "canceled"),
+        (lapsed, sweep, release, "expired"),
+        (lapsed, sweep, sweep, "expired"),
+        (lapsed, cancel, sweep, "canceled"),
+        (sold, cancel, cancel, "canceled"),
+    ]
+    for make, first, second, became in meetings:
+        reservation_id = make()
+        with rival_waiting_at("end_lines", "before", partial(second, reservation_id)) as rival:
+            first(reservation_id)
+        rival.result()
+        assert endings(reservation_id) == [became], (first, second)
+        assert (seat("hall-A-1").status, places().taken) == (0, 4), (first, second)
+    assert_audit_clean()
+
+
+def test_who_pays_and_gives_back_at_the_same_moment_does_one_of_the_two() -> None:
+    """R: releases; the reservation is locked | P: begins to pay; waits; finds it over
+    P: begins to pay; the reservation is locked | R: releases; waits; finds it paying, and it stays held
+    """
+    event = make_event(general_admission=10)
+    view = hold(event, **MIXED)
+    with rival_waiting_at("end_lines", "before", lambda: begin_payment(view.id)) as rival:
+        assert release(view.id) == "canceled"
+    with pytest.raises(reservations.ReservationExpired):
+        rival.result()
+    other = hold(event, **MIXED)
+    with rival_waiting_at("insert_transitions", "before", lambda: release(other.id)) as rival:
+        begin_payment(other.id)
+    assert rival.result() == "in progress"
+    assert (seat("hall-A-1").status, places().taken) == (1, 2)
+    assert_audit_clean()
+
+
+def test_places_of_a_sale_given_back_are_had_by_who_waits_for_their_row(patient: None) -> None:
+    """C: gives a sale back; has the section's row locked
+    H: wants its places, the last ones; waits for the row
+    C: COMMIT
+    H: reads what is left under the lock: held
+    """
+    event = make_event(rows=0, general_admission=2)
+    view = confirm(begin_payment(hold(event, ga_section="floor", ga_quantity=2).id).id, clock.now())
+    request = wish(event, ga_section="floor", ga_quantity=2)
+    with rival_waiting_at("give_back_general_admission", "before", lambda: ask(request)) as rival:
+        assert cancel(view.id).status == "canceled"
+    assert is_held(rival.result())
+    assert_audit_clean()
+
+
+def late(event: events.EventView) -> tuple[UUID, datetime]:
+    """A reservation that was swept, and a payment for it in time that is heard of only now."""
+    view = begin_payment(hold(event, **MIXED).id)
+    occurred_at = clock.now()
+    lapse(view.id)
+    assert reservations.sweep().reservations == 1
+    return view.id, occurred_at
+
+
+def test_a_late_payment_gets_nothing_of_what_staff_took_off_sale_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C: a payment in time locks the reservation: expired, its seat and places free
+    S: blocks the seat, or some of the places, or takes them away; COMMIT
+    C: has their locks: not all of it is there any more. The money goes back, and nothing was taken.
+
+    And the other way round:
+    C: has the seat locked, and takes it
+    S: blocks it; waits; finds it sold: refused
+    """
+    monkeypatch.setattr(stock, "LOCK_WAIT_MS", PATIENT_MS)
+    event = make_event(general_admission=2)
+    chosen = Selection(seats=("hall-A-1",))
+    taking: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
+        (
+            lambda: stock.block_seats(event, chosen, "house", **BY),
+            lambda: stock.unblock_seats(event, chosen, **BY),
+        ),
+        (
+            lambda: stock.block_places(event, "floor", 1, "house", **BY),
+            lambda: stock.unblock_places(event, "floor", 1, "house", **BY),
+        ),
+        (lambda: stock.resize(event, "floor", 1, **BY), lambda: stock.resize(event, "floor", 2, **BY)),
+    ]
+    for take_off, put_back in taking:
+        reservation_id, occurred_at = late(event)
+        with (
+            rival_at("all_lines", "before", take_off),
+            pytest.raises(reservations.ReservationExpired),
+        ):
+            confirm(reservation_id, occurred_at)
+        assert seat("hall-A-1").reservation_id is None
+        assert places().taken == 0
+        put_back()
+    reservation_id, occurred_at = late(event)
+    with rival_waiting_at("take_seats", "before", taking[0][0]) as rival:
+        assert confirm(reservation_id, occurred_at).status == "confirmed"
+    with pytest.raises(reservations.SeatsUnavailable):
+        rival.result()
+    assert seat("hall-A-1").status == 2
+    assert_audit_clean(without_money=True)
+
+
+@pytest.mark.slow
+def test_nobody_waits_for_who_ends_sells_changes_or_repairs_something_else() -> None:
+    """One after the other they stop at their last line, with all their locks in hand, of one row of seats; meanwhile
+    everything is done with another row, from beginning to end. Who waited would be told so, and fail."""
+    event = make_event(rows=2, seats_per_row=10, general_admission=10)
+    blocked = Selection(seats=("hall-A-9",))
+
+    def replacing(old: str, new: str) -> Callable[[], Any]:
+        entry = join(event)
+        request = wish(event, entry, seats=[new], replace=str(hold(event, entry, seats=[old]).id))
+        return lambda: ask(request)
+
+    def paying(guid: str) -> UUID:
+        return begin_payment(hold(event, seats=[guid]).id).id
+
+    def sold(guid: str) -> UUID:
+        return confirm(paying(guid), clock.now()).id
+
+    def everything() -> None:
+        release(hold(event, seats=["hall-A-1"]).id)
+        changed = replacing("hall-A-1", "hall-A-2")()
+        assert is_held(changed)
+        lapse(changed.reservation_id)
+        assert reservations.sweep().reservations == 1
+        assert cancel(sold("hall-A-3")).status == "canceled"
+        assert stock.block_seats(event, blocked, "house", **BY) == stock.unblock_seats(event, blocked, **BY) == 1
+        assert stock.resize(event, "floor", 11, **BY) != stock.resize(event, "floor", 10, **BY)
+
+    mine = hold(event, seats=["hall-B-1"]).id
+    lapse(hold(event, seats=["hall-B-2"]).id)
+    change, bought, paid = replacing("hall-B-3", "hall-B-4"), sold("hall-B-5"), paying("hall-B-6")
+    row = Selection(seats=("hall-B-7", "hall-B-8"))
+    acts: list[tuple[str, Callable[[], Any]]] = [
+        ("insert_cleanup_log", reservations.sweep),
+        ("insert_transitions", lambda: reservations.release(mine, who="test")),
+        ("remember_answers", change),
+        ("insert_transitions", lambda: cancel(bought)),
+        ("insert_transitions", lambda: confirm(paid, clock.now())),
+        ("insert_inventory_changes", lambda: stock.block_seats(event, row, "house", **BY)),
+        ("insert_inventory_changes", lambda: stock.unblock_seats(event, row, **BY)),
+    ]
+    for line, act in acts:
+        with rival_at(line, "after", everything):
+            act()
+    SeatInventory.objects.filter(seat__guid="hall-B-6").update(status=0, reservation_id=None)
+    with rival_at("set_seat", "after", everything):
+        reconciler.run(repair_by="test")
+    assert_audit_clean(without_money=True)

@@ -1,0 +1,436 @@
+"""Sections that nobody holds in without an access code: who is let in, what others are told, and what a use is."""
+
+import json
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.http import idempotency, problems
+from apps.queue import facade as queue
+from apps.reservations import facade as reservations
+from apps.reservations.gate import gate, hold_demand
+from apps.reservations.models import AccessCode, InventoryChange, Reservation
+from apps.reservations.staff.access_restrictions import guard
+from tests.support.factories import (
+    assert_audit_clean,
+    audit_breaches,
+    hold,
+    join,
+    lapse,
+    make_access_code,
+    make_event,
+    wish,
+)
+from tests.support.races import statements
+from tests.support.reservations.buyers import ask, begin_payment, cancel, confirm, refusal, types
+from tests.support.reservations.gates import ask as ask_gate
+from tests.support.reservations.gates import nothing_grows_old, open_gate
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BOX = {"seats": ["hall-A-1"]}
+FLOOR = {"ga_section": "floor", "ga_quantity": 2}
+BEST = {"best_available": {"section": "hall", "quantity": 2}}
+CODE = {"access_code": "FANCLUB"}
+STAFF: dict[str, Any] = {"who": "staff:ann", "why": "test"}
+
+
+@pytest.fixture
+def show() -> events.EventView:
+    """The hall wants a code; the floor does not."""
+    return make_event(general_admission=50, needs_access=("hall",))
+
+
+@pytest.fixture
+def presale() -> events.EventView:
+    return make_event(general_admission=50, needs_access=("floor", "hall"))
+
+
+def told(request: reservations.HoldRequest) -> str:
+    """The type of what refuses it; nothing if it is held."""
+    outcome = ask(request)
+    return outcome.problem.type if isinstance(outcome, reservations.Refused) else ""
+
+
+def try_to(event: events.EventView, entry: queue.EntryView | None = None, **payload: Any) -> str:
+    return told(wish(event, entry, **payload))
+
+
+def reservation(view: reservations.ReservationView) -> Reservation:
+    return Reservation.objects.get(pk=view.id)
+
+
+# --- who is let in ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wanted", [BOX, BEST, BOX | FLOOR])
+def test_without_a_code_nobody_holds_where_one_is_wanted(show, wanted: dict[str, Any]) -> None:
+    make_access_code(show)
+    problem = refusal(ask(wish(show, **wanted)))
+    assert (problem.type, problem.status, problem.extra) == ("access-code-required", 403, {"sections": ["hall"]})
+    assert not Reservation.objects.exists()
+
+
+@pytest.mark.parametrize("wanted", [BOX, BEST, BOX | FLOOR])
+def test_a_code_opens_what_wants_one_and_is_named(show, wanted: dict[str, Any]) -> None:
+    code = make_access_code(show)
+    held = hold(show, **wanted, **CODE)
+    assert reservation(held).access_code_id == code.pk
+    assert_audit_clean()
+
+
+def test_general_admission_wants_a_code_too(presale) -> None:
+    make_access_code(presale, "floor")
+    assert try_to(presale, **FLOOR) == "access-code-required"
+    assert try_to(presale, **FLOOR, **CODE) == ""
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize("typed", ["fanclub", " Fan Club ", "ＦＡＮＣＬＵＢ"])
+def test_a_code_may_be_typed_in_any_way(show, typed: str) -> None:
+    make_access_code(show)
+    assert try_to(show, **BOX, access_code=typed) == ""
+
+
+@pytest.mark.parametrize("empty", ["", " ", None])
+def test_an_empty_code_is_none(show, empty: str | None) -> None:
+    assert try_to(show, **BOX, access_code=empty) == "access-code-required"
+
+
+@pytest.mark.parametrize("unusable", [7, ["FANCLUB"], "X" * 41, "A\x00B", "\ud800", "A\x07B", True])
+def test_what_is_no_code_is_told_by_its_field(show, unusable: Any) -> None:
+    with pytest.raises(problems.Invalid) as refused:
+        wish(show, **BOX, access_code=unusable)
+    assert list(refused.value.extra["errors"]) == ["access_code"]
+    assert hold_demand.of(show, {**BOX, "access_code": unusable}) is None
+
+
+def test_a_code_that_nothing_wants_is_neither_asked_for_nor_used(show) -> None:
+    """So a link with a code serves on once everybody may come in."""
+    code = make_access_code(show, uses_max=1)
+    for typed in ("FANCLUB", "NONSENSE"):
+        assert reservation(hold(show, **FLOOR, access_code=typed)).access_code_id is None
+    guard(show, "hall", needs_access=False, **STAFF)
+    assert reservation(hold(show, **BOX, access_code="NONSENSE")).access_code_id is None
+    assert code.reservations.count() == 0
+    assert_audit_clean()
+
+
+def test_a_wrong_code_says_nothing_of_other_codes(presale) -> None:
+    """Unknown, withdrawn, another event's, or for another section: one answer, letter by letter."""
+    other = make_event("other", needs_access=("hall",))
+    make_access_code(other, code="OTHERS")
+    make_access_code(presale, code="WITHDRAWN", is_active=False)
+    make_access_code(presale, "floor", code="FLOORS")
+    answers = {
+        str(refusal(ask(wish(presale, **BOX, access_code=typed))).document())
+        for typed in ("UNKNOWN", "OTHERS", "WITHDRAWN", "FLOORS")
+    }
+    assert len(answers) == 1
+    assert "access-code-wrong" in answers.pop()
+
+
+def test_a_code_for_one_section_does_not_open_two(presale) -> None:
+    make_access_code(presale, "floor")
+    assert try_to(presale, **BOX, **FLOOR, **CODE) == "access-code-wrong"
+    make_access_code(presale, "floor", "hall", code="BOTH")
+    assert try_to(presale, **BOX, **FLOOR, access_code="BOTH") == ""
+
+
+@pytest.mark.parametrize(("times", "word"), [({"valid_from": 1}, "yet"), ({"valid_until": -1}, "no longer")])
+def test_out_of_its_time_a_code_opens_nothing(show, times: dict[str, int], word: str) -> None:
+    make_access_code(show, **{name: clock.now() + timedelta(hours=hours) for name, hours in times.items()})
+    problem = refusal(ask(wish(show, **BOX, **CODE)))
+    assert (problem.type, problem.status) == ("access-code-not-valid", 409)
+    assert word in problem.detail
+
+
+def test_the_code_is_in_no_answer_and_its_own_question(show) -> None:
+    """The key's answer is the same for the same code, and another code is another request."""
+    make_access_code(show)
+    entry = join(show)
+    first = ask(wish(show, entry, key="one", **BOX, **CODE))
+    assert isinstance(first, reservations.Held)
+    assert "FANCLUB" not in first.answer.body
+    assert "access" not in first.answer.body
+    assert ask(wish(show, entry, key="one", **BOX, **CODE)) == first
+    assert told(wish(show, entry, key="one", **BOX, access_code="OTHER")) == "idempotency-mismatch"
+    assert told(wish(show, entry, key="one", **BOX)) == "idempotency-mismatch"
+
+
+def test_who_lost_the_answer_gets_it_though_a_code_is_wanted_by_now(show) -> None:
+    guard(show, "hall", needs_access=False, **STAFF)
+    entry = join(show)
+    first = ask(wish(show, entry, key="one", **BOX))
+    guard(show, "hall", needs_access=True, **STAFF)
+    assert ask(wish(show, entry, key="one", **BOX)) == first
+
+
+# --- what a use is ---------------------------------------------------------------------------------------------------
+
+
+def test_uses_are_counted_and_come_back_however_a_reservation_ends(show) -> None:
+    code = make_access_code(show, uses_max=1)
+
+    def is_used_up() -> bool:
+        return try_to(show, seats=["hall-B-1"], **CODE) == "access-code-used-up"
+
+    released = hold(show, **BOX, **CODE)
+    assert is_used_up()
+    reservations.release(released.id, who="buyer")
+    swept = hold(show, **BOX, **CODE)
+    assert is_used_up()
+    lapse(swept.id)
+    assert reservations.sweep(event_id=show.id).reservations == 1
+    bought = hold(show, **BOX, **CODE)
+    begin_payment(bought.id)
+    assert is_used_up()
+    confirm(bought.id, clock.now())
+    assert is_used_up()
+    cancel(bought.id)
+    assert try_to(show, **BOX, **CODE) == ""
+    assert code.reservations.count() == 4
+    assert_audit_clean()
+
+
+def test_a_use_whose_time_is_over_is_swept_for_the_next_who_asks(show) -> None:
+    make_access_code(show, uses_max=1)
+    late = hold(show, seats=["hall-B-1"], **CODE)
+    lapse(late.id)
+    assert try_to(show, **BOX, **CODE) == ""
+    assert reservation(late).status == "expired"
+    assert_audit_clean()
+
+
+def test_one_buyer_uses_it_as_often_as_one_may(show) -> None:
+    make_access_code(show, uses_per_buyer_max=1)
+    bought = hold(show, join(show, visitor_id="visitor-one-0001"), **BOX, **CODE)
+    begin_payment(bought.id)
+    confirm(bought.id, clock.now())
+    again = join(show, visitor_id="visitor-one-0001")
+    problem = refusal(ask(wish(show, again, seats=["hall-B-1"], **CODE)))
+    assert (problem.type, problem.extra) == ("access-code-buyer-limit", {"cap": 1})
+    assert try_to(show, seats=["hall-B-1"], **CODE) == ""
+    assert_audit_clean(without_money=True)
+
+
+def test_one_list_takes_no_more_uses_than_there_are(show) -> None:
+    make_access_code(show, uses_max=2)
+    requests = [wish(show, seats=[f"hall-A-{number}"], **CODE) for number in range(1, 6)]
+    outcomes = reservations.hold(requests)
+    words = ["" if isinstance(one, reservations.Held) else one.problem.type for one in outcomes]
+    assert words == ["", "", *["access-code-used-up"] * 3]
+    assert_audit_clean()
+
+
+def test_who_replaces_keeps_the_code_and_its_use(show) -> None:
+    code = make_access_code(show, uses_max=1, uses_per_buyer_max=1)
+    entry = join(show)
+    first = hold(show, entry, **BOX, **CODE)
+    second = hold(show, entry, **BEST, replace=str(first.id))
+    assert reservation(second).access_code_id == code.pk
+    typed = hold(show, entry, seats=["hall-C-1"], replace=str(second.id), **CODE)
+    assert reservation(typed).access_code_id == code.pk
+    assert try_to(show, **BOX, **CODE) == "access-code-used-up"
+    assert_audit_clean()
+
+
+def test_who_replaces_by_what_wants_no_code_gives_the_use_back(show) -> None:
+    make_access_code(show, uses_max=1)
+    entry = join(show)
+    first = hold(show, entry, **BOX, **CODE)
+    replacing = wish(show, entry, **FLOOR, replace=str(first.id))
+    assert types(reservations.hold([replacing, wish(show, **BEST, **CODE)])) == ["held", "held"]
+    assert Reservation.objects.filter(access_code__isnull=False, status="pending_payment").count() == 1
+    assert_audit_clean()
+
+
+def test_who_cannot_replace_for_want_of_a_code_keeps_what_there_was(show) -> None:
+    entry = join(show)
+    first = hold(show, entry, **FLOOR)
+    assert try_to(show, entry, **BOX, replace=str(first.id)) == "access-code-required"
+    assert try_to(show, entry, **BOX, replace=str(first.id), access_code="NONSENSE") == "access-code-wrong"
+    assert reservation(first).status == "pending_payment"
+
+
+def test_a_late_payment_confirms_only_within_the_code_s_limits(show) -> None:
+    """Its use was anybody's once it had expired."""
+    make_access_code(show, uses_max=1)
+    late = hold(show, **BOX, **CODE)
+    begin_payment(late.id)
+    occurred_at = clock.now()
+    lapse(late.id)
+    reservations.sweep(event_id=show.id)
+    other = hold(show, seats=["hall-B-1"], **CODE)
+    with pytest.raises(reservations.ReservationExpired, match="access code"):
+        confirm(late.id, occurred_at - timedelta(seconds=2))
+    reservations.release(other.id, who="buyer")
+    confirm(late.id, occurred_at - timedelta(seconds=2))
+    assert_audit_clean(without_money=True)
+
+
+# --- staff -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_held_before_a_code_was_wanted_stands(show) -> None:
+    guard(show, "hall", needs_access=False, **STAFF)
+    held = hold(show, **BOX)
+    assert guard(show, "hall", needs_access=True, **STAFF)
+    assert not guard(show, "hall", needs_access=True, **STAFF)
+    begin_payment(held.id)
+    confirm(held.id, clock.now())
+    assert try_to(show, seats=["hall-A-2"]) == "access-code-required"
+    assert_audit_clean(without_money=True)
+    kinds = list(InventoryChange.objects.order_by("id").values_list("kind", flat=True))
+    assert kinds == ["opened", "guarded"]
+
+
+def test_no_section_of_that_name_can_be_guarded(show) -> None:
+    with pytest.raises(problems.Invalid):
+        guard(show, "cellar", needs_access=True, **STAFF)
+
+
+# --- the auditor -----------------------------------------------------------------------------------------------------
+
+
+def test_the_auditor_finds_a_code_used_more_often_than_may(show) -> None:
+    code = make_access_code(show)
+    for number in (1, 2):
+        hold(show, seats=[f"hall-A-{number}"], **CODE)
+    AccessCode.objects.filter(pk=code.pk).update(uses_max=1)
+    assert audit_breaches() == ["I5: concert: access code FANCLUB: used by 2 reservations, at most 1 may"]
+
+
+def test_the_auditor_finds_a_buyer_who_uses_one_more_often_than_may(show) -> None:
+    code = make_access_code(show)
+    held = [hold(show, seats=[f"hall-A-{number}"], **CODE) for number in (1, 2)]
+    Reservation.objects.update(buyer=held[0].buyer)
+    AccessCode.objects.filter(pk=code.pk).update(uses_per_buyer_max=1)
+    (breach,) = audit_breaches()
+    assert breach.endswith(f"access code FANCLUB of {held[0].buyer}: used by 2 reservations, at most 1 may")
+
+
+def test_the_auditor_finds_who_is_in_without_a_code(show) -> None:
+    make_access_code(show)
+    held = hold(show, **BOX, **CODE)
+    Reservation.objects.update(access_code=None, created_at=clock.now() + timedelta(minutes=5))
+    assert audit_breaches() == [
+        f"I5: concert: reservation {held.id} is pending_payment in hall, which wants an access code, and has none"
+    ]
+
+
+def test_the_auditor_finds_a_code_of_another_event(show) -> None:
+    held = hold(show, **FLOOR)
+    code = make_access_code(make_event("other"))
+    Reservation.objects.update(access_code=code)
+    (breach,) = audit_breaches()
+    assert breach.startswith(f"I5: concert: reservation {held.id} is pending_payment by access code {code.pk}")
+
+
+# --- what others pay for it ------------------------------------------------------------------------------------------
+
+PLAIN = [
+    {"seats": ["hall-A-1"]},
+    {"ga_section": "floor", "ga_quantity": 1},
+    {"best_available": {"section": "hall", "quantity": 2}},
+]
+
+
+@pytest.mark.parametrize("wanted", PLAIN)
+def test_a_hold_of_an_event_without_such_sections_asks_nothing_more(wanted: dict[str, Any]) -> None:
+    event = make_event(general_admission=50)
+    make_access_code(event)
+    request = wish(event, **wanted, **CODE)
+    with statements() as seen:
+        assert told(request) == ""
+    assert not [name for name in seen if "access" in name or "code" in name or "section" in name]
+
+
+def test_a_hold_beside_such_sections_locks_no_code(show) -> None:
+    for wanted in ({}, FLOOR):
+        request = wish(show, **(wanted or {"ga_section": "floor", "ga_quantity": 1}))
+        with statements() as seen:
+            assert told(request) == ""
+        assert not [name for name in seen if "access" in name or "code" in name]
+
+
+def test_who_lacks_a_code_locks_no_seat(show) -> None:
+    request = wish(show, **BOX)
+    with statements() as seen:
+        assert told(request) == "access-code-required"
+    assert "lock_seats_skipping" not in seen
+
+
+def test_codes_are_locked_between_caps_and_seats() -> None:
+    event = make_event(per_buyer_max=4, needs_access=("hall",))
+    make_access_code(event, uses_max=1)
+    request = wish(event, **BOX, **CODE)
+    with statements() as seen:
+        assert told(request) == ""
+    order = ["lock_caps_skipping", "lock_access_codes", "access_codes", "lock_seats_skipping"]
+    assert [name for name in seen if name in order] == order
+
+
+# --- the gate --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gated(monkeypatch: pytest.MonkeyPatch) -> events.EventView:
+    """Two places, which want a code; the gate is open."""
+    nothing_grows_old(monkeypatch)
+    event = make_event(rows=0, general_admission=2, needs_access=("floor",))
+    open_gate(event)
+    return event
+
+
+def test_the_gate_asks_for_a_code_before_it_says_sold_out(gated) -> None:
+    make_access_code(gated)
+    problem = ask_gate(gated, **FLOOR)
+    assert problem is not None
+    assert (problem.type, problem.extra) == ("access-code-required", {"sections": ["floor"]})
+    assert ask_gate(gated, **FLOOR, **CODE) is None
+    hold(gated, **FLOOR, **CODE)
+    assert getattr(ask_gate(gated, **FLOOR), "type", "") == "access-code-required"
+    assert getattr(ask_gate(gated, **FLOOR, **CODE), "type", "") == "sold-out"
+
+
+def test_the_gate_asks_nobody_for_a_code_who_held_before_one_was_wanted(gated) -> None:
+    guard(gated, "floor", needs_access=False, **STAFF)
+    hold_demand.forget_everything()
+    entry = join(gated)
+    key = uuid.uuid4().hex
+    body = reservations.hold_one(gated, entry, dict(FLOOR), key).body
+    guard(gated, "floor", needs_access=True, **STAFF)
+    hold_demand.forget_everything()
+    assert reservations.hold_one(gated, entry, dict(FLOOR), key).body == body
+
+
+def test_the_gate_asks_for_the_code_of_a_named_seat_whose_section_it_has_met(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing_grows_old(monkeypatch)
+    event = make_event(rows=1, seats_per_row=1, needs_access=("hall",))
+    make_access_code(event)
+    open_gate(event)
+    assert ask_gate(event, **BOX) is None, "it may be anywhere"
+    hold(event, **BOX, **CODE)
+    assert getattr(ask_gate(event, **BOX), "type", "") == "access-code-required"
+    assert getattr(ask_gate(event, **BOX, **CODE), "type", "") == "seats-unavailable"
+
+
+def test_the_gate_says_so_to_many_at_once(gated) -> None:
+    questions = [gate.Question(gated, join(gated).id, payload, "key") for payload in (FLOOR, FLOOR | CODE, FLOOR)]
+    said = [problem.type if problem is not None else "" for problem in gate.refusals(questions)]
+    assert said == ["access-code-required", "", "access-code-required"]
+
+
+def test_the_ledger_says_what_the_gate_says(gated) -> None:
+    entry = join(gated)
+    problem = refusal(ask(wish(gated, entry, **FLOOR)))
+    from_gate = ask_gate(gated, **FLOOR)
+    assert from_gate is not None
+    assert json.loads(idempotency.canonical(problem.document())) == from_gate.document()

@@ -1,0 +1,254 @@
+"""Every constraint of this app is dropped in turn, what it forbids is planted, and the auditor names it: the database
+has the last word, and where it has lost it, somebody notices.
+
+The constraints are read from the database: a new one without a case here fails.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+
+from apps.kernel import clock
+from apps.kernel.db import transactions
+from apps.reservations.models import (
+    GeneralAdmissionInventory,
+    Reservation,
+    ReservationLine,
+    SeatInventory,
+)
+from tests.support.factories import assert_audit_clean, audit_breaches, hold, make_event
+from tests.support.reservations.buyers import begin_payment, cancel, confirm, run, seat
+
+# Each test is undone with its transaction, the dropped constraints too.
+pytestmark = pytest.mark.django_db
+
+NOWHERE = 999_999_999
+
+LEFT_OUT = {
+    "reservations_accesscode": "what a code opens and allows, by staff; what it let in reservations count",
+    "reservations_availabilityframe": "the last frame that was published: shown, never decided by",
+    "reservations_cleanuplog": "what sweeps did: shown, never decided by",
+    "reservations_inventorychange": "what staff did: shown, never decided by",
+    "reservations_purchasecap": "a lock and no count: a row twice is locked twice by everybody, in one order",
+    "reservations_reservationtransition": "a number; a trigger keeps the rows, and the audit reads their story",
+    "reservations_toldpage": "what caches in front of the house were last told: never decided by",
+    "reservations_reservation_pkey": "what the audit itself names reservations by",
+    "reservations_reservationline_pkey": "a number that nothing refers to",
+    "reservations_reservation_account_id": "an account, likewise",
+}
+"""By the beginning of a table's or a constraint's name: why the auditor need not see it."""
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`plant` does what the constraint forbids; `says` are the words of a breach that names it. `also`: constraints
+    that forbid it too."""
+
+    plant: Callable[[], object]
+    says: tuple[str, ...]
+    also: tuple[str, ...] = ()
+
+
+def of_seat(**values: Any) -> Callable[[], object]:
+    return lambda: SeatInventory.objects.filter(seat__guid="hall-D-1").update(**values)
+
+
+def of_floor(**values: Any) -> Callable[[], object]:
+    return lambda: GeneralAdmissionInventory.objects.update(**values)
+
+
+def of_reservation(guid: str, **values: Any) -> Callable[[], object]:
+    return lambda: Reservation.objects.filter(pk=owner_of(guid)).update(**values)
+
+
+def of_line(**values: Any) -> Callable[[], object]:
+    return lambda: ReservationLine.objects.filter(seat=seat("hall-B-1")).update(**values)
+
+
+def of_places(**values: Any) -> Callable[[], object]:
+    return lambda: ReservationLine.objects.filter(seat=None).update(**values)
+
+
+def owner_of(guid: str) -> Any:
+    line = ReservationLine.objects.get(seat=seat(guid))
+    return line.reservation_id
+
+
+def twice(table: str) -> Callable[[], object]:
+    """The first row is there once more."""
+    return lambda: run(f"INSERT INTO reservations_{table} SELECT * FROM reservations_{table} LIMIT 1")
+
+
+_TAKEN = "reservations_generaladmissioninventory_taken_check"
+_BLOCKED = "reservations_generaladmissioninventory_blocked_check"
+_NOT_NEGATIVE = "general_admission_never_negative"
+_NOT_OVERSOLD = "general_admission_never_oversold"
+_HOUSE = "general_admission_house_is_blocked"
+_HAS_OWNER = "seat_inventory_held_has_reservation"
+_SAYS_WHY = "seat_inventory_blocked_says_why"
+
+BUGS: dict[str, Bug] = {
+    # Seats.
+    _HAS_OWNER: Bug(of_seat(status=1), ("I2: concert: seat {seat} (status 1) belongs to None",)),
+    _SAYS_WHY: Bug(of_seat(status=3), ("I1: concert: seat {seat} has status 3, blocked for nothing",)),
+    "reservations_seatinventory_status_check": Bug(
+        of_seat(status=-1), ("I1: concert: seat {seat} has status -1",), (_HAS_OWNER,)
+    ),
+    "reservations_seatinventory_row_index_check": Bug(of_seat(row_index=-1), ("seat {seat}", "another place")),
+    "reservations_seatinventory_place_index_check": Bug(of_seat(place_index=-1), ("seat {seat}", "another place")),
+    "reservations_seatinventory_rank_check": Bug(of_seat(rank=-1), ("seat {seat}", "another place")),
+    "reservations_seatinv_category_id_…": Bug(of_seat(category_id=NOWHERE), ("seat {seat}", "or price")),
+    "reservations_seatinv_section_id_…": Bug(of_seat(section_id=NOWHERE), ("its section is 999999999",)),
+    "reservations_seatinventory_event_id_…": Bug(of_seat(event_id=NOWHERE), ("event 999999999: seat {seat}",)),
+    "reservations_seatinventory_seat_id_…": Bug(
+        of_seat(seat_id=NOWHERE), ("I1: concert: seat 999999999", "the seat's None")
+    ),
+    "reservations_seatinventory_pkey": Bug(twice("seatinventory"), ("I1: concert/hall: capacity 50, 51 inventory",)),
+    "reservation_line_returned_holds_nothing": Bug(
+        of_line(returned_at=Now()), ("I1: concert: reservation", "with 0 of 0 lines holding")
+    ),
+    # General admission.
+    _NOT_OVERSOLD: Bug(of_floor(taken=11), ("I3: concert: general admission floor: taken 11",)),
+    _NOT_NEGATIVE: Bug(of_floor(taken=-1), ("I3: concert: general admission floor: taken -1",), (_TAKEN,)),
+    _TAKEN: Bug(of_floor(taken=-1), ("I3: concert: general admission floor: taken -1",), (_NOT_NEGATIVE,)),
+    _BLOCKED: Bug(of_floor(blocked=-1), ("I3: concert", "blocked -1"), (_NOT_NEGATIVE, _HOUSE)),
+    "reservations_generaladmissioninventory_capacity_check": Bug(
+        of_floor(capacity=-1), ("I1: concert: general admission floor: capacity -1",), (_NOT_OVERSOLD,)
+    ),
+    _HOUSE: Bug(of_floor(house=1), ("I1: concert", "the house keeps 1 of 0 blocked")),
+    "reservations_generaladmissioninventory_house_check": Bug(
+        of_floor(house=-1), ("I1: concert", "the house keeps -1 of 0 blocked")
+    ),
+    "reservations_general_event_id_…": Bug(
+        of_floor(event_id=NOWHERE), ("I1: concert: general admission floor: its places are those of event 999999999",)
+    ),
+    "reservations_general_section_id_…": Bug(
+        of_floor(section_id=NOWHERE), ("I1: concert: 10 places, 2 taken, of section 999999999: which is none",)
+    ),
+    "reservations_generaladmissioninventory_pkey": Bug(
+        twice("generaladmissioninventory"), ("I1: concert: 10 places", "there are 2 such rows")
+    ),
+    # Reservations.
+    "reservation_one_live_per_admission": Bug(
+        lambda: Reservation.objects.filter(pk=owner_of("hall-B-1")).update(
+            entry=Reservation.objects.get(pk=owner_of("hall-A-1")).entry_id
+        ),
+        ("I5: concert: admission", "has 2 live reservations"),
+    ),
+    "reservation_paying_has_deadline": Bug(
+        of_reservation("hall-D-5", pay_deadline=None), ("I8: concert: reservation", "is paying, and no time says")
+    ),
+    "reservation_confirmed_has_time": Bug(
+        of_reservation("hall-C-1", confirmed_at=None), ("I8: concert: reservation", "is confirmed, and no time says")
+    ),
+    "reservation_ended_has_time": Bug(
+        of_reservation("hall-D-6", ended_at=None), ("I8: concert: reservation", "is canceled, and no time says")
+    ),
+    "reservation_not_empty": Bug(of_reservation("hall-B-1", seat_count=0), ("I1: concert", "has 0 places for")),
+    "reservations_reservation_seat_count_check": Bug(
+        of_reservation("hall-B-1", seat_count=-1), ("I1: concert", "has -1 places for"), ("reservation_not_empty",)
+    ),
+    "reservations_reservation_total_minor_check": Bug(
+        of_reservation("hall-B-1", total_minor=-1), ("I1: concert", "has 1 places for -1")
+    ),
+    # Their lines.
+    "reservation_line_seat_held_once": Bug(
+        lambda: ReservationLine.objects.filter(seat=seat("hall-B-1")).update(seat=seat("hall-A-1")),
+        ("I2: concert: seat", "is on 2 live lines"),
+    ),
+    "reservation_line_quantity": Bug(of_line(quantity=2), ("I1: concert", "1 of them cannot be lines")),
+    "reservations_reservationline_quantity_check": Bug(
+        of_places(quantity=-1), ("I1: concert", "1 of them cannot be lines"), ("reservation_line_quantity",)
+    ),
+    "reservations_reservationline_price_minor_check": Bug(
+        of_line(price_minor=-1), ("I1: concert", "-1 against 5000 to pay; 1 of them cannot be lines")
+    ),
+}
+NOBODY = uuid.UUID("00000000-0000-4000-8000-000000000000")
+UNCONSTRAINED: dict[str, Bug] = {
+    "a line of no reservation": Bug(
+        of_line(reservation_id=NOBODY),
+        ("I2: concert: seat", f"its live line to {NOBODY}"),
+    ),
+    "a reservation of no entry": Bug(
+        of_reservation("hall-B-1", entry_id=NOBODY), ("I5: concert: reservation", f"is of {NOBODY}, which is no entry")
+    ),
+    "a reservation of another event": Bug(
+        of_reservation("hall-B-1", event_id=NOWHERE), ("I5: event 999999999: reservation", "is no entry of this event")
+    ),
+}
+"""What no constraint forbids, since a hold would pay for it: what the locks of a hold rule out."""
+
+
+@pytest.fixture(autouse=True)
+def _sale() -> None:
+    """A hold of a seat and two places, one of a seat, a sale, a payment under way, and a hold that was given back."""
+    event = make_event(general_admission=10)
+    hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
+    hold(event, seats=["hall-B-1"])
+    confirm(begin_payment(hold(event, seats=["hall-C-1"]).id).id, clock.now())
+    begin_payment(hold(event, seats=["hall-D-5"]).id)
+    cancel(hold(event, seats=["hall-D-6"]).id)
+    assert_audit_clean(without_money=True)
+
+
+def standing() -> dict[str, str]:
+    """The constraints and unique indexes of the app's tables, with how each is dropped."""
+    found = run(
+        "SELECT conname, conrelid::regclass::text, false FROM pg_constraint"
+        " WHERE conrelid::regclass::text LIKE 'reservations\\_%%' AND contype IN ('c', 'u', 'p', 'f', 'x')"
+        " UNION ALL SELECT indexrelid::regclass::text, indrelid::regclass::text, true FROM pg_index"
+        " WHERE indisunique AND indrelid::regclass::text LIKE 'reservations\\_%%'"
+        " AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = indexrelid)"
+    )
+    return {
+        name: f"DROP INDEX {name}" if is_index else f"ALTER TABLE {table} DROP CONSTRAINT {name} CASCADE"
+        for name, table, is_index in found
+        if not any(f"{table} {name}".startswith(left) or name.startswith(left) for left in LEFT_OUT)
+    }
+
+
+def is_called(name: str, case: str) -> bool:
+    """Django ends the names of references in a hash."""
+    return name.startswith(case.removesuffix("…")) if case.endswith("…") else name == case
+
+
+def test_every_constraint_has_its_bug() -> None:
+    cases = {name: [case for case in BUGS if is_called(name, case)] for name in standing()}
+    assert {name: found for name, found in cases.items() if len(found) != 1} == {}
+    assert set(BUGS) == {case for found in cases.values() for case in found}
+
+
+@pytest.mark.parametrize("case", BUGS)
+def test_what_a_dropped_constraint_let_through_is_named_by_the_auditor(case: str) -> None:
+    bug, there = BUGS[case], standing()
+    place = str(seat("hall-D-1").pk)
+    run("SET CONSTRAINTS ALL IMMEDIATE")
+    for name in (case, *bug.also):
+        (drop,) = [statement for called, statement in there.items() if is_called(called, name)]
+        run(drop)
+    bug.plant()
+    breaches = audit_breaches()
+    words = [word.format(seat=place) for word in bug.says]
+    assert any(all(word in breach for word in words) for breach in breaches), breaches
+
+
+@pytest.mark.parametrize("case", UNCONSTRAINED)
+def test_what_no_constraint_forbids_is_named_by_the_auditor_too(case: str) -> None:
+    bug = UNCONSTRAINED[case]
+    bug.plant()
+    breaches = audit_breaches()
+    assert any(all(word in breach for word in bug.says) for breach in breaches), breaches
+
+
+def test_an_entry_with_reservations_cannot_be_deleted() -> None:
+    entry_id = Reservation.objects.get(pk=owner_of("hall-B-1")).entry_id
+    with pytest.raises(IntegrityError) as refused, transaction.atomic():
+        run("DELETE FROM queue_queueentry WHERE id = %s", [entry_id])
+    assert transactions.violated_constraint(refused.value) == "reservation_keeps_its_entry"
+    assert_audit_clean(without_money=True)

@@ -1,0 +1,176 @@
+"""Caches are told once when a page turns, whoever restarts meanwhile, and a hook that is away delays nothing."""
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from apps.events.models import Category, Event, OnSale
+from apps.kernel import clock
+from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.facade import Message
+from apps.kernel.outbox.models import OutboxMessage
+from apps.reservations import facade as reservations
+from apps.reservations.inventory import cache_invalidation
+from apps.reservations.models import ToldPage
+from tests.support.factories import hold, lapse, make_event
+from tests.support.races import storm, values
+from ticketing import cache_purge
+
+STOCK_PATHS = ["/", "/events/concert/", "/api/events", "/api/events/concert"]
+
+
+@pytest.fixture(autouse=True)
+def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_invalidation, "REST_SECONDS", -1.0)
+    monkeypatch.setattr(outbox, "_wake", [])
+    monkeypatch.setitem(cache_purge._hook, "rests_until", 0.0)
+
+
+def told() -> list[dict[str, Any]]:
+    """What there was to tell, now delivered."""
+    cache_invalidation.tell_turned()
+    waiting = OutboxMessage.objects.filter(topic=reservations.PAGE_TURNED, done_at__isnull=True)
+    bodies = [message.body for message in waiting.order_by("id")]
+    waiting.update(done_at=clock.now())
+    return bodies
+
+
+def reasons() -> list[str]:
+    return [body["reason"] for body in told()]
+
+
+@pytest.mark.django_db
+def test_caches_are_told_when_nothing_is_left_and_when_something_is_again(django_assert_num_queries: Any) -> None:
+    event = make_event(rows=1, seats_per_row=2, general_admission=1)
+    assert reasons() == ["published"]
+    first = hold(event, seats=["hall-A-1", "hall-A-2"])
+    assert reasons() == [], "a place is left"
+    hold(event, ga_section="floor", ga_quantity=1)
+    assert told() == [{"event": "concert", "paths": STOCK_PATHS, "reason": "sold-out"}]
+    assert reasons() == []
+    lapse(first.id)
+    reservations.sweep_all(by="test")
+    assert told() == [{"event": "concert", "paths": STOCK_PATHS, "reason": "restocked"}]
+    make_event("another")
+    assert reasons() == ["published"]
+    with django_assert_num_queries(1):
+        assert cache_invalidation.tell_turned() == 0
+
+
+@pytest.mark.django_db
+def test_caches_are_told_what_staff_changes_and_not_what_the_clock_brings() -> None:
+    make_event(general_admission=5)
+    told()
+    Category.objects.filter(key="Floor").update(price_minor=1)
+    (body,) = told()
+    assert body["reason"] == "changed"
+    assert {"/events/concert/plan.json", "/events/concert/poster.svg"} < set(body["paths"])
+    OnSale.objects.update(hold_minutes=9)
+    assert reasons() == ["changed"]
+    Event.objects.update(status=Event.Status.CANCELED)
+    assert reasons() == ["canceled"]
+    soon = make_event("soon", opens_at=clock.now() + timedelta(days=1))
+    assert reasons() == ["published"]
+    assert ToldPage.objects.get(pk=soon.id).stock == ""
+    # As if its hour had come: the page says the same, and something is free.
+    OnSale.objects.filter(event=soon.id).update(opens_at=clock.now() - timedelta(hours=1))
+    assert reasons() == ["changed"]
+    ToldPage.objects.filter(pk=soon.id).update(stock="")
+    assert reasons() == []
+    assert ToldPage.objects.get(pk=soon.id).stock == "free"
+
+
+@pytest.mark.django_db
+def test_what_turns_again_soon_waits_and_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = make_event(rows=1, seats_per_row=1)
+    told()
+    monkeypatch.setattr(cache_invalidation, "REST_SECONDS", 60.0)
+    held = hold(event, seats=["hall-A-1"])
+    assert reasons() == []
+    ToldPage.objects.update(told_at=clock.now() - timedelta(seconds=61))
+    assert cache_invalidation.tell_turned() == 1
+    reservations.release(held.id, who="test")
+    ToldPage.objects.update(told_at=clock.now() - timedelta(seconds=61))
+    assert cache_invalidation.tell_turned() == 0, "the message that waits will purge this too"
+    assert ToldPage.objects.get().stock == "free"
+    assert reasons() == ["sold-out"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_several_loops_one_tells() -> None:
+    event = make_event(rows=1, seats_per_row=1)
+    assert sorted(values(storm(4, lambda _: cache_invalidation.tell_turned()))) == [0, 0, 0, 1]
+    OutboxMessage.objects.update(done_at=clock.now())
+    hold(event, seats=["hall-A-1"])
+    assert sorted(values(storm(4, lambda _: cache_invalidation.tell_turned()))) == [0, 0, 0, 1]
+
+
+class Hook(BaseHTTPRequestHandler):
+    status = 204
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.heard.append((self.path, self.headers["Authorization"], json.loads(body)))  # type: ignore[attr-defined]
+        self.send_response(self.status)
+        self.end_headers()
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def hook(settings: Any) -> Iterator[HTTPServer]:
+    with HTTPServer(("127.0.0.1", 0), type("OwnHook", (Hook,), {})) as server:
+        server.heard = []  # type: ignore[attr-defined]
+        settings.PURGE_URL = f"http://127.0.0.1:{server.server_port}/purge?zone=1"
+        settings.PURGE_TOKEN = "secret"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_hook_hears_of_it_and_is_asked_again_until_it_says_that_it_is_done(hook: Any) -> None:
+    make_event(rows=1, seats_per_row=1)
+    cache_invalidation.tell_turned()
+    hook.RequestHandlerClass.status = 500
+    outbox.deliver()
+    message = OutboxMessage.objects.get(topic=reservations.PAGE_TURNED)
+    assert (message.done_at, message.attempts) == (None, 1)
+    assert "answered 500" in message.last_error
+    hook.RequestHandlerClass.status = 204
+    OutboxMessage.objects.update(available_at=clock.now() - timedelta(seconds=1))
+    outbox.deliver()
+    assert len(hook.heard) == 1, "a hook that failed rests"
+    cache_purge._hook["rests_until"] = 0.0
+    OutboxMessage.objects.update(available_at=clock.now() - timedelta(seconds=1))
+    outbox.deliver()
+    assert OutboxMessage.objects.get(topic=reservations.PAGE_TURNED).done_at is not None
+    assert hook.heard == [("/purge?zone=1", "Bearer secret", message.body)] * 2
+
+
+def _message(reason: str, age_seconds: float) -> Message:
+    created_at = clock.now() - timedelta(seconds=age_seconds)
+    return Message(1, reservations.PAGE_TURNED, "concert", {"reason": reason}, None, 1, created_at, created_at)  # type: ignore[arg-type]
+
+
+@pytest.mark.django_db
+def test_what_no_copy_can_say_any_more_is_not_purged(hook: Any, settings: Any) -> None:
+    cache_purge.purge(_message("sold-out", 361))
+    assert hook.heard == []
+    cache_purge.purge(_message("changed", 361))
+    cache_purge.purge(_message("sold-out", 300))
+    assert len(hook.heard) == 2
+    settings.PURGE_URL = ""
+    cache_purge.purge(_message("changed", 0))
+    settings.PURGE_URL = "http://127.0.0.1:1/"
+    with pytest.raises(cache_purge.NotPurged):
+        cache_purge.purge(_message("changed", 0))
+    assert len(hook.heard) == 2

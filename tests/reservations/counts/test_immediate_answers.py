@@ -1,0 +1,128 @@
+"""The lane tells at sight what the site tells: a wait, the counts, and that all is gone; and never that to a winner."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from apps.queue.facade import EntryView
+from apps.queue.identity.caller import issue_admission_token, issue_queue_token
+from apps.queue.status import async_status
+from apps.reservations import async_views as reservations
+from apps.reservations import facade
+from tests.support.api_client import Api
+from tests.support.connections import connection, request
+from tests.support.factories import assert_audit_clean, join, make_event
+from tests.support.queue.rooms import full_line, make_room
+from tests.support.queue.snapshots import remember
+from tests.support.reservations.gates import nothing_grows_old, open_gate
+from ticketing.fastpath_routes import lane_in_front_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PLACE = {"ga_section": "floor", "ga_quantity": 1}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing_grows_old(monkeypatch)
+    remember(monkeypatch)
+    for remembered in (async_status.events_known, reservations.frames):
+        monkeypatch.setattr(remembered, "fresh_seconds", 3_600.0)
+
+
+class AtSight:
+    """A process's lane, with its connection."""
+
+    def __init__(self) -> None:
+        self._lane = lane_in_front_of(self._forward)
+        self.at_sight = self._lane.at_sight
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._lane(scope, receive, send)
+
+    async def _forward(self, scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError(f"{scope['path']} is the lane's")
+
+    async def ask(self, *sent: str, body: Any = None, token: str = "", key: str = "") -> tuple[bool, int, Any]:
+        """Whether it was answered without a task, status and document."""
+        wire, line = connection(self)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        content = b"" if body is None else json.dumps(body).encode()
+        wire.data_received(request(*sent, content, **headers, **({"Idempotency-Key": key} if key else {})))
+        begun = len(wire.tasks)
+        ((status, document),) = await line.answers(1)
+        return not (begun or wire.tasks), status, document
+
+
+def test_who_waits_and_who_reads_counts_is_told_at_sight_what_the_site_tells() -> None:
+    event = make_room(active=1)
+    waiting = full_line(event, 3)[-1]
+    token = issue_queue_token(waiting.id, event.slug, waiting.number)
+    calls = [(f"/events/{event.slug}/queue/status", token), (f"/events/{event.slug}/sections", "")]
+    said_by_site = [Api().get(path, token=by).json() for path, by in calls]
+
+    async def ask() -> None:
+        process = AtSight()
+        for (path, by), said in zip(calls, said_by_site, strict=True):
+            _, *first = await process.ask("GET", f"/api{path}", token=by)
+            at_sight, *second = await process.ask("GET", f"/api{path}", token=by)
+            assert at_sight, path
+            for document in (first[1], second[1], said):
+                document.pop("next_poll", None)  # Nobody is told the same moment as the next one.
+            assert first == second == [200, said]
+
+    asyncio.run(ask())
+
+
+def test_what_is_gone_is_refused_at_sight_and_never_to_whoever_has_it() -> None:
+    """The last place is held and its answer lost: another is told that all is gone, the holder's retry the hold."""
+    event = make_event(rows=0, general_admission=1)
+    winner, late = join(event), join(event)
+    held = facade.hold_one(event, winner, PLACE, "lost")
+    open_gate(event)
+    tokens = {entry.id: issue_admission_token(entry.id, event.slug, entry.number) for entry in (winner, late)}
+    path = f"/events/{event.slug}/reservations"
+
+    async def ask() -> None:
+        process = AtSight()
+        assert await reservations.courier.be_ready()
+
+        async def try_to_hold(
+            entry: EntryView, key: str, body: Any = PLACE, spoiled: str = ""
+        ) -> tuple[bool, int, Any]:
+            return await process.ask("POST", f"/api{path}", body=body, token=tokens[entry.id] + spoiled, key=key)
+
+        await try_to_hold(late, "before")  # From now on this process knows the event.
+        at_sight, status, refusal = await try_to_hold(late, "late")
+        assert (at_sight, status, refusal["type"]) == (True, 409, "sold-out")
+        at_sight, status, again = await try_to_hold(winner, "lost")
+        assert (at_sight, status, again) == (False, held.status, json.loads(held.body))
+        # What is wrong with the request itself comes first, in the site's order.
+        for asked, wrong in (
+            (try_to_hold(late, "", [], "x"), "token-invalid"),
+            (try_to_hold(late, "", []), "idempotency-key-required"),
+            (try_to_hold(late, "a-key", []), "invalid"),
+        ):
+            at_sight, _, refusal = await asked
+            assert (at_sight, refusal["type"]) == (True, wrong)
+
+    asyncio.run(ask())
+    by_site = Api().post(path, PLACE, token=tokens[late.id], key="late")
+    assert (by_site.status_code, by_site.json()["type"]) == (409, "sold-out")
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize(
+    ("accepted", "takes"),
+    [
+        (b"gzip, deflate, br", True),
+        (b"br;q=1.0, GZIP;q=0.5, *;q=0.1", True),
+        (b"gzip;q=0, identity", False),
+        (b"gzip; q=0.000", False),
+        (b"x-gzippo", False),
+        (b"identity", False),
+    ],
+)
+def test_counts_are_packed_for_whoever_takes_that(accepted: bytes, takes: bool) -> None:
+    assert reservations._takes_gzip(accepted) is takes

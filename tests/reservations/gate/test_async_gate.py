@@ -1,0 +1,163 @@
+"""The door on the loop: what is gone is refused without a thread, and a Redis that dies, hangs or returns empty under a
+question lets everybody through to the ledger, and has nobody wait."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from apps.events import facade as events
+from apps.kernel.fastpath import thread_pool
+from apps.kernel.fastpath.redis_connection import Courier
+from apps.queue import facade as queue
+from apps.reservations import facade as reservations
+from apps.reservations.gate import gate
+from apps.reservations.gate.async_gate import Door
+from tests.support.event_loops import next_turn
+from tests.support.factories import assert_audit_clean, hold, join, make_event
+from tests.support.own_redis import OwnRedis
+from tests.support.reservations.gates import answers, nothing_grows_old, open_gate
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECONDS_MAX = 20
+PLACE = {"ga_section": "floor", "ga_quantity": 1}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing_grows_old(monkeypatch)
+
+
+@pytest.fixture
+def sold_out() -> tuple[events.EventView, queue.EntryView, queue.EntryView]:
+    """A sold-out event with an open gate, who holds its only place, and who comes too late."""
+    event = make_event(rows=0, general_admission=1)
+    holder, late = join(event), join(event)
+    hold(event, holder, **PLACE, key="last")
+    open_gate(event)
+    return event, holder, late
+
+
+class Asker:
+    """One process's door."""
+
+    def __init__(self, event: events.EventView) -> None:
+        self.event = event
+        self.courier = Courier()
+        self.door = Door(self.courier)
+
+    async def ready(self) -> "Asker":
+        """It knows the event, and asks on the loop."""
+        assert await self.courier.be_ready()
+        await asyncio.gather(self.put(join_of(self.event)), return_exceptions=True)
+        return self
+
+    def put(self, entry_id: Any, key: str = "a-key") -> "asyncio.Future[queue.Seen | None]":
+        return self.door.put(gate.Question(self.event, entry_id, PLACE, key))
+
+    async def says(self, entry: queue.EntryView, key: str = "a-key") -> str:
+        return await said(self.put(entry.id, key))
+
+
+def join_of(event: events.EventView) -> Any:
+    """An entry that there is not."""
+    return gate.UUID(int=event.id)
+
+
+async def said(asked: "asyncio.Future[queue.Seen | None]") -> str:
+    try:
+        seen = await asyncio.wait_for(asked, SECONDS_MAX)
+    except reservations.SoldOut:
+        return "sold out"
+    assert seen is not None
+    return "let through"
+
+
+def counting_threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    asked: list[str] = []
+    ask = thread_pool.ask
+
+    async def counting(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        asked.append(act.__name__)
+        return await ask(act, *args, **kwargs)
+
+    monkeypatch.setattr(thread_pool, "ask", counting)
+    return asked
+
+
+def test_what_is_gone_needs_no_thread_and_what_returns_is_seen_at_once(
+    sold_out: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event, holder, late = sold_out
+    asked = counting_threads(monkeypatch)
+
+    async def ask() -> None:
+        asker = await Asker(event).ready()
+        asked.clear()
+        refused = answers("refused")
+        both = [asker.put(late.id), asker.put(holder.id, "last"), asker.put(late.id, "another")]
+        assert [await said(one) for one in both] == ["sold out", "let through", "sold out"]
+        assert answers("refused") == refused + 2
+        assert asked == ["_see"], "only for whom the gate lets through"
+        await thread_pool.ask(reservations.release, live, "test")
+        assert await asker.says(late) == "let through"
+        asker.courier.close()
+
+    live = reservations.live_reservation_of(holder.id).id  # type: ignore[union-attr]
+    asyncio.run(ask())
+    assert "pending_payment" in reservations.hold_one(event, late, PLACE, "a-key").body
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_redis_that_dies_or_hangs_under_a_question_lets_through(
+    own_redis: OwnRedis, sold_out: Any, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    event, holder, late = sold_out
+    pid = own_redis.server.pid
+
+    async def ask() -> None:
+        asker = await Asker(event).ready()
+        away = answers("away")
+        os.kill(pid, signal.SIGSTOP)
+        both = [asker.put(late.id), asker.put(holder.id, "last")]
+        await next_turn()  # The question is under way.
+        waiting = asker.put(late.id, "another")
+        if dies:
+            own_redis.kill()
+        assert [await said(one) for one in (*both, waiting)] == ["let through"] * 3
+        assert answers("away") == away + 3
+        asker.courier.close()
+
+    asyncio.run(ask())
+    if dies:
+        own_redis.return_empty()
+    else:
+        os.kill(pid, signal.SIGCONT)
+    with pytest.raises(reservations.SoldOut):
+        reservations.hold_one(event, late, PLACE, "a-key")
+    assert "pending_payment" in reservations.hold_one(event, holder, PLACE, "last").body
+    assert_audit_clean()
+
+
+def test_a_redis_that_knows_neither_the_gate_nor_its_command_is_taught_again(
+    own_redis: OwnRedis, sold_out: Any
+) -> None:
+    event, holder, late = sold_out
+    own_redis.kill()
+    own_redis.return_empty()
+
+    async def ask() -> None:
+        asker = await Asker(event).ready()
+        assert await asker.says(late, "before") == "let through"
+        await thread_pool.ask(open_gate, event)
+        assert await asker.says(late, "after") == "sold out"
+        assert await asker.says(holder, "last") == "let through"
+        asker.courier.close()
+
+    asyncio.run(ask())
+    assert_audit_clean()

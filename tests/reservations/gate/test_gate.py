@@ -1,0 +1,494 @@
+"""The gate refuses what is gone, in one question to Redis; and nothing that is there, nobody who holds it, for long."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from apps.events import facade as events
+from apps.events.models import Event
+from apps.kernel import clock, redis
+from apps.kernel.http import problems
+from apps.reservations import facade as reservations
+from apps.reservations.gate import gate, rebuild
+from apps.reservations.gate.gate_reconciliation import differences
+from apps.reservations.inventory.availability import free_counts
+from apps.reservations.lifecycle import after_commit
+from apps.reservations.models import GeneralAdmissionInventory, Reservation
+from apps.reservations.staff import stock
+from apps.reservations.staff.selection import Selection
+from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event
+from tests.support.races import rival_at, storm, values
+from tests.support.reservations.gates import (
+    HOUR_MS,
+    answers,
+    ask,
+    field,
+    is_refused,
+    jump_clock,
+    nothing_grows_old,
+    open_gate,
+    section_of,
+    write,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PLACE = {"ga_section": "floor", "ga_quantity": 1}
+VALID_MS = gate.VALID_MS
+
+
+@pytest.fixture(autouse=True)
+def _nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing_grows_old(monkeypatch)
+
+
+@pytest.fixture
+def floor() -> events.EventView:
+    """Two places and nothing else."""
+    return make_event(rows=0, general_admission=2)
+
+
+def buy(event: events.EventView, entry: Any = None, *, key: str = "a-key", **payload: Any) -> Any:
+    """What the API answers: the reservation's text, or the problem's type."""
+    try:
+        return reservations.hold_one(event, entry or join(event), payload, key).body
+    except problems.Problem as problem:
+        return problem.type
+
+
+def sell_out(event: events.EventView) -> list[Any]:
+    """Both places are held, each by another buyer, and an opened gate knows."""
+    entries = [join(event), join(event)]
+    for entry in entries:
+        hold(event, entry, **PLACE)
+    open_gate(event)
+    return entries
+
+
+# --- what it refuses -------------------------------------------------------------------------------------------------
+
+
+def test_sold_out_is_refused_with_one_question_to_redis_and_none_to_postgresql(floor: events.EventView) -> None:
+    sell_out(floor)
+    entry = join(floor)
+    assert buy(floor, entry, key="first", **PLACE) == "sold-out"  # From now on this process knows the house.
+    refused = answers("refused")
+    with CaptureQueriesContext(connection) as statements:
+        assert buy(floor, entry, key="second", **PLACE) == "sold-out"
+    assert statements.captured_queries == []
+    assert answers("refused") == refused + 1
+
+
+def test_what_staff_put_on_sale_is_had_at_once_and_what_they_take_off_refused(floor: events.EventView) -> None:
+    sell_out(floor)
+    assert is_refused(floor, **PLACE)
+    before = field(floor, f"left {section_of(floor, 'floor')}")
+    capacity = GeneralAdmissionInventory.objects.get().capacity
+    stock.resize(floor, "floor", capacity + 2, who="ann")
+    assert (before, field(floor, f"left {section_of(floor, 'floor')}")) == ("0", "2")
+    assert not is_refused(floor, **PLACE)
+    assert not differences(floor.id)
+    stock.block_places(floor, "floor", 2, "house", who="ann")
+    assert is_refused(floor, **PLACE)
+    stock.unblock_places(floor, "floor", 2, "house", who="ann")
+    assert not is_refused(floor, **PLACE)
+    assert not differences(floor.id)
+
+
+def test_seats_staff_block_and_put_back_are_told_to_the_gate() -> None:
+    event = make_event(rows=1, seats_per_row=3)
+    open_gate(event)
+    seats = Selection(seats=("hall-A-1", "hall-A-2"))
+    stock.block_seats(event, seats, "house", who="ann")
+    assert not differences(event.id)
+    stock.block_seats(event, seats, "out_of_use", who="ann")  # Off sale already.
+    assert field(event, f"left {section_of(event, 'hall')}") == "1"
+    stock.unblock_seats(event, seats, who="ann")
+    assert field(event, f"left {section_of(event, 'hall')}") == "3"
+
+
+def test_named_seats_of_a_full_section_are_refused_by_name() -> None:
+    event = make_event(rows=1, seats_per_row=2, general_admission=5)
+    hold(event, seats=["hall-A-1", "hall-A-2"])
+    open_gate(event)
+    for _ in range(2):  # At first the process must look up where the seats are, then it knows.
+        problem = ask(event, seats=["hall-A-2", "hall-A-1"])
+        assert problem is not None
+        assert (problem.type, problem.extra["unavailable"]) == ("seats-unavailable", ["hall-A-2", "hall-A-1"])
+    assert is_refused(event, best_available={"section": "hall", "quantity": 1})
+    assert not is_refused(event, **PLACE)
+    assert not is_refused(event, seats=["hall-A-9"]), "an unknown seat is for the ledger to name"
+
+
+def test_what_is_short_but_not_gone_is_the_ledger_s_to_count(floor: events.EventView) -> None:
+    hold(floor, **PLACE)
+    open_gate(floor)
+    assert not is_refused(floor, ga_section="floor", ga_quantity=2)
+    assert buy(floor, ga_section="floor", ga_quantity=2) == "not-enough-left"
+
+
+NO_WISHES = [
+    None,
+    {},
+    {**PLACE, "surprise": 1},
+    {**PLACE, "replace": "8f7a9c1e-0000-4000-8000-000000000000"},
+    {"ga_section": "floor", "ga_quantity": True},
+    {"ga_section": "floor", "ga_quantity": 1_000_000},
+    {"ga_section": "balcony", "ga_quantity": 1},
+    {"ga_section": ["floor"], "ga_quantity": 1},
+    {"seats": "hall-A-1"},
+    {"seats": [["hall-A-1"]]},
+    {"seats": ["\x00"]},
+    {"seats": ["\ud800"]},
+    {"seats": ["hall-A-1", "hall-A-1"]},
+    {"best_available": {"section": "floor", "quantity": 1}},
+    {"best_available": ["hall"]},
+]
+
+
+def test_what_is_not_plainly_a_wish_is_for_the_ledger() -> None:
+    """A wrong payload is told what is wrong with it, and who replaces a live hold is never refused by a count."""
+    event = make_event(rows=1, seats_per_row=1, general_admission=1)
+    hold(event, **PLACE, seats=["hall-A-1"])
+    open_gate(event)
+    entry = join(event)
+    assert is_refused(event, entry, **PLACE, seats=["hall-A-1"])
+    assert [payload for payload in NO_WISHES if gate.refusal(event, entry.id, payload, "a-key") is not None] == []
+
+
+def test_before_the_on_sale_and_after_it_the_ledger_says_why(floor: events.EventView) -> None:
+    sell_out(floor)
+    Event.objects.filter(pk=floor.id).update(status="canceled")
+    assert not is_refused(events.get_event(floor.slug), join(floor), **PLACE)
+
+
+# --- a wrong count ---------------------------------------------------------------------------------------------------
+
+
+def test_a_count_that_is_too_high_sells_nothing_twice(floor: events.EventView) -> None:
+    sell_out(floor)
+    write(floor, left_floor=1_000)
+    assert [buy(floor, **PLACE) for _ in range(3)] == ["sold-out"] * 3
+    assert GeneralAdmissionInventory.objects.get().taken == 2
+    assert_audit_clean()
+
+
+def test_a_count_that_is_too_low_refuses_until_the_next_reset(floor: events.EventView) -> None:
+    open_gate(floor)
+    write(floor, left_floor=0)
+    assert is_refused(floor, **PLACE)
+    open_gate(floor)
+    assert not is_refused(floor, **PLACE)
+    assert_audit_clean()
+
+
+def test_a_count_that_nobody_resets_any_more_refuses_for_less_than_five_seconds(floor: events.EventView) -> None:
+    assert VALID_MS < 5_000
+    open_gate(floor)
+    write(floor, left_floor=0)
+    assert is_refused(floor, **PLACE)
+    read_at, until = int(field(floor, "read_at")), int(field(floor, "until"))
+    assert until - read_at == gate.VALID_MS
+    write(floor, until=read_at)  # The time has come.
+    assert not is_refused(floor, **PLACE)
+    assert "pending_payment" in buy(floor, **PLACE)
+
+
+def test_a_gate_from_the_future_refuses_nobody_and_is_replaced(floor: events.EventView) -> None:
+    """Redis's clock was set back: how old the counts are cannot be told."""
+    open_gate(floor)
+    write(floor, left_floor=0)
+    write(floor, read_at=int(field(floor, "read_at")) + HOUR_MS, until=int(field(floor, "until")) + HOUR_MS)
+    assert not is_refused(floor, **PLACE)
+    open_gate(floor)
+    assert int(field(floor, f"left {section_of(floor, 'floor')}")) == 2
+
+
+# --- whoever holds something -----------------------------------------------------------------------------------------
+
+
+def test_whoever_has_the_last_places_gets_the_same_answer_again(floor: events.EventView) -> None:
+    open_gate(floor)
+    entries = [join(floor), join(floor)]
+    first = [buy(floor, entry, **PLACE) for entry in entries]
+    assert is_refused(floor, **PLACE)
+    assert [buy(floor, entry, **PLACE) for entry in entries] == first
+    assert buy(floor, entries[0], key="another", **PLACE) == "reservation-exists"
+
+
+def test_a_process_that_dies_after_its_commit_makes_nobody_lose_the_last_place(
+    floor: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate knows of one place; the hold of it commits, and Redis is never told; the next reset counts it. The
+    buyer's retry must reach the ledger, anybody else's wish need not.
+
+    The control is the same without the mark that the reset made.
+    """
+    hold(floor, **PLACE)
+    open_gate(floor)
+    entry = join(floor)
+    with monkeypatch.context() as dying:
+        dying.setattr(after_commit, "_on_held", [])
+        hold(floor, entry, **PLACE, key="lost")
+    assert int(field(floor, f"left {section_of(floor, 'floor')}")) == 1
+    open_gate(floor)
+    assert not is_refused(floor, entry, **PLACE, key="lost")
+    assert "pending_payment" in buy(floor, entry, **PLACE, key="lost")
+    assert is_refused(floor, **PLACE)
+    redis.client().zrem(gate.keys(floor.id)[1], str(entry.id))
+    assert is_refused(floor, entry, **PLACE, key="unheard-of")
+
+
+def test_a_request_under_way_is_never_refused_when_it_is_sent_again(floor: events.EventView) -> None:
+    open_gate(floor)
+    entry = join(floor)
+    assert not is_refused(floor, entry, key="under-way", **PLACE)
+    write(floor, left_floor=0)
+    assert not is_refused(floor, entry, key="under-way", **PLACE)
+    assert is_refused(floor, entry, key="another", **PLACE)
+    gate.forget_request(floor.id, entry.id, "under-way")
+    assert is_refused(floor, entry, key="under-way", **PLACE)
+
+
+def test_a_final_refusal_by_the_ledger_forgets_the_request_but_never_a_hold(floor: events.EventView) -> None:
+    holder, *_ = sell_out(floor)
+    write(floor, left_floor=1)
+    late = join(floor)
+    assert buy(floor, late, **PLACE) == "sold-out"
+    assert buy(floor, holder, key="another", **PLACE) == "reservation-exists"
+    write(floor, left_floor=0)
+    refused = answers("refused")
+    assert buy(floor, late, **PLACE) == "sold-out"
+    assert answers("refused") == refused + 1
+    assert not is_refused(floor, holder, key="another", **PLACE)
+
+
+# --- what lapses -----------------------------------------------------------------------------------------------------
+
+
+def test_a_deadline_that_passes_ends_the_refusals_and_the_hold_path_finds_the_place(floor: events.EventView) -> None:
+    sell_out(floor)
+    lapse(Reservation.objects.order_by("created_at").first().id)  # type: ignore[union-attr]
+    open_gate(floor)
+    assert not is_refused(floor, **PLACE)
+    assert "pending_payment" in buy(floor, **PLACE), "the hold swept what had lapsed"
+    assert buy(floor, **PLACE) == "sold-out"
+    assert_audit_clean()
+
+
+def test_the_gate_carries_the_next_deadline_itself(floor: events.EventView) -> None:
+    """Nobody resets, nobody sweeps: the moment alone ends the refusals."""
+    sell_out(floor)
+    place = section_of(floor, "floor")
+    Reservation.objects.update(expires_at=clock.now() + timedelta(minutes=30))
+    open_gate(floor)
+    at, _, quantity = field(floor, f"lapses {place}").partition(":")
+    assert HOUR_MS // 3 <= int(at) - int(field(floor, "read_at")) <= HOUR_MS // 2
+    assert is_refused(floor, **PLACE)
+    write(floor, lapses_floor=f"{field(floor, 'read_at')}:{quantity}")
+    assert not is_refused(floor, **PLACE)
+
+
+def test_once_what_lapsed_is_swept_and_taken_the_gate_refuses_again_and_asks_for_the_next_deadline(
+    floor: events.EventView,
+) -> None:
+    sell_out(floor)
+    lapse(Reservation.objects.order_by("created_at").first().id)  # type: ignore[union-attr]
+    open_gate(floor)
+    assert reservations.sweep().reservations == 1
+    assert not is_refused(floor, **PLACE)
+    state = rebuild.look(floor.id)
+    assert state is not None
+    assert state.is_wanted
+    hold(floor, **PLACE)
+    assert is_refused(floor, **PLACE)
+
+
+def test_what_is_given_back_is_let_through_at_once(floor: events.EventView) -> None:
+    sell_out(floor)
+    assert is_refused(floor, **PLACE)
+    reservations.release(Reservation.objects.order_by("created_at").first().id, "test")  # type: ignore[union-attr]
+    assert not is_refused(floor, **PLACE)
+    assert "pending_payment" in buy(floor, **PLACE)
+    assert is_refused(floor, **PLACE)
+    assert differences(floor.id) == []
+
+
+def test_when_too_much_has_lapsed_to_be_told_nobody_is_refused(
+    floor: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sell_out(floor)
+    for reservation in Reservation.objects.all():
+        lapse(reservation.pk)
+    monkeypatch.setattr(rebuild, "LAPSING_MAX", 1)
+    write(floor, until=0)
+    assert rebuild.reset(floor.id) == "lapsing"
+    assert not is_refused(floor, **PLACE)
+
+
+# --- resets beside each other ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("was_there", "outcome"), [(True, "later"), (False, "lost")])
+def test_a_reset_that_was_held_up_never_replaces_a_later_one(
+    floor: events.EventView, was_there: bool, outcome: str
+) -> None:
+    """The first reads two free places; both are held and another reset tells of none; then the first arrives."""
+    if was_there:
+        open_gate(floor)
+
+    def rival() -> None:
+        hold(floor, **PLACE)
+        hold(floor, **PLACE)
+        open_gate(floor)
+
+    with rival_at("count_free", "after", rival):
+        assert rebuild.reset(floor.id) == outcome
+    assert is_refused(floor, **PLACE)
+
+
+def test_a_reset_that_comes_too_late_refuses_nobody(floor: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        hold(floor, **PLACE)
+    monkeypatch.setattr(gate, "VALID_MS", 0)
+    assert rebuild.reset(floor.id) == "late"
+    assert not is_refused(floor, **PLACE)
+
+
+def test_holds_that_are_counted_are_marked_whatever_commits_while_a_reset_reads(floor: events.EventView) -> None:
+    """A hold commits between the reading of the counts and that of the marks, and Redis is told before the reset's
+    counts arrive: they say one too many, never one too few."""
+    open_gate(floor)
+    hold(floor, **PLACE)
+    entry = join(floor)
+    with rival_at("count_free", "after", lambda: hold(floor, entry, **PLACE)):
+        open_gate(floor)
+    assert int(field(floor, f"left {section_of(floor, 'floor')}")) == 1
+    open_gate(floor)
+    assert is_refused(floor, **PLACE)
+    assert not is_refused(floor, entry, **PLACE)
+
+
+def test_every_gate_that_is_due_is_reset_and_no_other(floor: events.EventView) -> None:
+    assert rebuild.reset_due() == 1
+    assert rebuild.reset_due() == 0, "it was reset a moment ago, by whomever"
+
+    def grow_older(milliseconds: int) -> None:
+        write(floor, read_at=int(field(floor, "read_at")) - milliseconds)
+
+    grow_older(rebuild.CALM_AFTER_MS)
+    assert rebuild.reset_due() == 1
+    sell_out(floor)
+    grow_older(rebuild.RESET_AFTER_MS)
+    assert rebuild.reset_due() == 1, "now its counts refuse"
+    reservations.release(Reservation.objects.order_by("created_at").first().id, "test")  # type: ignore[union-attr]
+    assert field(floor, "wanted") == ""
+    hold(floor, **PLACE)
+    assert field(floor, "wanted") == "1", "a section has become empty"
+    grow_older(rebuild.WANTED_AFTER_MS)
+    assert rebuild.reset_due() == 1
+    assert field(floor, "wanted") == ""
+    assert rebuild.states() == {"open": 1, "shut": 0, "refused": 0}
+
+
+def test_marks_are_read_in_pages_and_a_gate_that_lost_many_stays_shut_until_all_are_there(
+    floor: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = sell_out(floor)
+    redis.client().flushall()
+    monkeypatch.setattr(rebuild, "PAGE_MAX", 1)
+    monkeypatch.setattr(rebuild, "PAGES_MAX", 1)
+    monkeypatch.setattr(rebuild, "OVERLAP", timedelta(0))
+    outcomes = [rebuild.reset(floor.id) for _ in range(3)]
+    assert outcomes == ["catching_up", "catching_up", "open"]
+    assert is_refused(floor, **PLACE)
+    assert [is_refused(floor, entry, **PLACE) for entry in entries] == [False, False]
+
+
+@pytest.mark.parametrize("hours", [25, -25])
+def test_marks_are_read_again_where_redis_s_clock_has_jumped(
+    floor: events.EventView, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """A mark ends a day after its hold. After a jump ahead it would be dropped too early, and its holder refused."""
+    monkeypatch.setattr(rebuild, "OVERLAP", timedelta(0))
+    open_gate(floor)
+    entries = sell_out(floor)
+    open_gate(floor)
+    begun = field(floor, "epoch")
+    jump_clock(floor, hours * HOUR_MS)
+    assert not is_refused(floor, **PLACE), "how old the counts are cannot be told"
+    open_gate(floor)
+    assert field(floor, "epoch") != begun
+    assert is_refused(floor, **PLACE)
+    assert [is_refused(floor, entry, **PLACE) for entry in entries] == [False, False]
+
+
+def test_a_clock_that_jumps_under_a_reset_is_noticed_by_the_next_one(
+    floor: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reset has looked at the gate; the clock jumps; the reset writes marks dated anew beside those that have ended
+    by now. The next one must not take these for the last day's."""
+    open_gate(floor)
+    entries = sell_out(floor)
+    open_gate(floor)
+    monkeypatch.setattr(rebuild, "OVERLAP", timedelta(0))
+
+    def counts_slowly(sections: Any) -> Any:
+        monkeypatch.setattr(rebuild, "free_counts", free_counts)
+        jump_clock(floor, 25 * HOUR_MS)
+        return free_counts(sections)
+
+    monkeypatch.setattr(rebuild, "free_counts", counts_slowly)
+    assert rebuild.reset(floor.id) == "lost"
+    open_gate(floor)
+    assert is_refused(floor, **PLACE)
+    assert [is_refused(floor, entry, **PLACE) for entry in entries] == [False, False]
+
+
+def test_a_storm_of_holds_and_releases_with_a_gate_in_front_of_them_ends_clean() -> None:
+    """24 buyers want one of 10 places each; whoever gets one gives it back and is followed by the next, who asks
+    again for as long as it is told that all is gone; meanwhile the gate is reset, and loses everything once."""
+    event = make_event(rows=0, general_admission=10)
+    open_gate(event)
+    entries = [join(event) for _ in range(24)]
+
+    def shop(number: int) -> bool:
+        for turn in range(12):
+            if number == 0 and turn == 4:
+                redis.client().flushall()
+            if number < 2 or turn % 4 == 3:
+                rebuild.reset(event.id)
+            said = buy(event, entries[number], key=f"turn-{turn}", **PLACE)
+            if "pending_payment" in said:
+                if number % 2:
+                    return True
+                reservations.release(reservations.live_reservation_of(entries[number].id).id, "test")  # type: ignore[union-attr]
+                return True
+            assert said in ("sold-out", "busy", "idempotency-in-progress"), said
+        return False
+
+    values(storm(24, shop))
+    open_gate(event)
+    assert differences(event.id) == []
+    taken = GeneralAdmissionInventory.objects.get().taken
+    sold = [buy(event, **PLACE) for _ in range(10 - taken)]
+    assert all("pending_payment" in said for said in sold), "what is free is sold, none of it refused"
+    assert buy(event, **PLACE) == "sold-out"
+    assert_audit_clean()
+
+
+def test_what_staff_put_on_sale_is_not_taken_for_what_has_lapsed() -> None:
+    """One place has lapsed and waits for a sweep; another comes on sale and is taken. The first is still to be had."""
+    event = make_event(rows=0, general_admission=2)
+    stock.block_places(event, "floor", 1, "house", who="ann")
+    lapse(hold(event, **PLACE).id)
+    open_gate(event)
+    assert not is_refused(event, **PLACE)
+    stock.unblock_places(event, "floor", 1, "house", who="ann")
+    hold(event, **PLACE)
+    assert not is_refused(event, **PLACE)
+    assert "reservation_id" in buy(event, **PLACE)
+    assert_audit_clean()

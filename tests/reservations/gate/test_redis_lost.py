@@ -1,0 +1,120 @@
+"""A gate whose Redis is killed, emptied, restarted with what it knew once, out of memory or away: it lets through, and
+comes back from the ledger. Each test has a server of its own."""
+
+from typing import Any
+
+import pytest
+
+from apps.events import facade as events
+from apps.kernel import redis
+from apps.reservations import facade as reservations
+from apps.reservations.gate import gate, rebuild
+from tests.support.factories import assert_audit_clean, hold, join, make_event
+from tests.support.own_redis import OwnRedis
+from tests.support.reservations.gates import (
+    HOUR_MS,
+    answers,
+    ask,
+    field,
+    is_refused,
+    nothing_grows_old,
+    open_gate,
+    section_of,
+    write,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PLACE = {"ga_section": "floor", "ga_quantity": 1}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing_grows_old(monkeypatch)
+
+
+@pytest.fixture
+def sold_out(own_redis: OwnRedis) -> Any:
+    """A sold-out event with an open gate, and who holds its only place."""
+    event = make_event(rows=0, general_admission=1)
+    holder = join(event)
+    hold(event, holder, **PLACE, key="last")
+    open_gate(event)
+    assert is_refused(event, **PLACE)
+    return event, holder
+
+
+def heals(event: events.EventView, holder: Any) -> None:
+    """With the next reset it refuses again, but not the one who holds the last place."""
+    redis.forget_outage()
+    rebuild.forget_everything()
+    assert rebuild.reset_due() == 1
+    assert is_refused(event, **PLACE)
+    assert not is_refused(event, holder, **PLACE)
+    assert "pending_payment" in reservations.hold_one(event, holder, PLACE, "last").body
+    assert_audit_clean()
+
+
+def test_a_gate_whose_redis_is_away_lets_through(sold_out: Any, own_redis: OwnRedis) -> None:
+    event, holder = sold_out
+    own_redis.kill()
+    away = answers("away")
+    assert not is_refused(event, **PLACE)
+    assert answers("away") == away + 1
+    with pytest.raises(reservations.SoldOut):
+        reservations.hold_one(event, join(event), PLACE, "a-key")
+    assert rebuild.reset(event.id) == "away"
+    own_redis.return_empty()
+    heals(event, holder)
+
+
+@pytest.mark.parametrize("lost", ["everything", "marks", "gate"])
+def test_a_gate_that_lost_something_lets_through_until_it_is_reset(sold_out: Any, lost: str) -> None:
+    event, holder = sold_out
+    if lost == "everything":
+        redis.client().flushall()
+    else:
+        redis.client().delete(gate.keys(event.id)[lost == "marks"])
+    unloaded = answers("unloaded")
+    assert not is_refused(event, **PLACE)
+    assert answers("unloaded") == unloaded + 1
+    heals(event, holder)
+
+
+def test_a_server_that_returns_with_what_it_knew_once_refuses_nobody(sold_out: Any, own_redis: OwnRedis) -> None:
+    """As after a restart with a snapshot, or a failover to a replica that lags: the keys are of an earlier moment, the
+    run id is another one."""
+    event, holder = sold_out
+    kept = {key: redis.client().dump(key) for key in gate.keys(event.id)}
+    # Its clock of then is made that of now: the restart took no time at all, the hardest case.
+    own_redis.kill()
+    own_redis.return_empty()
+    for key, dumped in kept.items():
+        redis.client().restore(key, 0, dumped)  # type: ignore[arg-type]
+    now = int(redis.client().time()[0]) * 1_000  # type: ignore[index]
+    write(event, read_at=now - 1_000, until=now + HOUR_MS)
+    another = answers("another_server")
+    assert not is_refused(event, **PLACE)
+    assert answers("another_server") == another + 1
+    heals(event, holder)
+
+
+def test_a_server_out_of_memory_refuses_nobody_until_the_ledger_was_read(sold_out: Any) -> None:
+    """The hold's note is refused, so the gate is shut for every process at once; memory comes back, and it stays shut
+    until a reset."""
+    event, holder = sold_out
+    reservations.release(reservations.live_reservation_of(holder.id).id, "test")  # type: ignore[union-attr]
+    redis.client().config_set("maxmemory", 1)
+    late = join(event)
+    hold(event, late, **PLACE, key="last")
+    assert field(event, "until") == ""
+    write_refused = answers("out_of_memory")
+    assert not is_refused(event, **PLACE)
+    assert answers("out_of_memory") == write_refused + 1
+    assert rebuild.reset(event.id) == "out_of_memory"
+    redis.client().config_set("maxmemory", 0)
+    assert int(field(event, f"left {section_of(event, 'floor')}")) == 1, "what it was not told it does not know"
+    shut = answers("shut")
+    assert ask(event, **PLACE) is None
+    assert answers("shut") == shut + 1
+    heals(event, late)

@@ -1,0 +1,83 @@
+"""Changing one's mind: what is held stays held until something else is, and the page says so."""
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from apps.events import facade as events
+from apps.reservations.models import Reservation
+from tests.reservations.holds.test_choose_page import CHOOSE, hold
+from tests.support import factories
+
+CHANGE = f"{CHOOSE}?change=1"
+
+
+@pytest.fixture
+def held(shopper: Client) -> Reservation:
+    """What the shopper holds: hall-A-1 and hall-A-2."""
+    hold(shopper, seats=["hall-A-1", "hall-A-2"])
+    return Reservation.objects.get()
+
+
+def test_the_page_of_what_is_held_leads_to_another_choice(shopper: Client, held: Reservation) -> None:
+    assert CHANGE in shopper.get(f"/reservations/{held.pk}/").content.decode()
+    page = shopper.get(CHANGE)
+    assert page.status_code == 200
+    assert page.context["selected"] == ["hall-A-1", "hall-A-2"]
+    assert f'name="replace" value="{held.pk}"' in page.content.decode()
+    assert page.context["admission_expires_at"] == held.expires_at
+    links = re.findall(r'href="(\?view=[^"]+)"', page.content.decode())
+    assert links
+    assert all(link.endswith("&amp;change=1") for link in links)
+
+
+@pytest.mark.parametrize("view", ["map", "list", "best", "quantity"])
+def test_every_way_to_choose_replaces(shopper: Client, held: Reservation, view: str) -> None:
+    assert f'name="replace" value="{held.pk}"' in shopper.get(f"{CHANGE}&view={view}").content.decode()
+
+
+def test_one_s_own_seats_are_free_on_the_map_and_in_the_list(
+    shopper: Client, held: Reservation, concert: events.EventView
+) -> None:
+    factories.hold(concert, seats=["hall-A-3"])
+    rows = shopper.get(f"{CHANGE}&view=list").context["list_rows"]
+    assert [seat["status"] for seat in rows[0]["seats"][:4]] == ["available", "available", "held", "available"]
+    assert shopper.get(shopper.get(CHANGE).context["status_url"]).json()["taken"] == [2]
+
+
+def test_another_choice_takes_the_place_of_the_first(shopper: Client, held: Reservation) -> None:
+    answer = hold(shopper, seats=["hall-A-2", "hall-A-3"], replace=str(held.pk))
+    new = Reservation.objects.get(status="pending_payment")
+    assert (answer.status_code, answer.url) == (303, f"/reservations/{new.pk}/")
+    assert new.expires_at == held.expires_at
+    assert "The time to pay is the same" in shopper.get(answer.url).content.decode()
+    held.refresh_from_db()
+    assert held.status == "canceled"
+    factories.assert_audit_clean()
+
+
+def test_who_is_too_late_for_the_new_seats_keeps_the_old(
+    shopper: Client, held: Reservation, concert: events.EventView
+) -> None:
+    factories.hold(concert, seats=["hall-A-3"])
+    answer = hold(shopper, view="list", seats=["hall-A-2", "hall-A-3"], replace=str(held.pk))
+    assert answer.status_code == 409
+    assert answer.context["taken_seats"]
+    assert f'name="replace" value="{held.pk}"' in answer.content.decode()
+    assert Reservation.objects.get(pk=held.pk).status == "pending_payment"
+
+
+def test_a_hold_that_has_run_out_meanwhile_is_chosen_anew(shopper: Client, held: Reservation) -> None:
+    factories.lapse(held.pk)
+    answer = hold(shopper, seats=["hall-A-2"], replace=str(held.pk))
+    assert (answer.status_code, answer.url) == (303, CHOOSE)
+    assert "choose anew" in shopper.get(CHOOSE).content.decode()
+
+
+@pytest.mark.parametrize("replace", ["x", "00000000-0000-0000-0000-000000000001", "\x00"])
+def test_a_page_that_was_tampered_with_changes_nothing(shopper: Client, held: Reservation, replace: str) -> None:
+    answer: Any = hold(shopper, seats=["hall-A-3"], replace=replace)
+    assert answer.status_code in (303, 404, 422)
+    assert Reservation.objects.get().status == "pending_payment"

@@ -1,0 +1,39 @@
+"""A payment in time that arrives late, while its buyer holds something newer."""
+
+import pytest
+
+from apps.kernel import clock
+from apps.queue import facade as queue
+from apps.queue.models import QueueEntry
+from apps.reservations import facade as reservations
+from tests.support.factories import assert_audit_clean, hold, join_as, lapse, make_event, wish
+from tests.support.reservations.buyers import ask, begin_payment, cancel, confirm, is_held, refusal
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.mark.parametrize("ends", ["released", "swept"])
+def test_who_paid_late_and_gives_the_newer_hold_back_may_join_again_at_once(ends: str) -> None:
+    """R1 expires | its buyer holds R2 | R1's payment, in time, arrives late: R1 is sold, R2 keeps the entry | R2 ends.
+    The admission has been used: the entry is completed then, and joining again gives a new place."""
+    event = make_event()
+    caller = queue.Caller(visitor_id=queue.new_visitor_id())
+    entry = join_as(event, caller)
+    first = begin_payment(hold(event, entry, seats=["hall-A-1"]).id)
+    paid_at = clock.now()
+    lapse(first.id)
+    reservations.sweep()
+    second = hold(event, entry, seats=["hall-A-2"])
+    confirm(first.id, paid_at)
+    # While the newer hold lives it is what stands in the way, and it is named.
+    assert refusal(ask(wish(event, entry, seats=["hall-A-3"]))).type == "reservation-exists"
+    assert QueueEntry.objects.get(pk=entry.id).status == "ready"
+    if ends == "released":
+        cancel(second.id)
+    else:
+        lapse(second.id)
+        reservations.sweep()
+    assert QueueEntry.objects.get(pk=entry.id).status == "completed"
+    assert refusal(ask(wish(event, entry, seats=["hall-A-3"]))).type == "admission-expired"
+    assert is_held(ask(wish(event, join_as(event, caller), seats=["hall-A-3"])))
+    assert_audit_clean(without_money=True)

@@ -1,0 +1,176 @@
+"""From held to sold, one caller at a time: deadlines, caps, and what a payment in or out of time becomes (I8)."""
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from apps.kernel import clock
+from apps.kernel.db import transactions
+from apps.queue.models import QueueEntry
+from apps.reservations import facade as reservations
+from apps.reservations.models import PurchaseCap, Reservation, ReservationTransition
+from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event, wish
+from tests.support.reservations.buyers import ask, begin_payment, cancel, confirm, is_held, places, seat
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+EMAIL = "buyer@example.org"
+
+
+def test_paying_sets_one_deadline_and_asking_again_does_not_extend_it() -> None:
+    event = make_event()
+    view = hold(event, seats=["hall-A-1"])
+    first = begin_payment(view.id)
+    left = (first.pay_deadline or view.expires_at) - clock.now()
+    minutes = timedelta(minutes=event.policy.payment_minutes)
+    assert minutes - timedelta(seconds=30) < left <= minutes
+    assert first.reserved_until == first.pay_deadline
+    assert first.email == EMAIL
+    again = begin_payment(view.id, "another@example.org")
+    assert (again.pay_deadline, again.email) == (first.pay_deadline, EMAIL)
+    assert ReservationTransition.objects.filter(to_status="paying").count() == 1
+    assert_audit_clean()
+
+
+def test_paying_keeps_the_queue_entry_busy_as_long() -> None:
+    event = make_event(hold_minutes=1)
+    view = begin_payment(hold(event, seats=["hall-A-1"]).id)
+    assert view.pay_deadline is not None
+    assert view.pay_deadline > view.expires_at
+    assert QueueEntry.objects.get().busy_until == view.pay_deadline
+
+
+@pytest.mark.parametrize("ended", ["lapsed", "swept", "released", "confirmed"])
+def test_what_is_no_longer_live_cannot_be_paid(ended: str) -> None:
+    view = hold(make_event(), seats=["hall-A-1"])
+    match ended:
+        case "lapsed":
+            lapse(view.id)
+        case "swept":
+            lapse(view.id)
+            reservations.sweep()
+        case "released":
+            reservations.release(view.id, who="test")
+        case "confirmed":
+            confirm(begin_payment(view.id).id, clock.now())
+    with pytest.raises(reservations.ReservationExpired):
+        begin_payment(view.id)
+    assert_audit_clean(without_money=True)
+
+
+def test_a_payment_in_time_makes_the_seats_sold_and_completes_the_entry() -> None:
+    event = make_event(general_admission=5)
+    view = begin_payment(hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2).id)
+    sold = confirm(view.id, clock.now())
+    assert sold.status == "confirmed"
+    assert sold.confirmed_at is not None
+    assert (seat("hall-A-1").status, places().taken) == (2, 2)
+    assert QueueEntry.objects.get().status == "completed"
+    states = reservations.availability(event.id)
+    assert sorted((one.available, one.held, one.sold, one.blocked, one.total) for one in states.values()) == [
+        (3, 0, 2, 0, 5), (49, 0, 1, 0, 50),
+    ]  # fmt: skip
+    assert_audit_clean(without_money=True)
+
+
+def test_the_same_payment_heard_of_twice_confirms_once() -> None:
+    view = begin_payment(hold(make_event(), seats=["hall-A-1"]).id)
+    first = confirm(view.id, clock.now())
+    assert confirm(view.id, clock.now() + timedelta(days=1)) == first
+    assert ReservationTransition.objects.filter(to_status="confirmed").count() == 1
+    assert_audit_clean(without_money=True)
+
+
+def test_a_payment_after_deadline_and_grace_goes_back_whether_swept_or_not() -> None:
+    event = make_event()
+    grace = timedelta(seconds=event.policy.grace_seconds)
+    swept, unswept = (begin_payment(hold(event, seats=[f"hall-A-{number}"]).id) for number in (1, 2))
+    late = clock.now() + timedelta(minutes=event.policy.payment_minutes) + grace + timedelta(seconds=1)
+    with pytest.raises(reservations.ReservationExpired):
+        confirm(unswept.id, late)
+    lapse(swept.id)
+    reservations.sweep()
+    with pytest.raises(reservations.ReservationExpired):
+        confirm(swept.id, late)
+    assert [seat(f"hall-A-{number}").status for number in (1, 2)] == [0, 1]
+    assert_audit_clean()
+
+
+def test_a_payment_for_a_canceled_reservation_goes_back_even_in_time() -> None:
+    view = begin_payment(hold(make_event(), seats=["hall-A-1"]).id)
+    cancel(view.id)
+    with pytest.raises(reservations.ReservationExpired, match="canceled"):
+        confirm(view.id, clock.now())
+    assert seat("hall-A-1").status == 0
+    assert_audit_clean()
+
+
+def test_an_expired_reservation_confirmed_in_the_grace_has_its_lines_again() -> None:
+    event = make_event(general_admission=3)
+    view = begin_payment(hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3).id)
+    occurred_at = clock.now()
+    lapse(view.id)
+    reservations.sweep()
+    again = confirm(view.id, occurred_at)
+    assert (again.status, len(again.seats), again.general_admission[0].quantity) == ("confirmed", 1, 3)
+    assert Reservation.objects.get().ended_at is None
+    assert (seat("hall-A-1").status, places().taken) == (2, 3)
+    assert_audit_clean(without_money=True)
+
+
+def test_a_sale_given_back_frees_its_seats_for_the_next_buyer() -> None:
+    event = make_event(general_admission=2)
+    view = begin_payment(hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2).id)
+    confirm(view.id, clock.now())
+    cancel(view.id)
+    assert is_held(ask(wish(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)))
+    assert_audit_clean()
+
+
+def test_a_checkout_beyond_the_address_s_cap_is_refused_and_the_hold_lives() -> None:
+    event = make_event(per_buyer_max=2)
+    reservations.prepare_payment(event.id, EMAIL)
+    begin_payment(hold(event, seats=["hall-A-1", "hall-A-2"]).id)
+    other = hold(event, join(event), seats=["hall-B-1"])
+    with pytest.raises(reservations.PurchaseCapReached):
+        begin_payment(other.id)
+    assert reservations.get_reservation(other.id).status == "pending_payment"
+    assert begin_payment(other.id, "another@example.org").status == "paying"
+    assert_audit_clean()
+
+
+def test_cap_rows_are_made_once_and_only_where_there_is_a_cap() -> None:
+    capped = make_event("concert", per_buyer_max=2)
+    free = make_event("opera", venue="The Other Venue")
+    for event in (capped, capped, free):
+        reservations.prepare_payment(event.id, EMAIL)
+    assert list(PurchaseCap.objects.values_list("event_id", "buyer")) == [(capped.id, f"email:{EMAIL}")]
+
+
+@pytest.mark.parametrize("act", ["begin_payment", "confirm"])
+def test_paying_joins_its_caller_s_transaction_and_what_does_not_exist_is_not_found(act: str) -> None:
+    calls = {
+        "begin_payment": lambda: reservations.begin_payment(uuid4(), email=EMAIL, who="test"),
+        "confirm": lambda: reservations.confirm(uuid4(), occurred_at=clock.now(), who="test", why="test"),
+    }
+    with pytest.raises(transactions.OutsideTransaction):
+        calls[act]()
+    with pytest.raises(reservations.ReservationNotFound), transactions.write():
+        calls[act]()
+
+
+def test_what_its_caller_undoes_never_happened() -> None:
+    view = begin_payment(hold(make_event(), seats=["hall-A-1"]).id)
+    with pytest.raises(LookupError):
+        confirm_and_fail(view)
+    assert reservations.get_reservation(view.id).status == "paying"
+    assert QueueEntry.objects.get().status == "ready"
+    assert seat("hall-A-1").status == 1
+    assert_audit_clean()
+
+
+def confirm_and_fail(view: reservations.ReservationView) -> None:
+    with transactions.write():
+        reservations.confirm(view.id, occurred_at=clock.now(), who="test", why="test")
+        raise LookupError

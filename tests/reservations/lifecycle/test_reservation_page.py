@@ -1,0 +1,71 @@
+"""The page of what one holds, and giving it back."""
+
+import uuid
+
+import pytest
+from django.test import Client
+
+from apps.events import facade as events
+from apps.reservations.models import Reservation
+from tests.support import factories
+
+
+@pytest.fixture
+def held(shopper: Client) -> str:
+    """The address of what the shopper holds."""
+    response = shopper.post(
+        "/events/concert/choose", {"seats": ["hall-A-1", "hall-A-2"], "ga_section": "floor", "ga_quantity": "2"}
+    )
+    assert response.status_code == 303
+    return str(response.url)
+
+
+def test_it_says_what_is_held_for_how_much_and_until_when(shopper: Client, held: str) -> None:
+    response = shopper.get(held)
+    page = response.content.decode()
+    assert "no-store" in response.headers["Cache-Control"]
+    assert "Row <b>A</b>" in page
+    assert "$150.00" in page
+    assert "data-countdown=" in page
+    assert f"{held}checkout" in page
+
+
+def test_giving_back_frees_the_places_and_the_buyer_chooses_again(shopper: Client, held: str) -> None:
+    response = shopper.post(f"{held}release", follow=True)
+    assert response.redirect_chain == [(held, 303)]
+    assert "Given back" in response.content.decode()
+    assert shopper.get("/events/concert/choose").status_code == 200
+    assert shopper.post("/events/concert/choose", {"seats": ["hall-A-1"]}).status_code == 303
+    factories.assert_audit_clean()
+
+
+def test_reading_the_address_of_release_releases_nothing(shopper: Client, held: str) -> None:
+    assert shopper.get(f"{held}release").url == held
+    assert Reservation.objects.get().status == "pending_payment"
+
+
+def test_when_the_clock_ran_out_the_page_says_so(shopper: Client, held: str) -> None:
+    factories.lapse(uuid.UUID(held.split("/")[2]))
+    assert "The clock ran out" in shopper.get(held).content.decode()
+
+
+def test_while_paying_it_is_not_released(shopper: Client, held: str) -> None:
+    reservation = Reservation.objects.get()
+    Reservation.objects.update(status="paying", pay_deadline=reservation.expires_at)
+    page = shopper.post(f"{held}release", follow=True).content.decode()
+    assert "The payment has begun" in page
+    assert Reservation.objects.get().status == "paying"
+
+
+def test_nobody_else_sees_or_releases_it(held: str, concert: events.EventView) -> None:
+    stranger = Client(headers={"sec-fetch-site": "same-origin"})
+    assert stranger.get(held).status_code == 401
+    stranger.post("/events/concert/join", follow=True)
+    assert stranger.get(held).status_code == 403
+    assert stranger.post(f"{held}release").status_code == 403
+    assert Reservation.objects.get().status == "pending_payment"
+
+
+def test_what_nobody_holds_is_not_found(shopper: Client) -> None:
+    assert shopper.get(f"/reservations/{uuid.UUID(int=7)}/").status_code == 404
+    assert shopper.post(f"/reservations/{uuid.UUID(int=7)}/release").status_code == 404

@@ -1,0 +1,73 @@
+"""Who is shown seats is asked anew whether they may choose, all by one task."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from apps.kernel.http import problems
+from apps.kernel.push.hub import Hub
+from apps.queue import facade as queue
+from apps.reservations.live import seat_viewers as watched
+from apps.reservations.live.seat_viewers import Shoppers
+from tests.kernel.push.test_hub import Ear, said, until
+
+CONCERT: Any = SimpleNamespace(id=1)
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Exception | None]]:
+    """What is said of each caller, one time after the other; the last for ever."""
+    said: dict[str, list[Exception | None]] = {}
+
+    async def status(event: Any, caller: Any) -> Any:
+        answer = said[caller].pop(0) if len(said[caller]) > 1 else said[caller][0]
+        if answer is not None:
+            raise answer
+
+    monkeypatch.setattr(queue, "status_soon", status)
+    monkeypatch.setattr(queue, "require_entry", lambda event_id, entry: entry)
+    monkeypatch.setattr(watched, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(watched, "ROUND_SECONDS", 0.0)
+    return said
+
+
+async def test_whose_time_is_over_sees_seats_no_more_and_all_others_do(answers: dict[str, Any]) -> None:
+    hub = Hub()
+    shoppers = Shoppers(hub)
+    answers |= {
+        "over": [None, queue.AdmissionExpired()],
+        "stays": [None],
+        # Nobody loses sight of the seats because the house has much to do, or its ledger is away for a moment.
+        "lucky": [problems.Busy(), OperationalError("the connection is lost"), RuntimeError("whatever"), None],
+    }
+    ears = {name: Ear() for name in answers}
+    for name, ear in ears.items():
+        hub.listen(ear, ["event:1", "seats:1"])
+        shoppers.show(ear, CONCERT, name, {"seats:1": "hall"})  # type: ignore[arg-type]
+    await until(lambda: not ears["over"].topics.count("seats:1") and len(answers["lucky"]) == 1)
+    hub.publish("seats:1", said("seats", 1))
+    hub.publish("event:1", said("sections", 2))
+    await until(lambda: all(b"2" in ear.heard for ear in ears.values()))
+    ended = b'{"section_id":"hall","seats":{},"ended":"admission-expired"}'
+    assert {name: ear.heard for name, ear in ears.items()} == {
+        "over": [ended, b"2"], "stays": [b"1", b"2"], "lucky": [b"1", b"2"],
+    }  # fmt: skip
+    shoppers.close()
+    await hub.close()
+
+
+async def test_all_of_them_cost_one_task_and_none_when_all_have_gone(answers: dict[str, Any]) -> None:
+    hub = Hub()
+    shoppers = Shoppers(hub)
+    answers["somebody"] = [None]
+    ears = [Ear() for _ in range(3 * watched.TOGETHER_MAX)]
+    before = len(asyncio.all_tasks())
+    for ear in ears:
+        shoppers.show(ear, CONCERT, "somebody", {"seats:1": "hall"})  # type: ignore[arg-type]
+    assert len(asyncio.all_tasks()) == before + 1
+    for ear in ears:
+        hub.leave(ear)
+    await until(lambda: len(asyncio.all_tasks()) == before)

@@ -1,0 +1,345 @@
+"""Blocking, resizing, repricing during a sale: only what is free, all or nothing, on record, and the books balance."""
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from apps.events import facade as events
+from apps.events import selectors
+from apps.events.models import Section
+from apps.kernel import clock
+from apps.kernel.checks import reconciler
+from apps.kernel.http import problems
+from apps.reservations import facade as reservations
+from apps.reservations.models import GeneralAdmissionInventory, InventoryChange, Reservation, SeatInventory
+from apps.reservations.staff import stock, tiers
+from apps.reservations.staff.selection import Selection
+from apps.reservations.staff.stock_summary import latest_changes, standing
+from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, lapse, make_event, wish
+from tests.support.reservations.buyers import ask, begin_payment, confirm, refusal, seat
+
+pytestmark = pytest.mark.django_db
+
+BY = {"who": "ann", "why": "sound desk"}
+ROW_A, ROW_B = Selection(section="hall", rows=("A",)), Selection(section="hall", rows=("B",))
+
+
+@pytest.fixture
+def event() -> events.EventView:
+    """5 rows of 10 seats and 20 places; hall-A-1 and two places are held, hall-B-1 is sold."""
+    made = make_event(general_admission=20)
+    hold(made, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
+    confirm(begin_payment(hold(made, seats=["hall-B-1"]).id).id, clock.now())
+    return made
+
+
+def floor() -> GeneralAdmissionInventory:
+    return GeneralAdmissionInventory.objects.get()
+
+
+def changes() -> list[tuple[Any, ...]]:
+    rows = InventoryChange.objects.order_by("id")
+    return [(row.kind, row.quantity, row.detail.get("before"), row.detail.get("after")) for row in rows]
+
+
+def test_a_row_is_blocked_whole_or_not_at_all(event: events.EventView) -> None:
+    with pytest.raises(reservations.SeatsUnavailable) as refused:
+        stock.block_seats(event, ROW_A, "house", **BY)
+    assert refused.value.extra == {"unavailable": ["hall-A-1"]}
+    assert refused.value.detail == "Not free (1 of 10): hall-A-1 held. Nothing was blocked."
+    assert changes() == []
+    assert stock.block_seats(event, ROW_A, "house", **BY, only_free=True) == 9
+    assert seat("hall-A-1").status == SeatInventory.Status.HELD
+    assert changes() == [("blocked", 1, "available", "house")] * 9
+    assert {(row.who, row.why) for row in InventoryChange.objects.all()} == {("ann", "sound desk")}
+    assert_audit_clean(without_money=True)
+
+
+def test_a_reason_changes_and_the_same_one_again_changes_nothing(event: events.EventView) -> None:
+    seats = Selection(seats=("hall-C-1", "hall-C-2", "hall-C-1"))
+    assert stock.block_seats(event, seats, "house", **BY) == 2
+    assert stock.block_seats(event, seats, "house", **BY) == 0
+    assert stock.block_seats(event, seats, "out_of_use", **BY) == 2
+    assert changes()[2:] == [("blocked", 1, "house", "out_of_use")] * 2
+    assert stock.unblock_seats(event, seats, **BY, reason="house") == 0
+    assert stock.unblock_seats(event, Selection(section="hall"), **BY) == 2
+    assert stock.unblock_seats(event, Selection(section="hall"), **BY) == 0
+    assert changes()[4:] == [("unblocked", 1, "out_of_use", "available")] * 2
+    assert seat("hall-B-1").status == SeatInventory.Status.SOLD
+    assert_audit_clean(without_money=True)
+
+
+def test_a_blocked_seat_is_not_for_sale_in_any_way(event: events.EventView) -> None:
+    stock.block_seats(event, Selection(section="hall"), "out_of_use", **BY, only_free=True)
+    problem = refusal(ask(wish(event, seats=["hall-C-1"])))
+    assert (problem.type, problem.extra) == ("seats-unavailable", {"unavailable": ["hall-C-1"]})
+    assert refusal(ask(wish(event, best_available={"section": "hall", "quantity": 1}))).type == "sold-out"
+    hall = next(section for section in events.list_sections(event.id) if section.slug == "hall")
+    assert reservations.free_counts([hall.id]) == {hall.id: 0}
+    assert reservations.section_statuses(hall.id)[seat("hall-C-1").pk] == "blocked"
+    stock.unblock_seats(event, Selection(seats=("hall-C-1",)), **BY)
+    hold(event, seats=["hall-C-1"])
+    assert_audit_clean(without_money=True)
+
+
+def test_a_late_payment_does_not_get_a_seat_that_was_blocked_meanwhile(event: events.EventView) -> None:
+    late = begin_payment(hold(event, seats=["hall-D-1"]).id)
+    occurred_at = clock.now()
+    lapse(late.id)
+    assert stock.block_seats(event, Selection(seats=("hall-D-1",)), "out_of_use", **BY) == 1
+    assert Reservation.objects.get(pk=late.id).status == "expired"
+    with pytest.raises(reservations.ReservationExpired):
+        confirm(late.id, occurred_at)
+    assert seat("hall-D-1").blocked_for == "out_of_use"
+    assert_audit_clean(without_money=True)
+
+
+def test_a_blocked_seat_that_somebody_has_is_not_put_on_sale(event: events.EventView) -> None:
+    """hall-A-1 is blocked under its buyer, which no service does. Free with a line on it, nobody could hold it."""
+    stock.block_seats(event, Selection(section="hall", rows=("A",)), "house", **BY, only_free=True)
+    holder = seat("hall-A-1").reservation_id
+    SeatInventory.objects.filter(seat__guid="hall-A-1").update(status=3, reservation_id=None, blocked_for="house")
+    with pytest.raises(reservations.SeatsUnavailable) as refused:
+        stock.unblock_seats(event, ROW_A, **BY)
+    assert refused.value.detail == (
+        f"Blocked, and yet hall-A-1 is reservation {holder}'s. Nothing was put on sale; manage.py reconcile concert "
+        "--repair gives a seat to whose it is."
+    )
+    assert seat("hall-A-2").status == SeatInventory.Status.BLOCKED
+    reconciler.run(event.id, repair_by="ann")
+    assert stock.unblock_seats(event, ROW_A, **BY) == 9
+    assert seat("hall-A-1").reservation_id == holder
+    assert_audit_clean(without_money=True)
+
+
+def test_places_are_blocked_for_either_reason_and_never_more_than_are_free(event: events.EventView) -> None:
+    assert stock.block_places(event, "floor", 5, "house", **BY).free == 13
+    stock.block_places(event, "floor", 3, "out_of_use", **BY)
+    assert (floor().blocked, floor().house, floor().taken) == (8, 5, 2)
+    with pytest.raises(reservations.NotEnoughLeft) as refused:
+        stock.block_places(event, "floor", 11, "house", **BY)
+    assert refused.value.extra == {"available": 10}
+    with pytest.raises(reservations.NotEnoughLeft) as refused:
+        stock.unblock_places(event, "floor", 4, "out_of_use", **BY)
+    assert refused.value.extra == {"available": 3}
+    assert stock.unblock_places(event, "floor", 4, "house", **BY).free == 14
+    assert (floor().blocked, floor().house) == (4, 1)
+    assert changes()[0] == (
+        "blocked", 5, {"capacity": 20, "house": 0, "out_of_use": 0}, {"capacity": 20, "house": 5, "out_of_use": 0},
+    )  # fmt: skip
+    stock.block_places(event, "floor", 9, "out_of_use", **BY)
+    problem = refusal(ask(wish(event, ga_section="floor", ga_quantity=6)))
+    assert (problem.type, problem.extra) == ("not-enough-left", {"available": 5})
+    assert_audit_clean(without_money=True)
+
+
+def test_a_form_sent_twice_blocks_once(event: events.EventView) -> None:
+    stock.block_places(event, "floor", 5, "house", **BY, seen=0)
+    with pytest.raises(stock.ChangedMeanwhile):
+        stock.block_places(event, "floor", 5, "house", **BY, seen=0)
+    assert floor().blocked == 5
+
+
+def test_a_section_grows_and_never_shrinks_below_what_is_held_sold_or_blocked(event: events.EventView) -> None:
+    confirm(begin_payment(hold(event, ga_section="floor", ga_quantity=3).id).id, clock.now())
+    stock.block_places(event, "floor", 4, "house", **BY)
+    before = events.plan_version(event.id)
+    assert stock.resize(event, "floor", 30, **BY).free == 21
+    assert events.plan_version(event.id) != before
+    with pytest.raises(stock.CapacityInUse) as refused:
+        stock.resize(event, "floor", 8, **BY)
+    assert refused.value.extra == {"least": 9}
+    assert Section.objects.get(slug="floor").capacity == 30
+    assert stock.resize(event, "floor", 9, **BY).free == 0
+    assert Section.objects.get(slug="floor").capacity == floor().capacity == 9
+    assert stock.resize(event, "floor", 9, **BY).free == 0
+    assert [change[:2] for change in changes()] == [("blocked", 4), ("resized", 10), ("resized", -21)]
+    assert refusal(ask(wish(event, ga_section="floor", ga_quantity=1))).type == "sold-out"
+    for capacity in (0, -1, 10**9):
+        with pytest.raises(problems.Invalid):
+            stock.resize(event, "floor", capacity, **BY)
+    assert_audit_clean(without_money=True)
+
+
+def test_what_has_lapsed_stands_in_nobody_s_way(event: events.EventView) -> None:
+    """A shrinking section, and seats to be blocked, meet reservations whose time is up: they are ended first."""
+    lapse(hold(event, seats=["hall-C-1"], ga_section="floor", ga_quantity=7).id)
+    assert stock.resize(event, "floor", 2, **BY).free == 0
+    lapse(hold(event, seats=["hall-C-2"]).id)
+    assert stock.block_seats(event, Selection(section="hall", rows=("C",)), "house", **BY) == 10
+    assert_audit_clean(without_money=True)
+
+
+def test_a_new_price_is_for_new_holds_only(event: events.EventView) -> None:
+    before, version = hold(event, seats=["hall-C-1"]), events.plan_version(event.id)
+    changed = tiers.reprice(event, "Standard", 7_500, **BY)
+    assert (changed.before, changed.after) == (SEAT_PRICE_MINOR, 7_500)
+    assert reservations.get_reservation(before.id).total_minor == SEAT_PRICE_MINOR
+    assert hold(event, seats=["hall-C-2"]).total_minor == 7_500
+    assert begin_payment(before.id).total_minor == SEAT_PRICE_MINOR
+    assert events.plan_version(event.id) != version
+    tiers.reprice(event, "Standard", 7_500, **BY)
+    assert [change.detail for change in InventoryChange.objects.all()] == [
+        {"category": "Standard", "before": SEAT_PRICE_MINOR, "after": 7_500}
+    ]
+    for price in (-1, 10**12 + 1):
+        with pytest.raises(problems.Invalid):
+            tiers.reprice(event, "Standard", price, **BY)
+    with pytest.raises(problems.Invalid, match="there are “Standard”"):
+        tiers.reprice(event, "Gold\x00", 1, **BY)
+
+
+def test_free_and_blocked_seats_move_to_another_price_and_the_plan_says_so(event: events.EventView) -> None:
+    tiers.add_price(event, "Last row", 1_000, **BY)
+    tiers.add_price(event, "Last row", 1_000, **BY)
+    with pytest.raises(problems.Invalid):
+        tiers.add_price(event, "Last row", 2_000, **BY)
+    stock.block_seats(event, Selection(seats=("hall-E-1",)), "house", **BY)
+    kept, version = selectors.plan_document("concert"), events.plan_version(event.id)
+    assert tiers.move_seats(event, Selection(section="hall", rows=("E",)), "Last row", **BY) == 10
+    assert tiers.move_seats(event, Selection(section="hall", rows=("E",)), "Last row", **BY) == 0
+    assert events.plan_version(event.id) != version
+    assert selectors.plan_document("concert") != kept
+    hall = next(section for section in events.list_sections(event.id) if section.slug == "hall")
+    assert [price.category for price in hall.prices] == ["Standard", "Last row"]
+    assert hold(event, seats=["hall-E-2"]).total_minor == 1_000
+    asked = {"section": "hall", "quantity": 2, "category": "Last row"}
+    assert {held.row for held in hold(event, best_available=asked).seats} == {"E"}
+    assert (seat("hall-E-1").blocked_for, seat("hall-E-1").category.key) == ("house", "Last row")
+    # There and back again: the counts per category are the old ones, the plan's version is not.
+    versions = {events.plan_version(event.id)}
+    for category in ("Standard", "Last row"):
+        tiers.move_seats(event, Selection(seats=("hall-E-9",)), category, **BY)
+        versions.add(events.plan_version(event.id))
+    assert len(versions) == 3
+    with pytest.raises(reservations.SeatsUnavailable) as refused:
+        tiers.move_seats(event, Selection(section="hall", rows=("B",)), "Last row", **BY)
+    assert refused.value.detail.endswith("hall-B-1 sold. Nothing was moved.")
+    assert_audit_clean(without_money=True)
+
+
+def test_a_section_forgets_a_category_that_none_of_its_seats_has_any_more() -> None:
+    event = make_event(general_admission=20)
+    tiers.add_price(event, "All of it", 1_000, **BY)
+    assert tiers.move_seats(event, Selection(section="hall"), "All of it", **BY) == 50
+    prices = {section.slug: [price.category for price in section.prices] for section in events.list_sections(event.id)}
+    assert prices == {"hall": ["All of it"], "floor": ["Floor"]}
+    assert_audit_clean()
+
+
+def test_what_is_not_there_is_named(event: events.EventView) -> None:
+    for selection, words in [
+        (Selection(), "name seats, or a section"),
+        (Selection(seats=("hall-A-1",), section="hall"), "name seats, or a section"),
+        (Selection(rows=("A",)), "name seats, or a section"),
+        (Selection(seats=("hall-Z-9", "x\x00", "\ud800")), "no such seat: hall-Z-9, 'x\\x00', '\\ud800'"),
+        (Selection(section="floor"), "no section with seats 'floor'; there are hall"),
+        (Selection(section="hall", rows=("A", "Z")), "no row Z in hall; there are A, B, C, D, E"),
+    ]:
+        with pytest.raises(problems.Invalid) as refused:
+            stock.block_seats(event, selection, "house", **BY)
+        assert words in refused.value.detail
+
+
+def test_the_standing_adds_up_and_the_latest_acts_are_told_in_words(event: events.EventView) -> None:
+    stock.block_seats(event, ROW_B, "house", **BY, only_free=True)
+    stock.block_seats(event, Selection(seats=("hall-C-1",)), "out_of_use", **BY)
+    stock.block_places(event, "floor", 5, "out_of_use", **BY)
+    stock.resize(event, "floor", 25, **BY)
+    tiers.reprice(event, "Standard", 6_000, **BY)
+    found = {one.section.slug: one for one in standing(event.id)}
+    hall, ground = found["hall"], found["floor"]
+    assert (hall.capacity, hall.free, hall.held, hall.sold, hall.house, hall.out_of_use) == (50, 38, 1, 1, 9, 1)
+    assert (ground.capacity, ground.free, ground.held, ground.sold, ground.house, ground.out_of_use) == (
+        25, 18, 2, 0, 0, 5,
+    )  # fmt: skip
+    assert [change.words for change in latest_changes(event, 10)] == [
+        "Standard $50.00 → $60.00",
+        "floor: capacity 20 → 25",
+        "floor: out of use 0 → 5",
+        "hall-C-1: out of use",
+        "9 of hall: kept by the house",
+    ]
+
+
+def run(*words: str) -> str:
+    out = StringIO()
+    call_command("stock", "concert", *words, stdout=out)
+    return out.getvalue().strip()
+
+
+def test_the_command_does_it_all_and_shows_it(event: events.EventView) -> None:
+    assert run("block", "--section", "hall", "--row", "C", "--for", "house", "--why", "press") == (
+        "concert: 10 now kept by the house"
+    )
+    assert run("block", "hall-C-1", "--for", "house") == "concert: as before, nothing to block"
+    assert run("unblock", "hall-C-1", "--for", "house") == "concert: 1 on sale again"
+    assert run("block", "--section", "floor", "--quantity", "3", "--for", "out-of-use").endswith("floor has 15 free")
+    assert run("unblock", "--section", "floor", "--quantity", "1", "--for", "out-of-use").endswith("16 free")
+    assert run("resize", "floor", "30") == "concert: floor has 30 places, 26 free"
+    assert run("reprice", "Standard", "6000") == "concert: Standard costs $60.00; it was $50.00"
+    assert run("reprice", "Standard", "6000") == "concert: Standard costs $60.00, as before"
+    assert run("add-price", "Back", "1000", "--color", "#123456") == "concert: Back costs $10.00"
+    assert run("move", "hall-E-1", "hall-E-2", "--to", "Back") == "concert: 2 moved to Back"
+    shown = run("show")
+    assert "  hall           50    39     1     1      9           0" in shown
+    assert "  floor          30    26     2     0      0           2" in shown
+    assert "price  Back: $10.00 (1000)" in shown
+    assert "10 of hall: kept by the house (press)" in shown
+    assert_audit_clean(without_money=True)
+
+
+def test_the_command_refuses_in_one_line(event: events.EventView) -> None:
+    for words, said in [
+        (("block", "hall-A-1", "--for", "house"), "Not free (1 of 1): hall-A-1 held"),
+        (("block", "--for", "house"), "name seats, or a section"),
+        (("block", "hall-C-1"), "--for"),
+        (("block", "hall-C-1", "--for", "fun"), "fun"),
+        (("block", "hall-C-1", "--quantity", "2", "--for", "house"), "--quantity is for one --section"),
+        (("block", "--section", "hall", "--quantity", "2", "--for", "house"), "no general-admission section 'hall'"),
+        (("block", "--section", "floor", "--quantity", "0", "--for", "house"), "must be between 1"),
+        (("block", "--section", "floor", "--quantity", "x", "--for", "house"), "not a whole number"),
+        (("unblock", "--section", "floor", "--quantity", "1"), "say with --for"),
+        (("unblock", "--section", "floor", "--quantity", "1", "--for", "house"), "Only 0 of Floor"),
+        (("resize", "floor", "1"), "cannot shrink below 2"),
+        (("resize", "hall", "60"), "no general-admission section 'hall'; there are floor"),
+        (("reprice", "Gold", "1"), "there is no 'Gold'"),
+        (("reprice", "Standard", "65.00"), "smallest unit) '65.00' is not a whole number"),
+        (("add-price", "", "1"), "a name of 1 to 80"),
+        (("add-price", "New", "1", "--color", "url(x)"), "#rrggbb"),
+        (("move", "hall-A-1", "--to", "Floor"), "hall-A-1 held. Nothing was moved"),
+    ]:
+        with pytest.raises(CommandError) as refused:
+            run(*words)
+        assert said in str(refused.value)
+        assert "\n" not in str(refused.value)
+    assert not InventoryChange.objects.exists()
+
+
+def test_the_command_says_which_rows_are_missing_and_what_adds_them(event: events.EventView) -> None:
+    SeatInventory.objects.filter(seat__guid__in=["hall-C-1", "hall-C-2"]).delete()
+    GeneralAdmissionInventory.objects.all().delete()
+    adds = "Nothing was changed; manage.py reconcile concert --repair adds what is missing."
+    row = ["--section", "hall", "--row", "C"]
+    for words, what in [
+        (["block", *row, "--for", "house"], "hall-C-1, hall-C-2"),
+        (["unblock", "hall-C-1"], "hall-C-1"),
+        (["move", *row, "--to", "Floor"], "hall-C-1, hall-C-2"),
+        (["resize", "floor", "30"], "Floor"),
+        (["block", "--section", "floor", "--quantity", "1", "--for", "house"], "Floor"),
+    ]:
+        with pytest.raises(CommandError) as refused:
+            run(*words)
+        assert str(refused.value) == f"concert: Not in the inventory: {what}. {adds}"
+    assert "hall" in run("show")
+    assert Section.objects.get(slug="floor").capacity == 20
+    reconciler.run(event.id, repair_by="ann")
+    assert run("resize", "floor", "30").startswith("concert: floor has 30 places")
+    assert run("block", *row, "--for", "house") == "concert: 10 now kept by the house"
+
+
+def test_the_command_knows_public_events_only() -> None:
+    with pytest.raises(CommandError, match="no published event"):
+        run("show")

@@ -1,0 +1,140 @@
+"""A client of the public API, as strangers write one: nothing but addresses, headers and JSON.
+
+Two doors lead to the same services: the site, and the lane in front of it, which answers some calls itself and hands on
+the rest. Whatever is asked through one must be answered the same through the other.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from django.http import HttpResponse
+from django.test import Client
+
+from tests.support.event_loops import off_the_loop
+
+PROBLEM = "application/problem+json"
+
+
+@dataclass
+class Api:
+    """Calls without a cookie jar to speak of: whoever wants to be somebody sends a token."""
+
+    client: Client = field(default_factory=Client)
+    by_lane: bool = False
+
+    def call(self, method: str, path: str, body: Any = None, *, token: str = "", key: str = "", **headers: str) -> Any:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token:
+            sent["authorization"] = f"Bearer {token}"
+        if key:
+            sent["idempotency-key"] = key
+        content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        content_type = sent.pop("content-type", "application/json")
+        if self.by_lane:
+            return LaneCall(
+                self.client, method, f"/api{path}", content, {"content-type": content_type, **sent}
+            ).answer()
+        return self.client.generic(method, f"/api{path}", content, content_type=content_type, headers=sent)
+
+    def get(self, path: str, **kwargs: Any) -> Any:
+        return self.call("GET", path, **kwargs)
+
+    def post(self, path: str, body: Any = None, **kwargs: Any) -> Any:
+        return self.call("POST", path, body, **kwargs)
+
+    def delete(self, path: str, **kwargs: Any) -> Any:
+        return self.call("DELETE", path, **kwargs)
+
+    def join(self, slug: str, **body: Any) -> dict[str, Any]:
+        """A new visitor's place, or the one of this visitor id."""
+        response = self.post(f"/events/{slug}/queue", body)
+        assert response.status_code == 201, response.content
+        return response.json()
+
+    def admission(self, slug: str, **body: Any) -> str:
+        return str(self.join(slug, **body)["admission_token"])
+
+
+@dataclass
+class LaneCall:
+    """One request through the lane, in this process. The site behind it is Django's test client, which also keeps the
+    cookies."""
+
+    client: Client
+    method: str
+    target: str
+    body: bytes
+    headers: dict[str, str]
+    secure: bool = False
+    _messages: list[dict[str, Any]] = field(default_factory=list)
+    _forwarded: Any = None
+
+    def answer(self) -> Any:
+        from ticketing.fastpath_routes import lane_in_front_of
+
+        path, _, query = self.target.partition("?")
+        headers = {"host": "testserver", **{name.lower(): value for name, value in self.headers.items()}}
+        if self.client.cookies and "cookie" not in headers:
+            headers["cookie"] = "; ".join(f"{name}={morsel.value}" for name, morsel in self.client.cookies.items())
+        if self.body:
+            headers["content-length"] = str(len(self.body))
+        scope = {
+            "type": "http",
+            "method": self.method,
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "scheme": "https" if self.secure else "http",
+            "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+            "client": ("127.0.0.1", 50_000),
+        }
+        asyncio.run(lane_in_front_of(self._forward)(scope, self._receive, self._send))
+        return self._forwarded if self._forwarded is not None else self._said()
+
+    async def _receive(self) -> dict[str, Any]:
+        return {"type": "http.request", "body": self.body, "more_body": False}
+
+    async def _send(self, message: Any) -> None:
+        self._messages.append(message)
+
+    async def _forward(self, scope: Any, receive: Any, send: Any) -> None:
+        sent = {name: value for name, value in self.headers.items() if name.lower() != "content-type"}
+        content_type = self.headers.get("content-type", "application/json")
+        with off_the_loop():
+            self._forwarded = self.client.generic(
+                self.method, self.target, self.body, content_type=content_type, headers=sent, secure=self.secure
+            )
+
+    def _said(self) -> Any:
+        start, *parts = self._messages
+        answer = HttpResponse(b"".join(part.get("body", b"") for part in parts), status=start["status"])
+        del answer.headers["Content-Type"]
+        for name, value in _pairs(start["headers"]):
+            if name == "set-cookie":
+                answer.cookies.load(value)
+            else:
+                answer.headers[name] = value
+        self.client.cookies.update(answer.cookies)
+        answer.json = lambda: json.loads(answer.content)  # type: ignore[attr-defined]
+        return answer
+
+
+def _pairs(headers: list[tuple[bytes, bytes]]) -> Iterator[tuple[str, str]]:
+    for name, value in headers:
+        yield name.decode("latin-1"), value.decode("latin-1")
+
+
+def assert_problem(response: Any, status: int, kind: str) -> dict[str, Any]:
+    """The answer is this refusal, in the form every refusal has; its document."""
+    assert response.status_code == status, response.content
+    assert response.headers["Content-Type"] == PROBLEM
+    assert response.headers["Cache-Control"] == "no-store"
+    document = response.json()
+    assert {"type", "title", "status", "detail"} <= document.keys()
+    assert (document["type"], document["status"]) == (kind, status)
+    assert (status == 401) == ("WWW-Authenticate" in response.headers)
+    return document

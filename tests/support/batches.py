@@ -1,0 +1,205 @@
+"""What batches are made of in tests: notes with numbers, a decide that writes them, and gates instead of sleeps."""
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from django.db import connections
+
+from apps.kernel.db import transactions
+from apps.kernel.group_commit.batcher import Batcher
+
+SECONDS_MAX = 20
+TIMEOUT_MS = SECONDS_MAX * 1_000
+
+Act = Callable[[psycopg.Connection[Any]], object]
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+    id: uuid.UUID = field(default_factory=uuid.uuid4)
+
+
+def notes(count: int) -> list[Note]:
+    return [Note(f"note {number}") for number in range(count)]
+
+
+def connect() -> psycopg.Connection[Any]:
+    """A connection beside everything; usable on a loop's thread too, where Django would refuse."""
+    return psycopg.connect(**connections.create_connection("default").get_connection_params(), autocommit=True)
+
+
+def ask(statement: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    with connect() as connection:
+        cursor = connection.execute(statement, params)
+        return cursor.fetchall() if cursor.description else []
+
+
+def make_tables() -> None:
+    """One hot row, and the notes that it numbers."""
+    ask("CREATE TABLE batch_counter (value integer NOT NULL)")
+    ask("CREATE TABLE batch_note (id uuid PRIMARY KEY, text text NOT NULL, number integer NOT NULL UNIQUE)")
+    ask("INSERT INTO batch_counter VALUES (0)")
+
+
+def written() -> list[str]:
+    """The notes in the order of their numbers. What was counted is what is there, and no number is missing."""
+    rows = ask("SELECT text, number FROM batch_note ORDER BY number")
+    ((counted,),) = ask("SELECT value FROM batch_counter")
+    assert [number for _, number in rows] == list(range(1, counted + 1))
+    return [text for text, _ in rows]
+
+
+def write_notes(
+    connection: psycopg.Connection[Any],
+    requests: Sequence[Note],
+    *,
+    lock_ms: int = 200,
+    at_commit: Callable[[psycopg.Connection[Any]], object] = lambda _: None,
+) -> list[int]:
+    """Every note has the next number: one hot row, locked first, one aggregated change."""
+    with transactions.write_on(connection, lock_ms=lock_ms) as cursor:
+        cursor.execute("SELECT value FROM batch_counter FOR NO KEY UPDATE")
+        ((value,),) = cursor.fetchall()
+        numbers = list(range(value + 1, value + 1 + len(requests)))
+        cursor.execute("UPDATE batch_counter SET value = value + %s", [len(requests)])
+        assert cursor.rowcount == 1
+        cursor.execute(
+            "INSERT INTO batch_note (id, text, number) SELECT * FROM unnest(%s::uuid[], %s::text[], %s::integer[])",
+            [[note.id for note in requests], [note.text for note in requests], numbers],
+        )
+        at_commit(connection)
+    return numbers
+
+
+def find_notes(connection: psycopg.Connection[Any], requests: Sequence[Note]) -> Mapping[int, int]:
+    with transactions.write_on(connection) as cursor:
+        cursor.execute("SELECT id, number FROM batch_note WHERE id = ANY(%s)", [[note.id for note in requests]])
+        found = dict(cursor.fetchall())
+    return {index: found[note.id] for index, note in enumerate(requests) if note.id in found}
+
+
+class Gate:
+    """A line that is reached, waited at, and passed when the test says so."""
+
+    def __init__(self) -> None:
+        self._reached, self._opened = threading.Semaphore(0), threading.Semaphore(0)
+
+    def pass_through(self) -> None:
+        self._reached.release()
+        assert self._opened.acquire(timeout=SECONDS_MAX), "the gate was never opened"
+
+    def until_reached(self) -> None:
+        assert self._reached.acquire(timeout=SECONDS_MAX), "nobody came to the gate"
+
+    def open(self) -> None:
+        self._opened.release()
+
+
+@dataclass
+class Decider:
+    """Writes notes, remembers the batches, and lets a test act in its n-th attempt (from 1): `before` its transaction,
+    when all but the COMMIT is done, or `after` it."""
+
+    before: dict[int, Act] = field(default_factory=dict)
+    at_commit: dict[int, Act] = field(default_factory=dict)
+    after: dict[int, Act] = field(default_factory=dict)
+    batches: list[list[str]] = field(default_factory=list)
+    looks: list[list[str]] = field(default_factory=list)
+
+    def __call__(self, connection: psycopg.Connection[Any], requests: Sequence[Note]) -> list[int]:
+        self.batches.append([note.text for note in requests])
+        number = len(self.batches)
+        self.before.get(number, lambda _: None)(connection)
+        numbers = write_notes(connection, requests, at_commit=self.at_commit.get(number, lambda _: None))
+        self.after.get(number, lambda _: None)(connection)
+        return numbers
+
+    def find(self, connection: psycopg.Connection[Any], requests: Sequence[Note]) -> Mapping[int, int]:
+        self.looks.append([note.text for note in requests])
+        return find_notes(connection, requests)
+
+
+@contextmanager
+def batcher(decider: Any = None, **limits: Any) -> Iterator[Batcher[Note, int]]:
+    """A batcher of notes; nothing of it is left when the block ends."""
+    decider = decider or Decider()
+    made: Batcher[Note, int] = Batcher("notes", decider, find_committed=decider.find, **limits)
+    try:
+        yield made
+    finally:
+        made.close(drain=False)
+        assert threads_of("notes") == []
+        until(lambda: not sessions_of("notes"), "its sessions are gone")
+
+
+def threads_of(name: str) -> list[str]:
+    return [thread.name for thread in threading.enumerate() if name in thread.name]
+
+
+def sessions_of(name: str) -> list[int]:
+    # Of this database: a parallel run has the same names in another one of the same server.
+    of_here = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s"
+    rows = ask(of_here, [f"fairgate {name}"])
+    return [pid for (pid,) in rows]
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    """Returns once it holds. Raises AssertionError if it never does."""
+    deadline, pause = time.monotonic() + SECONDS_MAX, threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline, f"never: {what}"
+        pause.wait(0.002)
+
+
+async def until_waiting(batcher: Batcher[Any, Any], count: int, tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Returns once so many requests wait in the batcher, while the loop turns."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while batcher.waiting_count != count:
+        assert time.monotonic() < deadline, f"never {count} waiting, but {batcher.waiting_count}"
+        await asyncio.wait(tasks, timeout=0.002)
+
+
+class Aside:
+    """A call under way in a thread of its own, without any connection."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(act,), name="aside", daemon=True)
+        self._thread.start()
+
+    def _run(self, act: Callable[[], Any]) -> None:
+        try:
+            self._value = act()
+        except BaseException as error:  # Whatever ended the thread is its outcome.
+            self._error = error
+
+    def result(self) -> Any:
+        self._thread.join(SECONDS_MAX)
+        assert not self._thread.is_alive(), "still running"
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def error(self) -> BaseException:
+        self._thread.join(SECONDS_MAX)
+        assert self._error is not None, f"it returned {self._value}"
+        return self._error
+
+
+def aside_in_order(batcher: Batcher[Note, int], requests: Sequence[Note], timeout_ms: int = TIMEOUT_MS) -> list[Aside]:
+    """One thread per request, each submitted after the one before it is seen waiting."""
+    callers = []
+    for request in requests:
+        waiting = batcher.waiting_count
+        callers.append(Aside(lambda request=request: batcher.submit_sync(request, timeout_ms)))
+        until(lambda waiting=waiting: batcher.waiting_count == waiting + 1, f"{request.text} waits")
+    return callers

@@ -1,0 +1,162 @@
+"""The databases of a test run: one migrated template, a clone of it per parallel worker, emptied between tests.
+
+Migrating takes seconds and cloning a fraction of one, so the first worker migrates and the others copy. Emptying
+deletes from the tables that have rows: TRUNCATE makes new files for each table it names and its indexes, also for empty
+tables.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import LiteralString
+
+import django
+import psycopg
+from django.core.management import call_command
+from django.db import connection
+from psycopg import sql
+
+from tests.support.servers import CHECKOUT, DATABASE_OF_RUN
+
+TEMPLATE = "test_template"
+TEMPLATE_LOCK = 7_316_402
+"""The key of the advisory lock under which databases are created from the template."""
+TRANSACTIONS_SECONDS_MAX = 20.0
+OPEN_TRANSACTIONS = """
+    SELECT pid, application_name, state, query FROM pg_stat_activity
+    WHERE datname = current_database() AND backend_type = 'client backend' AND xact_start IS NOT NULL
+        AND pid <> pg_backend_pid()
+"""
+FILLED_BY_MIGRATIONS = {"auth_permission", "django_content_type"}
+
+
+def start_migrating() -> subprocess.Popen[bytes]:
+    """Returns a process that makes the template, so that it is there when the workers have collected their tests."""
+    return subprocess.Popen([sys.executable, "-m", "tests.support.databases"], cwd=CHECKOUT)
+
+
+def main() -> None:
+    os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
+    django.setup()
+    with _server_with_template():
+        pass
+
+
+def create_database() -> None:
+    """Django's default connection uses a new, migrated, empty database of this process."""
+    connection.close()
+    name = f"test_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+    with _server_with_template() as server:
+        _execute(server, "CREATE DATABASE {} TEMPLATE {}", name, TEMPLATE)
+    connection.settings_dict["NAME"] = name
+
+
+def close_database() -> None:
+    """Closes this module's sessions. The database is removed with the run's server."""
+    connection.close()
+    _cleaner().close()
+
+
+def _make_template(server: psycopg.Connection) -> None:
+    """Migrates under another name first, so that a failed migration leaves no template."""
+    unfinished, settings = f"{TEMPLATE}_unfinished", connection.settings_dict
+    original = settings["NAME"]
+    _execute(server, "DROP DATABASE IF EXISTS {}", unfinished)
+    _execute(server, "CREATE DATABASE {}", unfinished)
+    settings["NAME"] = unfinished
+    try:
+        call_command("migrate", verbosity=0, interactive=False)
+    finally:
+        connection.close()
+        settings["NAME"] = original
+    _execute(server, "ALTER DATABASE {} RENAME TO {}", unfinished, TEMPLATE)
+
+
+def database_url() -> str:
+    """Returns the address of this test's database, for processes that it starts."""
+    return "postgres://{USER}:{PASSWORD}@{HOST}:{PORT}/{NAME}".format(**connection.settings_dict)
+
+
+def empty_tables() -> None:
+    """No table has a row but those that migrations fill. Raises AssertionError if a transaction stays open.
+
+    Foreign keys and the triggers that keep the ledgers append-only do not fire: every row that refers to a deleted one
+    is deleted too.
+    """
+    if _cleaner().closed:
+        _cleaner.cache_clear()
+    cleaner = _cleaner()
+    try:
+        _wait_for_transactions(cleaner)
+    finally:
+        if tables := [name for (name,) in cleaner.execute(_search())]:
+            deletions = "; ".join(f'DELETE FROM "{name}"' for name in tables)
+            cleaner.execute(f"SET LOCAL session_replication_role = replica; {deletions}".encode(), prepare=False)
+
+
+def _wait_for_transactions(cleaner: psycopg.Connection) -> None:
+    """Returns once no other session has a transaction open: what it writes would appear after the deletion. Ends those
+    that stay open, so that only this test fails, and raises AssertionError."""
+    deadline, pause = time.monotonic() + TRANSACTIONS_SECONDS_MAX, threading.Event()
+    while still_open := cleaner.execute(OPEN_TRANSACTIONS).fetchall():
+        if time.monotonic() > deadline:
+            connection.close()
+            for pid, *_ in still_open:
+                cleaner.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+            raise AssertionError(f"transactions that this test left open: {still_open}")
+        pause.wait(0.005)
+
+
+def renew_connection() -> None:
+    """Resets the session of Django's default connection. A new session would be slower: PostgreSQL reads the catalog
+    the first time that a session uses a table."""
+    if connection.connection is None:
+        return
+    if connection.in_atomic_block or not connection.get_autocommit() or not connection.is_usable():
+        connection.close()
+    else:
+        connection.connection.execute("DISCARD ALL")
+
+
+@cache
+def _search() -> bytes:
+    """The statement that names the tables with rows."""
+    names = sorted(set(connection.introspection.django_table_names(include_views=False)) - FILLED_BY_MIGRATIONS)
+    return " UNION ALL ".join(f"""SELECT '{name}' WHERE EXISTS (SELECT FROM "{name}")""" for name in names).encode()
+
+
+@cache
+def _cleaner() -> psycopg.Connection:
+    """This process's session for emptying tables, which keeps the plan of the search."""
+    return psycopg.connect(database_url(), autocommit=True, prepare_threshold=0)
+
+
+@contextmanager
+def _server_with_template() -> Iterator[psycopg.Connection]:
+    """Yields a session that can create databases, once the template exists. The first process makes the template, the
+    others wait for it."""
+    with _server() as server:
+        server.execute("SELECT pg_advisory_lock(%s)", [TEMPLATE_LOCK])
+        if not server.execute("SELECT 1 FROM pg_database WHERE datname = %s", [TEMPLATE]).fetchone():
+            _make_template(server)
+        yield server
+
+
+@contextmanager
+def _server() -> Iterator[psycopg.Connection]:
+    """A session in which databases can be created and dropped."""
+    with psycopg.connect(os.environ[DATABASE_OF_RUN], autocommit=True) as server:
+        yield server
+
+
+def _execute(server: psycopg.Connection, statement: LiteralString, *names: str) -> None:
+    server.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+if __name__ == "__main__":
+    main()

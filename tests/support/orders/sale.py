@@ -1,0 +1,87 @@
+"""A sale step by step, through the services that everybody uses."""
+
+import json
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.test import Client
+
+from apps.events import facade as events
+from apps.kernel import clock
+from apps.kernel.outbox import facade as outbox
+from apps.orders.checkout.checkout import check_out
+from apps.orders.models import Order, Payment, PromoCode
+from apps.orders.payments.providers import sandbox
+from apps.orders.provider_sync import inbox
+from apps.reservations import facade as reservations
+from apps.reservations.models import Reservation
+
+EMAIL = "buyer@example.org"
+OWN = {"sec-fetch-site": "same-origin"}
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    return {"email": EMAIL, "name": "Ada Buyer", **changes}
+
+
+def place(
+    reservation: reservations.ReservationView, method: str = sandbox.APPROVES, *, key: str = "", **changes: Any
+) -> Order:
+    """The reservation's order after a checkout; its charge still waits in the outbox."""
+    answer = check_out(reservation, body(payment_method=method, **changes), key or uuid.uuid4().hex)
+    return Order.objects.get(pk=json.loads(answer.body)["order_id"])
+
+
+def make_code(event: events.EventView, **values: Any) -> PromoCode:
+    """A promo code of the event: HALFPRICE, half of every ticket, for everybody, unless said otherwise."""
+    values = {"code": "HALFPRICE", "rate": 5_000, "created_at": clock.now(), **values}
+    return PromoCode.objects.create(event_id=event.id, **values)
+
+
+def joined_browser(slug: str) -> Client:
+    """A browser with a place in the event's line; it gets its cookie first, as browsers do."""
+    client = Client()
+    answer = client.post(f"/events/{slug}/join", headers=OWN, follow=True)
+    assert answer.status_code == 200, answer.content
+    return client
+
+
+def deliver_all() -> int:
+    """Every message that is due has been handed over, and those they led to."""
+    delivered = 0
+    while count := outbox.deliver():
+        delivered += count
+    return delivered
+
+
+def buy(reservation: reservations.ReservationView, method: str = sandbox.APPROVES, **changes: Any) -> Order:
+    """The reservation's order after the outbox ran dry."""
+    order = place(reservation, method, **changes)
+    deliver_all()
+    order.refresh_from_db()
+    return order
+
+
+def payment_of(order: Order, attempt: int = 1) -> Payment:
+    return Payment.objects.get(order=order, attempt=attempt)
+
+
+def late_word(order: Order, occurred_at: datetime) -> bytes:
+    """The late charge has succeeded at that moment in the sandbox's books; its message, unsigned."""
+    return sandbox.settle_late_charge(str(payment_of(order).pk), occurred_at)
+
+
+def arrive(raw: bytes) -> bool:
+    """The message came in as a signed webhook and the outbox ran dry; whether it was news."""
+    news = inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+    deliver_all()
+    return news
+
+
+def let_lapse(order: Order, seconds: float = 1) -> None:
+    """The time to pay ran out that long ago; nobody has swept or failed anything yet."""
+    past = clock.now() - timedelta(seconds=seconds)
+    Reservation.objects.filter(pk=order.reservation_id).update(pay_deadline=past)
+    Order.objects.filter(pk=order.pk).update(pay_deadline=past)
+    Payment.objects.filter(order=order).update(counts_until=past + timedelta(seconds=60))

@@ -1,0 +1,98 @@
+"""pgbouncer in front of the test's database, as docs/operations.md says to configure it."""
+
+import configparser
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import psutil
+import psycopg
+from django.db import connection
+
+from tests.support.programs import PGBOUNCER
+from tests.support.servers import enterable_folder
+from tests.support.web_processes import CHECKOUT, until
+from ticketing.devserver.data_folder import choose_account
+from ticketing.devserver.ports import LOOPBACK, free_port
+
+END_SECONDS_MAX = 30
+_DOCUMENTED = re.compile(r"^```ini\n(; /etc/pgbouncer/pgbouncer\.ini\n.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Pooler:
+    url: str
+    direct_url: str
+    process: psutil.Popen
+
+    def sessions(self) -> set[int]:
+        """Process ids of its sessions with PostgreSQL, on PostgreSQL's side."""
+        ports = [each.laddr.port for each in self.process.net_connections("tcp") if each.status == "ESTABLISHED"]
+        with psycopg.connect(self.direct_url) as session:
+            asked = session.execute("SELECT pid FROM pg_stat_activity WHERE client_port = ANY (%s)", [ports])
+            return {pid for (pid,) in asked}
+
+
+@contextlib.contextmanager
+def pooler(*, sessions: int, **settings: str) -> Iterator[Pooler]:
+    """pgbouncer, answering, with so many sessions for the whole house; gone afterwards."""
+    program, account = PGBOUNCER.find(), choose_account()
+    assert program, PGBOUNCER.why_absent()
+    here, port = connection.settings_dict, free_port()
+    with tempfile.TemporaryDirectory(prefix="fairgate-pooler-", dir=enterable_folder(account)) as name:
+        folder = Path(name)
+        (folder / "userlist.txt").write_text(f'"{here["USER"]}" "{here["PASSWORD"]}"\n')
+        wanted = documented()
+        wanted["databases"] = {here["NAME"]: f"host={here['HOST']} port={here['PORT']}"}
+        wanted["pgbouncer"].update(
+            {
+                "listen_addr": LOOPBACK,
+                "listen_port": str(port),
+                "auth_file": str(folder / "userlist.txt"),
+                "logfile": str(folder / "log"),
+                "default_pool_size": str(sessions),
+                **settings,
+            }
+        )
+        for left_out in ("unix_socket_dir", "pidfile"):
+            wanted["pgbouncer"][left_out] = ""
+        with open(folder / "pgbouncer.ini", "w") as file:
+            wanted.write(file)
+        if account:
+            for path in (folder, *folder.iterdir()):
+                os.chown(path, account.uid, account.gid)
+        # It refuses to run as root.
+        as_whom = {"user": account.uid, "group": account.gid, "extra_groups": []} if account else {}
+        process = psutil.Popen([program, "-q", folder / "pgbouncer.ini"], **as_whom)
+        try:
+            url, direct_url = (
+                f"postgres://{here['USER']}:{quote(here['PASSWORD'])}@{LOOPBACK}:{each}/{here['NAME']}"
+                for each in (port, here["PORT"])
+            )
+            until(lambda: _answers(url), "pgbouncer answers", while_runs=process)
+            yield Pooler(url, direct_url, process)
+        finally:
+            process.terminate()
+            process.wait(END_SECONDS_MAX)
+
+
+def documented() -> configparser.ConfigParser:
+    """The configuration that docs/operations.md gives."""
+    found = _DOCUMENTED.findall((CHECKOUT / "docs" / "operations.md").read_text())
+    assert len(found) == 1, f"{len(found)} configurations of pgbouncer in docs/operations.md"
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(found[0])
+    return parser
+
+
+def _answers(url: str) -> bool:
+    try:
+        psycopg.connect(url, connect_timeout=2).close()
+    except psycopg.OperationalError:
+        return False
+    return True

@@ -1,0 +1,114 @@
+"""Lobbies for tests: open ones with entrants, and time that passes in them without anybody waiting for it."""
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F
+
+from apps.events import facade as events
+from apps.events.facade import EventView, RoomWish
+from apps.events.models import OnSale
+from apps.kernel import clock
+from apps.queue import facade, proofs
+from apps.queue.lobby import beacon
+from apps.queue.lobby import draw as lobby_draw
+from apps.queue.models import Draw, DrawnPlace, QueueEntry, WaitingRoom
+from apps.queue.room import admission
+from tests.support.databases import database_url
+from tests.support.factories import make_event
+from tests.support.queue.rooms import EPOCH
+
+
+def make_lobby(
+    slug: str = "concert", entrants: int = 0, *, rate: int = 10, active: int = 3, **spec: Any
+) -> tuple[EventView, list[facade.EntryView]]:
+    """An event whose lobby is open, its on-sale an hour away, and so many in it."""
+    now = clock.now()
+    event = make_event(
+        slug,
+        room=RoomWish(rate_per_second=rate, active_max=active, lobby_opens_at=now - timedelta(minutes=1)),
+        opens_at=now + timedelta(hours=1),
+        **spec,
+    )
+    admission.tick(event.id, EPOCH)
+    assert WaitingRoom.objects.get(event_id=event.id).state == "lobby"
+    return event, enter(event, entrants)
+
+
+def enter(event: EventView, count: int) -> list[facade.EntryView]:
+    """So many more join now, each a new browser."""
+    entries = [
+        QueueEntry(
+            event_id=event.id,
+            in_lobby=True,
+            visitor_id=facade.new_visitor_id(),
+            status="waiting",
+            joined_at=clock.now(),
+        )
+        for _ in range(count)
+    ]
+    QueueEntry.objects.bulk_create(entries)
+    room = WaitingRoom.objects.filter(event_id=event.id)
+    room.update(lobby_count=F("lobby_count") + count, next_number=F("next_number") + count)
+    found = [facade.entry_by_id(entry.pk) for entry in entries]
+    return [entry for entry in found if entry is not None]
+
+
+def begin_sale(event: EventView, *, ago: timedelta = timedelta(seconds=1)) -> EventView:
+    """The on-sale's hour has come; nobody has noticed yet. Returns the event as it is then."""
+    opens_at = clock.now() - ago
+    OnSale.objects.filter(event_id=event.id).update(
+        opens_at=opens_at, room_lobby_opens_at=opens_at - timedelta(hours=1)
+    )
+    return events.get_event_by_id(event.id)
+
+
+def close_lobby(event: EventView) -> EventView:
+    """The on-sale has begun, and the gatekeeper's tick has closed the lobby."""
+    event = begin_sale(event)
+    admission.tick(event.id, EPOCH)
+    assert WaitingRoom.objects.get(event_id=event.id).state == "open"
+    return event
+
+
+def name_beacon(event: EventView, source: str, number: int, at: datetime, *, reveal_by: datetime | None = None) -> None:
+    """The house had committed to this round of this source."""
+    draw = Draw.objects.get(pk=event.id)
+    draw.reveal_by = reveal_by or clock.now() + timedelta(hours=1)
+    statement = json.loads(draw.statement) | {
+        "beacon": {"source": source, "round": number, "at": clock.iso(at)},
+        "reveal_by": clock.iso(draw.reveal_by),
+    }
+    text = proofs.canonical(statement)
+    draw.statement, draw.commitment = text.decode(), proofs.sha256(text)
+    draw.save(update_fields=["statement", "commitment", "reveal_by"])
+    assert lobby_draw.named_round(draw.statement) == beacon.Round(source, number, datetime.fromisoformat(clock.iso(at)))
+
+
+def draw_all() -> None:
+    """A drawer has gone as far as it can, and is gone again."""
+    drawer = lobby_draw.Drawer(database_url())
+    try:
+        drawer.run_until_it_waits()
+    finally:
+        drawer.close()
+
+
+def places(event: EventView) -> dict[UUID, int]:
+    """Who drew which number."""
+    return dict(DrawnPlace.objects.filter(event_id=event.id).values_list("entry_id", "number"))
+
+
+def numbers(event: EventView) -> dict[UUID, int | None]:
+    """The number of everybody who was in the lobby, as their entries say it."""
+    return dict(QueueEntry.objects.filter(event_id=event.id, in_lobby=True).values_list("id", "number"))
+
+
+def draw_of(event: EventView) -> Draw:
+    return Draw.objects.get(pk=event.id)
+
+
+def room_of(event: EventView) -> WaitingRoom:
+    return WaitingRoom.objects.get(event_id=event.id)

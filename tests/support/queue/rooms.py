@@ -1,0 +1,98 @@
+"""Rooms for tests: open ones with a line, and time that passes in them without anybody waiting for it."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import F
+
+from apps.events import facade as events
+from apps.events.facade import EventView, RoomWish
+from apps.kernel.db import transactions
+from apps.queue import facade
+from apps.queue.entries import positions
+from apps.queue.models import QueueEntry, WaitingRoom
+from apps.queue.room import admission
+from tests.support.factories import join, make_event
+
+EPOCH = 1
+
+
+def complete(entry_id: UUID) -> None:
+    """The entry's admission has served its purpose, as after a sale."""
+    with transactions.write(), connection.cursor() as cursor:
+        facade.lock_entries(cursor, [entry_id])
+        facade.complete(cursor, entry_id)
+
+
+def make_room(slug: str = "concert", *, rate: int = 10, active: int = 3, **spec: Any) -> EventView:
+    """An event with a room that opens with the first join or tick."""
+    return make_event(slug, room=RoomWish(rate_per_second=rate, active_max=active), **spec)
+
+
+def line_of(event: EventView, count: int) -> list[facade.EntryView]:
+    """So many more in line, in the order of their numbers. Whoever caps allow is in at once, as anybody would be."""
+    return [join(event) for _ in range(count)]
+
+
+def full_line(event: EventView, count: int) -> list[facade.EntryView]:
+    """So many in line with nobody let in: the room was paused while they joined, and is open again."""
+    open_now(event)
+    WaitingRoom.objects.filter(event_id=event.id).update(state="paused")
+    entries = line_of(event, count)
+    WaitingRoom.objects.filter(event_id=event.id).update(state="open")
+    return entries
+
+
+def open_now(event: EventView) -> None:
+    WaitingRoom.objects.filter(event_id=event.id).update(state="open")
+
+
+def pass_time(event: EventView, seconds: float = 60) -> None:
+    """For the rate so much time has passed."""
+    WaitingRoom.objects.filter(event_id=event.id).update(ticked_at=F("ticked_at") - timedelta(seconds=seconds))
+
+
+def tick(event: EventView, *, seconds: float = 60, epoch: int = EPOCH) -> int:
+    """A tick after so much time; with 0 after none at all, however slow the machine is."""
+    if seconds:
+        pass_time(event, seconds)
+        return admission.tick(event.id, epoch)
+    row = WaitingRoom.objects.filter(event_id=event.id)
+    row.update(ticked_at=admission.clock.now() + timedelta(hours=1))
+    admitted = admission.tick(event.id, epoch)
+    row.update(ticked_at=admission.clock.now())
+    return admitted
+
+
+def let_claim_lapse(*entries: facade.EntryView, seconds: float = 1) -> None:
+    """Their time to come was over so long ago."""
+    rows = QueueEntry.objects.filter(pk__in=[entry.id for entry in entries])
+    rows.update(claim_expires_at=admission.clock.now() - timedelta(seconds=seconds))
+
+
+def let_admission_lapse(*entries: facade.EntryView) -> None:
+    rows = QueueEntry.objects.filter(pk__in=[entry.id for entry in entries])
+    rows.update(admission_expires_at=admission.clock.now() - timedelta(seconds=1))
+
+
+def come(entry: facade.EntryView) -> facade.EntryView:
+    """The visitor asks where it stands."""
+    found = positions.status(events.get_event_by_id(entry.event_id), facade.Caller(entry_id=entry.id))
+    assert found is not None
+    return found
+
+
+def statuses(event: EventView) -> list[str]:
+    """In the order of the numbers."""
+    return list(QueueEntry.objects.filter(event_id=event.id).order_by("number").values_list("status", flat=True))
+
+
+def row(entry: facade.EntryView) -> QueueEntry:
+    return QueueEntry.objects.get(pk=entry.id)
+
+
+def numbers(entries: Iterable[QueueEntry]) -> list[int]:
+    return sorted(entry.number for entry in entries)

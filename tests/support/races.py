@@ -1,0 +1,225 @@
+"""Races made on purpose: many threads behind a barrier, and a rival let in at a named line.
+
+Every wait is bounded: a race that hangs fails with the names of those who hang.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from apps.kernel.db import sql
+
+STORM_SECONDS_MAX = 60
+RIVAL_SECONDS_MAX = 10
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one thread of a storm came to: its value, or the exception that ended it."""
+
+    number: int
+    value: Any = None
+    error: BaseException | None = None
+
+
+def storm(n: int, act: Callable[[int], Any], *, seconds_max: float = STORM_SECONDS_MAX) -> list[Outcome]:
+    """Calls `act(0)` … `act(n - 1)` at the same moment, each in a thread with connections of its own.
+
+    Returns one outcome per thread in order; an exception is an outcome. Raises AssertionError if a thread has not
+    finished after `seconds_max`. Each thread opens its connection before the barrier, so that connecting does not
+    spread the start.
+    """
+    barrier = threading.Barrier(n)
+    outcomes: list[Outcome | None] = [None] * n
+
+    def take_part(number: int) -> None:
+        try:
+            connections["default"].ensure_connection()
+            barrier.wait(timeout=seconds_max)
+            outcomes[number] = Outcome(number, value=act(number))
+        except BaseException as error:  # Whatever ended the thread is its outcome.
+            outcomes[number] = Outcome(number, error=error)
+            barrier.abort()  # Who never reached the barrier must not keep the others waiting; past it this is nothing.
+        finally:
+            connections.close_all()
+
+    threads = [
+        threading.Thread(target=take_part, args=(number,), name=f"storm-{number}", daemon=True) for number in range(n)
+    ]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + seconds_max
+    for thread in threads:
+        thread.join(timeout=max(0.0, deadline - time.monotonic()))
+    hanging = [thread.name for thread in threads if thread.is_alive()]
+    assert not hanging, f"still running after {seconds_max} s: {hanging}"
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+def values(outcomes: list[Outcome]) -> list[Any]:
+    """Returns what the threads returned; raises the first exception if any thread ended with one."""
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+    return [outcome.value for outcome in outcomes]
+
+
+@contextmanager
+def rival_connection() -> Iterator[BaseDatabaseWrapper]:
+    """Yields a connection beside the default one, for statements of its own; closed afterwards."""
+    rival = connections.create_connection("default")
+    try:
+        yield rival
+    finally:
+        rival.close()
+
+
+def in_another_connection(act: Callable[[], Any], *, seconds_max: float = STORM_SECONDS_MAX) -> Any:
+    """Runs `act` to its end in a thread with connections of its own, and returns or raises what it did.
+
+    This is how a rival commits in the middle of somebody else's transaction.
+    """
+    return values(storm(1, lambda _: act(), seconds_max=seconds_max))[0]
+
+
+@dataclass
+class Rival:
+    """A rival act waiting for its moment. `came` tells whether the moment has come; `result` is what it returned."""
+
+    came: bool = False
+    result: Any = None
+
+
+@contextmanager
+def rival_at(statement: str, moment: Literal["before", "after"], act: Callable[[], Any]) -> Iterator[Rival]:
+    """Lets a rival act, in another connection and to its end, right before or after the named SQL file first runs.
+
+    Only the thread that opens the block is watched, so the rival may run the same statement itself. Fails at the end
+    of the block if the statement never ran: such a test would show nothing. A rival that waits for a lock this thread
+    holds would never end; it fails after RIVAL_SECONDS_MAX, or sooner by its own lock time-out.
+    """
+    rival, watched = Rival(), threading.get_ident()
+
+    def look(name: str, when: str) -> None:
+        if threading.get_ident() != watched or rival.came or (name, when) != (statement, moment):
+            return
+        rival.came = True
+        rival.result = in_another_connection(act, seconds_max=RIVAL_SECONDS_MAX)
+
+    with sql.observe(look):
+        yield rival
+    assert rival.came, f"{statement}.sql never ran, so the rival never came"
+
+
+@contextmanager
+def at(statement: str, moment: Literal["before", "after"], act: Callable[[], Any]) -> Iterator[None]:
+    """Runs `act` in this very thread right before or after the named SQL file first runs: to start, at that line, a
+    rival that will have to wait for us. Fails at the end of the block if the statement never ran."""
+    came, watched = False, threading.get_ident()
+
+    def look(name: str, when: str) -> None:
+        nonlocal came
+        if threading.get_ident() != watched or came or (name, when) != (statement, moment):
+            return
+        came = True
+        act()
+
+    with sql.observe(look):
+        yield
+    assert came, f"{statement}.sql never ran, so its moment never came"
+
+
+class Beside:
+    """An act under way in a thread with connections of its own, which may have to wait for locks of ours."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self._outcome: Outcome | None = None
+        self._connected = threading.Event()
+        self._pid = 0
+        self._thread = threading.Thread(target=self._run, args=(act,), name="beside", daemon=True)
+        self._thread.start()
+        assert self._connected.wait(timeout=RIVAL_SECONDS_MAX), "the rival could not connect"
+
+    def _run(self, act: Callable[[], Any]) -> None:
+        try:
+            connections["default"].ensure_connection()
+            self._pid = connections["default"].connection.info.backend_pid
+            self._connected.set()
+            self._outcome = Outcome(0, value=act())
+        except BaseException as error:  # Whatever ended the thread is its outcome.
+            self._outcome = Outcome(0, error=error)
+        finally:
+            connections.close_all()
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._thread.is_alive()
+
+    def until_it_waits(self) -> "Beside":
+        """Returns itself as soon as PostgreSQL says that it waits for somebody's lock. Raises AssertionError if it
+        ends without ever waiting."""
+        deadline = time.monotonic() + RIVAL_SECONDS_MAX
+        with rival_connection() as watcher, watcher.cursor() as cursor:
+            while time.monotonic() < deadline:
+                assert self._thread.is_alive(), f"it ended without waiting: {self._outcome}"
+                cursor.execute("SELECT cardinality(pg_blocking_pids(%s))", [self._pid])
+                if cursor.fetchone()[0]:
+                    return self
+                self._thread.join(timeout=0.002)
+        raise AssertionError(f"it waited for nobody within {RIVAL_SECONDS_MAX} s")
+
+    def outcome(self) -> Outcome:
+        """What it came to. Raises AssertionError if it does not end in time."""
+        self._thread.join(timeout=RIVAL_SECONDS_MAX)
+        assert self._outcome is not None, f"still running after {RIVAL_SECONDS_MAX} s"
+        return self._outcome
+
+    def result(self) -> Any:
+        """What it returned, or the exception that ended it."""
+        return values([self.outcome()])[0]
+
+
+class WaitingRival:
+    """A rival that came at its moment and had to wait for us; ask for its result once we are done."""
+
+    def __init__(self) -> None:
+        self.beside: Beside | None = None
+
+    def result(self) -> Any:
+        """What it returned, or the exception that ended it."""
+        assert self.beside is not None, "the rival has not come yet"
+        return self.beside.result()
+
+
+@contextmanager
+def rival_waiting_at(
+    statement: str, moment: Literal["before", "after"], act: Callable[[], Any]
+) -> Iterator[WaitingRival]:
+    """Lets a rival start right before or after the named SQL file first runs; we go on once it waits for our lock."""
+    rival = WaitingRival()
+
+    def come() -> None:
+        rival.beside = Beside(act).until_it_waits()
+
+    with at(statement, moment, come):
+        yield rival
+
+
+@contextmanager
+def statements() -> Iterator[list[str]]:
+    """Yields the names of the SQL files run in the block by this thread, in order: for tests of shape."""
+    seen: list[str] = []
+    watched = threading.get_ident()
+
+    def look(name: str, when: str) -> None:
+        if when == "before" and threading.get_ident() == watched:
+            seen.append(name)
+
+    with sql.observe(look):
+        yield seen

@@ -1,0 +1,76 @@
+"""Gates in tests: opened, asked, and told something wrong."""
+
+from typing import Any
+
+import pytest
+
+from apps.events import facade as events
+from apps.kernel import redis
+from apps.kernel.http import problems
+from apps.queue import facade as queue
+from apps.reservations import facade
+from apps.reservations.gate import gate, rebuild
+from tests.support.factories import join
+
+HOUR_MS = 3_600_000
+
+
+def nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here passes by itself, on however slow a machine: a test says what has grown old."""
+    monkeypatch.setattr(gate, "VALID_MS", HOUR_MS)
+    monkeypatch.setattr(gate, "REQUEST_MARK_MS", HOUR_MS)
+    for name in ("RESET_AFTER_MS", "CALM_AFTER_MS", "QUIET_AFTER_MS", "WANTED_AFTER_MS"):
+        monkeypatch.setattr(rebuild, name, HOUR_MS // 2)
+    monkeypatch.setattr(rebuild, "EXAMINE_AGAIN_SECONDS", HOUR_MS / 1_000)
+    monkeypatch.setattr(rebuild, "GATED_SECONDS", 0.0)
+    monkeypatch.setattr(facade, "HOLD_TIMEOUT_MS", HOUR_MS)
+
+
+def open_gate(event: events.EventView) -> None:
+    outcome = rebuild.reset(event.id)
+    assert outcome in rebuild.OPENED, outcome
+
+
+def ask(
+    event: events.EventView, entry: queue.EntryView | None = None, *, key: str = "a-key", **payload: Any
+) -> problems.Problem | None:
+    """What the gate says to this buyer, or to a new one."""
+    return gate.refusal(event, (entry or join(event)).id, payload, key)
+
+
+def is_refused(event: events.EventView, entry: queue.EntryView | None = None, **payload: Any) -> bool:
+    return ask(event, entry, **payload) is not None
+
+
+def section_of(event: events.EventView, slug: str) -> int:
+    (found,) = [section.id for section in events.list_sections(event.id) if section.slug == slug]
+    return found
+
+
+def field(event: events.EventView, name: str) -> str:
+    """One field of the gate, as Redis has it."""
+    return gate.text(redis.client().hget(gate.keys(event.id)[0], name))  # type: ignore[arg-type]
+
+
+def write(event: events.EventView, **fields: Any) -> None:
+    """The gate says this from now on, whatever is true. `left_floor=0` is the count of section floor."""
+    for name, value in fields.items():
+        kind, _, slug = name.partition("_")
+        of_section = kind in ("left", "lapses", "ended")
+        redis.client().hset(gate.keys(event.id)[0], f"{kind} {section_of(event, slug)}" if of_section else name, value)
+
+
+def answers(answer: str) -> float:
+    """How often a request was answered so, by this process."""
+    return gate.asked.labels(answer)._value.get()
+
+
+def jump_clock(event: events.EventView, milliseconds: int) -> None:
+    """As after a jump of Redis's clock, ahead or back: what the gate dated is so much older now, or younger."""
+    client, (name, marks) = redis.client(), gate.keys(event.id)
+    for mark, ends in client.zrange(marks, 0, -1, withscores=True):  # type: ignore[union-attr]
+        client.zadd(marks, {mark: ends - milliseconds})
+    for dated in ("read_at", "until", "marked_at"):
+        found = client.hget(name, dated)
+        if found is not None:
+            client.hset(name, dated, int(found) - milliseconds)  # type: ignore[arg-type]

@@ -1,0 +1,125 @@
+"""The servers that a test run starts for itself, before Django's settings are read.
+
+One PostgreSQL for the run, in which every parallel worker has a database of its own, and one Valkey per worker: flush,
+publish and kill are not per database there. They lie in a temporary folder with a guardian that removes everything
+when the run ends, also when it is killed.
+"""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+
+from ticketing.devserver.data_folder import Account, Place, ServersFailed, can_enter, choose_account, furnish
+from ticketing.devserver.guardian import dismiss, guard
+from ticketing.devserver.postgres import OWNER, Postgres
+from ticketing.devserver.servers import Servers, new_password, start_disposable
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+DATABASE_OF_RUN = "FAIRGATE_TEST_DATABASE_URL"
+# What a developer's shell may say about other servers must not reach a test run: it creates and drops databases.
+OVERRIDDEN = (
+    "DATABASE_URL",
+    "DATABASE_DIRECT_URL",
+    "REDIS_URL",
+    "CELERY_BROKER_URL",
+    "SECRET_KEY",
+    "TOKEN_KEYS",
+    "SITE_URL",
+    "ALLOWED_HOSTS",
+    "EMAIL_URL",
+    "DEBUG",
+    "LOG_LEVEL",
+    "METRICS_FOLDER",
+    "TRUSTED_PROXIES",
+)
+
+
+def enterable_folder(account: Account | None) -> Path:
+    """Returns where temporary folders are that the servers' account can enter. Raises ServersFailed."""
+    for parent in (Path(tempfile.gettempdir()), Path("/var/tmp")):
+        if account is None or can_enter(parent, account):
+            return parent
+    raise ServersFailed(f"account {account.name} can enter neither {tempfile.gettempdir()} nor /var/tmp")
+
+
+def temporary_place() -> tuple[Place, Callable[[], None]]:
+    """Returns a new place in a temporary folder, and what ends its servers and removes it."""
+    account = choose_account()
+    place = furnish(enterable_folder(account) / f"fairgate-test-{os.getpid()}-{new_password()[:8]}", account)
+    guardian = guard(place.folder, CHECKOUT)
+    return place, lambda: dismiss(guardian)
+
+
+def start_for_run(*, distributes: bool) -> Callable[[], None]:
+    """Starts what this process of the run needs, points the environment at it, and returns what ends it again.
+
+    `distributes`: this process only hands tests to parallel workers. It starts the PostgreSQL that they share.
+    """
+    for name in OVERRIDDEN:
+        os.environ.pop(name, None)
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ and DATABASE_OF_RUN in os.environ
+    place, end = temporary_place()
+    try:
+        servers = start_disposable(place, with_postgres=not is_worker, with_valkey=not distributes)
+    except BaseException:
+        end()
+        raise
+    if servers.postgres:
+        _configure_owner(servers.postgres)
+    _point_environment_at(servers)
+    os.environ["METRICS_FOLDER"] = str(place.folder / "metrics")
+    if not distributes:
+        os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
+    return end
+
+
+def _configure_owner(cluster: Postgres) -> None:
+    """The databases' owner may switch off foreign keys and triggers for a transaction (see `tests.support.databases`),
+    and its deadlocks, which some tests cause on purpose, are found in a tenth of the usual second."""
+    with psycopg.connect(cluster.superuser_url(), autocommit=True) as server:
+        server.execute(f"GRANT SET ON PARAMETER session_replication_role TO {OWNER}")
+        server.execute(f"ALTER ROLE {OWNER} SET deadlock_timeout = '100ms'")
+
+
+def _point_environment_at(servers: Servers) -> None:
+    if servers.postgres:
+        os.environ[DATABASE_OF_RUN] = servers.postgres.url()
+    os.environ["DATABASE_URL"] = os.environ[DATABASE_OF_RUN]
+    if servers.valkey:
+        os.environ["REDIS_URL"] = servers.valkey.url
+    # Where tests come from; those of the limits come from elsewhere.
+    os.environ["RATE_LIMITS_EXEMPT"] = "127.0.0.0/8,::1"
+    # A rival that a busy machine holds up must not be cut off. What the limits do has a test of its own.
+    os.environ["DATABASE_LIMITS_SESSIONS"] = "false"
+    # What the sandbox's test cards let happen later is due at once.
+    os.environ["SANDBOX_PAUSE_SECONDS"] = "0"
+    os.environ["SECRET_KEY"] = "known-to-every-test-and-good-for-nothing-else"
+
+
+def environment_without_run() -> dict[str, str]:
+    """Returns the environment for a process that must find its own servers, like a person's fresh shell."""
+    of_the_run = (
+        *OVERRIDDEN,
+        DATABASE_OF_RUN,
+        "DATABASE_LIMITS_SESSIONS",
+        "DJANGO_SETTINGS_MODULE",
+        "PYTEST_CURRENT_TEST",
+        "PORT",
+    )
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in of_the_run and not name.startswith("PYTEST_XDIST")
+    }
+
+
+def end_processes(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Leaves none of the processes running."""
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.wait(timeout=10)

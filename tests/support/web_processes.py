@@ -1,0 +1,100 @@
+"""`python -m ticketing.server.run`, as the Procfile starts it, in processes of its own."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import Any
+
+import psutil
+
+from tests.support.servers import CHECKOUT
+from ticketing.devserver.ports import free_port
+
+WAIT_SECONDS_MAX = 150
+"""For processes that start, on a machine that does much else. Nothing waits this long where all is well."""
+
+
+@dataclass
+class Web:
+    port: int
+    process: psutil.Popen
+
+    def workers(self) -> set[int]:
+        """Process ids of the workers that run; the one that only counts semaphores is none."""
+        found = set()
+        for child in self.process.children():
+            with contextlib.suppress(psutil.Error):
+                if "spawn_main" in " ".join(child.cmdline()):
+                    found.add(child.pid)
+        return found
+
+    def serving(self) -> set[int]:
+        """Process ids of the workers that listen, and therefore serve."""
+        listening = set()
+        for pid in self.workers():
+            with contextlib.suppress(psutil.Error):
+                if any(each.status == psutil.CONN_LISTEN for each in psutil.Process(pid).net_connections("tcp")):
+                    listening.add(pid)
+        return listening
+
+    def replace_workers(self) -> None:
+        self.process.send_signal(signal.SIGHUP)
+
+    def healthy(self) -> bool:
+        """A worker answers."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS_MAX)
+        with contextlib.closing(connection):
+            try:
+                connection.request("GET", "/healthz")
+                return connection.getresponse().status == 200
+            except OSError:
+                return False
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_SECONDS_MAX)
+
+
+@contextlib.contextmanager
+def web(site_port: int, *, workers: int = 1, database: dict[str, Any] | None = None, **more: str) -> Iterator[Web]:
+    """The lane's server, answering; gone afterwards with all of its workers."""
+    port = free_port()
+    environment = {
+        **os.environ,
+        "PORT": str(port),
+        "SITE_PORT": str(site_port),
+        "WEB_WORKERS": str(workers),
+        "DJANGO_SETTINGS_MODULE": "ticketing.settings",
+        "LOG_LEVEL": "ERROR",
+        **more,
+    }
+    process = psutil.Popen([sys.executable, "-m", "ticketing.server.run"], env=environment, cwd=CHECKOUT)
+    try:
+        served = Web(port, process)
+        until(served.healthy, "the lane answers", while_runs=process)
+        until(lambda: len(served.serving()) == workers, "every worker listens", while_runs=process)
+        yield served
+    finally:
+        family = [process, *process.children(recursive=True)] if process.is_running() else []
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+        _, left = psutil.wait_procs(family, timeout=WAIT_SECONDS_MAX)
+        for each in left:
+            each.kill()
+        assert not left, "the lane did not end"
+
+
+def until(true: Callable[[], bool], what: str, *, while_runs: subprocess.Popen[bytes] | None = None) -> None:
+    """Returns as soon as it is so. Raises AssertionError if it does not come."""
+    deadline, pause = time.monotonic() + WAIT_SECONDS_MAX, threading.Event()
+    while not true():
+        assert while_runs is None or while_runs.poll() is None, f"it ended before: {what}"
+        assert time.monotonic() < deadline, f"never: {what}"
+        pause.wait(0.05)

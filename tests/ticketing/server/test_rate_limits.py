@@ -1,0 +1,92 @@
+"""Who asks the lane too often is refused before anything is forwarded, and once only is anybody counted."""
+
+import asyncio
+import ipaddress
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from apps.kernel import rate_limits
+from apps.kernel.http import client_address
+from apps.kernel.rate_limits import Limits
+from ticketing.server.site_proxy import Forwarder, _question
+
+NOBODY = 1  # No site listens there: whatever is forwarded is answered 503.
+
+
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    rates = dict.fromkeys(rate_limits.KINDS, ((0.001, 1), (0.001, 1)))
+    monkeypatch.setattr(rate_limits, "ask", Limits(rates, [ipaddress.ip_network("127.0.0.0/8")]).ask)
+    client_address.forget_settings()
+    yield
+    client_address.forget_settings()
+
+
+def request(
+    address: str = "203.0.113.1", method: str = "POST", path: str = "/nowhere", **headers: str
+) -> dict[str, Any]:
+    """An ASGI request without a body."""
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return {"type": "http", "method": method, "path": path, "client": (address, 1), "scheme": "http", "headers": named}
+
+
+async def ask(scope: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    said: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()  # There is no body, and the client stays.
+        raise AssertionError
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    forwarder = Forwarder("127.0.0.1", NOBODY)
+    await forwarder(scope, receive, send)
+    await forwarder.close()
+    headers = {name.decode(): value.decode() for name, value in said[0]["headers"]}
+    return said[0]["status"], headers, b"".join(message.get("body", b"") for message in said)
+
+
+async def test_the_second_of_one_address_is_refused() -> None:
+    assert (await ask(request()))[0] == 503
+    status, headers, body = await ask(request())
+    assert (status, json.loads(body)["type"]) == (429, "rate-limited")
+    assert headers["content-type"] == "application/problem+json"
+    assert int(headers["retry-after"]) >= 1
+    assert (await ask(request("203.0.113.2")))[0] == 503
+    status, headers, body = await ask(request(accept="text/html"))
+    assert (status, headers["content-type"]) == (429, "text/html; charset=utf-8")
+    assert headers["retry-after"].encode() in body
+
+
+async def test_a_token_is_held_to_its_limit_from_whatever_address() -> None:
+    assert (await ask(request("203.0.113.1", authorization="Bearer one")))[0] == 503
+    assert (await ask(request("203.0.113.2", authorization="Bearer one")))[0] == 429
+    assert (await ask(request("203.0.113.2", cookie="a=b; visitor=two")))[0] == 503
+    assert (await ask(request("203.0.113.3", cookie="visitor=two; c=d")))[0] == 429
+
+
+async def test_whom_no_limit_concerns_and_what_was_counted_goes_through() -> None:
+    for scope in (
+        request("127.0.0.1"),
+        request(path="/static/a.css", method="GET"),
+        request() | {"limits.counted": True},
+    ):
+        assert [(await ask(scope))[0] for _ in range(3)] == [503] * 3
+
+
+def test_the_site_hears_whose_request_it_is_from_the_lane_alone(settings: Any) -> None:
+    settings.TRUSTED_PROXIES = [ipaddress.ip_network("10.0.0.1")]
+    claims = {"x_forwarded_for": "1.1.1.1, 203.0.113.9", "x_forwarded_proto": "https", "x_fairgate_lane": "mine"}
+    for peer, address, scheme in (("10.0.0.1", "203.0.113.9", "https"), ("203.0.113.5", "203.0.113.5", "http")):
+        told = [pair for pair in _question(request(peer, **claims), None) if pair[0].startswith("x-f")]
+        assert sorted(told) == [
+            ("x-fairgate-lane", client_address.mark()),
+            ("x-forwarded-for", address),
+            ("x-forwarded-proto", scheme),
+        ]
+        environ = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in told}
+        assert client_address.of_environ({"REMOTE_ADDR": "127.0.0.1", **environ}) == address

@@ -1,0 +1,421 @@
+"""The forwarder between real sockets: a lane in front, a site behind, and what must come through unchanged."""
+
+import contextlib
+import gzip
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import uvicorn
+from django.conf import settings
+
+from ticketing.devserver.ports import free_port
+from ticketing.server.site_proxy import BODY_BYTES_MAX, UNDECLARED_BODY_BYTES_MAX, Forwarder
+
+WAIT_SECONDS_MAX = 10
+
+
+@dataclass
+class Site:
+    """What stands behind: answers by path, and remembers what it was asked."""
+
+    port: int
+    asked: list[tuple[str, str, dict[str, list[str]], bytes]] = field(default_factory=list)
+    go_on: threading.Event = field(default_factory=threading.Event)
+    reached: threading.Event = field(default_factory=threading.Event)
+    client_left: threading.Event = field(default_factory=threading.Event)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    site: Site
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: the tests look at `asked`."""
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        headers = {name.lower(): self.headers.get_all(name, []) for name in self.headers}
+        self.site.asked.append((self.command, self.path, headers, body))
+        answers: dict[str, Callable[[], None]] = {
+            "/cookies": self._cookies,
+            "/redirect": lambda: self._answer(302, [("Location", "/elsewhere?a=1"), ("Content-Length", "0")]),
+            "/unchanged": lambda: self._answer(304, [("ETag", '"1"')]),
+            "/gzip": self._gzip,
+            "/chunks": self._chunks,
+            "/waits": self._waits,
+            "/breaks": self._breaks,
+            "/hangs-up": self._hang_up,
+        }
+        answers.get(self.path.split("?")[0], self._echo)()
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = _serve
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes = b"") -> None:
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _echo(self) -> None:
+        self._answer(200, [("Content-Type", "text/plain"), ("Content-Length", "5")], b"hello")
+
+    def _cookies(self) -> None:
+        cookies = [("Set-Cookie", "a=1; Path=/"), ("Set-Cookie", "b=2; HttpOnly"), ("Set-Cookie", "c=3")]
+        self._answer(200, [*cookies, ("Connection", "X-Private"), ("X-Private", "1"), ("Content-Length", "0")])
+
+    def _gzip(self) -> None:
+        body = gzip.compress(b"packed " * 1000, mtime=0)
+        self._answer(200, [("Content-Encoding", "gzip"), ("Content-Length", str(len(body)))], body)
+
+    def _chunks(self) -> None:
+        self._answer(200, [("Transfer-Encoding", "chunked")])
+        self.wfile.write(b"5\r\nfirst\r\n")
+        self.wfile.flush()
+        self.site.go_on.wait(WAIT_SECONDS_MAX)
+        self.wfile.write(b"6\r\nsecond\r\n0\r\n\r\n")
+
+    def _waits(self) -> None:
+        self.site.reached.set()
+        self.connection.settimeout(WAIT_SECONDS_MAX)
+        if self.connection.recv(1) == b"":
+            self.site.client_left.set()
+        self.close_connection = True
+
+    def _breaks(self) -> None:
+        self._answer(200, [("Content-Length", "100")], b"only this")
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    site = Site(server.server_port)
+    server.RequestHandlerClass = type("Handler", (_Handler,), {"site": site})
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield site
+    site.go_on.set()
+    server.shutdown()
+    server.server_close()
+    thread.join(WAIT_SECONDS_MAX)
+
+
+@contextlib.contextmanager
+def lane_in_front_of(port: int) -> Iterator[int]:
+    """Serves a forwarder to that port by uvicorn, as the Procfile does, and yields its own port."""
+    forwarder = Forwarder("127.0.0.1", port)
+
+    async def application(scope, receive, send) -> None:
+        if scope["type"] == "http":
+            await forwarder(scope, receive, send)
+            return
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                await forwarder.close()
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
+    server = uvicorn.Server(
+        uvicorn.Config(
+            application,
+            lifespan="on",
+            log_level="error",
+            access_log=False,
+            ws="none",
+            server_header=False,
+            forwarded_allow_ips="",
+        )
+    )
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            thread.join(0.01)
+        yield listener.getsockname()[1]
+        server.should_exit = True
+        thread.join(WAIT_SECONDS_MAX)
+
+
+@pytest.fixture
+def lane(site: Site) -> Iterator[int]:
+    with lane_in_front_of(site.port) as port:
+        yield port
+
+
+def ask(port: int, method: str, path: str, body: bytes | None = None, **headers: str):
+    """One exchange; returns status, headers as a list and body as they came, nothing unpacked."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS_MAX)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        return answer.status, [(name.lower(), value) for name, value in answer.getheaders()], answer.read()
+
+
+def speak(port: int, text: bytes) -> bytes:
+    """Sends bytes as they are and returns everything that comes back until the other side closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS_MAX) as connection:
+        connection.sendall(text)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_path_query_host_and_method_reach_the_site_byte_by_byte(lane: int, site: Site) -> None:
+    path = "/a%2Fb//../c%20d/%C3%A9?x=%26&x=2&empty="
+    assert ask(lane, "PUT", path, b"body", Host="tickets.example:81")[0] == 200
+    method, target, headers, body = site.asked[0]
+    assert (method, target, body) == ("PUT", path, b"body")
+    assert headers["host"] == headers["x-forwarded-host"] == ["tickets.example:81"]
+
+
+def test_who_names_no_host_is_not_told_ours(lane: int, site: Site) -> None:
+    assert speak(lane, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert site.asked == []
+
+
+def test_what_the_client_claims_about_proxies_is_replaced_by_what_we_know(lane: int, site: Site) -> None:
+    speak(
+        lane,
+        b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 6.6.6.6\r\nX_Forwarded_For: 6.6.6.6\r\nForwarded: for=6.6.6.6"
+        b"\r\nX-Forwarded-Proto: https\r\nX-Real-IP: 6.6.6.6\r\nX-Private: 1\r\nX-Request-Id: bad id\r\n"
+        b"Connection: close, x-private\r\n\r\n",
+    )
+    headers = site.asked[0][2]
+    assert headers["x-forwarded-for"] == ["127.0.0.1"]
+    assert headers["x-forwarded-proto"] == ["http"]
+    assert len(headers["x-request-id"][0]) == 32
+    assert not {"forwarded", "x-real-ip", "x_forwarded_for", "x-private"} & headers.keys()
+
+
+def test_a_request_id_that_the_client_brings_is_kept(lane: int, site: Site) -> None:
+    ask(lane, "GET", "/", X_Request_Id="0123456789abcdef")
+    assert site.asked[0][2]["x-request-id"] == ["0123456789abcdef"]
+
+
+def test_every_cookie_comes_through_and_headers_about_the_connection_do_not(lane: int) -> None:
+    _, headers, _ = ask(lane, "GET", "/cookies")
+    assert [value for name, value in headers if name == "set-cookie"] == ["a=1; Path=/", "b=2; HttpOnly", "c=3"]
+    names = [name for name, _ in headers]
+    assert "x-private" not in names
+    assert "server" not in names
+    assert names.count("date") == 1
+
+
+def test_a_redirect_is_the_clients_to_follow(lane: int) -> None:
+    status, headers, body = ask(lane, "GET", "/redirect")
+    assert (status, dict(headers)["location"], body) == (302, "/elsewhere?a=1", b"")
+
+
+def test_not_modified_has_its_etag_and_no_body(lane: int) -> None:
+    status, headers, body = ask(lane, "GET", "/unchanged", If_None_Match='"1"')
+    assert (status, dict(headers)["etag"], body) == (304, '"1"', b"")
+    assert "transfer-encoding" not in dict(headers)
+
+
+def test_head_has_the_length_and_no_body(lane: int) -> None:
+    status, headers, body = ask(lane, "HEAD", "/")
+    assert (status, dict(headers)["content-length"], body) == (200, "5", b"")
+
+
+def test_a_packed_body_stays_packed(lane: int) -> None:
+    _, headers, body = ask(lane, "GET", "/gzip", Accept_Encoding="gzip")
+    assert dict(headers)["content-encoding"] == "gzip"
+    assert int(dict(headers)["content-length"]) == len(body)
+    assert gzip.decompress(body) == b"packed " * 1000
+
+
+def test_what_the_site_has_sent_arrives_before_it_has_sent_the_rest(lane: int, site: Site) -> None:
+    with contextlib.closing(HTTPConnection("127.0.0.1", lane, timeout=WAIT_SECONDS_MAX)) as connection:
+        connection.request("GET", "/chunks")
+        answer = connection.getresponse()
+        assert answer.read1() == b"first"  # The site still waits for `go_on`.
+        site.go_on.set()
+        assert answer.read() == b"second"
+
+
+def test_a_large_body_with_a_declared_length_goes_through_whole(lane: int, site: Site) -> None:
+    body = bytes(range(256)) * 8192
+    assert ask(lane, "POST", "/", body)[0] == 200
+    assert site.asked[0][3] == body
+    assert site.asked[0][2]["connection"] == ["close"], "nobody else asks on a connection that may not be heard out"
+
+
+def test_a_body_without_a_declared_length_reaches_the_site_with_one(lane: int, site: Site) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    assert speak(lane, head + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").startswith(b"HTTP/1.1 200")
+    _, _, headers, body = site.asked[0]
+    assert (headers["content-length"], body) == (["5"], b"abcde")
+    assert "transfer-encoding" not in headers
+
+
+def test_a_body_declared_too_large_is_refused_before_it_is_sent(lane: int, site: Site) -> None:
+    head = f"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES_MAX + 1}\r\nConnection: close\r\n\r\n"
+    answer = speak(lane, head.encode())
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"application/problem+json" in answer
+    assert site.asked == []
+
+
+def test_a_call_of_the_api_is_refused_at_the_size_the_api_takes(lane: int, site: Site) -> None:
+    def head(size: int) -> bytes:
+        return f"POST /api/x HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n".encode()
+
+    answer = speak(lane, head(settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1))
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"too-large" in answer
+    assert site.asked == []
+    whole = b"x" * settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    assert speak(lane, head(len(whole)) + whole).startswith(b"HTTP/1.1 200")
+
+
+def test_a_person_reads_that_an_upload_is_too_large(lane: int, site: Site) -> None:
+    head = (
+        f"POST {{}} HTTP/1.1\r\nHost: a\r\nAccept: text/html,*/*\r\nContent-Length: {BODY_BYTES_MAX + 1}"
+        "\r\nConnection: close\r\n\r\n"
+    )
+    answer = speak(lane, head.format("/admin/").encode())
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"text/html" in answer
+    assert b"larger than 72 MB" in answer
+    assert b"application/problem+json" in speak(lane, head.format("/api/x").encode())
+    assert site.asked == []
+
+
+def test_a_body_that_grows_too_large_is_refused(lane: int, site: Site) -> None:
+    size = UNDECLARED_BODY_BYTES_MAX + 1
+    answer = speak(
+        lane,
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        + f"{size:x}\r\n".encode()
+        + b"x" * size
+        + b"\r\n0\r\n\r\n",
+    )
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert site.asked == []
+
+
+def test_a_client_that_goes_away_takes_its_request_to_the_site_with_it(lane: int, site: Site) -> None:
+    with socket.create_connection(("127.0.0.1", lane), timeout=WAIT_SECONDS_MAX) as connection:
+        connection.sendall(b"GET /waits HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert site.reached.wait(WAIT_SECONDS_MAX)
+    assert site.client_left.wait(WAIT_SECONDS_MAX)
+
+
+def test_an_answer_that_breaks_off_does_not_look_complete(lane: int) -> None:
+    answer = speak(lane, b"GET /breaks HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"content-length: 100" in head.lower()
+    assert len(body) < 100
+
+
+@pytest.mark.parametrize(("method", "tries"), [("GET", 2), ("POST", 1)])
+def test_only_what_changes_nothing_is_asked_again_when_the_site_hangs_up_on_a_kept_connection(
+    lane: int, site: Site, method: str, tries: int
+) -> None:
+    ask(lane, "GET", "/")
+    status, headers, body = ask(lane, method, "/hangs-up", b"x" if method == "POST" else None)
+    assert (status, json.loads(body)["type"], len(site.asked) - 1) == (503, "busy", tries)
+    assert int(dict(headers)["retry-after"]) > 0
+
+
+def test_without_a_site_clients_get_a_problem_document_and_people_a_page() -> None:
+    with lane_in_front_of(free_port()) as port:
+        status, headers, body = ask(port, "GET", "/api/events", Accept="text/html")
+        assert (status, dict(headers)["content-type"]) == (503, "application/problem+json")
+        assert json.loads(body)["status"] == 503
+        assert int(dict(headers)["retry-after"]) > 0
+        status, headers, body = ask(port, "GET", "/", Accept="text/html,*/*")
+        assert (status, dict(headers)["content-type"]) == (503, "text/html; charset=utf-8")
+        assert b"One moment" in body
+
+
+def test_kept_connections_serve_many_requests(lane: int, site: Site) -> None:
+    with contextlib.closing(HTTPConnection("127.0.0.1", lane, timeout=WAIT_SECONDS_MAX)) as connection:
+        for _ in range(20):
+            connection.request("POST", "/", b"body")
+            assert connection.getresponse().read() == b"hello"
+    assert len(site.asked) == 20
+
+
+@contextlib.contextmanager
+def site_that_says(*answers: bytes, reads: int = 65536) -> Iterator[int]:
+    """A site that answers each connection with the next of these bytes, whatever it is asked, and hangs up."""
+
+    def serve() -> None:
+        for answer in answers:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(WAIT_SECONDS_MAX)
+                if reads:
+                    connection.recv(reads)
+                connection.sendall(answer)
+                connection.shutdown(socket.SHUT_WR)
+                while reads and connection.recv(65536):
+                    pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(WAIT_SECONDS_MAX)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with lane_in_front_of(listener.getsockname()[1]) as port:
+            yield port
+        thread.join(WAIT_SECONDS_MAX)
+        assert not thread.is_alive()
+
+
+def test_an_answer_that_ends_with_its_connection_is_whole() -> None:
+    with site_that_says(b"HTTP/1.1 200 OK\r\n\r\nto the end") as port:
+        assert ask(port, "GET", "/")[2] == b"to the end"
+
+
+def test_interim_answers_are_not_the_answer() -> None:
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    with site_that_says(hints + hints + b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok") as port:
+        status, headers, body = ask(port, "GET", "/")
+    assert (status, body) == (201, b"ok")
+    assert "link" not in dict(headers)
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-hello\r\n", b"HTTP/1.1 200 OK\r\nContent-Le"])
+def test_what_is_no_answer_is_a_problem(answer: bytes) -> None:
+    with site_that_says(answer) as port:
+        status, _, body = ask(port, "POST", "/", b"x")
+    assert (status, json.loads(body)["type"]) == (503, "busy")
+
+
+def test_a_site_that_answers_without_hearing_the_whole_body_is_believed() -> None:
+    answer = b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    with site_that_says(answer) as port:
+        assert ask(port, "POST", "/", b"x" * 4_000_000)[0] == 413
+
+
+def test_a_large_answer_reaches_a_client_that_reads_late_whole() -> None:
+    body = bytes(range(256)) * 32_768
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with site_that_says(head + body) as port, contextlib.closing(HTTPConnection("127.0.0.1", port)) as connection:
+        connection.request("GET", "/")
+        answer = connection.getresponse()
+        assert answer.read() == body
+
+
+def test_after_a_head_request_the_next_answer_is_its_own(lane: int) -> None:
+    with contextlib.closing(HTTPConnection("127.0.0.1", lane, timeout=WAIT_SECONDS_MAX)) as connection:
+        for method, body in [("HEAD", b""), ("GET", b"hello"), ("HEAD", b""), ("GET", b"hello")]:
+            connection.request(method, "/")
+            assert connection.getresponse().read() == body

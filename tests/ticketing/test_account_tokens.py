@@ -1,0 +1,88 @@
+"""User tokens: a pair for a name and a password, a new one for an old one."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from rest_framework_simplejwt.tokens import AccessToken, RefreshToken
+
+from apps.kernel.tokens import jwt
+from tests.support.api_client import Api, assert_problem
+
+PASSWORD = "correct horse battery staple"
+
+
+@pytest.fixture
+def ann(db: None) -> User:
+    return User.objects.create_user("ann@example.org", password=PASSWORD)
+
+
+def test_a_name_and_a_password_give_a_pair(api: Api, ann: User) -> None:
+    response = api.post("/auth/token", {"username": "Ann@Example.org ", "password": PASSWORD})
+    assert response.status_code == 200
+    assert response.headers["Cache-Control"] == "no-store"
+    pair = response.json()
+    assert pair.keys() == {"access", "refresh"}
+    assert jwt.peek_type(pair["access"]) == "access"
+    assert jwt.peek_type(pair["refresh"]) == "refresh"
+    refreshed = api.post("/auth/token/refresh", {"refresh": pair["refresh"]})
+    assert refreshed.status_code == 200
+    assert refreshed.json().keys() == {"access"}
+    assert jwt.peek_type(refreshed.json()["access"]) == "access"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"username": "ann@example.org", "password": "wrong"},
+        {"username": "ann@example.org", "password": PASSWORD.upper()},
+        {"username": "bob@example.org", "password": PASSWORD},
+    ],
+)
+def test_wrong_credentials_are_refused_alike(api: Api, ann: User, given: dict[str, str]) -> None:
+    assert_problem(api.post("/auth/token", given), 401, "credentials-wrong")
+
+
+def test_a_closed_account_gets_nothing(api: Api, ann: User) -> None:
+    refresh = RefreshToken.for_user(ann)
+    User.objects.update(is_active=False)
+    assert_problem(api.post("/auth/token", {"username": ann.username, "password": PASSWORD}), 401, "credentials-wrong")
+    assert_problem(api.post("/auth/token/refresh", {"refresh": str(refresh)}), 401, "token-invalid")
+    assert_problem(api.get("/orders", token=str(refresh.access_token)), 401, "token-invalid")
+    User.objects.all().delete()
+    assert_problem(api.post("/auth/token/refresh", {"refresh": str(refresh)}), 401, "token-invalid")
+    assert_problem(api.get("/orders", token=str(refresh.access_token)), 401, "token-invalid")
+
+
+def test_only_a_refresh_token_that_is_good_is_taken(api: Api, ann: User) -> None:
+    old = RefreshToken.for_user(ann)
+    old.set_exp(lifetime=timedelta(seconds=-1))
+    assert_problem(api.post("/auth/token/refresh", {"refresh": str(old)}), 401, "token-expired")
+    for token in (str(AccessToken.for_user(ann)), "x", "a.b.c", "W" * 1_200):
+        assert_problem(api.post("/auth/token/refresh", {"refresh": token}), 401, "token-invalid")
+
+
+def test_an_access_token_that_has_expired_says_so(api: Api, ann: User) -> None:
+    access = AccessToken.for_user(ann)
+    access.set_exp(lifetime=timedelta(seconds=-1))
+    assert_problem(api.get("/orders", token=str(access)), 401, "token-expired")
+
+
+def test_a_refresh_token_opens_nothing_else(api: Api, ann: User) -> None:
+    assert_problem(api.get("/orders", token=str(RefreshToken.for_user(ann))), 401, "token-invalid")
+
+
+@pytest.mark.parametrize("path", ["/auth/token", "/auth/token/refresh"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, [], 7, {"username": None, "password": None, "refresh": None},
+        {"username": ["a"], "password": {"b": 1}, "refresh": [1]},
+        {"username": True, "password": True, "refresh": True},
+        {"username": "", "password": "", "refresh": ""},
+        {"username": "x" * 151, "password": "y" * 1_001, "refresh": "z" * 1_201},
+    ],
+)  # fmt: skip
+def test_a_body_that_names_nobody_is_refused(api: Api, db: None, path: str, body: Any) -> None:
+    assert_problem(api.post(path, body), 422, "invalid")

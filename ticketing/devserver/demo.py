@@ -1,0 +1,450 @@
+"""`make demo`: from an installed environment to a running house at one address, and back to nothing on Ctrl-C.
+
+Servers first, then schema and demo events, then every process of the Procfile. Whatever an earlier run left behind,
+ended in order or killed, is found and ended first, so every start is the same. What dies meanwhile is started again.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+
+from ticketing import settings_parser
+from ticketing.demo_state import STATE_FILE, clear_state, is_alive, started_at, write_state
+from ticketing.devserver import postgres, processes, valkey
+from ticketing.devserver.data_folder import Place, ServersFailed, settle
+from ticketing.devserver.ports import LOOPBACK, free_port, is_free
+from ticketing.devserver.postgres import Postgres
+from ticketing.devserver.prepare import ADMIN, step
+from ticketing.devserver.servers import Servers, keep_secrets
+from ticketing.devserver.supervisor import Patience
+from ticketing.devserver.valkey import Valkey
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+DEFAULT_PORT = 8000
+READY_SECONDS_MAX = 90
+READY_POLL_SECONDS = 0.1
+END_SECONDS_MAX = 25
+LOOK_SECONDS = 1.0
+# Every process of the house carries this name in its environment, so that a later run finds what a killed one left.
+MARK = "FAIRGATE_DEMO"
+
+
+# The process that failed has said why.
+ALREADY_SAID = ""
+
+
+class DemoFailed(Exception):
+    """The demo cannot run; the message is one line for a person."""
+
+
+class Told(Exception):
+    """Somebody asked the demo to end."""
+
+
+@dataclass
+class Demo:
+    checkout: Path
+    port: int
+    environment: dict[str, str] = field(default_factory=dict)
+    place: Place | None = None
+    secrets: dict[str, str] = field(default_factory=dict)
+    servers: Servers = field(default_factory=lambda: Servers(None, None))
+    state: dict[str, str | int] = field(default_factory=dict)
+    house: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+
+def main() -> int:
+    for told in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(told, _tell)
+    try:
+        with only_one(CHECKOUT):
+            return _run(Demo(CHECKOUT, _wanted_port()))
+    except (DemoFailed, ServersFailed) as error:
+        return _fail(str(error))
+    except Told:
+        return 0
+    except BrokenPipeError:
+        return 1  # Whoever read us has gone away; nobody is left to tell.
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return _fail(f"the disk is full ({error.filename or CHECKOUT})")
+        return _fail(f"{error.strerror}: {error.filename or CHECKOUT}")
+
+
+def _fail(message: str) -> int:
+    if message != ALREADY_SAID:
+        print(f"make demo: {message}", file=sys.stderr, flush=True)
+    return 1
+
+
+def _tell(signum: int, frame: FrameType | None) -> None:
+    raise Told
+
+
+def _run(demo: Demo) -> int:
+    end_leftovers(demo)
+    if not is_free(demo.port):
+        raise DemoFailed(f"port {demo.port} is taken; PORT={demo.port + 123} make demo uses another")
+    try:
+        _start_servers(demo)
+        _prepare(demo)
+        _open_house(demo)
+        _welcome(demo)
+        return _wait_for_end(demo)
+    except Told:
+        return 0
+    finally:
+        _end(demo)
+
+
+def _wanted_port() -> int:
+    text = os.environ.get("PORT") or str(DEFAULT_PORT)
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise DemoFailed(f"PORT={text} is not a port (1 to 65535)")
+    port = int(text)
+    try:
+        is_free(port)
+    except PermissionError as error:
+        raise DemoFailed(f"this account may not listen on port {port}; PORT=8123 make demo uses another") from error
+    return port
+
+
+@contextlib.contextmanager
+def only_one(checkout: Path) -> Iterator[None]:
+    """Holds this checkout's demo lock. The kernel drops it with the process that took it, however that one ends."""
+    (checkout / ".local").mkdir(exist_ok=True)
+    with open(checkout / ".local" / "demo.lock", "a+") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            raise DemoFailed(f"the demo of this checkout already runs{_where(checkout)}") from error
+        yield
+
+
+def _where(checkout: Path) -> str:
+    try:
+        return f" at {json.loads((checkout / STATE_FILE).read_text())['site_url']}"
+    except (OSError, ValueError, KeyError):
+        return ""  # It is still starting.
+
+
+def end_leftovers(demo: Demo) -> None:
+    """Ends the processes of an earlier run that was killed before it could end them itself."""
+    clear_state(demo.checkout)
+    left = len(_marked(demo.checkout))
+    if left and not processes.end(lambda: _marked(demo.checkout), polite_seconds=10):
+        raise DemoFailed("processes of an earlier run do not end")
+    if left:
+        print(f"Ended {left} processes that an earlier run left behind.")
+
+
+def _mark(checkout: Path) -> str:
+    return hashlib.sha256(str(checkout).encode()).hexdigest()[:16]
+
+
+def _marked(checkout: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        with contextlib.suppress(psutil.Error):  # Gone, or another account's: not ours.
+            if process.environ().get(MARK) == _mark(checkout) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def _start_servers(demo: Demo) -> None:
+    database_url, redis_url = _given_addresses()
+    place = settle(demo.checkout)
+    demo.place, demo.secrets = place, keep_secrets(place)
+    print(f"Fairgate, at {demo.checkout}")
+    if not (database_url and redis_url):
+        _say_where(demo, place)
+    cluster = copy = None
+    ports = _earlier_ports(place)
+    if database_url:
+        print(f"  PostgreSQL: {_without_password(database_url)} (DATABASE_URL)")
+    else:
+        with step("Starting PostgreSQL 18"):
+            cluster = _start_postgres(demo, ports.get("postgres"))
+        database_url = cluster.url()
+    if redis_url:
+        print(f"  Redis: {_without_password(redis_url)} (REDIS_URL)")
+    else:
+        with step("Starting Valkey 9"):
+            copy = _start_valkey(demo, ports.get("valkey"))
+        redis_url = copy.url
+    demo.servers = Servers(cluster, copy)
+    _remember_ports(place, demo.servers)
+    _settle_environment(demo, database_url, redis_url)
+
+
+def _start_postgres(demo: Demo, preferred_port: int | None) -> Postgres:
+    assert demo.place
+    return postgres.start(
+        demo.place,
+        password=demo.secrets["database_password"],
+        superuser_password=demo.secrets["superuser_password"],
+        preferred_port=preferred_port,
+    )
+
+
+def _start_valkey(demo: Demo, preferred_port: int | None) -> Valkey:
+    assert demo.place
+    return valkey.start(demo.place, password=demo.secrets["redis_password"], preferred_port=preferred_port)
+
+
+def _say_where(demo: Demo, place: Place) -> None:
+    if place.account:
+        print(f"  The servers run as {place.account.name}, because PostgreSQL does not run as root.")
+    if place.folder.parent != demo.checkout / ".local":
+        print(f"  Their data is in {place.folder}: {place.account.name if place.account else ''} cannot enter here.")
+
+
+def _given_addresses() -> tuple[str | None, str | None]:
+    """What DATABASE_URL and REDIS_URL say; empty is as good as not set. Raises DemoFailed."""
+    database_url, redis_url = os.environ.get("DATABASE_URL") or None, os.environ.get("REDIS_URL") or None
+    try:
+        if database_url:
+            settings_parser.database("DATABASE_URL", database_url)
+        if redis_url:
+            settings_parser.redis("REDIS_URL", redis_url)
+    except settings_parser.AddressRefused as error:
+        raise DemoFailed(str(error)) from error
+    return database_url, redis_url
+
+
+def _settle_environment(demo: Demo, database_url: str, redis_url: str) -> None:
+    site_port = free_port()
+    # Somebody else's server beside one of ours would be led by whoever leads there.
+    direct_url = (os.environ.get("DATABASE_DIRECT_URL") if not demo.servers.postgres else None) or database_url
+    defaults = {
+        "SECRET_KEY": demo.secrets["secret_key"],
+        "ADMIN_PASSWORD": demo.secrets["admin_password"],
+        "SITE_URL": demo.address,
+        "DJANGO_SETTINGS_MODULE": "ticketing.settings",
+        # Here a whole crowd comes from one address: rehearsals, benchmarks.
+        "RATE_LIMITS_EXEMPT": "127.0.0.0/8,::1",
+        "ACCESS_LOG_SAMPLE": "0",  # The terminal is for what a person should see.
+        # Who ends a demo does not want to wait for browsers that keep their connections.
+        "WEB_FAREWELL_SECONDS": "0",
+        # A demo started by root runs its worker as root too; the one who started it knows.
+        "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
+    }
+    demo.environment = {
+        **defaults,
+        **os.environ,
+        "DATABASE_URL": database_url,
+        "DATABASE_DIRECT_URL": direct_url,
+        "REDIS_URL": redis_url,
+        "PORT": str(demo.port),
+        "SITE_PORT": str(site_port),
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
+        "PYTHONUNBUFFERED": "1",
+        MARK: _mark(demo.checkout),
+    }
+    demo.state = {
+        "database_url": database_url,
+        "database_direct_url": direct_url,
+        "redis_url": redis_url,
+        "secret_key": demo.environment["SECRET_KEY"],
+        "site_url": demo.environment["SITE_URL"],
+        "web_port": demo.port,
+        "site_port": site_port,
+        "admin_password": demo.environment["ADMIN_PASSWORD"],
+    }
+    _write_state(demo)
+
+
+def _write_state(demo: Demo) -> None:
+    # With somebody else's servers the state lives as long as we do.
+    write_state(demo.checkout, demo.state, demo.servers.pids or [os.getpid()])
+
+
+def _prepare(demo: Demo) -> None:
+    command = [sys.executable, "-m", "ticketing.devserver.prepare"]
+    # What a migration sets for its session would fall to somebody else behind a pooler in transaction mode.
+    direct = {"DATABASE_URL": demo.environment["DATABASE_DIRECT_URL"]}
+    quiet = {"LOG_LEVEL": "WARNING", **demo.environment, **direct}  # Between the steps, only what is wrong.
+    done = subprocess.run(command, cwd=demo.checkout, env=quiet, check=False)
+    if done.returncode != 0:
+        raise DemoFailed(ALREADY_SAID)
+
+
+def _open_house(demo: Demo) -> None:
+    """Starts the Procfile's processes and returns once /readyz answers. Raises DemoFailed."""
+    # What processes of an earlier run had counted.
+    shutil.rmtree(demo.checkout / ".local" / "metrics", ignore_errors=True)
+    demo.house = subprocess.Popen(
+        [sys.executable, "-m", "ticketing.devserver.supervisor", str(demo.checkout / "Procfile")],
+        cwd=demo.checkout,
+        env=demo.environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for us; we pass it on, once, and wait.
+    )
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    said = "nothing"
+    while time.monotonic() < deadline:
+        if demo.house.poll() is not None:
+            raise DemoFailed("a process of the house ended before it was ready (see above)")
+        try:
+            with _without_proxy().open(f"{demo.address}/readyz", timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except urllib.error.HTTPError as error:
+            said = f"{error.code} {error.read(200).decode(errors='replace').strip()}"
+            error.close()
+        except OSError as error:
+            said = str(error)  # Not listening yet.
+        time.sleep(READY_POLL_SECONDS)
+    raise DemoFailed(f"the house was not ready after {READY_SECONDS_MAX} s; /readyz said: {said}")
+
+
+def _without_proxy() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def _welcome(demo: Demo) -> None:
+    lines = [
+        f"Fairgate is open: {demo.environment['SITE_URL']}",
+        f"Try as a shopper: {demo.address}{_shopper_path(demo)}",
+        f"Admin:            {demo.address}/admin/  ({ADMIN} / {demo.environment['ADMIN_PASSWORD']})",
+        "Ctrl-C ends it.",
+    ]
+    width = max(map(len, lines))
+    print("\n" + "─" * width + "\n" + "\n".join(lines) + "\n" + "─" * width, flush=True)
+
+
+def _shopper_path(demo: Demo) -> str:
+    """Returns the path of an event that is on sale now; the catalogue when none is."""
+    try:
+        with _without_proxy().open(f"{demo.address}/api/events", timeout=5) as answer:
+            listed = json.load(answer)
+    except (OSError, ValueError):
+        return "/"
+    for event in listed.get("events", []) if isinstance(listed, dict) else []:
+        if event.get("status") == "on_sale" and event.get("event_id"):
+            return f"/events/{event['event_id']}/"
+    return "/"
+
+
+def _wait_for_end(demo: Demo) -> int:
+    assert demo.house
+    kept = [
+        _KeptServer(name, server, start)
+        for name, server, start in (
+            ("PostgreSQL", demo.servers.postgres, partial(_start_postgres, demo)),
+            ("Valkey", demo.servers.valkey, partial(_start_valkey, demo)),
+        )
+        if server
+    ]
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            demo.house.wait(timeout=LOOK_SECONDS)
+            raise DemoFailed("a process of the house does not stay up, so the rest was ended too (see above)")
+        revived = [server.name for server in kept if server.revive()]
+        if revived:
+            by_name = {server.name: server.running for server in kept}
+            demo.servers = Servers(by_name.get("PostgreSQL"), by_name.get("Valkey"))
+            _write_state(demo)
+
+
+class _KeptServer:
+    """One of our servers, started again when it dies. The house reconnects by itself: the address stays."""
+
+    def __init__(self, name: str, running: Any, start: Callable[[int], Any]) -> None:
+        self.name, self.running, self._start = name, running, start
+        self._started = started_at(running.pid)
+        self._patience = Patience(time.monotonic())
+
+    def revive(self) -> bool:
+        """Tells whether it had died and runs again. Raises DemoFailed when it dies too often or lost its port."""
+        if is_alive(self.running.pid, self._started):
+            return False
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.running.pid, os.WNOHANG)
+        if not self._patience.allows(time.monotonic(), killed=True):
+            raise DemoFailed(f"{self.name} died again and again, so the rest was ended too; make demo starts anew")
+        _say(f"{self.name} died; starting it again …")
+        port = self.running.port
+        self.running = self._start(port)
+        self._started = started_at(self.running.pid)
+        if self.running.port != port:
+            raise DemoFailed(f"{self.name} died and another program took its port {port}; make demo starts anew")
+        _say(f"{self.name} runs again.")
+        return True
+
+
+def _end(demo: Demo) -> None:
+    """Ends everything, in the order that lets each finish: the house, then its servers. Not to be interrupted."""
+    for told in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(told, signal.SIG_IGN)
+    _say("\nEnding …")
+    if demo.house and demo.house.poll() is None:
+        demo.house.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            demo.house.wait(timeout=END_SECONDS_MAX)
+    processes.end(lambda: _marked(demo.checkout), polite_seconds=5)
+    clear_state(demo.checkout)
+    if demo.place:
+        valkey.stop(demo.place)
+        postgres.stop(demo.place)
+    _say("Ended.")
+
+
+def _say(text: str) -> None:
+    """Prints, or goes on without: a reader or terminal that has gone away must not keep the servers running."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _earlier_ports(place: Place) -> dict[str, int]:
+    try:
+        known = json.loads((place.folder / "ports.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return {name: port for name, port in known.items() if isinstance(port, int)} if isinstance(known, dict) else {}
+
+
+def _remember_ports(place: Place, servers: Servers) -> None:
+    # The same ports at every start where they are free: what somebody noted down yesterday still works.
+    running = {"postgres": servers.postgres, "valkey": servers.valkey}
+    known = _earlier_ports(place) | {name: server.port for name, server in running.items() if server}
+    with open(place.folder / "ports.json", "w") as file:
+        json.dump(known, file)
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""`make reset`: the demo's data is gone, the next `make demo` begins anew. Servers of somebody else are not touched."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from ticketing.devserver import postgres, valkey
+from ticketing.devserver.data_folder import ServersFailed, settle
+from ticketing.devserver.demo import CHECKOUT, Demo, DemoFailed, end_leftovers, only_one
+
+
+def reset(checkout: Path) -> Path:
+    """The checkout's demo has no data and no process left; returns the folder that is gone.
+
+    Raises DemoFailed while the demo runs, ServersFailed when the folder is not ours to remove.
+    """
+    with only_one(checkout):
+        end_leftovers(Demo(checkout, 0))
+        place = settle(checkout)
+        valkey.stop(place)
+        postgres.stop(place)
+        shutil.rmtree(place.folder)
+        for beat_file in (checkout / ".local").glob("celerybeat*"):
+            beat_file.unlink()
+    return place.folder
+
+
+def main() -> int:
+    try:
+        folder = reset(CHECKOUT)
+    except DemoFailed as error:
+        print(f"make reset: {error}; end it first", file=sys.stderr)
+        return 1
+    except (ServersFailed, OSError) as error:
+        print(f"make reset: {error}", file=sys.stderr)
+        return 1
+    print(f"Removed {folder}; make demo begins anew.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Both servers of one place, started together and stopped together, with the secrets that outlive a restart."""
+
+import json
+import os
+import secrets
+import string
+from dataclasses import dataclass
+
+from ticketing.devserver import postgres, valkey
+from ticketing.devserver.data_folder import Place
+from ticketing.devserver.postgres import Postgres
+from ticketing.devserver.valkey import Valkey
+
+PASSWORD_CHARACTERS = 32
+SECRET_NAMES = ("database_password", "superuser_password", "redis_password", "secret_key", "admin_password")
+
+
+@dataclass(frozen=True)
+class Servers:
+    postgres: Postgres | None
+    valkey: Valkey | None
+
+    @property
+    def pids(self) -> list[int]:
+        return [server.pid for server in (self.postgres, self.valkey) if server]
+
+    def stop(self) -> None:
+        """Leaves no process of either server."""
+        if self.valkey:
+            self.valkey.stop()
+        if self.postgres:
+            self.postgres.stop()
+
+
+def new_password() -> str:
+    """Returns a random password of letters and digits: it is safe in a URL, in SQL and in a configuration file."""
+    return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(PASSWORD_CHARACTERS))
+
+
+def keep_secrets(place: Place) -> dict[str, str]:
+    """Returns the place's secrets, made at the first call and the same at every later one.
+
+    They lie beside the data they open, readable only by whoever started the servers.
+    """
+    path = place.folder / "secrets.json"
+    try:
+        known = json.loads(path.read_text())
+    except (OSError, ValueError):
+        known = {}
+    if all(known.get(name) for name in SECRET_NAMES):
+        return {name: known[name] for name in SECRET_NAMES}
+    made = {name: known.get(name) or new_password() for name in SECRET_NAMES}
+    unfinished = path.with_suffix(".new")
+    unfinished.unlink(missing_ok=True)
+    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(made, file)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    return made
+
+
+def start_disposable(place: Place, *, with_postgres: bool = True, with_valkey: bool = True) -> Servers:
+    """Returns fresh servers for tests: quick rather than durable, everything in the place's folder."""
+    cluster = copy = None
+    if with_postgres:
+        cluster = postgres.start(
+            place,
+            password=new_password(),
+            superuser_password=new_password(),
+            settings=postgres.DISPOSABLE,
+        )
+    if with_valkey:
+        copy = valkey.start(place, password=new_password())
+    return Servers(cluster, copy)

@@ -1,0 +1,119 @@
+"""One Valkey 9 server: a copy that may vanish, so it writes nothing to disk."""
+
+import os
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+
+import psutil
+
+from ticketing.devserver import processes
+from ticketing.devserver.data_folder import Place, ServersFailed, last_words
+from ticketing.devserver.ports import LOOPBACK, free_port
+
+START_SECONDS_MAX = 20
+STOP_SECONDS_MAX = 10
+PORT_ATTEMPTS_MAX = 5
+ANSWER_POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Valkey:
+    """A running server that answers on a loopback port to whoever knows its password."""
+
+    place: Place
+    pid: int
+    port: int
+    password: str
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{self.password}@{LOOPBACK}:{self.port}/0"
+
+    def stop(self) -> None:
+        stop(self.place)
+
+
+def start(place: Place, *, password: str, preferred_port: int | None = None) -> Valkey:
+    """Returns the place's server running and empty; ends first what an earlier run left. Raises ServersFailed."""
+    stop(place)
+    if not place.valkey_data.exists():
+        place.valkey_data.mkdir(mode=0o700)
+        place.give(place.valkey_data)
+    log = place.valkey_data / "valkey.log"
+    for _ in range(PORT_ATTEMPTS_MAX):
+        port = free_port(preferred_port)
+        _write_configuration(place, port, password)
+        log.unlink(missing_ok=True)
+        with open(os.devnull, "w") as nowhere:
+            process = subprocess.Popen(
+                [place.valkey_server, _configuration(place)],
+                stdin=subprocess.DEVNULL,
+                stdout=nowhere,
+                stderr=nowhere,
+                start_new_session=True,  # Ctrl-C at the terminal is for the one who stops us in order.
+                **place.popen_options(),
+            )
+        if _answers(process, port, password):
+            # From here on its process id is all that anybody needs; it may outlive us, and we do not wait for it.
+            process.returncode = 0
+            return Valkey(place, process.pid, port, password)
+        process.kill()
+        process.wait()
+        said = log.read_text(errors="replace") if log.exists() else ""
+        if "Address already in use" not in said:
+            raise ServersFailed(f"Valkey did not start: {last_words(said)} ({log})")
+        preferred_port = None
+    raise ServersFailed(f"Valkey found no free port in {PORT_ATTEMPTS_MAX} attempts")
+
+
+def stop(place: Place) -> None:
+    """Ends the place's server if one runs, also one that an earlier run left."""
+    if not processes.end(lambda: _processes_of(place), polite_seconds=STOP_SECONDS_MAX):
+        raise ServersFailed(f"Valkey in {place.valkey_data} cannot be ended")
+
+
+def _configuration(place: Place) -> str:
+    return str(place.valkey_data / "valkey.conf")
+
+
+def _write_configuration(place: Place, port: int, password: str) -> None:
+    lines = [
+        f"bind {LOOPBACK}",
+        f"port {port}",
+        f"requirepass {password}",
+        f'dir "{place.valkey_data}"',
+        'logfile "valkey.log"',
+        "daemonize no",
+        'save ""',
+        "appendonly no",
+        "tcp-backlog 511",
+    ]
+    path = place.valkey_data / "valkey.conf"
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write("\n".join(lines) + "\n")
+    place.give(path)
+
+
+def _answers(process: subprocess.Popen[bytes], port: int, password: str) -> bool:
+    """Waits until the server answers PING; False when it ended or did not answer in time."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
+                connection.sendall(f"AUTH {password}\r\nPING\r\n".encode())
+                answer = b""
+                while answer.count(b"\r\n") < 2 and (read := connection.recv(100)):
+                    answer += read
+            if answer == b"+OK\r\n+PONG\r\n":
+                return True
+        except OSError:
+            pass  # Not listening yet.
+        time.sleep(ANSWER_POLL_SECONDS)
+    return False
+
+
+def _processes_of(place: Place) -> list[psutil.Process]:
+    return processes.working_in(place.valkey_data, "valkey-server")

@@ -1,0 +1,68 @@
+"""An answer that goes on: a connection of our own server's handed over to a listener.
+
+No task, no scope and no coroutine of the request is kept: what is told is written straight to the transport, the same
+bytes to everybody, and a connection costs little more than its socket.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+from apps.kernel.push.frames import HEARTBEAT_CHUNK, LAST_CHUNK, Frame, chunk, farewell_event
+from apps.kernel.push.hub import Listener
+
+BUFFER_BYTES_MAX = 16 * 1024
+"""What may wait here for a listener who does not read; the system keeps as much again."""
+
+
+class WireListener(Listener):
+    """Who listens at the other end of one connection, until either side ends it."""
+
+    __slots__ = ("_is_paused", "_transport", "on_hung_up", "on_server_ends")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__("events")
+        self._transport = transport
+        self._is_paused = False
+        self.on_hung_up: Callable[[Listener], object] | None = None
+        self.on_server_ends: Callable[[Listener], object] | None = None
+        transport.set_write_buffer_limits(high=BUFFER_BYTES_MAX)
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family != getattr(socket, "AF_UNIX", None):
+            with suppress(OSError):
+                # Otherwise megabytes of old frames would wait in the system for one who sleeps.
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES_MAX)
+
+    def write(self, frame: Frame) -> None:
+        self._transport.write(frame.chunk)
+
+    def is_slow(self) -> bool:
+        return self._is_paused
+
+    def keep_alive(self) -> None:
+        self._transport.write(HEARTBEAT_CHUNK)
+
+    def close(self, retry_seconds: float) -> None:
+        if not self._is_paused:
+            self._transport.write(chunk(farewell_event(retry_seconds)) + LAST_CHUNK)
+        self._transport.close()
+
+    # --- the connection's calls --------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._is_paused = False
+        self.catch_up()
+
+    def server_ends(self) -> None:
+        if self.on_server_ends is not None:
+            self.on_server_ends(self)
+        else:
+            self.close(0.0)
+
+    def hung_up(self) -> None:
+        if self.on_hung_up is not None:
+            self.on_hung_up(self)

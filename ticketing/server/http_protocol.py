@@ -1,0 +1,455 @@
+"""A client's connection: uvicorn's own, with the limits it lacks and a farewell that breaks no request off.
+
+What uvicorn (0.54, httptools) leaves open, and a proxy in front would usually close: headers and bodies may trickle
+for ever, headers may be of any size, requests sent ahead of their answers pile up without end, an answer that nobody
+reads keeps its connection, and a worker that ends closes idle connections under the request that is on its way.
+
+Nothing of this costs a whole request that arrives in one piece more than a comparison: clocks run only while something
+is missing.
+"""
+
+import asyncio
+import json
+import os
+from functools import partial
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from apps.kernel.fastpath.server_extensions import AT_SIGHT, BY_NAME, CLIENT, LATER, STREAM, WHOLE, Client, Whole
+from ticketing.server import fast_parser
+from ticketing.server.event_stream import WireListener
+from ticketing.server.response_writer import WholeCycle, send_whole, travelling, write_whole
+
+# From the connection, or the first byte of a later request, to the end of its headers.
+HEADER_SECONDS_MAX = 10.0
+HEADER_BYTES_MAX = 64 * 1024
+HEADERS_MAX = 100
+# A body may take this long, and longer only while it keeps coming at this rate. A hold is a few hundred bytes.
+BODY_SECONDS_MAX = 10.0
+BODY_BYTES_PER_SECOND_MIN = 8 * 1024
+# Answered before it was whole (refused, say), so much of a body is still read and thrown away: a client that is
+# hung up on while it sends never sees the answer.
+DISCARDED_BYTES_MAX = 16 * 1024 * 1024
+# The same for one that does not say how long it is.
+UNDECLARED_BYTES_MAX = 2 * 1024 * 1024
+# Without progress in sending the answer.
+UNREAD_SECONDS_MAX = 20.0
+REQUESTS_AHEAD_MAX = 16
+CONNECTIONS_MAX = int(os.environ.get("WEB_CONNECTIONS_MAX") or 20_000)
+# How long a worker that ends still answers on connections that are open. The idle ones close by themselves before.
+FAREWELL_SECONDS = float(os.environ.get("WEB_FAREWELL_SECONDS") or 5)
+SECONDS_UNTIL_RETRY = 5
+KEEP_ALIVE_SLACK_SECONDS = 0.05
+
+
+def _answer(status: str, type_: str, title: str) -> bytes:
+    document = {"type": type_, "title": title, "status": int(status[:3]), "detail": title}
+    body = json.dumps(document).encode()
+    lines = [
+        f"HTTP/1.1 {status}",
+        "content-type: application/problem+json",
+        f"content-length: {len(body)}",
+        "cache-control: no-store",
+        "connection: close",
+    ]
+    if status.startswith("503"):
+        lines.append(f"retry-after: {SECONDS_UNTIL_RETRY}")
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+MALFORMED = _answer("400 Bad Request", "malformed", "The request cannot be read.")
+TOO_LARGE = _answer("413 Content Too Large", "too-large", "The request is too large.")
+TOO_SLOW = _answer("408 Request Timeout", "request-timeout", "The request did not arrive in time.")
+HEADERS_TOO_LARGE = _answer("431 Request Header Fields Too Large", "headers-too-large", "The headers are too large.")
+FULL = _answer("503 Service Unavailable", "busy", "Too many connections are open; try again.")
+
+
+class Wire(HttpToolsProtocol):
+    """One connection over HTTP/1.1. What is too slow, too large or not HTTP is told so where no other answer is on its
+    way, and cut in any case."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        # Runs while something is missing: the headers of `_awaited`, a scope (None: of the first request), or the body
+        # of `_awaited`, a cycle.
+        self._clock: asyncio.TimerHandle | None = None
+        self._awaited: object = None
+        self._since = 0.0
+        self._bytes = 0
+        self._unread_clock: asyncio.TimerHandle | None = None
+        self._is_a_socket = False
+        self._answering: Any = None
+        self._at_sight = getattr(self.app, AT_SIGHT, None)
+        self._may_read_pieces = not config.root_path and config.limit_concurrency is None
+        self._idle_since = 0.0
+        self._client = Client()
+        # The request that has come with the bytes that are just being read; it is begun when all of them are.
+        self._come: tuple[Any, Any] | None = None
+        self._is_reading = False
+        self._listener: WireListener | None = None
+
+    # --- the transport's calls ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_clock(None, HEADER_SECONDS_MAX)
+        if len(self.connections) > CONNECTIONS_MAX:
+            self._cut(FULL)
+        elif _ends(self.server_state):
+            self.shutdown()  # Accepted in the moment in which the worker stopped listening.
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        if self._listener is not None:
+            self.transport.abort()  # It was told that the answer goes on.
+            return
+        if self._may_read_pieces and self._is_between_requests() and (piece := fast_parser.read(data)) is not None:
+            self._take(piece)
+            return
+        self._is_reading = True
+        try:
+            super().data_received(data)
+        finally:
+            self._is_reading = False
+        if self._come is not None:
+            (cycle, app), self._come = self._come, None
+            self._begin(cycle, app)
+        cycle = self.cycle
+        if cycle is not None and not cycle.more_body and cycle.scope is self.scope:
+            if self._clock is not None:
+                self._stop_clock()
+            if cycle.response_complete and self.timeout_keep_alive_task is None:
+                # The rest of a body that nobody wanted has come. uvicorn starts this clock with an answer only.
+                self._rest()
+        elif not self._is_a_socket and not self.transport.is_closing():
+            self._note_what_is_missing(len(data))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._client.has_gone = True
+        if self._listener is not None:
+            self._listener.hung_up()
+        self._stop_clock()
+        self._stop_unread_clock()
+        self._unset_keepalive_if_required()  # uvicorn leaves it running after an error.
+        self._forget_the_answer()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start_unread_clock()
+        if self._listener is not None:
+            self._listener.pause()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_unread_clock()
+        if self._listener is not None:
+            self._listener.resume()
+
+    # --- uvicorn's calls ---------------------------------------------------------------------------------------------
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= REQUESTS_AHEAD_MAX:
+            self._abort()
+        elif len(self.headers) > HEADERS_MAX:
+            self._cut(HEADERS_TOO_LARGE)
+        if self.transport.is_closing():
+            return
+        super().on_headers_complete()
+        if self.cycle is not None and _ends(self.server_state):
+            self.cycle.keep_alive = False  # The last one on this connection, and its client is told.
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answering = cycle  # With requests sent ahead this is not the latest one, which is all that uvicorn keeps.
+        if self._is_reading and self._come is None:
+            self._come = cycle, app
+        else:
+            self._begin(cycle, app)
+
+    def _begin(self, cycle: Any, app: Any) -> None:
+        """The request is answered at sight, if all of it is here and the application can; else it has a task."""
+        # Who does not read the answers waits in a task, so that no more than one of them is kept for it.
+        if (
+            self._at_sight is None
+            or cycle.more_body
+            or cycle.disconnected
+            or cycle.flow.write_paused
+            or app is not self.app
+            or self.transport.is_closing()
+        ):
+            self._begin_task(cycle, app)
+            return
+        cycle.scope[CLIENT] = self._client
+        answer = self._at_sight(cycle.scope, cycle.body, self._hear)
+        if answer is not LATER:
+            self._told(cycle, answer)
+
+    def _hear(self, answer: Whole | None) -> None:
+        """What has been told later is the answer to the one request that is being answered here."""
+        self._told(self._answering, answer)
+
+    def _told(self, cycle: Any, answer: Whole | None) -> None:
+        if answer is None:
+            self._begin_task(cycle, self.app)
+        elif not cycle.disconnected:
+            write_whole(cycle, *answer)
+
+    def _begin_task(self, cycle: Any, app: Any) -> None:
+        cycle.scope[WHOLE] = partial(send_whole, cycle)
+        cycle.scope[STREAM] = partial(self._hand_over, cycle)
+        super()._start_asgi_task(cycle, app)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if self.cycle is not None:
+            self.cycle.more_body = False  # uvicorn leaves it set where the answer was given before the end.
+
+    def on_response_complete(self) -> None:
+        if self._answering is not None:
+            # It leads back to its own scope: kept, each request would be left to the collector.
+            self._answering.scope.pop(WHOLE, None)
+            self._answering.scope.pop(STREAM, None)
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._unset_keepalive_if_required()
+                self._start_asgi_task(*self.pipeline.pop())
+            else:
+                self._rest()
+        if self._has_unsent():
+            self._start_unread_clock()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._is_a_socket = True
+        self._stop_clock()
+        super().handle_websocket_upgrade()
+
+    def send_400_response(self, msg: str) -> None:
+        self._cut(MALFORMED)
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        cycle: Any = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            return  # Its answer starts it anew.
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > KEEP_ALIVE_SLACK_SECONDS:
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+        else:
+            self._cut(b"")
+
+    def _rest(self) -> None:
+        """Nothing is asked for here, and if that stays so the connection is closed."""
+        # One clock that looks what has happened meanwhile, instead of one for each request.
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def shutdown(self) -> None:
+        """The worker ends: what is asked here from now on is the last on this connection, and told so.
+
+        uvicorn closes an idle connection at once. The next request of its client may be on its way by then and would
+        get no answer, so it stays open for as long as an idle one may.
+        """
+        if self._listener is not None:
+            self._listener.server_ends()
+            return
+        if FAREWELL_SECONDS <= 0:
+            super().shutdown()
+            return
+        self.server_state.ends = True  # type: ignore[attr-defined]
+        cycle: Any = self.cycle  # None before the first request, whatever uvicorn's types say.
+        scope: Any = self.scope
+        if cycle is None and scope is None:
+            self._start_clock(None, FAREWELL_SECONDS)
+        elif cycle is not None and not cycle.response_started:
+            cycle.keep_alive = False
+
+    # --- an answer that goes on --------------------------------------------------------------------------------------
+
+    def _hand_over(self, cycle: Any, head: bytes) -> WireListener | None:
+        """The answer has begun and has no end; the connection is the listener's. None: nobody is there any more, or
+        something was sent ahead, which would wait for ever."""
+        if cycle.disconnected or self.transport.is_closing():
+            return None
+        if self.pipeline or cycle.more_body or cycle is not self._answering:
+            self._abort()
+            return None
+        self._stop_clock()
+        self._unset_keepalive_if_required()
+        cycle.response_started = cycle.response_complete = True  # For uvicorn, which would look for its end.
+        self.server_state.total_requests += 1
+        said = head + b"transfer-encoding: chunked\r\n"
+        self.transport.write(travelling(self.server_state.default_headers, 200, said, b"", b""))
+        self._listener = listener = WireListener(self.transport)
+        # What was read of the request is of no use any more; there may be ten thousand of them.
+        cycle.scope.pop(WHOLE, None)
+        cycle.scope.pop(STREAM, None)
+        self.cycle = self.scope = self._answering = self.parser = None  # type: ignore[assignment]
+        self.headers = []
+        return listener
+
+    # --- a request in one piece --------------------------------------------------------------------------------------
+
+    def _is_between_requests(self) -> bool:
+        """Whether what comes now begins a request, all before it are answered, and httptools is in the middle of
+        none."""
+        cycle: Any = self.cycle
+        if cycle is None:
+            is_between = self.scope is None
+        else:
+            is_between = cycle.response_complete and not cycle.more_body and cycle.scope is self.scope
+        return is_between and not self._is_a_socket and not self.pipeline and not _ends(self.server_state)
+
+    def _take(self, piece: fast_parser.Piece) -> None:
+        """As httptools and uvicorn would have it, without them as far as it can be told at sight."""
+        if self._clock is not None:
+            self._stop_clock()
+        path = piece.path
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": "1.1",
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": "",
+            "headers": piece.headers,
+            "state": self.app_state.copy(),
+            "method": piece.method,
+            "path": path.decode("ascii"),
+            "raw_path": path,
+            "query_string": piece.query,
+            BY_NAME: piece.by_name,
+            CLIENT: self._client,
+        }
+        answer: Whole | None = None
+        # As in `_begin`.
+        if self._at_sight is not None and not self.flow.write_paused:
+            answer = self._at_sight(scope, piece.body, self._hear)
+        if answer is None or answer is LATER:
+            self.headers, self.expect_100_continue = piece.headers, False
+            self.scope = scope  # type: ignore[assignment]
+            self.cycle = self._answering = cycle = WholeCycle(self, scope, piece.body)
+            if answer is None:
+                self._begin_task(cycle, self.app)
+            return
+        self.transport.write(travelling(self.server_state.default_headers, *answer, b""))
+        self.server_state.total_requests += 1
+        self._rest()
+        if self._has_unsent():
+            self._start_unread_clock()
+
+    # --- what is missing ---------------------------------------------------------------------------------------------
+
+    def _note_what_is_missing(self, size: int) -> None:
+        """Something came, and the request is not whole: the clock for it runs."""
+        cycle: Any = self.cycle
+        if cycle is None or cycle.scope is not self.scope:
+            if self._clock is None or (self._awaited is not None and self._awaited is not self.scope):
+                self._start_clock(self.scope, HEADER_SECONDS_MAX)
+            self._awaited = self.scope
+            self._bytes += size
+            if self._bytes > HEADER_BYTES_MAX:
+                self._cut(HEADERS_TOO_LARGE)
+            return
+        if self._clock is None or self._awaited is not cycle:
+            self._start_clock(cycle, BODY_SECONDS_MAX)
+        self._bytes += size
+        is_declared = any(name == b"content-length" for name, _ in self.headers[:HEADERS_MAX])
+        # Without a length, what is no body (extensions of chunks, trailers) could go on for ever, and is kept.
+        if self._bytes > (DISCARDED_BYTES_MAX if is_declared else UNDECLARED_BYTES_MAX) and (
+            cycle.response_complete or not is_declared
+        ):
+            self._cut(TOO_LARGE)
+
+    def _start_clock(self, awaited: object, seconds: float) -> None:
+        self._stop_clock()
+        self._awaited, self._since, self._bytes = awaited, self.loop.time(), 0
+        self._clock = self.loop.call_later(seconds, self._look_at_the_clock)
+
+    def _look_at_the_clock(self) -> None:
+        self._clock = None
+        cycle = self.cycle
+        if cycle is not None and self._awaited is cycle and not cycle.response_complete:
+            now = self.loop.time()
+            until = self._since + BODY_SECONDS_MAX + self._bytes / BODY_BYTES_PER_SECOND_MIN
+            if self.flow.read_paused:  # It is we who do not read.
+                until = max(until, now + BODY_SECONDS_MAX)
+            if now < until:
+                self._clock = self.loop.call_later(until - now, self._look_at_the_clock)
+                return
+        self._cut(b"" if self._awaited is None else TOO_SLOW)
+
+    def _stop_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _cut(self, answer: bytes) -> None:
+        """Nothing more is read here. The client gets the answer, if it is not in the middle of another one."""
+        if self.transport.is_closing():
+            return
+        cycle = self.cycle
+        if cycle is not None and cycle.scope is self.scope and cycle.response_complete:
+            answer = b""  # It has the answer to this one.
+        elif cycle is not None and not cycle.response_complete:
+            if self.pipeline or cycle.scope is not self.scope or cycle.response_started:
+                self._abort()
+                return
+            self._forget_the_answer()
+        if answer:
+            self.transport.write(answer)
+        self.transport.close()
+        if self._has_unsent():
+            self._start_unread_clock()
+
+    def _abort(self) -> None:
+        self._forget_the_answer()
+        self.transport.abort()
+
+    def _forget_the_answer(self) -> None:
+        """What is still said on this connection goes nowhere, and whoever waits for its client hears of the end."""
+        for cycle in (self._answering, self.cycle):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+
+    def _start_unread_clock(self) -> None:
+        if self._unread_clock is None:
+            self._unread_clock = self.loop.call_later(UNREAD_SECONDS_MAX, self._cut_if_unread)
+
+    def _stop_unread_clock(self) -> None:
+        if self._unread_clock is not None:
+            self._unread_clock.cancel()
+            self._unread_clock = None
+
+    def _cut_if_unread(self) -> None:
+        self._unread_clock = None
+        if self._has_unsent():
+            self._abort()
+
+    def _has_unsent(self) -> bool:
+        try:
+            return bool(self.transport.get_write_buffer_size())
+        except RuntimeError:
+            return False  # uvloop's answer about a connection that is closed.
+
+
+def _ends(server_state: ServerState) -> bool:
+    return hasattr(server_state, "ends")

@@ -1,0 +1,86 @@
+"""The lane's server: uvicorn's workers behind one listening socket, `python -m ticketing.server.run`.
+
+Started from here and not by uvicorn's own command for what that cannot be told: connections with limits (`wire`), the
+socket that systemd holds open while the house is replaced, and a supervisor also for a single worker, so that SIGHUP
+brings every new worker into service before it lets the old one go.
+"""
+
+import contextlib
+import os
+import resource
+import socket
+import sys
+
+import uvicorn
+from uvicorn.supervisors.multiprocess import Multiprocess
+
+BACKLOG = 4096
+KEEP_ALIVE_SECONDS = 5
+# For what is being answered when a worker is told to end; the slowest of it waits 5 s for a place in a batch.
+GRACEFUL_SECONDS = 20
+# A new worker that takes longer does not replace the old one, and one that is silent for as long is killed.
+START_SECONDS_MAX = 60
+# The first that systemd hands over (sd_listen_fds).
+FIRST_SOCKET = 3
+WORKERS_MAX = 64
+
+
+def main(application: str = "ticketing.asgi:application") -> int:
+    """Serves until told to end by SIGTERM or SIGINT; replaces its workers one by one on SIGHUP."""
+    os.environ.pop("WEB_CONCURRENCY", None)  # uvicorn would take it for another word for ours.
+    try:
+        workers = _whole_number("WEB_WORKERS", len(os.sched_getaffinity(0)), WORKERS_MAX)
+        port = _whole_number("PORT", 8000, 65_535)
+        keep_alive = _whole_number("WEB_KEEP_ALIVE_SECONDS", KEEP_ALIVE_SECONDS, 3_600)
+    except ValueError as error:
+        print(f"fairgate: {error}", file=sys.stderr)
+        return 1
+    _open_many_files()
+    config = uvicorn.Config(
+        application,
+        host=os.environ.get("BIND") or "127.0.0.1",
+        port=port,
+        workers=workers,
+        loop="uvloop",
+        http="ticketing.server.http_protocol:Wire",
+        ws="ticketing.server.websocket_protocol:Socket",
+        lifespan="on",
+        access_log=False,
+        log_level="error",
+        server_header=False,
+        proxy_headers=False,  # Whose word about a client's address counts is the lane's own to say.
+        backlog=BACKLOG,
+        timeout_keep_alive=keep_alive,
+        timeout_graceful_shutdown=GRACEFUL_SECONDS,
+        timeout_worker_healthcheck=START_SECONDS_MAX,
+    )
+    listening = _handed_over() or config.bind_socket()
+    Multiprocess(config, sockets=[listening]).run()
+    return 0
+
+
+def _whole_number(name: str, default: int, most: int) -> int:
+    text = os.environ.get(name) or str(default)
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= most:
+        raise ValueError(f"{name}={text} is no number from 1 to {most}")
+    return int(text)
+
+
+def _handed_over() -> socket.socket | None:
+    """The socket of a systemd .socket unit, if this process was started by one."""
+    if os.environ.pop("LISTEN_PID", "") != str(os.getpid()) or not os.environ.pop("LISTEN_FDS", "").isdigit():
+        return None
+    handed_over = socket.socket(fileno=FIRST_SOCKET)
+    handed_over.set_inheritable(True)
+    return handed_over
+
+
+def _open_many_files() -> None:
+    """Each connection is a file: as many as this account may open, not as many as it is given at first."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

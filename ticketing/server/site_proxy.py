@@ -1,0 +1,318 @@
+"""Forwards what the lane does not answer itself to the site, streaming both ways.
+
+The site never runs in this process: beside a single busy page thread the event loop falls to a fiftieth of its speed.
+The demo thus has one address; in production the proxy in front may route by path and this is rarely met.
+"""
+
+import asyncio
+import json
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable
+from urllib.parse import quote_from_bytes
+
+import aiohttp
+from yarl import URL
+
+from apps.kernel import rate_limits
+from apps.kernel.fastpath.request import ClientGone, Receive, Scope, Send
+from apps.kernel.http import client_address
+from apps.kernel.http.problems import CONTENT_TYPE, Busy, Malformed, Problem, RateLimited, TooLarge
+from apps.kernel.observability import log_context
+from apps.kernel.rate_limits import kinds
+
+Headers = list[tuple[bytes, bytes]]
+
+# The largest thing anybody sends: a seating plan (SEATING_PLAN_FILE_MAX_BYTES) in its form.
+BODY_BYTES_MAX = 72 * 1024 * 1024
+# What the API takes (DATA_UPLOAD_MAX_MEMORY_SIZE). Refused here, because the site would answer and hang up while the
+# client is still sending, and its word would be lost on the way.
+API_BODY_BYTES_MAX = 256 * 1024
+# A body of undeclared length is gathered before it is sent on: WSGI knows only bodies with a length.
+UNDECLARED_BODY_BYTES_MAX = 1024 * 1024
+RETRY_AFTER_SECONDS = 2
+CONNECTIONS_MAX = 100
+# Shorter than the site keeps an idle connection (30 s), so that it is we who close it.
+IDLE_SECONDS_MAX = 10
+CONNECT_SECONDS_MAX = 2
+WAIT_SECONDS_MAX = 5
+SILENCE_SECONDS_MAX = 60
+HEADER_BYTES_MAX = 64 * 1024
+# What may stand in a request's target as it came; anything else of it travels percent-encoded.
+_TARGET_SAFE = "!#$%&'()*+,/:;=?@[]~\"<>^`{|}\\"
+
+# They speak about one connection, not about the request; `expect` and `upgrade` our own server has already answered.
+HOP_BY_HOP = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding"
+    b" upgrade expect".split()
+)
+# What the client claims about proxies is replaced by what we know.
+OURS_TO_SAY = frozenset((b"forwarded", b"x-real-ip", b"x-request-id", client_address.MARK_HEADER.encode()))
+# Our own server says these on every answer.
+OUR_SERVER_SAYS = frozenset((b"date", b"server"))
+
+ONE_MOMENT = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">
+<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
+<title>One moment</title><h1>One moment</h1><p>The site is starting or busy. This page tries again by itself.</p>
+"""
+
+
+TOO_LARGE = b"""<!doctype html><html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
+<title>Too large</title><h1>This is too large</h1><p>What you sent is larger than %d MB, so none of it was kept.
+Go back and choose a smaller file.</p>
+"""
+
+
+class Forwarder:
+    """An ASGI application for http. Connections open as they are needed; `close` ends them."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._origin = f"http://{host}:{port}"
+        self._session: aiohttp.ClientSession | None = None  # Made in the loop that it will serve.
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The client has the site's answer, or a problem document, or has gone away and the site is told so."""
+        wait = _wait_seconds(scope)
+        if wait is not None:
+            await _refuse(scope, send, RateLimited(wait))
+            return
+        body = _RequestBody(scope, receive)
+        try:
+            await self._forward(scope, body, send)
+        except ClientGone:
+            return
+        except (TooLarge, Malformed) as problem:
+            await _refuse(scope, send, problem)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+            await _refuse(scope, send, Busy("The site cannot take this now.", retry_after_seconds=RETRY_AFTER_SECONDS))
+        except aiohttp.ClientError:
+            if body.is_gone:
+                return
+            if body.is_answered:
+                raise  # The server breaks the connection off, so that half an answer does not look whole.
+            # It may have been carried out: an idempotency key makes asking again safe.
+            await _refuse(scope, send, Busy("The site gave no answer.", retry_after_seconds=RETRY_AFTER_SECONDS))
+        finally:
+            body.stop_watching()
+
+    async def close(self) -> None:
+        """Closes the connections to the site."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _forward(self, scope: Scope, body: "_RequestBody", send: Send) -> None:
+        if not _target(scope).startswith("/"):
+            # `*`, or the address of somebody else's host: behind ours it would name another place than the site.
+            raise Malformed
+        if scope.get("http_version") == "1.1" and not any(name == b"host" for name, _ in scope["headers"]):
+            raise Malformed  # The site would be told our own name for it.
+        content = await body.content()
+        task = asyncio.current_task()
+        assert task is not None
+        body.watch(task.cancel)
+        try:
+            await self._exchange(scope, body, content, send)
+        except asyncio.CancelledError:
+            if not body.is_gone or task.uncancel() > 0:
+                raise  # It is we who are to stop, not the client who left.
+            raise ClientGone from None
+
+    async def _exchange(
+        self, scope: Scope, body: "_RequestBody", content: bytes | AsyncIterator[bytes] | None, send: Send
+    ) -> None:
+        # What changes nothing, or the same however often, is asked again by the library when a kept connection
+        # turns out to be closed.
+        async with self._open().request(
+            scope["method"],
+            URL(self._origin + _target(scope), encoded=True),
+            headers=_question(scope, content, is_last=body.is_large),
+            data=content,
+            allow_redirects=False,
+        ) as answer:
+            body.is_answered = True
+            headers = _answer(list(answer.raw_headers))
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            async for chunk in answer.content.iter_any():
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, keepalive_timeout=IDLE_SECONDS_MAX),
+                timeout=aiohttp.ClientTimeout(
+                    total=None,
+                    connect=WAIT_SECONDS_MAX,
+                    sock_connect=CONNECT_SECONDS_MAX,
+                    sock_read=SILENCE_SECONDS_MAX,
+                ),
+                # Nothing is added, followed, unpacked or remembered: both sides see what the other sent.
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                max_line_size=HEADER_BYTES_MAX,
+                max_field_size=HEADER_BYTES_MAX,
+            )
+        return self._session
+
+
+class _RequestBody:
+    """The request's body as it arrives, and the word that its sender has gone."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.is_gone = False
+        self.is_answered = False
+        self._receive = receive
+        self._bytes_max = API_BODY_BYTES_MAX if scope["path"].startswith("/api/") else BODY_BYTES_MAX
+        self._leave: Callable[[], object] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._declared = int(headers[b"content-length"]) if headers.get(b"content-length", b"").isdigit() else None
+        self._undeclared = self._declared is None and b"transfer-encoding" in headers
+        self.is_large = (self._declared or 0) > API_BODY_BYTES_MAX
+        self._complete = not self._declared and not self._undeclared
+
+    async def content(self) -> bytes | AsyncIterator[bytes] | None:
+        """What is to be sent: nothing, a stream of declared length, or what was gathered. Raises TooLarge."""
+        if self._undeclared:
+            bytes_max = min(UNDECLARED_BODY_BYTES_MAX, self._bytes_max)
+            return b"".join([chunk async for chunk in self._chunks(bytes_max)])
+        if not self._declared:
+            return None
+        if self._declared > self._bytes_max:
+            raise TooLarge
+        return self._chunks(self._bytes_max)
+
+    def watch(self, leave: Callable[[], object]) -> None:
+        """Has `leave` called when the client goes away before it is answered."""
+        self._leave = leave
+        if self.is_gone:
+            leave()
+        elif self._complete and self._watcher is None:
+            self._watcher = asyncio.create_task(self._watch())
+
+    def stop_watching(self) -> None:
+        self._leave = None
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    async def _watch(self) -> None:
+        while not self.is_gone:
+            if (await self._receive())["type"] == "http.disconnect":
+                self._gone()
+
+    def _gone(self) -> None:
+        self.is_gone = self._complete = True
+        if self._leave is not None:
+            self._leave()
+
+    async def _chunks(self, bytes_max: int) -> AsyncIterator[bytes]:
+        size = 0
+        while not self._complete:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._gone()
+                raise ClientGone
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > bytes_max:
+                raise TooLarge
+            if not message.get("more_body", False):
+                self._complete = True
+                # From here on only the word of the client's leaving can come.
+                if self._leave is not None:
+                    self.watch(self._leave)
+            if chunk:
+                yield chunk
+
+
+def _wait_seconds(scope: Scope) -> float | None:
+    """How long the one who asks is to wait, who has asked too often; None: let it through."""
+    if scope.get(rate_limits.COUNTED):
+        return None
+    kind = kinds.of(scope["method"], scope["path"])
+    if kind is None:
+        return None
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    token = kinds.token_of(
+        headers.get(b"authorization", b"").decode("latin-1"), headers.get(b"cookie", b"").decode("latin-1")
+    )
+    return rate_limits.ask(kind, client_address.of_scope(scope), token)
+
+
+def _target(scope: Scope) -> str:
+    # The target goes on as it came: what the site routes and signs must be what was asked.
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope.get("query_string", b"")
+    return quote_from_bytes(path + b"?" + query if query else path, safe=_TARGET_SAFE)
+
+
+def _question(
+    scope: Scope, content: bytes | AsyncIterator[bytes] | None, *, is_last: bool = False
+) -> list[tuple[str, str]]:
+    """The request's headers as the site gets them: the client's, less what is ours to say, plus what we know.
+    `is_last`: on its connection."""
+    headers: Headers = scope["headers"]
+    dropped = HOP_BY_HOP | _named_by_connection(headers)
+    kept = [
+        (name, value)
+        for name, value in headers
+        if name not in dropped
+        and name not in OURS_TO_SAY
+        and not name.startswith(b"x-forwarded-")
+        # WSGI turns `-` into `_`: such a name would pass itself off as another header.
+        and b"_" not in name
+    ]
+    if isinstance(content, bytes):
+        kept = [(name, value) for name, value in kept if name != b"content-length"]
+        kept.append((b"content-length", str(len(content)).encode()))
+    if is_last:
+        # A site that answers without hearing so much out hangs up: nobody else is to ask on this connection.
+        kept.append((b"connection", b"close"))
+    given = next((value for name, value in headers if name == b"x-request-id"), b"")
+    is_name = log_context.REQUEST_ID.fullmatch(given.decode("latin-1"))
+    kept.append((b"x-request-id", given if is_name else uuid.uuid4().hex.encode()))
+    kept.append((b"x-forwarded-proto", client_address.scheme_of_scope(scope).encode()))
+    kept += [(b"x-forwarded-host", value) for name, value in headers if name == b"host"][:1]
+    if address := client_address.of_scope(scope):
+        kept.append((b"x-forwarded-for", address.encode()))
+    kept.append((client_address.MARK_HEADER.encode(), client_address.mark().encode()))
+    return [(name.decode("ascii", "replace"), value.decode("utf-8", "replace")) for name, value in kept]
+
+
+def _answer(headers: Headers) -> Headers:
+    lowered = [(name.lower(), value) for name, value in headers]
+    dropped = HOP_BY_HOP | OUR_SERVER_SAYS | _named_by_connection(lowered)
+    return [(name, value) for name, value in lowered if name not in dropped]
+
+
+def _named_by_connection(headers: Headers) -> frozenset[bytes]:
+    named = (part.strip().lower() for name, value in headers if name == b"connection" for part in value.split(b","))
+    return frozenset(named)
+
+
+async def _refuse(scope: Scope, send: Send, problem: Problem) -> None:
+    accepts = next((value for name, value in scope["headers"] if name == b"accept"), b"")
+    page = {503: ONE_MOMENT, 413: TOO_LARGE % (BODY_BYTES_MAX // 1024 // 1024)}.get(problem.status)
+    if isinstance(problem, RateLimited):
+        page = problem.page()
+    for_a_person = page is not None and b"text/html" in accepts and not scope["path"].startswith("/api/")
+    body = page if page is not None and for_a_person else json.dumps(problem.document()).encode()
+    content_type = "text/html; charset=utf-8" if for_a_person else CONTENT_TYPE
+    headers = {"Content-Type": content_type, "Cache-Control": "no-store", **problem.headers()}
+    await send(
+        {
+            "type": "http.response.start",
+            "status": problem.status,
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+            + [(b"content-length", str(len(body)).encode())],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+def site_address() -> tuple[str, int]:
+    """Returns host and port of the site from SITE_ADDRESS, or SITE_PORT on this machine (8001)."""
+    host, _, port = os.environ.get("SITE_ADDRESS", "").rpartition(":")
+    return host or "127.0.0.1", int(port or os.environ.get("SITE_PORT", "8001"))

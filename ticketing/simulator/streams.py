@@ -1,0 +1,202 @@
+"""Server-sent events over a plain connection each: no task and no coroutine, so that thousands cost little."""
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from typing import cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ticketing.simulator.api import RETRY_AFTER_SECONDS
+from ticketing.simulator.plan import PlanRefused, addresses_of, is_loopback
+from ticketing.simulator.stream_listeners import REMEMBERED_MAX, Ear, Frame, Open, read_frame
+
+HEAD_BYTES_MAX = 32 * 1024
+WAITING_BYTES_MAX = 4 * 1024 * 1024
+"""A house that says so much without coming to an end says nothing that anybody could take for an event."""
+
+
+class Strange(ValueError):
+    """What came is no stream of events."""
+
+
+class _Read:
+    """Events that were read already, by their bytes."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Frame] = {}
+
+    def frame(self, event: bytes) -> Frame:
+        """Raises Strange."""
+        known = self._known.get(event)
+        if known is None:
+            try:
+                known = _frame(event)
+            except (ValueError, msgspec.MsgspecError) as error:
+                raise Strange(f"{event[:100]!r}") from error
+            if len(self._known) >= REMEMBERED_MAX:
+                self._known.clear()
+            self._known[event] = known
+        return known
+
+
+def _frame(event: bytes) -> Frame:
+    fields = {}
+    for line in event.split(b"\n"):
+        name, _, value = line.partition(b":")
+        if name:
+            fields[name] = value.removeprefix(b" ")
+    if b"data" not in fields:
+        return Frame()
+    return read_frame(fields.get(b"event", b"").decode(), fields.get(b"id", b"").decode(), fields[b"data"])
+
+
+class Stream(asyncio.Protocol):
+    """One connection: a head, and events until either side ends it."""
+
+    __slots__ = ("_body", "_ear", "_has_ended", "_is_chunked", "_is_open", "_read", "_request", "_rest", "_transport")
+
+    def __init__(self, ear: Ear, request: bytes, read: _Read) -> None:
+        self._ear, self._request, self._read = ear, request, read
+        self._transport: asyncio.Transport | None = None
+        self._rest = self._body = b""
+        self._is_open = self._is_chunked = self._has_ended = False
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._ear.line = self
+        self._transport.write(self._request)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._ear.ended(type(error).__name__ if error is not None else "no answer")
+
+    def data_received(self, data: bytes) -> None:
+        if self._has_ended:
+            return
+        self._ear.heard_at = self._ear.ears.door.now()
+        rest = self._rest + data if self._rest else data
+        try:
+            if not self._is_open:
+                head, found, rest = rest.partition(b"\r\n\r\n")
+                if not found:
+                    if len(head) > HEAD_BYTES_MAX:
+                        raise Strange("a head without an end")
+                    self._rest = head
+                    return
+                if not self._begins(head):
+                    return
+            self._rest = self._hear(rest)
+        except Strange as error:
+            self._ear.fails(f"no stream of events: {error}")
+            self.close()
+
+    def _begins(self, head: bytes) -> bool:
+        first, *lines = head.decode("latin-1").split("\r\n")
+        version, _, status = first.partition(" ")
+        if not version.startswith("HTTP/1.1") or not status[:3].isdigit():
+            raise Strange(first[:100])
+        fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        if status[:3] != "200" or not fields.get("content-type", "").startswith("text/event-stream"):
+            self._has_ended = True
+            after = fields.get("retry-after", "")
+            self._ear.refused(int(status[:3]), float(after) if after.isdigit() else RETRY_AFTER_SECONDS)
+            self.close()
+            return False
+        self._is_open = True
+        self._is_chunked = "chunked" in fields.get("transfer-encoding", "").lower()
+        self._ear.opened()
+        return True
+
+    def _hear(self, rest: bytes) -> bytes:
+        """What is left of it, once everything that is whole was heard."""
+        at = 0
+        if self._is_chunked:
+            pieces: list[bytes] = []
+            for begin, end in _pieces(rest):
+                if end == begin:
+                    self._say(b"".join(pieces))
+                    self.close()
+                    return b""
+                pieces.append(rest[begin:end])
+                at = end + 2
+            self._say(b"".join(pieces))
+            return rest[at:] if at else rest
+        self._say(rest)
+        return b""
+
+    def _say(self, piece: bytes) -> None:
+        *events, self._body = (self._body + piece).split(b"\n\n")
+        if len(self._body) > WAITING_BYTES_MAX:
+            raise Strange("an event without an end")
+        for event in events:
+            self._ear.hears(self._read.frame(event))
+
+
+def _pieces(rest: bytes) -> Iterator[tuple[int, int]]:
+    """Where the whole pieces of a chunked body begin and end; the last one is empty."""
+    at = 0
+    while (line := rest.find(b"\r\n", at)) >= 0:
+        try:
+            size = int(rest[at:line].partition(b";")[0], 16)
+        except ValueError as error:
+            raise Strange(f"{rest[at:line][:40]!r} in the place of a size") from error
+        if not 0 <= size <= WAITING_BYTES_MAX:
+            raise Strange(f"a piece of {size} bytes")
+        begin, end = line + 2, line + 2 + size
+        if size and len(rest) < end + 2:
+            return
+        yield begin, end
+        if not size:
+            return
+        at = end + 2
+
+
+def open_streams(base: str, event: str, *, anywhere: bool) -> Open:
+    """How a stream of this event is opened. The name is resolved once, and only this machine's own addresses are taken
+    unless `anywhere`. Raises PlanRefused."""
+    parts = urlsplit(base)
+    is_secure = parts.scheme == "https"
+    host, port = parts.hostname or "", parts.port or (443 if is_secure else 80)
+    addresses = [address for address in addresses_of(host, port) if anywhere or is_loopback(address)]
+    if not addresses:
+        raise PlanRefused(f"{host} is not this machine")
+    context = ssl.create_default_context() if is_secure else None
+    read = _Read()
+
+    async def open_one(ear: Ear) -> None:
+        loop = asyncio.get_running_loop()
+        lines = [
+            f"GET /api/events/{event}/sections/updates HTTP/1.1",
+            f"Host: {parts.netloc}",
+            "Accept: text/event-stream",
+            "User-Agent: fairgate-simulate",
+            *([f"Last-Event-ID: {ear.last_id}"] if ear.last_id else []),
+        ]
+        request = "\r\n".join(lines).encode() + b"\r\n\r\n"
+        failure: OSError = OSError("no address")
+        for address in list(addresses):
+            try:
+                await loop.create_connection(
+                    lambda: Stream(ear, request, read),
+                    address,
+                    port,
+                    ssl=context,
+                    server_hostname=host if is_secure else None,
+                )
+            except OSError as error:
+                failure = error
+            else:
+                # The next one tries first where this one was let in.
+                addresses.remove(address)
+                addresses.insert(0, address)
+                return
+        raise failure
+
+    return open_one
