@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from apps.events import facade, selectors
+from apps.events import event_views, selectors
 from apps.events.serializers import EventDetailSerializer, EventListSerializer
 from apps.kernel.http import problems
 
@@ -57,7 +57,7 @@ class EventDetail(_Public):
     def get(self, request: Request, event: str) -> Response:
         try:
             page = selectors.get_event_page(event)
-        except facade.EventNotFound as error:
+        except event_views.EventNotFound as error:
             raise problems.NotFound("There is no such event.") from error
         said = _said(page.card) | {
             "description": page.card.description,

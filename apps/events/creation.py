@@ -15,7 +15,7 @@ from django.utils.text import slugify
 
 from apps.events.changes import CAPACITY_MAX, PRICE_MINOR_MAX
 from apps.events.currencies import CODES
-from apps.events.facade import RoomWish
+from apps.events.event_views import RoomWish
 from apps.events.models import Category, Event, OnSale, SeatingPlan, Section, Venue
 from apps.events.plans import Limits, Plan, PlanError, parse_plan, to_layout
 from apps.events.plans.colors import PALETTE

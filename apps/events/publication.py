@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from django.db import connection
 
-from apps.events import facade
+from apps.events import event_views, registries
 from apps.events.models import Category, Event, OnSale, Section
 from apps.events.plans import Plan, from_layout
 from apps.kernel import clock
@@ -26,7 +26,7 @@ class EventRefused(ValueError):
 def publish_event(event_id: int) -> bool:
     """The event is published, its sections and seats stand, and every listener has run; True if this call did it.
 
-    Publishing again changes nothing. Raises EventRefused where the draft cannot be sold as it is, facade.EventNotFound
+    Publishing again changes nothing. Raises EventRefused where the draft cannot be sold as it is, EventNotFound
     where there is no such event.
     """
     with transactions.write(lock_ms=PUBLISH_LOCK_MS, statement_ms=PUBLISH_STATEMENT_MS):
@@ -38,14 +38,14 @@ def publish_event(event_id: int) -> bool:
 
 
 def lock_event(event_id: int) -> Event:
-    """The event, its row locked to the end of the caller's transaction. Raises facade.EventNotFound."""
+    """The event, its row locked to the end of the caller's transaction. Raises EventNotFound."""
     transactions.require()
     # Rival publishers wait here and then read the status the first one left.
     event = (
         Event.objects.select_for_update(no_key=True, of=("self",)).select_related("plan").filter(pk=event_id).first()
     )
     if event is None:
-        raise facade.EventNotFound(str(event_id))
+        raise event_views.EventNotFound(str(event_id))
     return event
 
 
@@ -64,7 +64,7 @@ def publish_locked(event: Event) -> bool:
     event.status = Event.Status.PUBLISHED
     event.published_at = clock.now()
     event.save(update_fields=["status", "published_at"])
-    for listener in facade.publish_listeners():
+    for listener in registries.publish_listeners():
         listener(event.pk)
     log.info("published event %s with %d seats", event.slug, plan.seat_count if plan else 0)
     return True

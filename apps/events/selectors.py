@@ -12,10 +12,11 @@ from django.db import connection
 from django.db.models import Q
 from django.utils.text import slugify
 
-from apps.events import facade
+from apps.events import event_views, registries
 from apps.events.models import Category, Event, Seat
 from apps.events.plans import Area, areas_of
 from apps.events.plans.geometry import area_outline, rows_outline
+from apps.events.pricing import PricePolicy
 from apps.kernel import clock
 from apps.kernel.db import sql
 
@@ -65,7 +66,7 @@ class SectionOffer:
     capacity: int
     available: int | None
     needs_access: bool
-    prices: tuple[facade.PriceView, ...]
+    prices: tuple[event_views.PriceView, ...]
     """With what cannot be avoided: fees of a ticket and tax. So is `from_price_minor`."""
 
 
@@ -77,7 +78,7 @@ class EventPage:
     seats_per_reservation: int
     per_buyer_cap: int | None
     sections: tuple[SectionOffer, ...]
-    price_policy: facade.PricePolicy
+    price_policy: PricePolicy
 
 
 class _Row(NamedTuple):
@@ -107,8 +108,8 @@ class _Row(NamedTuple):
     tax_included: bool
 
     @property
-    def price_policy(self) -> facade.PricePolicy:
-        return facade.policy_of(*self[-6:])
+    def price_policy(self) -> PricePolicy:
+        return event_views.policy_of(*self[-6:])
 
 
 _COLUMNS = (
@@ -135,24 +136,24 @@ def list_catalogue(search: str = "") -> list[EventCard]:
         tax_rates=ArrayAgg("categories__tax_rate", order_by="categories__id"),
     ).order_by("starts_at", "slug")
     found = list(priced.values_list("pk", *_COLUMNS)[:CATALOGUE_MAX])
-    free = facade.availability(facade.section_slugs(event_id for event_id, *_ in found))
+    free = registries.availability(event_views.section_slugs(event_id for event_id, *_ in found))
     return [_card(_Row(*row), now, free.get(event_id)) for event_id, *row in found]
 
 
 def get_event_page(slug: str) -> EventPage:
-    """Everything the event's page says. Raises facade.EventNotFound; a draft is not found."""
+    """Everything the event's page says. Raises EventNotFound; a draft is not found."""
     if not sql.is_text(slug):
-        raise facade.EventNotFound(slug)
+        raise event_views.EventNotFound(slug)
     # One statement each: by the ORM, compiling the query and filling the models took longer than PostgreSQL's answer.
     with connection.cursor() as cursor:
         rows = _event_page.rows(cursor, slug=slug)
     if not rows:
-        raise facade.EventNotFound(slug)
+        raise event_views.EventNotFound(slug)
     ((event_id, hold_minutes, seats_per_reservation, per_buyer_cap, *row, now),) = rows
     read = _Row(*row)
     policy = read.price_policy
-    sections = facade.list_sections(event_id)
-    free = facade.availability({event_id: {section.id: section.slug for section in sections}}).get(event_id)
+    sections = event_views.list_sections(event_id)
+    free = registries.availability({event_id: {section.id: section.slug for section in sections}}).get(event_id)
     offers = tuple(
         SectionOffer(
             slug=section.slug,
@@ -171,7 +172,7 @@ def get_event_page(slug: str) -> EventPage:
 
 def _card(row: _Row, now: datetime, free: dict[int, int] | None) -> EventCard:
     available = None if free is None else sum(free.values())
-    state = facade.selling_state(row.status, row.starts_at, row.opens_at, row.closes_at, now)
+    state = event_views.selling_state(row.status, row.starts_at, row.opens_at, row.closes_at, now)
     return EventCard(
         slug=row.slug,
         name=row.name,
@@ -200,8 +201,8 @@ def _card(row: _Row, now: datetime, free: dict[int, int] | None) -> EventCard:
 
 
 def get_poster(slug: str) -> tuple[str, str]:
-    """The event's poster (empty: none of its own) and its name. Raises facade.EventNotFound."""
-    facade.get_event(slug)
+    """The event's poster (empty: none of its own) and its name. Raises EventNotFound."""
+    event_views.get_event(slug)
     poster, name = Event.objects.values_list("poster", "name").get(slug=slug)
     return poster, name
 
@@ -209,15 +210,15 @@ def get_poster(slug: str) -> tuple[str, str]:
 def plan_version(slug: str) -> str:
     """Changes whenever the event's public plan does: cheap, to answer "not modified" without building it.
 
-    Raises facade.EventNotFound.
+    Raises EventNotFound.
     """
-    return facade.plan_version(facade.get_event(slug).id)
+    return event_views.plan_version(event_views.get_event(slug).id)
 
 
 def plan_document(slug: str) -> bytes:
     """The public plan as JSON: geometry and prices, the same for everybody, nothing about what is free.
 
-    Seats are columns, in the order of their ids (`facade.seat_ids_in_plan_order`). Raises facade.EventNotFound.
+    Seats are columns, in the order of their ids (`event_views.seat_ids_in_plan_order`). Raises EventNotFound.
     """
     key = f"events:plan:{slug}:{plan_version(slug)}"
     kept = cache.get(key)
@@ -230,12 +231,12 @@ def plan_document(slug: str) -> bytes:
 
 def _plan(slug: str) -> dict[str, Any]:
     event = Event.objects.select_related("plan").defer("poster").get(slug=slug)
-    policy = facade.get_event_by_id(event.pk).price_policy
+    policy = event_views.get_event_by_id(event.pk).price_policy
     layout = event.plan.layout if event.plan is not None else None
     areas = areas_of(layout) if layout is not None else ()
     categories = list(Category.objects.filter(event=event))
     category_at = {category.pk: index for index, category in enumerate(categories)}
-    sections = facade.list_sections(event.pk)
+    sections = event_views.list_sections(event.pk)
     section_at = {section.id: index for index, section in enumerate(sections)}
     rows = list(
         Seat.objects.filter(event=event)
@@ -306,7 +307,7 @@ def _seat_radius(rows: list[tuple[Any, ...]]) -> float | int:
 
 
 def _outline(
-    section: facade.SectionView, rows: list[list[tuple[float, float]]], areas: tuple[Area, ...], radius: float
+    section: event_views.SectionView, rows: list[list[tuple[float, float]]], areas: tuple[Area, ...], radius: float
 ) -> list[list[float]]:
     """Around the section's seats; for general admission the area of the plan that carries its name."""
     if rows:

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.http import condition, require_safe
 
-from apps.events import facade, http_cache, selectors
+from apps.events import event_views, http_cache, selectors
 from apps.events.announcements import feed, template_context
 from apps.events.posters import drawing as poster_drawing
 
@@ -48,7 +48,7 @@ def _section_row(section: selectors.SectionOffer, currency: str, is_selling: boo
 def event(request: HttpRequest, slug: str) -> HttpResponseBase:
     try:
         page = selectors.get_event_page(slug)
-    except facade.EventNotFound as error:
+    except event_views.EventNotFound as error:
         raise Http404 from error
     prices = {price for section in page.sections for price in section.prices}
     is_selling = page.card.state in ("on_sale", "sold_out")
@@ -73,7 +73,7 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
 def _plan_etag(request: HttpRequest, slug: str) -> str | None:
     try:
         return f'"{selectors.plan_version(slug)}"'
-    except facade.EventNotFound:
+    except event_views.EventNotFound:
         return None
 
 
@@ -88,7 +88,7 @@ def plan(request: HttpRequest, slug: str) -> HttpResponse:
 def _plan(request: HttpRequest, slug: str) -> HttpResponse:
     try:
         document = selectors.plan_document(slug)
-    except facade.EventNotFound as error:
+    except event_views.EventNotFound as error:
         raise Http404 from error
     return HttpResponse(document, content_type="application/json")
 
@@ -97,7 +97,7 @@ def _plan(request: HttpRequest, slug: str) -> HttpResponse:
 def poster(request: HttpRequest, slug: str) -> HttpResponse:
     try:
         drawing, name = selectors.get_poster(slug)
-    except facade.EventNotFound as error:
+    except event_views.EventNotFound as error:
         raise Http404 from error
     return _poster_response(request, drawing or poster_drawing.plain_poster(slug, name))
 

@@ -14,11 +14,11 @@ from django.urls import reverse
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import model_rows, sql
+from apps.orders import return_quotes
 from apps.orders.absolute_urls import absolute
 from apps.orders.errors import OrderNotFound, PaperNotFound, TicketNotFound
 from apps.orders.lines import bill_of
 from apps.orders.models import ATTEMPTS_MAX, Invoice, Order, OrderLine, PaperKind, Payment, Refund, Ticket
-from apps.orders.returns import returns as ticket_returns
 from apps.queue import facade as queue
 
 _payments = sql.load("apps.orders", "payments_of_orders")
@@ -197,7 +197,7 @@ class OrderView:
     """The last attempt was declined, and there are tries and time left for another."""
     refunds: tuple[RefundView, ...] = ()
     """In the order in which they were asked for; one that failed and was sent again is left out."""
-    returns: ticket_returns.Offer | None = None
+    returns: return_quotes.ReturnOffer | None = None
     """How its tickets may be returned; None where its buyer never may."""
 
     @property
@@ -435,9 +435,9 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
     found = {event_id: events.get_event_by_id(event_id) for event_id in {order.event_id for order in orders}}
     # Without offers only an order whose payment was declined has anything to do with time.
     now = clock.now() if orders and (is_whole or any(order.status == Order.Status.PLACED for order in orders)) else None
-    offers: dict[int, ticket_returns.Offer | None] = {}
+    offers: dict[int, return_quotes.ReturnOffer | None] = {}
     if now is not None and is_whole:
-        offers = {event_id: ticket_returns.offer_of(event, now) for event_id, event in found.items()}
+        offers = {event_id: return_quotes.offer_of(event, now) for event_id, event in found.items()}
     views = []
     for order in orders:
         last = payments.get(order.pk)

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from apps.kernel.codes.code_format import Unusable, normal_code
 from apps.kernel.http import idempotency, problems
-from apps.orders import access, live, selectors
+from apps.orders import access, live, return_quotes, selectors
 from apps.orders.absolute_urls import absolute, within_site
 from apps.orders.cancellation.order_cancellation import answer_cancel
 from apps.orders.checkout.checkout import check_out
@@ -208,7 +208,7 @@ def _return_page(
     request: HttpRequest,
     order: OrderView,
     codes: list[str] | None = None,
-    quote: returns.Quote | None = None,
+    quote: return_quotes.ReturnQuote | None = None,
     *,
     said: str = "",
     status: int = 200,

@@ -5,7 +5,7 @@ from typing import Any
 
 from apps.events import facade as events
 from apps.kernel.http import problems
-from apps.kernel.http.request_types import Answered, Asked
+from apps.kernel.http.request_types import AnyRequest, AnyResponse
 from apps.queue.entries.positions import EntryView
 from apps.queue.identity.caller import (
     Caller,
@@ -29,7 +29,7 @@ def joining_as(known: Caller, body: dict[str, Any]) -> Caller:
     return known if known.is_known else Caller(visitor_id=given or new_visitor_id())
 
 
-def carry_joined(request: Asked, response: Answered, known: Caller, joined: Caller, entry: EntryView) -> None:
+def carry_joined(request: AnyRequest, response: AnyResponse, known: Caller, joined: Caller, entry: EntryView) -> None:
     """Who has joined carries this place, and a browser that was nobody before its identity."""
     if not known.is_known:
         remember_visitor(request, response, joined.visitor_id)
@@ -37,8 +37,8 @@ def carry_joined(request: Asked, response: Answered, known: Caller, joined: Call
 
 
 def carry_place(
-    request: Asked,
-    response: Answered,
+    request: AnyRequest,
+    response: AnyResponse,
     event: events.EventView,
     caller: Caller,
     place: Place,

@@ -22,9 +22,9 @@ from apps.queue.identity.caller import (
     caller_of,
     check_visitor_id,
     keep_place,
-    new_visitor_id,
     set_visitor_cookie,
 )
+from apps.queue.identity.cookie_check import repeat_with_cookie
 from apps.queue.room import operations
 from apps.queue.snapshot import room_snapshot as boards
 from apps.queue.status import status as entry_status
@@ -50,7 +50,7 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
     known = caller_of(request, event.slug)
     caller = known if known.is_known else Caller(visitor_id=_sent_visitor_id(request))
     if not caller.is_known:
-        return meet(request, event.slug, reverse("queue:join", args=[event.slug]))
+        return repeat_with_cookie(request, event.slug, reverse("queue:join", args=[event.slug]))
     try:
         guest_merge.bring_along_at(event.id, caller)
         entry = positions.join(event, caller)
@@ -160,21 +160,3 @@ def _page(
         "refresh_seconds": max(REFRESH_SECONDS_MIN, place.ask_again_ms // 1_000),
     }
     return render(request, "queue/wait.html", context, status=status)
-
-
-def meet(request: HttpRequest, slug: str, form_url: str) -> HttpResponse:
-    """The browser has an identity and sends its form again; a browser that keeps none is told so."""
-    if "again" in request.GET:
-        context = {
-            "title": "Your browser keeps no cookie",
-            "detail": "Without one we cannot tell your place from anybody else's. Allow cookies for this site, "
-            "or log in, and try again.",
-            "action_url": reverse("events:event", args=[slug]),
-            "action_label": "Back to the event",
-        }
-        return render(request, "problem.html", context, status=400)
-    # 307: the browser sends the form again, now with the cookie.
-    response = redirect(f"{form_url}?again=1", preserve_request=True)
-    response.headers["Cache-Control"] = "no-store"
-    set_visitor_cookie(request, response, new_visitor_id())
-    return response

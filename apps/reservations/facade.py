@@ -8,6 +8,7 @@ from uuid import UUID
 from apps.events import facade as events
 from apps.kernel.http.idempotency import Answer
 from apps.queue import facade as queue
+from apps.reservations import payment
 from apps.reservations.checks.oversell_compensation import provide_sale
 from apps.reservations.checks.seat_history import provide_order_names
 from apps.reservations.errors import (
@@ -41,11 +42,10 @@ from apps.reservations.inventory.availability import (
 from apps.reservations.inventory.cache_invalidation import OF_STOCK as PAGE_TURNED_BY_STOCK
 from apps.reservations.inventory.cache_invalidation import TOPIC as PAGE_TURNED
 from apps.reservations.inventory.cache_invalidation import tell_turned as tell_turned_pages
-from apps.reservations.lifecycle import payment
 from apps.reservations.lifecycle import release as reservation_release
-from apps.reservations.lifecycle.payment import prepare_payment
 from apps.reservations.lifecycle.release import SweepResult, cancel_live, sweep, sweep_all
 from apps.reservations.lifecycle.ticket_returns import return_places
+from apps.reservations.payment import prepare_payment
 from apps.reservations.selectors import (
     HeldPlaces,
     HeldSeat,

@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
 from django.views.decorators.http import require_http_methods
 
-from apps.events import facade
+from apps.events import event_views
 from apps.events.announcements import feed, queries, service
 from apps.events.announcements.template_context import shown
 from apps.events.models.announcements import TEXT_CHARACTERS_MAX, AnnouncementVersion
@@ -30,8 +30,8 @@ def announcements_desk(request: HttpRequest, event_id: int, site: AdminSite) -> 
     if not any(map(request.user.has_perm, (MAY_SEE, MAY_SAY, MAY_CHANGE))):
         raise PermissionDenied
     try:
-        event = facade.get_event_by_id(event_id)
-    except facade.EventNotFound as error:
+        event = event_views.get_event_by_id(event_id)
+    except event_views.EventNotFound as error:
         raise Http404 from error
     if not event.is_public:
         raise Http404
@@ -79,7 +79,7 @@ def _number(given: QueryDict, name: str) -> int:
     return int(text)
 
 
-def _page(request: HttpRequest, event: facade.EventView, site: AdminSite, *, status: int = 200) -> HttpResponse:
+def _page(request: HttpRequest, event: event_views.EventView, site: AdminSite, *, status: int = 200) -> HttpResponse:
     delivered = feed.read(event.id, event.starts_at)
     latest = queries.latest_of([event.id]).get(event.id, 0)
     given = request.POST if request.method == "POST" else QueryDict()

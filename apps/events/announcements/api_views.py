@@ -7,7 +7,7 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from apps.events import facade
+from apps.events import event_views
 from apps.events.announcements import archive, feed
 from apps.events.announcements.serializers import AnnouncementHistorySerializer, AnnouncementsSerializer
 
@@ -27,7 +27,7 @@ class AnnouncementsView(_Public):
         responses={200: AnnouncementsSerializer, 304: OpenApiResponse(description="Unchanged since that ETag")},
     )
     def get(self, request: Request, event: str) -> HttpResponseBase:
-        found = facade.announcements_of(event)
+        found = feed.feed_of_event(event)
         said = found.told(feed.since_of(request.query_params.get("since")))
         answer = HttpResponse(said.body, content_type="application/json", headers={"ETag": said.etag})
         patch_cache_control(answer, public=True, max_age=feed.MAX_AGE_SECONDS)
@@ -43,7 +43,7 @@ class AnnouncementHistoryView(_Public):
         responses=AnnouncementHistorySerializer,
     )
     def get(self, request: Request, event: str) -> HttpResponse:
-        event_id = facade.get_event(event).id
+        event_id = event_views.get_event(event).id
         page = archive.history(event_id, feed.before_of(request.query_params.get("before")))
         answer = HttpResponse(msgspec.json.encode(page), content_type="application/json")
         patch_cache_control(answer, public=True, max_age=feed.MAX_AGE_SECONDS)

@@ -1,6 +1,5 @@
 """The announcements' call as the lane answers it; the site's twin is in api_views.py."""
 
-from apps.events import facade
 from apps.events.announcements import feed
 from apps.events.announcements.feed import Feed
 from apps.kernel.fastpath.cache import Remembered
@@ -13,9 +12,7 @@ EVENTS_MAX = 1_000
 _CACHEABLE = (b"cache-control", b"public, max-age=%d" % feed.MAX_AGE_SECONDS)
 
 # However many ask, Redis is asked twice a second.
-feeds: Remembered[str, Feed] = Remembered(
-    facade.announcements_of, fresh_seconds=0.5, stale_seconds=0.5, most=EVENTS_MAX
-)
+feeds: Remembered[str, Feed] = Remembered(feed.feed_of_event, fresh_seconds=0.5, stale_seconds=0.5, most=EVENTS_MAX)
 
 
 async def announcements(request: Request, slug: str) -> Reply:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from apps.events import event_views
 from apps.events.announcements import queries, redis_cache
 from apps.events.announcements.queries import Announcement, Standing
 from apps.kernel.http import problems
@@ -79,6 +80,12 @@ def _number_of(text: str | None, field: str) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX):
         raise problems.Invalid({field: "a number that an answer of ours gave is expected"})
     return int(text)
+
+
+def feed_of_event(slug: str) -> Feed:
+    """What everybody gets who asks now for the event's announcements. Raises EventNotFound."""
+    event = event_views.get_event(slug)
+    return read(event.id, event.starts_at)
 
 
 def read(event_id: int, starts_at: datetime) -> Feed:

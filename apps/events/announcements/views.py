@@ -5,7 +5,7 @@ from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_safe
 
-from apps.events import facade, http_cache
+from apps.events import event_views, http_cache
 from apps.events.announcements import archive, feed
 from apps.events.announcements.template_context import shown
 from apps.kernel.http import problems
@@ -16,9 +16,9 @@ SECONDS = 10
 @require_safe
 def announcements(request: HttpRequest, slug: str) -> HttpResponseBase:
     try:
-        event = facade.get_event(slug)
+        event = event_views.get_event(slug)
         before = feed.before_of(request.GET.get("before"))
-    except (facade.EventNotFound, problems.Invalid) as error:
+    except (event_views.EventNotFound, problems.Invalid) as error:
         raise Http404 from error
     page = archive.history(event.id, before)
     context = {

@@ -11,7 +11,7 @@ from apps.events.creation import EventDiffers, EventSpec, GeneralAdmission, Outc
 from apps.events.demo.arena import FLOOR, arena_plan
 from apps.events.demo.posters import afterglow_poster, orchard_poster, solstice_poster
 from apps.events.demo.theatre import theatre_plan
-from apps.events.facade import RoomWish
+from apps.events.event_views import RoomWish
 from apps.events.models import Event
 from apps.kernel import clock
 

@@ -12,7 +12,7 @@ from apps.kernel import clock
 from apps.kernel.db import sql
 from apps.kernel.db.transactions import require
 from apps.kernel.http import problems
-from apps.kernel.http.request_types import Asked
+from apps.kernel.http.request_types import AnyRequest
 from apps.kernel.models import IdempotentAnswer
 
 REMEMBERED_HOURS = 24
@@ -39,7 +39,7 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(canonical(value).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def key_of(request: Asked) -> str:
+def key_of(request: AnyRequest) -> str:
     """The request's Idempotency-Key. Raises IdempotencyKeyRequired when absent, Invalid when unusable."""
     key = request.headers.get("Idempotency-Key", "").strip()
     if not key:

@@ -9,7 +9,7 @@ from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpResponse, JsonResponse, UnreadablePostError
 from rest_framework import exceptions
 
-from apps.kernel.http.request_types import Asked
+from apps.kernel.http.request_types import AnyRequest
 
 CONTENT_TYPE = "application/problem+json"
 
@@ -140,7 +140,7 @@ class IdempotencyInProgress(Problem):
 
 
 class RateLimited(Problem):
-    """Asked again after `Retry-After` it is answered; nothing is lost by it."""
+    """AnyRequest again after `Retry-After` it is answered; nothing is lost by it."""
 
     type, status, title = "rate-limited", 429, "Too many requests came from here at once; try again."
 
@@ -227,5 +227,5 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> HttpResponse
     return None if problem is None else respond(problem)
 
 
-def is_api(request: Asked) -> bool:
+def is_api(request: AnyRequest) -> bool:
     return request.path.startswith("/api/")

@@ -1,13 +1,44 @@
-"""What identity and origin judge by: a request and its answer, Django's or the lane's, which have the same names for
-what is asked of them. One check for both."""
+"""The part of a request and a response that identity, origin and problem documents need: Django's and the fast path's
+have it, so one check serves both."""
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Mapping
+from http.cookies import SimpleCookie
+from typing import Any, Protocol, overload
 
-if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse
 
-    from apps.kernel.fastpath.request import Request
-    from apps.kernel.fastpath.response import Reply
+class RequestHeaders(Protocol):
+    @overload
+    def get(self, name: str, /) -> Any: ...
+    @overload
+    def get(self, name: str, default: Any, /) -> Any: ...
+    def __contains__(self, name: Any, /) -> bool: ...
 
-Asked: TypeAlias = "HttpRequest | Request"
-Answered: TypeAlias = "HttpResponse | Reply"
+
+class AnyRequest(Protocol):
+    """Django's HttpRequest, or the fast path's Request."""
+
+    @property
+    def method(self) -> str | None: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def headers(self) -> RequestHeaders: ...
+    @property
+    def scheme(self) -> str | None: ...
+    @property
+    def content_type(self) -> str | None: ...
+    @property
+    def COOKIES(self) -> Mapping[str, str]: ...  # noqa: N802 - As Django calls it.
+    def is_secure(self) -> bool: ...
+    def get_host(self) -> str: ...
+
+
+class AnyResponse(Protocol):
+    """Django's HttpResponse, or the fast path's Reply; both take a cookie with the same options."""
+
+    @property
+    def cookies(self) -> SimpleCookie: ...
+    @property
+    def set_cookie(self) -> Callable[..., None]: ...
+    @property
+    def delete_cookie(self) -> Callable[..., None]: ...

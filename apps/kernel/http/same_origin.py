@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 
 from apps.kernel.http import problems
 from apps.kernel.http.middleware import problem_response
-from apps.kernel.http.request_types import Asked
+from apps.kernel.http.request_types import AnyRequest
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
@@ -27,7 +27,7 @@ def came_from_here(origin: str | None, fetch_site: str | None, own: str) -> bool
     return None
 
 
-def is_ours(request: Asked) -> bool | None:
+def is_ours(request: AnyRequest) -> bool | None:
     """`came_from_here` of this request."""
     origin, fetch_site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
     if origin is None and fetch_site is None:
@@ -35,7 +35,7 @@ def is_ours(request: Asked) -> bool | None:
     return came_from_here(origin, fetch_site, f"{request.scheme}://{request.get_host()}")
 
 
-def refusal(request: Asked) -> problems.Problem | None:
+def refusal(request: AnyRequest) -> problems.Problem | None:
     """Why this request is not carried out; None when it may be."""
     if request.method in _SAFE or request.headers.get("Authorization", "").lower().startswith("bearer "):
         return None

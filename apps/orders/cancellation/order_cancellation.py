@@ -12,7 +12,7 @@ from apps.kernel.db import sql, transactions
 from apps.kernel.http import idempotency, problems
 from apps.kernel.http.idempotency import Answer
 from apps.kernel.outbox import facade as outbox
-from apps.orders import lines, topics
+from apps.orders import lines, return_quotes, topics
 from apps.orders.errors import OrderNotCancelable
 from apps.orders.locks import lock_order
 from apps.orders.models import Order, Payment
@@ -94,7 +94,7 @@ def give_back_kept(order: Order, who: str, reason: Order.Reason) -> int:
     is this one; how much that was, 0 where it keeps nothing. Joins the caller's transaction."""
     transactions.require()
     assert order.status == Order.Status.REFUNDED
-    kept_minor = returns.owed_minor(order)
+    kept_minor = return_quotes.owed_minor(order)
     if kept_minor:
         lines.cancel_all(order, clock.now())
         returns.settle_adjustments(order, who, reason.label)

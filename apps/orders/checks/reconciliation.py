@@ -16,6 +16,7 @@ from apps.events import facade as events
 from apps.kernel.checks import reconciler
 from apps.kernel.checks.reconciler import GONE, REPAIRED, Difference, NeedsPerson
 from apps.kernel.db import sql, transactions
+from apps.orders import return_quotes
 from apps.orders.cancellation import order_cancellation
 from apps.orders.checks import money_invariants
 from apps.orders.errors import OrderNotFound
@@ -24,7 +25,6 @@ from apps.orders.models import Order, Payment, PaymentDifference
 from apps.orders.payments import circuit_breaker, refunds
 from apps.orders.payments.providers.protocol import ProviderFault
 from apps.orders.provider_sync import status_inquiries
-from apps.orders.returns import returns
 from apps.reservations import facade as reservations
 
 OVERDUE_SECONDS = 900
@@ -133,7 +133,7 @@ def _send_back(order_id: UUID, by: str) -> str:
             return GONE
         excess_minor = _kept_minor(order)
         if order.status == Order.Status.REFUNDED:
-            excess_minor -= returns.owed_minor(order)
+            excess_minor -= return_quotes.owed_minor(order)
         if excess_minor <= 0:
             return GONE
         why = f"the order is {order.get_status_display()}"

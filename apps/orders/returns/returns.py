@@ -1,7 +1,6 @@
 """Tickets given back, some or all of an order's, by its buyer or by staff; and money given back beside them.
 
-What comes back is computed by one function, `quote`, for every page that says it and for the return itself. Everything
-is decided under the order's lock: of two who return one ticket at once, and of a return and a check-in, the second
+Everything is decided under the order's lock: of two who return one ticket at once, and of a return and a check-in, the
 reads what the first one did.
 """
 
@@ -9,11 +8,9 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
-
-from django.db.models import Sum
 
 from apps.events import facade as events
 from apps.kernel import clock
@@ -29,118 +26,24 @@ from apps.orders.errors import (
     TicketsNotValid,
 )
 from apps.orders.locks import lock_order
-from apps.orders.models import Order, OrderAdjustment, OrderLine, ReturnPolicy, Ticket
+from apps.orders.models import Order, OrderAdjustment, Ticket
 from apps.orders.payments import refunds, settlement
+from apps.orders.return_quotes import (
+    ReturnOffer,
+    ReturnQuote,
+    adjusted_minor,
+    fee_minor,
+    offer_of,
+    owed_minor,
+    quote,
+    quote_for,
+)
 from apps.orders.staff_errors import AmountChanged, AmountTooLarge
 from apps.orders.webhooks import messages
 from apps.reservations import facade as reservations
 
 TICKETS_MAX = 200
 _Kind = OrderAdjustment.Kind
-
-
-@dataclass(frozen=True, slots=True)
-class QuotedLine:
-    line_id: int
-    description: str
-    back_minor: int
-    kept_minor: int
-    """Its fee, where that stays with the organizer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """What giving these places back comes to."""
-
-    lines: tuple[QuotedLine, ...]
-    order_fees: tuple[int, ...]
-    """Lines of fees of the order as a whole that go back with its last place."""
-    order_fees_minor: int
-    settled_minor: int
-    """What was given back beside the tickets before, and so does not go back again."""
-    back_minor: int
-    is_whole: bool
-    """No place is left after it."""
-
-    @property
-    def kept_minor(self) -> int:
-        return sum(line.kept_minor for line in self.lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Whether the buyer may return tickets, and until when."""
-
-    is_open: bool
-    until: datetime
-    keeps_fees: bool
-
-    def contract(self) -> dict[str, Any]:
-        return {"open": self.is_open, "until": clock.iso(self.until), "keeps_fees": self.keeps_fees}
-
-
-def quote(
-    order_lines: Sequence[OrderLine], adjusted_minor: int, chosen: Collection[int], fees_back: Collection[int]
-) -> Quote:
-    """What comes back for the chosen standing places of these lines, all of an order's; of those in `fees_back` the fee
-    too. Fees of the whole order go back with its last place, if that one's fee does.
-
-    `adjusted_minor`: the sum of the order's adjustments. What goes back never exceeds what the order keeps: where money
-    was given back beside the tickets, that much less goes back at last.
-    """
-    standing = [line for line in order_lines if line.canceled_at is None]
-    places = {line.pk for line in standing if line.kind == OrderLine.Kind.PLACE}
-    assert places.issuperset(chosen)
-    quoted = []
-    for line in standing:
-        if line.pk in chosen:
-            kept_minor = 0 if line.pk in fees_back else fee_minor(line)
-            quoted.append(QuotedLine(line.pk, line.description, line.total_minor - kept_minor, kept_minor))
-    is_whole = bool(chosen) and places == set(chosen)
-    fees = [line for line in standing if line.kind == OrderLine.Kind.FEE]
-    if not is_whole or not set(chosen) <= set(fees_back):
-        fees = []
-    value_minor = sum(line.back_minor for line in quoted) + sum(line.total_minor for line in fees)
-    owed_minor = sum(line.total_minor for line in standing) + adjusted_minor
-    back_minor = min(value_minor, owed_minor)
-    return Quote(
-        lines=tuple(quoted),
-        order_fees=tuple(line.pk for line in fees),
-        order_fees_minor=sum(line.total_minor for line in fees),
-        settled_minor=value_minor - back_minor,
-        back_minor=back_minor,
-        is_whole=is_whole,
-    )
-
-
-def fee_minor(line: OrderLine) -> int:
-    """What of a place's total is its fee, the tax on that fee in it."""
-    policy = events.PricePolicy(tax_rate=line.tax_rate, tax_included=line.tax_included)
-    return min(policy.taxed(line.fee_minor)[1], line.total_minor)
-
-
-def quote_for(order: Order, chosen: Collection[int], fees_back: Collection[int]) -> Quote:
-    """The same for this order as it is now."""
-    return quote(list(order.lines.all()), adjusted_minor(order), chosen, fees_back)
-
-
-def adjusted_minor(order: Order) -> int:
-    return int(order.adjustments.aggregate(sum=Sum("amount_minor"))["sum"] or 0)
-
-
-def owed_minor(order: Order) -> int:
-    """What the order keeps, once what was asked back is back."""
-    standing = order.lines.filter(canceled_at=None).aggregate(sum=Sum("total_minor"))["sum"] or 0
-    return int(standing) + adjusted_minor(order)
-
-
-def offer_of(event: events.EventView, now: datetime) -> Offer | None:
-    """The event's policy for buyers who want to return tickets, or None where they never may."""
-    policy = ReturnPolicy.objects.filter(event_id=event.id).first()
-    if policy is None:
-        return None
-    until = event.starts_at - timedelta(hours=policy.until_hours)
-    return Offer(now < until and event.status == "published", until, policy.keeps_fees)
 
 
 # --- by the buyer ----------------------------------------------------------------------------------------------------
@@ -172,7 +75,7 @@ def answer_return(order_id: UUID, payload: Mapping[str, Any], idempotency_key: s
         return idempotency.once(f"refund:{order.buyer}", idempotency_key, asked, act)
 
 
-def quote_for_buyer(order_id: UUID, codes: Sequence[str]) -> Quote:
+def quote_for_buyer(order_id: UUID, codes: Sequence[str]) -> ReturnQuote:
     """What would come back if the buyer returned these tickets now. Raises as `answer_return`; nothing is changed."""
     order = Order.objects.get(pk=order_id)
     offer = _require_offer(order)
@@ -215,7 +118,7 @@ def returnable(order_id: UUID, *, fees_back: bool) -> list[Returnable]:
     return found
 
 
-def _return_by_buyer(order: Order, codes: Sequence[str]) -> Quote:
+def _return_by_buyer(order: Order, codes: Sequence[str]) -> ReturnQuote:
     # The policy is read under the order's lock, and the time after it.
     offer = _require_offer(order)
     found = _require_tickets(order, codes)
@@ -230,7 +133,7 @@ def _return_by_buyer(order: Order, codes: Sequence[str]) -> Quote:
     )
 
 
-def _require_offer(order: Order) -> Offer:
+def _require_offer(order: Order) -> ReturnOffer:
     offer = offer_of(events.get_event_by_id(order.event_id), clock.now())
     if offer is None:
         raise ReturnNotAllowed
@@ -258,7 +161,7 @@ def _read_codes(payload: Mapping[str, Any]) -> list[str]:
 
 def quote_for_staff(
     order_id: UUID, codes: Sequence[str], fees_back: Collection[str], *, also_checked_in: bool = False
-) -> Quote:
+) -> ReturnQuote:
     """What would come back if staff gave these back now. Raises as `return_by_staff`; nothing is changed."""
     order = Order.objects.get(pk=order_id)
     found = _require_tickets(order, codes, also_checked_in=also_checked_in)
@@ -276,7 +179,7 @@ def return_by_staff(
     keep_places: bool = False,
     also_checked_in: bool = False,
     seen_minor: int | None = None,
-) -> Quote:
+) -> ReturnQuote:
     """These tickets are given back, committed; of those in `fees_back` the fee too. `keep_places`: what they were for
     is the house's, and not sold again. `also_checked_in`: somebody may be in with one. `seen_minor`: what was said to
     come back when this was decided; refused if it is another amount by now.
@@ -367,7 +270,7 @@ def _give_back(
     why: str,
     reason: Order.Reason,
     keep_places: bool = False,
-) -> Quote:
+) -> ReturnQuote:
     """Joins a transaction that holds the order's lock and has read these valid tickets after it."""
     quoted = quote_for(order, {ticket.order_line_id for ticket in found}, fees_back)
     now = clock.now()

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods
 from apps.kernel.admin_actions import in_words, whole_number
 from apps.kernel.http import problems
 from apps.kernel.templatetags.fairgate import money
+from apps.orders import return_quotes
 from apps.orders.errors import OrderNotFound
 from apps.orders.models import Order, PaymentDifference
 from apps.orders.payments import refunds
@@ -92,14 +93,14 @@ def _page(request: HttpRequest, order_id: UUID, site: AdminSite, *, status: int 
         "fees": request.POST.getlist("fee") if request.method == "POST" else None,
         "given": request.POST,
         "quote": _quote(request, order_id) if status == 200 and chosen else None,
-        "kept_minor": returns.owed_minor(row) if order.is_standing or order.status == "refunded" else 0,
+        "kept_minor": return_quotes.owed_minor(row) if order.is_standing or order.status == "refunded" else 0,
         "adjustments": row.adjustments.select_related("line"),
         "differences": PaymentDifference.objects.filter(order=row, settled_at=None),
     }
     return TemplateResponse(request, "admin/orders/refund_desk.html", context, status=status)
 
 
-def _quote(request: HttpRequest, order_id: UUID) -> returns.Quote | None:
+def _quote(request: HttpRequest, order_id: UUID) -> return_quotes.ReturnQuote | None:
     given = request.POST
     try:
         return returns.quote_for_staff(

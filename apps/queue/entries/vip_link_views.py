@@ -12,8 +12,8 @@ from apps.kernel import clock
 from apps.queue.entries import vip_links
 from apps.queue.errors import LinkRefused, NoPlace, NotOnSale, RoomDrained
 from apps.queue.identity.caller import caller_of
+from apps.queue.identity.cookie_check import repeat_with_cookie
 from apps.queue.models import WaitingRoom
-from apps.queue.views import meet
 
 STATUSES = (
     dict.fromkeys(("used", "revoked", "expired"), 410)
@@ -35,8 +35,8 @@ def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
         if not caller.is_known:
             seen = vip_links.look_at(event, token, caller)
             if seen.state != "open":
-                raise LinkRefused(seen.state)  # Before anything else happens: there is nothing to meet for.
-            return meet(request, event.slug, reverse("queue:vip", args=[event.slug, token]))
+                raise LinkRefused(seen.state)  # Before anything else happens: no identity is needed.
+            return repeat_with_cookie(request, event.slug, reverse("queue:vip", args=[event.slug, token]))
         entry = vip_links.take(event, token, caller)
     except LinkRefused as refused:
         return _page(request, event, str(refused))

@@ -24,7 +24,7 @@ from rest_framework_simplejwt.tokens import AccessToken
 
 from apps.kernel import clock
 from apps.kernel.http import problems, same_origin
-from apps.kernel.http.request_types import Answered, Asked
+from apps.kernel.http.request_types import AnyRequest, AnyResponse
 from apps.kernel.tokens import jwt
 
 PLACE_COOKIE = "place"
@@ -67,7 +67,7 @@ def check_visitor_id(value: object) -> str:
     return value
 
 
-def visitor_of(request: Asked) -> str:
+def visitor_of(request: AnyRequest) -> str:
     """The browser's id from its signed cookie; empty without a valid one."""
     try:
         return _signer.unsign(request.COOKIES.get(VISITOR_COOKIE, ""), max_age=timedelta(days=VISITOR_COOKIE_DAYS))
@@ -75,7 +75,7 @@ def visitor_of(request: Asked) -> str:
         return ""
 
 
-def set_visitor_cookie(request: Asked, response: Answered, visitor_id: str) -> None:
+def set_visitor_cookie(request: AnyRequest, response: AnyResponse, visitor_id: str) -> None:
     """The browser keeps this id from now on."""
     response.set_cookie(
         VISITOR_COOKIE,
@@ -101,7 +101,7 @@ def caller_of(request: HttpRequest, event_slug: str | None = None) -> Caller:
     return Caller(account_id=user.pk if user.is_authenticated else None, visitor_id=visitor_of(request))
 
 
-def caller_at_sight(request: Asked, event_slug: str | None = None) -> Caller | None:
+def caller_at_sight(request: AnyRequest, event_slug: str | None = None) -> Caller | None:
     """The same as far as nobody need be asked for it: a token of ours, a guest's browser, nobody. None: a session, or
     an account's token. Raises as `caller_of` does."""
     header = request.headers.get("Authorization")
@@ -113,7 +113,7 @@ def caller_at_sight(request: Asked, event_slug: str | None = None) -> Caller | N
     return _caller_of_queue_token(token, event_slug)
 
 
-def account_token_of(request: Asked) -> str | None:
+def account_token_of(request: AnyRequest) -> str | None:
     """The bearer token of a request that nobody is known by at sight; None: it is the session's to say. Raises
     TokenInvalid."""
     header = request.headers.get("Authorization")
@@ -159,7 +159,7 @@ def issue_admission_token(entry_id: uuid.UUID, event_slug: str, number: int | No
     return jwt.issue("admission", str(entry_id), timedelta(hours=ADMISSION_TOKEN_HOURS), event_slug, num=number)
 
 
-def place_of_cookie(request: Asked, event_slug: str) -> Caller | None:
+def place_of_cookie(request: AnyRequest, event_slug: str) -> Caller | None:
     """The place that this browser's cookie says it has in this event's line, and without a look-up; None without one,
     or where somebody else is at the browser by now.
 
@@ -175,7 +175,9 @@ def place_of_cookie(request: Asked, event_slug: str) -> Caller | None:
     return Caller(entry_id=entry_id, event_slug=event_slug, in_line=True, number=number_of(claims))
 
 
-def keep_place(request: Asked, response: Answered, event_slug: str, entry_id: uuid.UUID, number: int | None) -> None:
+def keep_place(
+    request: AnyRequest, response: AnyResponse, event_slug: str, entry_id: uuid.UUID, number: int | None
+) -> None:
     """The browser carries this place from now on, if it is a browser: one that came without a token, and either has our
     cookies or asks from one of our own pages. Nothing is sent again that it has already."""
     if "Authorization" in request.headers or not _is_browser(request):
@@ -195,20 +197,20 @@ def keep_place(request: Asked, response: Answered, event_slug: str, entry_id: uu
     )
 
 
-def drop_place(request: Asked, response: Answered, event_slug: str) -> None:
+def drop_place(request: AnyRequest, response: AnyResponse, event_slug: str) -> None:
     """The browser carries no place in this line any more."""
     if PLACE_COOKIE in request.COOKIES:
         response.delete_cookie(PLACE_COOKIE, path=_place_path(event_slug), samesite="Lax")
 
 
-def remember_visitor(request: Asked, response: Answered, visitor_id: str) -> None:
+def remember_visitor(request: AnyRequest, response: AnyResponse, visitor_id: str) -> None:
     """A browser that has no cookie yet has one with the id its script sent: what it joins next without the script is
     the same visitor's. Only on the word of our own pages: nobody else gives a browser an identity."""
     if same_origin.is_ours(request) and "Authorization" not in request.headers and not visitor_of(request):
         set_visitor_cookie(request, response, visitor_id)
 
 
-def _is_browser(request: Asked) -> bool:
+def _is_browser(request: AnyRequest) -> bool:
     ours = settings.SESSION_COOKIE_NAME in request.COOKIES or VISITOR_COOKIE in request.COOKIES
     return ours or bool(same_origin.is_ours(request))
 
@@ -217,7 +219,7 @@ def _place_path(event_slug: str) -> str:
     return reverse("queue_api_queue", args=[event_slug])
 
 
-def _place_claims(request: Asked, event_slug: str) -> jwt.Claims | None:
+def _place_claims(request: AnyRequest, event_slug: str) -> jwt.Claims | None:
     cookie = request.COOKIES.get(PLACE_COOKIE)
     if not cookie:
         return None
@@ -229,13 +231,13 @@ def _place_claims(request: Asked, event_slug: str) -> jwt.Claims | None:
     return claims if isinstance(who, str) and compare_digest(who, _at_the_browser(request)) else None
 
 
-def _is_old(request: Asked, event_slug: str) -> bool:
+def _is_old(request: AnyRequest, event_slug: str) -> bool:
     claims = _place_claims(request, event_slug)
     days_left = 0.0 if claims is None else (claims.values["exp"] - clock.process_now().timestamp()) / 86_400
     return days_left < QUEUE_TOKEN_DAYS / 2
 
 
-def _at_the_browser(request: Asked, response: "Answered | None" = None) -> str:
+def _at_the_browser(request: AnyRequest, response: "AnyResponse | None" = None) -> str:
     """Who is at the browser, without asking anybody: its session and visitor cookies, as they are once it has read this
     response. Logging in or out changes the session's, so a place kept before is believed no more."""
     text = "place"

@@ -8,7 +8,7 @@ from apps.kernel import clock
 from apps.kernel.checks import reconciler
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
-from apps.orders import topics
+from apps.orders import return_quotes, topics
 from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.errors import TicketsNotValid
 from apps.orders.models import ComparedDay, ProviderStanding, ReturnPolicy
@@ -298,13 +298,13 @@ def give_some_back(house: House, sale: Sale) -> Act:
 
 def please(house: House, sale: Sale) -> Act:
     """Staff's form says what the order kept when it was shown: sent twice, it gives once."""
-    seen_minor = returns.owed_minor(sale.order)
+    seen_minor = return_quotes.owed_minor(sale.order)
 
     def act() -> None:
         try:
             returns.give_goodwill(sale.order_id, GOODWILL_MINOR, who="staff:1", why="rain", seen_minor=seen_minor)
         except AmountChanged:
-            assert returns.owed_minor(sale.order) == seen_minor - GOODWILL_MINOR
+            assert return_quotes.owed_minor(sale.order) == seen_minor - GOODWILL_MINOR
 
     return act
 

@@ -12,6 +12,7 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.kernel.outbox.models import OutboxMessage
+from apps.orders import return_quotes
 from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.models import CancellationFailure, EventCancellation, Order, Payment, Refund, Ticket
 from apps.orders.payments.providers import sandbox
@@ -208,7 +209,7 @@ def test_fees_kept_of_a_return_go_back_with_the_event_whether_some_or_all_was_re
     return_all(whole)
     return_all(with_fees, fees_back=True)
     deliver_all()
-    assert returns.owed_minor(whole) == 2 * 150 + 100
+    assert return_quotes.owed_minor(whole) == 2 * 150 + 100
     mail.outbox.clear()
     event_cancellation.begin(event.id, WORDS, "staff:7")
     done = work_off(event)

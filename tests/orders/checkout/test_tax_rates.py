@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from apps.events.creation import EventDiffers, EventRefused
 from apps.events.facade import PricePolicy
 from apps.events.models import Category, Event
+from apps.orders import return_quotes
 from apps.orders.invoices import invoices
 from apps.orders.models import Invoice, Order, PaperKind, Ticket
 from apps.orders.returns import returns
@@ -105,14 +106,14 @@ def test_all_credit_notes_take_the_invoice_back_to_the_unit_for_every_rate(data:
     order = sold(data.draw(st.sampled_from([ADDED, INCLUDED])), places=3)
     for code in data.draw(st.permutations(codes(order))):
         if data.draw(st.booleans()):
-            left = returns.owed_minor(order)
+            left = return_quotes.owed_minor(order)
             returns.give_goodwill(order.pk, data.draw(st.integers(1, min(left, 900))), who="staff:7", why="")
             invoices.issue(order.pk)
         returns.return_by_staff(order.pk, [code], [code] if data.draw(st.booleans()) else [], who="staff:7", why="")
         if data.draw(st.booleans()):
             invoices.issue(order.pk)
     order.refresh_from_db()
-    left = returns.owed_minor(order)
+    left = return_quotes.owed_minor(order)
     if left:
         returns.give_goodwill(order.pk, left, who="staff:7", why="")
     deliver_all()

@@ -15,6 +15,7 @@ from apps.events.models import Event
 from apps.events.pricing import price
 from apps.kernel import clock
 from apps.kernel.http import problems
+from apps.orders import return_quotes
 from apps.orders.cancellation import order_cancellation
 from apps.orders.errors import (
     OrderNotReturnable,
@@ -402,7 +403,7 @@ def test_whatever_is_returned_in_whatever_steps_all_of_it_is_what_was_captured(o
             continue
         chosen = data.draw(st.sets(st.sampled_from(places_left), min_size=1))
         fees_back = data.draw(st.sets(st.sampled_from(sorted(chosen))))
-        quoted = returns.quote(order_lines, adjusted, chosen, fees_back)
+        quoted = return_quotes.quote(order_lines, adjusted, chosen, fees_back)
         assert quoted.back_minor >= 0
         for line in order_lines:
             if line.pk in {*(one.line_id for one in quoted.lines), *quoted.order_fees}:
@@ -416,8 +417,8 @@ def test_whatever_is_returned_in_whatever_steps_all_of_it_is_what_was_captured(o
 def test_who_returns_all_with_fees_has_all_back_and_without_them_less(order_lines) -> None:
     every = {line.pk for line in order_lines if line.kind == "place"}
     total = sum(line.total_minor for line in order_lines)
-    assert returns.quote(order_lines, 0, every, every).back_minor == total
-    kept = returns.quote(order_lines, 0, every, ())
+    assert return_quotes.quote(order_lines, 0, every, every).back_minor == total
+    kept = return_quotes.quote(order_lines, 0, every, ())
     fees = sum(line.total_minor for line in order_lines if line.kind == "fee")
     assert kept.back_minor + kept.kept_minor + fees == total
 

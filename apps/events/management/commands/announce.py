@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from apps.events import facade
+from apps.events import event_views
 from apps.events.announcements import feed, service
 from apps.kernel.cli import refuse_in_one_line, take_options_anywhere, who_types, whole_number
 
@@ -30,15 +30,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            event = facade.get_event(options["event"])
-        except facade.EventNotFound as error:
+            event = event_views.get_event(options["event"])
+        except event_views.EventNotFound as error:
             raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
         try:
             self.stdout.write(self._act(event, options))
         except service.AnnouncementRefused as refused:
             raise CommandError(f"{event.slug}: {refused}") from refused
 
-    def _act(self, event: facade.EventView, options: dict[str, Any]) -> str:
+    def _act(self, event: event_views.EventView, options: dict[str, Any]) -> str:
         text, correct, take_back = options["text"], options["correct"], options["take_back"]
         key = options["key"]
         who = options["who"] or who_types()
@@ -60,7 +60,7 @@ class Command(BaseCommand):
         return f"{event.slug}: announcement {said.announcement.announcement_id} {done}"
 
 
-def _delivered(event: facade.EventView) -> str:
+def _delivered(event: event_views.EventView) -> str:
     lines = [
         f"{one.announcement_id:>4}  {one.posted:%d %b %H:%M:%S}{'  corrected' if one.changed_at else ''}  "
         + (one.text or "").replace("\n", " / ")

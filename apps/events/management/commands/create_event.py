@@ -9,8 +9,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.urls import reverse
 
 from apps.events.creation import EventSpec, GeneralAdmission, Outcome, create_event, plan_limits
-from apps.events.facade import PricePolicy, RoomWish
+from apps.events.event_views import RoomWish
 from apps.events.plans import PlanError, read_file
+from apps.events.pricing import PricePolicy
 from apps.events.publication import EventRefused
 from apps.kernel.cli import refuse_in_one_line, whole_number
 

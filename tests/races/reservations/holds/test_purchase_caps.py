@@ -10,8 +10,8 @@ from apps.kernel.db import sql
 from apps.kernel.http import problems
 from apps.queue.room import operations
 from apps.reservations import facade as reservations
+from apps.reservations import payment
 from apps.reservations.holds import prior_answers
-from apps.reservations.lifecycle import payment
 from apps.reservations.models import Reservation
 from tests.support.factories import assert_audit_clean, audit_breaches, hold, join, lapse, make_event, wish
 from tests.support.races import rival_at, rival_waiting_at, storm, values

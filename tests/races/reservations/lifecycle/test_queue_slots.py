@@ -9,7 +9,8 @@ from django.db import transaction
 from apps.kernel import clock
 from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
-from apps.reservations.lifecycle import payment, release
+from apps.reservations import payment
+from apps.reservations.lifecycle import release
 from apps.reservations.lifecycle.queue_slots import complete_slot, refresh_slots
 from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event, wish
 from tests.support.races import Beside, in_another_connection, rival_waiting_at

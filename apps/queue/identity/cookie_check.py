@@ -1,0 +1,26 @@
+"""Gives a new browser its identity before it posts a form: by a redirect that repeats the form."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+
+from apps.queue.identity.caller import new_visitor_id, set_visitor_cookie
+
+
+def repeat_with_cookie(request: HttpRequest, slug: str, form_url: str) -> HttpResponse:
+    """Redirects a browser without an identity to the same form, with a visitor cookie set; the browser posts it again.
+    A browser that comes back without the cookie gets a page that asks to allow cookies."""
+    if "again" in request.GET:
+        context = {
+            "title": "Your browser keeps no cookie",
+            "detail": "Without one we cannot tell your place from anybody else's. Allow cookies for this site, "
+            "or log in, and try again.",
+            "action_url": reverse("events:event", args=[slug]),
+            "action_label": "Back to the event",
+        }
+        return render(request, "problem.html", context, status=400)
+    # 307: the browser sends the form again, now with the cookie.
+    response = redirect(f"{form_url}?again=1", preserve_request=True)
+    response.headers["Cache-Control"] = "no-store"
+    set_visitor_cookie(request, response, new_visitor_id())
+    return response
