@@ -32,13 +32,13 @@ from rest_framework_simplejwt.tokens import AccessToken, RefreshToken
 from apps.kernel import rate_limits
 from apps.kernel.http import client_address, problems
 from apps.kernel.http.json_body import object_of
+from apps.kernel.http.openapi import PERSONAL
 from apps.kernel.tokens.jwt import LENGTH_MAX as TOKEN_LENGTH_MAX
 from apps.orders import facade as orders
 from apps.queue import facade as queue
 
 EMAIL_LENGTH_MAX = 150  # Django's limit on names.
 PASSWORD_LENGTH_MAX = 1_000
-PERSONAL = {"Cache-Control": "no-store"}
 SIGNED_IN_COOKIE = "signed_in"
 """A hint for the script of pages that are the same for everybody: that it is worth asking who is logged in. It says not
 who, it proves nothing and opens nothing."""

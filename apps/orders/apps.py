@@ -10,9 +10,10 @@ class OrdersConfig(AppConfig):
 
     def ready(self) -> None:
         from apps.kernel import maintenance
-        from apps.orders import live, selectors
+        from apps.orders import selectors
         from apps.orders.cancellation import order_cancellation, oversell
         from apps.orders.checks import money_invariants, reconciliation
+        from apps.orders.order_pages import live
         from apps.orders.provider_sync import daily_comparison, status_inquiries
         from apps.orders.webhooks import feed
         from apps.reservations import facade as reservations

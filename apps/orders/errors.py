@@ -111,3 +111,23 @@ class ReissueRefused(Problem):
     """No new code for this ticket: it is in, no longer valid, or had too many new codes today."""
 
     type, status, title = "reissue-refused", 409, "This ticket cannot have a new code."
+
+
+class StaffProblem(Problem):
+    """What only staff are shown, on their own pages and by commands: no part of the API."""
+
+
+class RefundNotFailed(StaffProblem):
+    type, status, title = "refund-not-failed", 409, "This refund has not failed, or somebody has seen to it already."
+
+
+class AmountTooLarge(StaffProblem):
+    """`left_minor` is what could be given back."""
+
+    type, status, title = "amount-too-large", 409, "The order does not keep that much."
+
+
+class AmountChanged(StaffProblem):
+    """Something was given back since this was decided. `now_minor` is the amount as it is. Nothing was done."""
+
+    type, status, title = "amount-changed", 409, "Something was given back meanwhile; look again."

@@ -8,10 +8,11 @@ from django.conf import settings
 
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
-from apps.orders import live, mail, topics
+from apps.orders import mail, topics
 from apps.orders.cancellation import event_cancellation
 from apps.orders.checkout import guest_orders
 from apps.orders.invoices import invoices
+from apps.orders.order_pages import live
 from apps.orders.payments import circuit_breaker, refunds
 from apps.orders.payments.providers import sandbox
 from apps.orders.provider_sync import charges, daily_comparison, discrepancies, inbox, status_inquiries

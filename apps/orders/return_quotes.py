@@ -14,6 +14,8 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.orders.models import Order, OrderLine, ReturnPolicy
 
+TICKETS_MAX = 200
+
 
 @dataclass(frozen=True, slots=True)
 class QuotedLine:

@@ -1,10 +1,13 @@
-"""The sale as the API says it. These describe; what a checkout accepts is decided by `buyer.read_details`."""
+"""The sale as the API says it. These describe; what a checkout accepts is decided by `buyer_details.read_details`."""
 
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 
 from apps.events import facade as events
 from apps.orders.models import Order, Payment, Refund
-from apps.orders.returns.returns import TICKETS_MAX
+from apps.orders.return_quotes import TICKETS_MAX
+
+ORDER_LINK = OpenApiParameter("key", str, description="From the signed link in the e-mail, for guests.")
 
 
 class CheckoutSerializer(serializers.Serializer):

@@ -2,43 +2,56 @@
 
 from django.urls import path
 
-from apps.orders import api_views, views
 from apps.orders.checkin import api_views as checkin_api_views
 from apps.orders.checkin import views as checkin_views
+from apps.orders.checkout import api_views as checkout_api_views
+from apps.orders.checkout import views as checkout_views
+from apps.orders.order_pages import api_views as order_api_views
+from apps.orders.order_pages import views as order_views
 from apps.orders.payments.providers.sandbox import page as sandbox_page
+from apps.orders.provider_sync import api_views as provider_api_views
+from apps.orders.returns import api_views as return_api_views
+from apps.orders.returns import views as return_views
+from apps.orders.tickets import views as ticket_views
 from apps.orders.webhooks import api_views as organizers
 
 page_urls = [
-    path("reservations/<uuid:reservation_id>/checkout", views.checkout, name="checkout"),
-    path("orders/<uuid:order_id>/", views.order, name="order"),
-    path("orders/<uuid:order_id>/cancel", views.cancel, name="cancel"),
-    path("orders/<uuid:order_id>/return", views.return_tickets, name="return"),
-    path("orders/<uuid:order_id>/tickets.pdf", views.tickets_pdf, name="tickets_pdf"),
+    path("reservations/<uuid:reservation_id>/checkout", checkout_views.checkout, name="checkout"),
+    path("orders/<uuid:order_id>/", order_views.order, name="order"),
+    path("orders/<uuid:order_id>/cancel", order_views.cancel, name="cancel"),
+    path("orders/<uuid:order_id>/return", return_views.return_tickets, name="return"),
+    path("orders/<uuid:order_id>/tickets.pdf", ticket_views.tickets_pdf, name="tickets_pdf"),
     path("sandbox/pay/<str:token>", sandbox_page.pay, name="sandbox_pay"),
-    path("orders/<uuid:order_id>/invoices/<slug:number>.pdf", views.paper, name="paper"),
-    path("orders/<uuid:order_id>/event.ics", views.calendar_file, name="calendar_file"),
-    path("orders/<uuid:order_id>/tickets/<slug:code>/reissue", views.reissue, name="reissue"),
-    path("tickets/", views.my_tickets, name="my_tickets"),
-    path("tickets/<slug:code>/", views.ticket, name="ticket"),
-    path("tickets/<slug:code>/qr.svg", views.ticket_qr, name="ticket_qr"),
+    path("orders/<uuid:order_id>/invoices/<slug:number>.pdf", order_views.paper, name="paper"),
+    path("orders/<uuid:order_id>/event.ics", order_views.calendar_file, name="calendar_file"),
+    path("orders/<uuid:order_id>/tickets/<slug:code>/reissue", ticket_views.reissue, name="reissue"),
+    path("tickets/", order_views.my_tickets, name="my_tickets"),
+    path("tickets/<slug:code>/", ticket_views.ticket, name="ticket"),
+    path("tickets/<slug:code>/qr.svg", ticket_views.ticket_qr, name="ticket_qr"),
     path("check-in/worker.js", checkin_views.worker, name="check_in_worker"),
     path("check-in/<slug:slug>/", checkin_views.check_in, name="check_in"),
 ]
 
 api_urls = [
-    path("reservations/<uuid:reservation_id>/quote", api_views.Quote.as_view(), name="orders_api_quote"),
-    path("reservations/<uuid:reservation_id>/checkout", api_views.Checkout.as_view(), name="orders_api_checkout"),
-    path("orders", api_views.OrderList.as_view(), name="orders_api_orders"),
-    path("orders/<uuid:order_id>", api_views.OrderDetail.as_view(), name="orders_api_order"),
-    path("orders/<uuid:order_id>/cancel", api_views.CancelOrder.as_view(), name="orders_api_cancel"),
+    path("reservations/<uuid:reservation_id>/quote", checkout_api_views.Quote.as_view(), name="orders_api_quote"),
+    path(
+        "reservations/<uuid:reservation_id>/checkout", checkout_api_views.Checkout.as_view(), name="orders_api_checkout"
+    ),
+    path("orders", order_api_views.OrderList.as_view(), name="orders_api_orders"),
+    path("orders/<uuid:order_id>", order_api_views.OrderDetail.as_view(), name="orders_api_order"),
+    path("orders/<uuid:order_id>/cancel", order_api_views.CancelOrder.as_view(), name="orders_api_cancel"),
     path("organizer/messages", organizers.Messages.as_view(), name="orders_api_organizer_messages"),
     path(
         "organizer/messages/<uuid:receipt_handle>",
         organizers.ReceivedMessage.as_view(),
         name="orders_api_organizer_message",
     ),
-    path("orders/<uuid:order_id>/refunds", api_views.ReturnTickets.as_view(), name="orders_api_refunds"),
-    path("webhooks/payments/<slug:provider>", api_views.PaymentWebhook.as_view(), name="orders_api_payment_webhook"),
+    path("orders/<uuid:order_id>/refunds", return_api_views.ReturnTickets.as_view(), name="orders_api_refunds"),
+    path(
+        "webhooks/payments/<slug:provider>",
+        provider_api_views.PaymentWebhook.as_view(),
+        name="orders_api_payment_webhook",
+    ),
     path("events/<slug:event>/check-in", checkin_api_views.CheckIn.as_view(), name="orders_api_check_in"),
     path(
         "events/<slug:event>/check-in/batch",

@@ -8,6 +8,7 @@ from rest_framework.views import APIView
 from apps.events import facade as events
 from apps.kernel.http import problems
 from apps.kernel.http.json_body import object_of
+from apps.kernel.http.openapi import PERSONAL
 from apps.queue.cookies import carry_joined, carry_place, joining_as
 from apps.queue.entries import positions
 from apps.queue.errors import NoPlace
@@ -16,8 +17,6 @@ from apps.queue.identity.caller import caller_of, drop_place, place_of_cookie
 from apps.queue.serializers import JoinBody, JoinedPlace, Place, joined_answer, place_answer
 from apps.queue.status import status
 from apps.queue.status.estimates import outlook
-
-PERSONAL = {"Cache-Control": "no-store"}
 
 
 class QueueView(APIView):

@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 from apps.events import facade as events
 from apps.kernel.http import client_address, idempotency, problems
 from apps.kernel.http.json_body import object_of
+from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS, PERSONAL
 from apps.queue import facade as queue
 from apps.reservations import facade, serializers
 from apps.reservations.access_codes.attempt_limit import count_try
@@ -23,11 +24,8 @@ from apps.reservations.ownership import owned_reservation, who_of
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 500
 PAGE_MAX = 100_000
-PERSONAL = {"Cache-Control": "no-store"}
-_NO_IDENTITY = OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`")
 _NOT_READY = OpenApiResponse(description="`not-admitted`, with Retry-After")
 _OVER = OpenApiResponse(description="`admission-expired`: join again")
-_NOT_YOURS = OpenApiResponse(description="`not-owner`, `token-wrong-event`")
 
 
 class SectionsView(APIView):
@@ -64,8 +62,8 @@ class UpdatesView(APIView):
             (200, "application/json"): serializers.Updates,
             (200, "text/event-stream"): OpenApiResponse(str, description="The same frames as events, as they come"),
             304: OpenApiResponse(description="Unchanged since that ETag"),
-            401: _NO_IDENTITY,
-            403: _NOT_YOURS,
+            401: NO_IDENTITY,
+            403: NOT_YOURS,
             404: OpenApiResponse(description="`not-found`"),
             422: OpenApiResponse(description="`invalid`"),
             429: _NOT_READY,
@@ -86,7 +84,7 @@ class SeatsView(APIView):
             OpenApiParameter("page", int, default=1),
             OpenApiParameter("page_size", int, default=PAGE_SIZE_DEFAULT, description=f"At most {PAGE_SIZE_MAX}."),
         ],
-        responses={200: serializers.Seats, 401: _NO_IDENTITY, 410: _OVER, 429: _NOT_READY},
+        responses={200: serializers.Seats, 401: NO_IDENTITY, 410: _OVER, 429: _NOT_READY},
     )
     def get(self, request: Request, event: str, section: str) -> Response:
         found = events.get_event(event)
@@ -126,12 +124,12 @@ class ReservationsView(APIView):
         operation_id="hold",
         tags=["reservations"],
         summary="Hold seats, general admission, or the best available, all or nothing; or replace what is held",
-        parameters=[OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER, required=True)],
+        parameters=[IDEMPOTENCY_KEY],
         request=serializers.HoldBody,
         responses={
             201: serializers.ReservationState,
             400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
-            401: _NO_IDENTITY,
+            401: NO_IDENTITY,
             403: OpenApiResponse(
                 description="`access-code-required`, `access-code-wrong`; `not-owner` of what is to be replaced, "
                 "`token-wrong-event`"
@@ -168,7 +166,7 @@ class ReservationView(APIView):
         operation_id="get_reservation",
         tags=["reservations"],
         summary="A reservation as it stands",
-        responses={200: serializers.ReservationDetail, 401: _NO_IDENTITY, 403: _NOT_YOURS},
+        responses={200: serializers.ReservationDetail, 401: NO_IDENTITY, 403: NOT_YOURS},
     )
     def get(self, request: Request, reservation_id: uuid.UUID) -> Response:
         return Response(owned_reservation(request, reservation_id).contract(), headers=PERSONAL)
@@ -179,8 +177,8 @@ class ReservationView(APIView):
         summary="Give the places back; once more changes nothing",
         responses={
             200: serializers.ReservationDetail,
-            401: _NO_IDENTITY,
-            403: _NOT_YOURS,
+            401: NO_IDENTITY,
+            403: NOT_YOURS,
             409: OpenApiResponse(description="`payment-in-progress`"),
         },
     )

@@ -8,7 +8,7 @@ import pytest
 from django.db import IntegrityError, connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.events import creation, facade, publication
+from apps.events import creation, facade, publication, registries
 from apps.events.creation import EventDiffers, GeneralAdmission, Outcome, create_event
 from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
 from apps.events.plans import PlanError
@@ -187,7 +187,7 @@ def test_the_same_file_is_one_plan_at_one_venue() -> None:
 
 def test_publishing_twice_changes_nothing_and_listeners_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
-    monkeypatch.setattr(facade, "_publish_listeners", [heard.append])
+    monkeypatch.setattr(registries, "_publish_listeners", [heard.append])
     event_id = create_event(spec(draft=True)).event_id
     assert publish_event(event_id) is True
     before = _rows(), Event.objects.values().get()
@@ -201,7 +201,7 @@ def test_a_listener_that_fails_takes_the_whole_event_with_it(monkeypatch: pytest
         assert Seat.objects.filter(event_id=event_id).count() == 8, "the seats stand when the listeners run"
         raise RuntimeError("no stock today")
 
-    monkeypatch.setattr(facade, "_publish_listeners", [refuse])
+    monkeypatch.setattr(registries, "_publish_listeners", [refuse])
     with pytest.raises(RuntimeError, match="no stock today"):
         create_event(spec())
     assert sum(_rows()) == 0

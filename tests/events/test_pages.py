@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from django.test import Client
 
-from apps.events import facade
+from apps.events import facade, registries
 from apps.events.creation import GeneralAdmission
 from apps.events.demo.arena import FLOOR, arena_plan
 from apps.events.models import Category, Event, OnSale
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 def free(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[int, int]]:
     """What is free, as the app above would say it: the test fills it in."""
     said: dict[int, dict[int, int]] = {}
-    monkeypatch.setattr(facade, "_availability_providers", [lambda ids: {pk: said[pk] for pk in ids if pk in said}])
+    monkeypatch.setattr(registries, "_availability_providers", [lambda ids: {pk: said[pk] for pk in ids if pk in said}])
     return said
 
 

@@ -126,7 +126,7 @@ def test_what_is_sold_out_and_what_counts_is_kept_briefly(
     now = clock.now()
     assert _cached_at(now, "/events/concert/", monkeypatch) == (300, 60, 10)
     assert _cached_at(now, "/", monkeypatch) == _cached_at(now, "/?q=x", monkeypatch) == (30, 30, 10)
-    monkeypatch.setattr("apps.events.facade._availability_providers", [lambda ids: {pk: {1: 0} for pk in ids}])
+    monkeypatch.setattr("apps.events.registries._availability_providers", [lambda ids: {pk: {1: 0} for pk in ids}])
     assert _cached_at(now, "/events/concert/", monkeypatch) == (30, 30, 10)
 
 

@@ -11,9 +11,10 @@ from django.test import RequestFactory
 from apps.kernel.http import problems
 from apps.kernel.push import channel_layer
 from apps.kernel.push.channel_names import group_of
-from apps.orders import access, live
+from apps.orders import access
 from apps.orders.errors import OrderNotFound
 from apps.orders.models import Order, Payment
+from apps.orders.order_pages import live
 from apps.orders.payments.providers import sandbox
 from apps.orders.selectors import get_order
 from apps.queue import facade as queue

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import connection
+from django.http import HttpRequest, HttpResponse
 
 from apps.kernel import clock
 from apps.kernel.db import sql
@@ -29,6 +30,12 @@ class Answer(NamedTuple):
     body: str
 
 
+def response_of(answer: Answer) -> HttpResponse:
+    """The answer as a response: the same key gets the same bytes again."""
+    headers = {"Cache-Control": "no-store"}
+    return HttpResponse(answer.body, status=answer.status, content_type="application/json", headers=headers)
+
+
 def canonical(value: Any) -> str:
     """One text for one value, whatever the order of its keys."""
     return _CANONICAL.encode(value)
@@ -44,6 +51,14 @@ def key_of(request: AnyRequest) -> str:
     key = request.headers.get("Idempotency-Key", "").strip()
     if not key:
         raise problems.IdempotencyKeyRequired
+    return check_key(key)
+
+
+def key_of_form(request: HttpRequest) -> str:
+    """The key that the page put into its form. Raises IdempotencyKeyRequired, Invalid."""
+    key = request.POST.get("idempotency_key", "")
+    if not key:
+        raise problems.IdempotencyKeyRequired("Open the page again.")
     return check_key(key)
 
 

@@ -10,6 +10,7 @@ from rest_framework.views import APIView
 from apps.events import facade as events
 from apps.kernel.http import problems
 from apps.kernel.http.json_body import object_of
+from apps.kernel.http.openapi import NO_IDENTITY, PERSONAL
 from apps.orders.checkin.check_in import SCANS_MAX, scan
 from apps.orders.checkin.counts import count_entered
 from apps.orders.checkin.door_links import Doorkeeper, doorkeeper_of
@@ -23,8 +24,6 @@ from apps.orders.checkin.serializers import (
     ScanSerializer,
 )
 
-PERSONAL = {"Cache-Control": "no-store"}
-_NO_IDENTITY = OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`")
 _CLOSED = OpenApiResponse(description="`door-closed`: no permission, or a door link that is not good")
 _NO_EVENT = OpenApiResponse(description="`not-found`: no such event")
 
@@ -34,7 +33,7 @@ class CheckIn(APIView):
         operation_id="count_entered",
         tags=["door"],
         summary="How many are in and how many are expected, by section",
-        responses={200: CountsSerializer, 401: _NO_IDENTITY, 403: _CLOSED, 404: _NO_EVENT},
+        responses={200: CountsSerializer, 401: NO_IDENTITY, 403: _CLOSED, 404: _NO_EVENT},
     )
     def get(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
@@ -48,7 +47,7 @@ class CheckIn(APIView):
         request=ScanSerializer,
         responses={
             200: ScanAnswerSerializer,
-            401: _NO_IDENTITY,
+            401: NO_IDENTITY,
             403: _CLOSED,
             404: _NO_EVENT,
             422: OpenApiResponse(description="`invalid`; `idempotency-mismatch`: the id was used for another code"),
@@ -70,7 +69,7 @@ class CheckInBatch(APIView):
         request=BatchSerializer,
         responses={
             200: BatchAnswersSerializer,
-            401: _NO_IDENTITY,
+            401: NO_IDENTITY,
             403: _CLOSED,
             404: _NO_EVENT,
             422: OpenApiResponse(description="`invalid`: no list, or more than 100"),

@@ -7,13 +7,13 @@ from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
+from apps.orders.errors import RefundNotFailed
 from apps.orders.invoices import invoices
 from apps.orders.locks import lock_order
 from apps.orders.models import Order, Payment, PaymentDifference, ProviderMessage, Refund
 from apps.orders.payments import circuit_breaker
 from apps.orders.payments.providers import get_provider
 from apps.orders.payments.providers.protocol import Kind, RefundAnswer, RefundRequest, RefundState
-from apps.orders.staff_errors import RefundNotFailed
 
 PAID_OUT_NOTE_MAX = 200
 

@@ -20,6 +20,8 @@ from apps.kernel.http.idempotency import Answer
 from apps.kernel.outbox import facade as outbox
 from apps.orders import lines, topics
 from apps.orders.errors import (
+    AmountChanged,
+    AmountTooLarge,
     OrderNotReturnable,
     ReturnNotAllowed,
     TicketsCheckedIn,
@@ -29,6 +31,7 @@ from apps.orders.locks import lock_order
 from apps.orders.models import Order, OrderAdjustment, Ticket
 from apps.orders.payments import refunds, settlement
 from apps.orders.return_quotes import (
+    TICKETS_MAX,
     ReturnOffer,
     ReturnQuote,
     adjusted_minor,
@@ -38,11 +41,9 @@ from apps.orders.return_quotes import (
     quote,
     quote_for,
 )
-from apps.orders.staff_errors import AmountChanged, AmountTooLarge
 from apps.orders.webhooks import messages
 from apps.reservations import facade as reservations
 
-TICKETS_MAX = 200
 _Kind = OrderAdjustment.Kind
 
 

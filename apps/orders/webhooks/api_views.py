@@ -7,10 +7,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from apps.kernel.http.openapi import PERSONAL
 from apps.orders.webhooks import feed
 from apps.orders.webhooks.serializers import FeedSerializer
 
-PERSONAL = {"Cache-Control": "no-store"}
 _NO_KEY = OpenApiResponse(description="`token-missing`, `token-invalid`: no feed key, or none that stands")
 _TOO_OFTEN = OpenApiResponse(description="`rate-limited`")
 

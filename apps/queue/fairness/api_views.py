@@ -13,6 +13,7 @@ from rest_framework.views import APIView
 
 from apps.events import facade as events
 from apps.kernel.http import problems
+from apps.kernel.http.openapi import PERSONAL
 from apps.queue.entries.positions import find_place
 from apps.queue.errors import NoPlace
 from apps.queue.fairness import published, receipts, serializers
@@ -21,7 +22,6 @@ from apps.queue.identity.caller import caller_of
 MOVING_MAX_AGE_SECONDS = 2
 FINAL_MAX_AGE_SECONDS = 86_400
 KEYS_MAX_AGE_SECONDS = 60
-PERSONAL = {"Cache-Control": "no-store"}
 
 
 class ProofView(APIView):

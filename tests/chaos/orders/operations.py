@@ -10,12 +10,11 @@ from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import return_quotes, topics
 from apps.orders.cancellation import event_cancellation, order_cancellation
-from apps.orders.errors import TicketsNotValid
+from apps.orders.errors import AmountChanged, TicketsNotValid
 from apps.orders.models import ComparedDay, ProviderStanding, ReturnPolicy
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.provider_sync import daily_comparison, inbox, status_inquiries
 from apps.orders.returns import returns
-from apps.orders.staff_errors import AmountChanged
 from tests.chaos.orders.harness import House, Prices, Sale
 from tests.chaos.orders.provider_ledger import HEADERS, NAME
 from tests.support.orders.sale import deliver_all, make_code

@@ -18,7 +18,10 @@ from apps.kernel.http import problems
 from apps.orders import return_quotes
 from apps.orders.cancellation import order_cancellation
 from apps.orders.errors import (
+    AmountChanged,
+    AmountTooLarge,
     OrderNotReturnable,
+    RefundNotFailed,
     ReturnNotAllowed,
     TicketsCheckedIn,
     TicketsNotValid,
@@ -40,7 +43,6 @@ from apps.orders.payments.providers.protocol import RefundAnswer, RefundState
 from apps.orders.provider_sync import daily_comparison, discrepancies
 from apps.orders.returns import returns
 from apps.orders.selectors import get_order
-from apps.orders.staff_errors import AmountChanged, AmountTooLarge, RefundNotFailed
 from apps.reservations import facade as reservations
 from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, make_event
 from tests.support.orders.sale import OWN, buy, deliver_all

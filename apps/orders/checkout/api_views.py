@@ -1,0 +1,79 @@
+"""The API of checkout: a quote, and the order."""
+
+from uuid import UUID
+
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.kernel.http import idempotency
+from apps.kernel.http.json_body import object_of
+from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS, PERSONAL
+from apps.orders import access, selectors
+from apps.orders.checkout.checkout import check_out
+from apps.orders.checkout.quote import quote
+from apps.orders.serializers import (
+    CheckoutAnswerSerializer,
+    CheckoutSerializer,
+    QuoteAnswerSerializer,
+    QuoteSerializer,
+)
+
+
+class Checkout(APIView):
+    @extend_schema(
+        operation_id="check_out",
+        tags=["orders"],
+        summary="Pay for a reservation: the answer comes before the money, so follow the order",
+        parameters=[IDEMPOTENCY_KEY],
+        request=CheckoutSerializer,
+        responses={
+            202: CheckoutAnswerSerializer,
+            400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
+            401: NO_IDENTITY,
+            403: NOT_YOURS,
+            409: OpenApiResponse(
+                description="`purchase-cap`, `code-used-up`, `code-buyer-limit`, `code-not-valid`: the hold lives on"
+            ),
+            410: OpenApiResponse(description="`reservation-expired`"),
+            422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`, `code-unknown`"),
+            429: OpenApiResponse(description="`rate-limited`"),
+        },
+    )
+    def post(self, request: Request, reservation_id: UUID) -> HttpResponse:
+        reservation = access.open_reservation(request, reservation_id)
+        if object_of(request).get("code"):
+            access.count_code_try(request, reservation)
+        key = idempotency.key_of(request._request)
+        account_id = access.known_caller(request).account_id or reservation.account_id
+        email, name = access.account_details(account_id)
+        return idempotency.response_of(
+            check_out(reservation, object_of(request), key, email=email, name=name, account_id=account_id)
+        )
+
+
+class Quote(APIView):
+    @extend_schema(
+        operation_id="quote",
+        tags=["orders"],
+        summary="What a reservation would come to with a promo code; places nothing",
+        request=QuoteSerializer,
+        responses={
+            200: QuoteAnswerSerializer,
+            401: NO_IDENTITY,
+            403: NOT_YOURS,
+            409: OpenApiResponse(description="`code-used-up`, `code-buyer-limit`, `code-not-valid`"),
+            410: OpenApiResponse(description="`reservation-expired`"),
+            422: OpenApiResponse(description="`invalid`, `code-unknown`"),
+            429: OpenApiResponse(description="`rate-limited`"),
+        },
+    )
+    def post(self, request: Request, reservation_id: UUID) -> Response:
+        reservation = access.open_reservation(request, reservation_id)
+        payload = object_of(request)
+        if payload.get("code"):
+            access.count_code_try(request, reservation)
+        order = selectors.order_of_reservation(reservation_id)
+        return Response(quote(reservation, order, payload).contract(), headers=PERSONAL)

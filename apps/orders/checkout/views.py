@@ -1,0 +1,139 @@
+"""The checkout page.
+
+POST is exempt from the token check because SameOriginWrites covers it (rule 26).
+"""
+
+import secrets
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods
+
+from apps.kernel.codes.code_format import Unusable, normal_code
+from apps.kernel.http import idempotency, problems
+from apps.orders import access, selectors
+from apps.orders.checkout.checkout import check_out
+from apps.orders.checkout.forms import CheckoutForm
+from apps.orders.checkout.quote import Quote, quote
+from apps.orders.errors import (
+    CodeRefused,
+    PaymentTimeOver,
+)
+from apps.orders.payments.providers import chosen_provider
+from apps.orders.selectors import OrderView
+from apps.reservations import facade as reservations
+
+
+@csrf_exempt
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def checkout(request: HttpRequest, reservation_id: UUID) -> HttpResponse:
+    """The form for a live reservation; whoever has an order already is shown that instead."""
+    reservation = access.open_reservation(request, reservation_id)
+    order = selectors.order_of_reservation(reservation_id)
+    if request.method == "POST":
+        return _pay(request, reservation, order)
+    if order is not None and not order.can_try_again:
+        return redirect(order.url)
+    if not reservation.is_live:
+        return redirect("reservations:reservation", reservation_id)
+    form = CheckoutForm(initial=_initial(request, order), methods=chosen_provider().methods)
+    return _checkout_page(request, reservation, order, form, quote(reservation, order, {}))
+
+
+def _pay(request: HttpRequest, reservation: reservations.ReservationView, order: OrderView | None) -> HttpResponse:
+    key = idempotency.key_of_form(request)
+    if order is None and not reservation.is_live:
+        return redirect("reservations:reservation", reservation.id)
+    said = {field: request.POST.get(field, "") for field in ("email", "name", "payment_method", "code")}
+    initial = _initial(request, order)
+    try:
+        if said["code"].strip():
+            access.count_code_try(request, reservation)
+        if order is None and _asks_for_bill(request.POST):
+            # What is paid is what was shown: another code shows another bill first.
+            quoted = quote(reservation, order, {"code": said["code"], "email": said["email"]})
+            return _checkout_page(request, reservation, order, _filled(request, quoted.code), quoted)
+        check_out(
+            reservation,
+            said,
+            key,
+            email=initial["email"],
+            name=initial["name"],
+            account_id=access.known_caller(request).account_id,
+        )
+    except problems.Invalid as problem:
+        quoted = _quote_or_plain(reservation, order, said["code"])
+        form = _filled(request, quoted.code)
+        form.refuse(problem.extra["errors"])
+        return _checkout_page(request, reservation, order, form, quoted, status=422)
+    except (CodeRefused, problems.RateLimited) as problem:
+        form = _filled(request, "")
+        form.refuse_code(said["code"], problem.detail)
+        quoted = quote(reservation, order, {})
+        return _checkout_page(request, reservation, order, form, quoted, status=problem.status)
+    except reservations.PurchaseCapReached as problem:
+        quoted = _quote_or_plain(reservation, order, said["code"])
+        form = _filled(request, quoted.code)
+        form.is_valid()
+        form.add_error(None, problem.detail)
+        return _checkout_page(request, reservation, order, form, quoted, status=problem.status)
+    except (reservations.ReservationExpired, PaymentTimeOver):
+        if order is None:
+            return redirect("reservations:reservation", reservation.id)
+    placed = selectors.order_of_reservation(reservation.id)
+    if placed is None:
+        raise problems.NotFound
+    return HttpResponseRedirect(placed.url, status=303)
+
+
+def _asks_for_bill(said: QueryDict) -> bool:
+    """Whether the page's Apply was pressed, or its code is another than that of the bill it showed."""
+    try:
+        return "apply" in said or normal_code(said.get("code", "")) != said.get("code_shown", "")
+    except Unusable:
+        return True
+
+
+def _filled(request: HttpRequest, code: str) -> CheckoutForm:
+    """The form as it was sent, but for its code."""
+    data = request.POST.copy()
+    data["code"] = code
+    return CheckoutForm(data, methods=chosen_provider().methods)
+
+
+def _quote_or_plain(reservation: reservations.ReservationView, order: OrderView | None, code: str) -> Quote:
+    try:
+        return quote(reservation, order, {"code": code})
+    except (CodeRefused, problems.Invalid):
+        return quote(reservation, order, {})
+
+
+def _initial(request: HttpRequest, order: OrderView | None) -> dict[str, str]:
+    if order is not None:
+        email, name = order.email, order.name
+    else:
+        email, name = access.account_details(request.user.pk if request.user.is_authenticated else None)
+    return {"email": email, "name": name, "payment_method": next(iter(chosen_provider().methods))}
+
+
+def _checkout_page(
+    request: HttpRequest,
+    reservation: reservations.ReservationView,
+    order: OrderView | None,
+    form: CheckoutForm,
+    quoted: Quote,
+    status: int = 200,
+) -> HttpResponse:
+    context = {
+        # Another try is for what the order was placed for.
+        "reservation": reservation.shown() | {"bill": quoted.bill},
+        "form": form,
+        "code_shown": quoted.code,
+        "order": order,
+        "idempotency_key": secrets.token_urlsafe(18),
+    }
+    return render(request, "orders/checkout.html", context, status=status)

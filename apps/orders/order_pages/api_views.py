@@ -1,0 +1,66 @@
+"""The API of orders: to list, read and cancel them."""
+
+from uuid import UUID
+
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.kernel.http import idempotency
+from apps.kernel.http.json_body import object_of
+from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS, PERSONAL
+from apps.orders import access, selectors
+from apps.orders.cancellation.order_cancellation import answer_cancel
+from apps.orders.serializers import (
+    ORDER_LINK,
+    OrderListSerializer,
+    OrderSerializer,
+)
+
+
+class OrderList(APIView):
+    @extend_schema(
+        operation_id="list_orders",
+        tags=["orders"],
+        summary="The caller's orders, newest first",
+        responses={200: OrderListSerializer, 401: NO_IDENTITY},
+    )
+    def get(self, request: Request) -> Response:
+        orders = selectors.orders_of(access.known_caller(request))
+        return Response({"orders": [order.contract() for order in orders]}, headers=PERSONAL)
+
+
+class OrderDetail(APIView):
+    @extend_schema(
+        operation_id="get_order",
+        tags=["orders"],
+        summary="An order and its tickets",
+        parameters=[ORDER_LINK],
+        responses={200: OrderSerializer, 401: NO_IDENTITY, 403: NOT_YOURS},
+    )
+    def get(self, request: Request, order_id: UUID) -> Response:
+        return Response(access.open_order(request, order_id).contract(), headers=PERSONAL)
+
+
+class CancelOrder(APIView):
+    @extend_schema(
+        operation_id="cancel_order",
+        tags=["orders"],
+        summary="Give an unpaid order up; once more changes nothing",
+        parameters=[IDEMPOTENCY_KEY, ORDER_LINK],
+        request=None,
+        responses={
+            200: OrderSerializer,
+            400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
+            401: NO_IDENTITY,
+            403: NOT_YOURS,
+            409: OpenApiResponse(description="`order-not-cancelable`: it is paid; `idempotency-in-progress`"),
+            422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`"),
+        },
+    )
+    def post(self, request: Request, order_id: UUID) -> HttpResponse:
+        order = access.open_order(request, order_id)
+        key = idempotency.key_of(request._request)
+        return idempotency.response_of(answer_cancel(order.id, object_of(request), key))

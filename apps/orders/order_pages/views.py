@@ -1,0 +1,165 @@
+"""The page of an order, its invoices and calendar file, and the list of a buyer's orders.
+
+POST is exempt from the token check because SameOriginWrites covers it (rule 26).
+"""
+
+import secrets
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST, require_safe
+
+from apps.kernel.http import idempotency, problems
+from apps.orders import access, selectors
+from apps.orders.absolute_urls import absolute, within_site
+from apps.orders.cancellation.order_cancellation import answer_cancel
+from apps.orders.errors import (
+    OrderNotCancelable,
+)
+from apps.orders.invoices import invoice_pdf
+from apps.orders.models import ATTEMPTS_MAX, Order
+from apps.orders.order_pages import live
+from apps.orders.payments.providers import STRIPE
+from apps.orders.selectors import OrderView
+from apps.orders.tickets import ics
+from apps.queue import facade as queue
+
+
+@never_cache
+@require_safe
+def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
+    """The order. A link from the mail is exchanged for a cookie, so that its key leaves the address bar."""
+    if access.fits(order_id, request.GET.get("key", "")):
+        response = redirect("orders:order", order_id)
+        access.remember_link(request, response, order_id)
+        return response
+    shown = _shown(access.open_order(request, order_id))
+    page = render(request, "orders/order.html", {"order": shown})
+    return _let_stripe_in(page) if shown["stripe"] else page
+
+
+@csrf_exempt
+@never_cache
+@require_POST
+def cancel(request: HttpRequest, order_id: UUID) -> HttpResponse:
+    """The unpaid order is given up; one that was paid meanwhile is shown as it is."""
+    found = access.open_order(request, order_id)
+    with suppress(OrderNotCancelable):
+        answer_cancel(found.id, {}, idempotency.key_of_form(request))
+    return HttpResponseRedirect(found.url, status=303)
+
+
+@never_cache
+@require_safe
+def paper(request: HttpRequest, order_id: UUID, number: str) -> HttpResponse:
+    """An invoice or credit note of the order."""
+    shown = access.open_order(request, order_id)
+    drawn = invoice_pdf.paper_pdf(selectors.get_paper(shown.id, number))
+    response = HttpResponse(drawn, content_type="application/pdf")
+    response.headers["Content-Disposition"] = f'inline; filename="{number}.pdf"'
+    return response
+
+
+@never_cache
+@require_safe
+def calendar_file(request: HttpRequest, order_id: UUID) -> HttpResponse:
+    shown = access.open_order(request, order_id)
+    if not any(ticket.valid for ticket in shown.tickets):
+        raise problems.NotFound("This order has no valid tickets.")
+    response = HttpResponse(ics.calendar_file(shown), content_type=ics.CONTENT_TYPE)
+    response.headers["Content-Disposition"] = f'attachment; filename="{shown.event.slug}.ics"'
+    return response
+
+
+@never_cache
+@require_safe
+def my_tickets(request: HttpRequest) -> HttpResponse:
+    """The orders of this account, of this browser, and those opened here by their links."""
+    found = selectors.orders_of(queue.caller_of(request), access.opened_by_link(request))
+    shown = [
+        {
+            "id": order.id,
+            "url": order.url,
+            "status": order.status,
+            "total_minor": order.total_minor,
+            "currency": order.currency,
+            "ticket_count": sum(ticket.valid for ticket in order.tickets),
+            "event": order.event,
+        }
+        for order in found
+    ]
+    return render(request, "orders/my_tickets.html", {"orders": shown})
+
+
+def _shown(order: OrderView) -> dict[str, Any]:
+    """The order as its page draws it. A declined payment that may be tried again is shown as such, not as under way."""
+    retry_url = reverse("orders:checkout", args=[order.reservation_id]) if order.can_try_again else ""
+    status = "declined" if order.can_try_again else order.status
+    is_in_progress = status in Order.OPEN
+    confirm_url = _confirm_url(order) if is_in_progress else ""
+    is_asked_again = is_in_progress and order.payment.faults_count > 0
+    return {
+        "id": order.id,
+        "number": order.number,
+        "status": status,
+        "is_in_progress": is_in_progress,
+        "known": live.known(order),
+        "follow": f"{status} {order.payment.attempt} {order.payment.refunded_minor} {confirm_url}",
+        "attempt": order.payment.attempt,
+        "attempts_max": ATTEMPTS_MAX,
+        "is_asked_again": is_asked_again,
+        "confirm_url": confirm_url,
+        "pay_deadline": order.pay_deadline,
+        "email": order.email,
+        "name": order.name,
+        "total_minor": order.total_minor,
+        "bill": order.bill,
+        "papers": order.papers,
+        "currency": order.currency,
+        "event": order.event,
+        "tickets": [ticket for ticket in order.tickets if ticket.valid],
+        "payment_state": {"declined": "failed", "abandoned": "failed"}.get(order.payment.state, order.payment.state),
+        "message": order.message,
+        "refunded_minor": order.payment.refunded_minor,
+        "reservation_id": order.reservation_id,
+        "retry_url": retry_url,
+        "is_open": order.status in Order.OPEN,
+        "refunds": order.refunds,
+        "returns": order.returns,
+        "stripe": _stripe(order),
+        "is_stripe_awaited": order.payment.provider == STRIPE and order.payment.state == "pending",
+        "may_choose_again": order.reason in (Order.Reason.LATE, Order.Reason.WRONG_AMOUNT),
+        "idempotency_key": secrets.token_urlsafe(18),
+        "pdf_url": reverse("orders:tickets_pdf", args=[order.id]),
+        "calendar_url": reverse("orders:calendar_file", args=[order.id]),
+    }
+
+
+def _confirm_url(order: OrderView) -> str:
+    """Where the buyer must go now; empty: nowhere."""
+    action = order.payment.next_action
+    return within_site(action["url"]) if action is not None and action.get("type") == "redirect" else ""
+
+
+def _stripe(order: OrderView) -> dict[str, str] | None:
+    """What Stripe's form in the page needs, while its buyer is to pay."""
+    action = order.payment.next_action
+    if order.status not in Order.OPEN or action is None or action.get("type") != "stripe":
+        return None
+    return {**action, "return_url": absolute(order.url)}
+
+
+def _let_stripe_in(response: HttpResponse) -> HttpResponse:
+    """The page may load Stripe's script and show its frames; no other page may."""
+    response._csp_update = {  # type: ignore[attr-defined]  # What django-csp's decorator sets.
+        "script-src": ["https://js.stripe.com", "https://*.js.stripe.com"],
+        "frame-src": ["https://js.stripe.com", "https://*.js.stripe.com", "https://hooks.stripe.com"],
+        "connect-src": ["https://api.stripe.com"],
+    }
+    return response

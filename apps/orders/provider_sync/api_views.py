@@ -1,0 +1,30 @@
+"""Webhooks of payment providers."""
+
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.kernel.http.openapi import PERSONAL
+from apps.orders.provider_sync import inbox
+from apps.orders.serializers import (
+    StoredSerializer,
+)
+
+
+class PaymentWebhook(APIView):
+    @extend_schema(
+        operation_id="receive_payment_message",
+        tags=["orders"],
+        summary="For payment providers: 200 means stored, nothing more",
+        request=None,
+        responses={
+            200: StoredSerializer,
+            400: OpenApiResponse(description="`signature-invalid`, `malformed`"),
+            404: OpenApiResponse(description="`not-found`: no such provider"),
+        },
+    )
+    def post(self, request: Request, provider: str) -> Response:
+        # The raw bytes: a signature speaks of them, not of what a parser makes of them.
+        inbox.receive(provider, request._request.body, request._request.headers)
+        return Response({"stored": True}, headers=PERSONAL)

@@ -1,0 +1,44 @@
+"""The API by which a buyer returns tickets."""
+
+from uuid import UUID
+
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from apps.kernel.http import idempotency
+from apps.kernel.http.json_body import object_of
+from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS
+from apps.orders import access
+from apps.orders.returns.returns import answer_return
+from apps.orders.serializers import (
+    ORDER_LINK,
+    ReturnAnswerSerializer,
+    ReturnSerializer,
+)
+
+
+class ReturnTickets(APIView):
+    @extend_schema(
+        operation_id="return_tickets",
+        tags=["orders"],
+        summary="Return tickets where the organizer allows it: they are void at once, the money is on its way",
+        parameters=[IDEMPOTENCY_KEY, ORDER_LINK],
+        request=ReturnSerializer,
+        responses={
+            202: ReturnAnswerSerializer,
+            400: OpenApiResponse(description="`idempotency-key-required`, `malformed`"),
+            401: NO_IDENTITY,
+            403: NOT_YOURS,
+            409: OpenApiResponse(
+                description="`return-not-allowed`, `order-not-returnable`, `tickets-not-valid`, `tickets-checked-in`, "
+                "`idempotency-in-progress`"
+            ),
+            422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`"),
+        },
+    )
+    def post(self, request: Request, order_id: UUID) -> HttpResponse:
+        order = access.open_order(request, order_id)
+        key = idempotency.key_of(request._request)
+        return idempotency.response_of(answer_return(order.id, object_of(request), key))

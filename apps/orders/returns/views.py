@@ -1,0 +1,69 @@
+"""The page on which a buyer returns tickets.
+
+POST is exempt from the token check because SameOriginWrites covers it (rule 26).
+"""
+
+import secrets
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods
+
+from apps.kernel.http import idempotency, problems
+from apps.orders import access, return_quotes, selectors
+from apps.orders.errors import (
+    OrderNotReturnable,
+    ReturnNotAllowed,
+    TicketsCheckedIn,
+    TicketsNotValid,
+)
+from apps.orders.returns import returns
+from apps.orders.selectors import OrderView
+
+
+@csrf_exempt
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
+    """Choose tickets to return, see what comes back, confirm. Without a choice, or where it is refused, one chooses."""
+    found = access.open_order(request, order_id)
+    if found.returns is None or not found.is_standing:
+        return redirect(found.url)
+    codes = request.POST.getlist("ticket")
+    if request.method != "POST":
+        return _return_page(request, found)
+    try:
+        if request.POST.get("step") == "return":
+            returns.answer_return(found.id, {"tickets": codes}, idempotency.key_of_form(request))
+            return HttpResponseRedirect(found.url, status=303)
+        return _return_page(request, found, codes, returns.quote_for_buyer(found.id, codes))
+    except problems.Invalid:
+        return _return_page(request, found, codes, said="Choose at least one of these tickets.", status=422)
+    except (OrderNotReturnable, ReturnNotAllowed, TicketsNotValid, TicketsCheckedIn) as problem:
+        return _return_page(request, selectors.get_order(order_id), codes, said=problem.detail, status=problem.status)
+
+
+def _return_page(
+    request: HttpRequest,
+    order: OrderView,
+    codes: list[str] | None = None,
+    quote: return_quotes.ReturnQuote | None = None,
+    *,
+    said: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    assert order.returns is not None
+    context = {
+        "order": order,
+        "event": order.event,
+        "returns": order.returns,
+        "tickets": returns.returnable(order.id, fees_back=not order.returns.keeps_fees),
+        "chosen": codes or [],
+        "quote": quote,
+        "said": said,
+        "idempotency_key": secrets.token_urlsafe(18),
+    }
+    return render(request, "orders/return.html", context, status=status)

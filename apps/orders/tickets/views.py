@@ -1,0 +1,69 @@
+"""Pages and files of tickets.
+
+POST is exempt from the token check because SameOriginWrites covers it (rule 26).
+"""
+
+from dataclasses import asdict
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.views.decorators.cache import cache_control, never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST, require_safe
+
+from apps.kernel.http import problems
+from apps.orders import access, selectors
+from apps.orders.errors import (
+    ReissueRefused,
+)
+from apps.orders.tickets import reissue as ticket_reissue
+from apps.orders.tickets import ticket_pdf
+
+
+@never_cache
+@require_safe
+def ticket(request: HttpRequest, code: str) -> HttpResponse:
+    """The ticket, for whoever knows its code: on a phone at the door nobody logs in."""
+    found = selectors.get_ticket(code)
+    order = selectors.get_order(found.order_id)
+    shown = asdict(found) | {
+        "qr_url": found.qr_url,
+        "order_url": order.url if access.may_open(request, order) else "",
+    }
+    return render(request, "orders/ticket.html", {"ticket": shown, "event": order.event})
+
+
+@cache_control(private=True, max_age=3_600)
+@require_safe
+def ticket_qr(request: HttpRequest, code: str) -> HttpResponse:
+    drawing = ticket_pdf.qr_svg(selectors.get_ticket(code).code)
+    return HttpResponse(drawing, content_type="image/svg+xml; charset=utf-8")
+
+
+@never_cache
+@require_safe
+def tickets_pdf(request: HttpRequest, order_id: UUID) -> HttpResponse:
+    shown = access.open_order(request, order_id)
+    if not any(ticket.valid for ticket in shown.tickets):
+        raise problems.NotFound("This order has no valid tickets.")
+    response = HttpResponse(ticket_pdf.tickets_pdf(shown), content_type="application/pdf")
+    response.headers["Content-Disposition"] = f'inline; filename="tickets-{shown.number}.pdf"'
+    return response
+
+
+@csrf_exempt
+@never_cache
+@require_POST
+def reissue(request: HttpRequest, order_id: UUID, code: str) -> HttpResponse:
+    """The ticket has a new code, for the order's owner; back to the order, whose page says so."""
+    order = access.open_order(request, order_id)
+    try:
+        ticket_reissue.reissue_ticket(order.id, code, ticket_reissue.BUYER)
+        messages.success(
+            request, "The ticket has a new code, also in the mail that is on its way. Its old code is dead."
+        )
+    except ReissueRefused as refused:
+        messages.error(request, refused.detail)
+    return HttpResponseRedirect(order.url, status=303)
