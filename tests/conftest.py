@@ -174,7 +174,7 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
 
     in_this_thread(join.joins, join.join_many)
     in_this_thread(service.holds, service.hold)
-    beside_the_loop = thread_pool.ask
+    beside_the_loop = thread_pool.run_in_thread
 
     async def ask(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with off_the_loop():
@@ -182,7 +182,7 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
                 return act(*args, **kwargs)
         return await beside_the_loop(act, *args, **kwargs)
 
-    monkeypatch.setattr(thread_pool, "ask", ask)
+    monkeypatch.setattr(thread_pool, "run_in_thread", ask)
 
 
 @pytest.fixture(autouse=True)
@@ -200,7 +200,7 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     from apps.reservations.holds import event_cache
 
     monkeypatch.setattr(delivery, "IDLE_SECONDS", 0.05)
-    monkeypatch.setattr(duty_cycle, "REST_TIMES", 0.0)
+    monkeypatch.setattr(duty_cycle, "PAUSE_FACTOR", 0.0)
     for remembered in (async_status.events_known, event_cache._words, async_views.frames, announcements.feeds):
         remembered.forget()
         monkeypatch.setattr(remembered, "fresh_seconds", 0.0)

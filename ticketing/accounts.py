@@ -31,7 +31,7 @@ from rest_framework_simplejwt.tokens import AccessToken, RefreshToken
 
 from apps.kernel import rate_limits
 from apps.kernel.http import client_address, problems
-from apps.kernel.http.json_body import object_of
+from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import PERSONAL
 from apps.kernel.tokens.jwt import LENGTH_MAX as TOKEN_LENGTH_MAX
 from apps.orders import facade as orders
@@ -54,11 +54,11 @@ def account_name(typed: str) -> str:
     return name.lower() if "@" in name else name
 
 
-def refuse_guessing(request: HttpRequest, name: str) -> None:
+def limit_password_attempts(request: HttpRequest, name: str) -> None:
     """Raises problems.RateLimited for one who tries password after password for this name. Only from that address:
     nobody can keep an account's owner out by trying."""
-    address = client_address.of_environ(request.META)
-    wait = rate_limits.ask("password", address, f"{name[-40:]} {rate_limits.subject(address)}")
+    address = client_address.address_from_environ(request.META)
+    wait = rate_limits.check_request("password", address, f"{name[-40:]} {rate_limits.subject(address)}")
     if wait is not None:
         raise problems.RateLimited(wait)
 
@@ -86,7 +86,7 @@ class LogInForm(AuthenticationForm):
     def clean(self) -> dict[str, Any]:
         # Before the password is looked at, which is the dear part.
         if self.request is not None and "username" in self.cleaned_data:
-            refuse_guessing(self.request, self.cleaned_data["username"])
+            limit_password_attempts(self.request, self.cleaned_data["username"])
         return super().clean()
 
 
@@ -120,13 +120,13 @@ class SignUpForm(forms.Form):
         return cleaned
 
 
-def _hint_at_log_in(request: HttpRequest, response: HttpResponseBase) -> None:
+def _set_signed_in_cookie(request: HttpRequest, response: HttpResponseBase) -> None:
     response.set_cookie(
         SIGNED_IN_COOKIE, "1", max_age=settings.SESSION_COOKIE_AGE, samesite="Lax", secure=request.is_secure()
     )
 
 
-def _hint_no_more(response: HttpResponseBase) -> None:
+def _delete_signed_in_cookie(response: HttpResponseBase) -> None:
     response.delete_cookie(SIGNED_IN_COOKIE, samesite="Lax")
 
 
@@ -141,7 +141,7 @@ class LogIn(LoginView):
         response = super().dispatch(request, *args, **kwargs)
         if request.user.is_authenticated:
             # Also who was logged in already, by the staff's door or since before there was a hint.
-            _hint_at_log_in(request, response)
+            _set_signed_in_cookie(request, response)
         return response
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
@@ -179,7 +179,7 @@ class SignUp(RedirectURLMixin, FormView):
         login(self.request, user, backend="django.contrib.auth.backends.ModelBackend")
         queue.bring_along(queue.visitor_of(self.request), user.pk)
         response = super().form_valid(form)
-        _hint_at_log_in(self.request, response)
+        _set_signed_in_cookie(self.request, response)
         return response
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -191,18 +191,18 @@ class LogOut(LogoutView):
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         response = super().post(request, *args, **kwargs)
-        _hint_no_more(response)
+        _delete_signed_in_cookie(response)
         return response
 
 
 @require_safe
-def who(request: HttpRequest) -> HttpResponse:
+def current_user(request: HttpRequest) -> HttpResponse:
     """What a page that is the same for everybody lacks: the head's items and the messages of whoever is logged in."""
     if request.user.is_authenticated:
         response = render(request, "who.html")
     else:
         response = HttpResponse(status=204)
-        _hint_no_more(response)
+        _delete_signed_in_cookie(response)
     response.headers["Cache-Control"] = PERSONAL["Cache-Control"]
     return response
 
@@ -260,10 +260,10 @@ class Tokens(APIView):
         responses={200: TokenPair, 401: OpenApiResponse(description="`credentials-wrong`")},
     )
     def post(self, request: Request) -> Response:
-        given = Credentials(data=object_of(request))
+        given = Credentials(data=get_json_object(request))
         given.is_valid(raise_exception=True)
         name = account_name(given.validated_data["username"])
-        refuse_guessing(request._request, name)
+        limit_password_attempts(request._request, name)
         user = authenticate(
             request._request,
             username=name,
@@ -285,7 +285,7 @@ class TokensRefreshed(APIView):
         responses={200: Access, 401: OpenApiResponse(description="`token-invalid`, `token-expired`")},
     )
     def post(self, request: Request) -> Response:
-        given = Refresh(data=object_of(request))
+        given = Refresh(data=get_json_object(request))
         given.is_valid(raise_exception=True)
         try:
             refresh = RefreshToken(given.validated_data["refresh"])
@@ -303,7 +303,7 @@ page_urls = [
     path("accounts/sign-up", SignUp.as_view(), name="sign_up"),
     path("accounts/log-in", LogIn.as_view(), name="log_in"),
     path("accounts/log-out", LogOut.as_view(), name="log_out"),
-    path("accounts/who", who, name="who"),
+    path("accounts/who", current_user, name="who"),
 ]
 
 api_urls = [

@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 View = Callable[..., HttpResponse]
 CHOSEN = "_selected_action"
-_CANNOT_BE = (DataError, FieldError, OverflowError, TypeError, ValidationError, ValueError)
+_INVALID_INPUT_ERRORS = (DataError, FieldError, OverflowError, TypeError, ValidationError, ValueError)
 
 
-def refusing(view: View) -> View:
+def refuse_invalid_input(view: View) -> View:
     """The view of the staff's site, which refuses what its address or its form names and cannot be.
 
     An address is judged by what comes of it: only where it has parameters, and with the whole trace in the log, should
@@ -33,15 +33,15 @@ def refusing(view: View) -> View:
 
     @wraps(view)
     def refuse(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        desk = _list_of(view)
-        if desk is not None and request.method == "POST" and not _can_be_chosen(desk, request):
+        desk = _find_model_admin(view)
+        if desk is not None and request.method == "POST" and not _has_valid_selection(desk, request):
             raise problems.Malformed("This names rows that cannot be in this list.")
         try:
             response = view(request, *args, **kwargs)
             # A list reads its rows while it is rendered.
             if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
                 response.render()
-        except _CANNOT_BE as error:
+        except _INVALID_INPUT_ERRORS as error:
             if not request.GET:
                 raise
             logger.warning("staff asked for what cannot be: %s", request.path, exc_info=True)
@@ -53,13 +53,13 @@ def refusing(view: View) -> View:
     return refuse
 
 
-def _list_of(view: View) -> ModelAdmin | None:
+def _find_model_admin(view: View) -> ModelAdmin | None:
     """Whose list the view shows, if it shows one."""
     desk = getattr(view, "__self__", None)
     return desk if isinstance(desk, ModelAdmin) and getattr(view, "__name__", "") == "changelist_view" else None
 
 
-def _can_be_chosen(desk: ModelAdmin, request: HttpRequest) -> bool:
+def _has_valid_selection(desk: ModelAdmin, request: HttpRequest) -> bool:
     key: Field = desk.opts.pk
     while isinstance(key, ForeignKey):
         key = key.target_field

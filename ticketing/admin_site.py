@@ -17,14 +17,14 @@ class StaffSite(AdminSite):
         # Like what index needs, its imports exist later than this module.
         from ticketing import admin_errors
 
-        return super().admin_view(admin_errors.refusing(view), cacheable)
+        return super().admin_view(admin_errors.refuse_invalid_input(view), cacheable)
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         # This module is read while the apps are still loading; their models exist later.
         from apps.kernel.checks import auditor
         from apps.orders import facade as orders
 
-        told: dict[str, Any] = {"audit": auditor.standing()}
+        told: dict[str, Any] = {"audit": auditor.get_status()}
         if request.user.has_perm("orders.view_paymentdifference"):
             told["waiting"] = orders.count_open_differences()
         return super().index(request, {**(extra_context or {}), **told})

@@ -21,7 +21,7 @@ from apps.reservations.async_views import courier  # noqa: E402
 from apps.reservations.live.endpoints import PATH as UPDATES  # noqa: E402
 from apps.reservations.live.endpoints import doors  # noqa: E402
 from ticketing import startup  # noqa: E402
-from ticketing.fastpath_routes import lane_in_front_of  # noqa: E402
+from ticketing.fastpath_routes import create_dispatcher  # noqa: E402
 from ticketing.server.site_proxy import Forwarder, site_address  # noqa: E402
 
 startup.begin("web")
@@ -36,7 +36,7 @@ gc.freeze()
 # and was a twentieth of what a refusal cost.
 gc.set_threshold(20_000, 20, 20)
 forwarder = Forwarder(*site_address())
-lane = lane_in_front_of(forwarder)
+dispatcher = create_dispatcher(forwarder)
 doors.own(orders.LISTENED_AS, orders.authorize_listener, orders.read_for_listeners)
 
 
@@ -48,11 +48,11 @@ async def http(scope: Scope, receive: Receive, send: Send) -> None:
         path.endswith("/updates")
         and scope["method"] in ("GET", "HEAD")
         and (found := UPDATES.fullmatch(path))
-        and Request(scope).is_for_us()  # What else is to be said the site says.
+        and Request(scope).has_allowed_host()  # What else is to be said the site says.
     ):
         await doors.http(scope, receive, send, found["slug"])
     else:
-        await lane(scope, receive, send)
+        await dispatcher(scope, receive, send)
 
 
 async def _healthz(send: Send) -> None:
@@ -90,13 +90,13 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
             return
 
 
-class House(ProtocolTypeRouter):
+class RootApplication(ProtocolTypeRouter):
     """Also answers our own server at sight (`apps.kernel.fastpath.server_extensions`)."""
 
-    at_sight = staticmethod(lane.at_sight)
+    respond_sync = staticmethod(dispatcher.respond_sync)
 
 
-application = House(
+application = RootApplication(
     {
         "http": http,
         "websocket": URLRouter(SOCKETS),

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 HOOK_SECONDS_MAX = 3.0
 """For the whole of it, however slowly the hook speaks."""
-REST_SECONDS = 10.0
+PAUSE_SECONDS = 10.0
 """A hook that failed is asked nothing for so long: what else is to be delivered has the worker."""
 VISIBILITY = timedelta(seconds=30)
 
@@ -47,7 +47,7 @@ def purge(message: Message) -> None:
     try:
         _post(json.dumps(message.body).encode())
     except NotPurged:
-        _hook["rests_until"] = time.monotonic() + REST_SECONDS
+        _hook["rests_until"] = time.monotonic() + PAUSE_SECONDS
         raise
 
 

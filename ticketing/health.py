@@ -45,7 +45,10 @@ def healthz(request: HttpRequest) -> HttpResponse:
 def readyz(request: HttpRequest) -> HttpResponse:
     """200 while the ledger answers: `ok`, or `degraded` without Redis, which is slower and never wrong. 503 without
     the ledger."""
-    checks = {"database": "ok" if database_answers() else "away", "redis": "ok" if redis_answers() else "away"}
+    checks = {
+        "database": "ok" if is_database_available() else "away",
+        "redis": "ok" if is_redis_available() else "away",
+    }
     if checks["database"] == "away":
         return JsonResponse({"status": "unavailable", **checks}, status=503, headers={"Retry-After": "2"})
     # A house whose provider rests goes on selling: charges wait.
@@ -54,7 +57,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
     return JsonResponse({"status": "ok" if checks["redis"] == "ok" else "degraded", **checks})
 
 
-def database_answers() -> bool:
+def is_database_available() -> bool:
     try:
         connection.ensure_connection()
     except DatabaseError as error:
@@ -72,7 +75,7 @@ def database_answers() -> bool:
     return True
 
 
-def redis_answers() -> bool:
+def is_redis_available() -> bool:
     try:
         with Redis.from_url(
             settings.REDIS_URL,
@@ -86,14 +89,14 @@ def redis_answers() -> bool:
     return True
 
 
-class House(Collector):
+class DatabaseCollector(Collector):
     """The house's own figures, read from the ledger at each scrape, so that every process tells the same."""
 
     def collect(self) -> Iterable[Metric]:
         gauges = {name: GaugeMetricFamily(f"fairgate_{name}", text, labels=labels) for name, text, labels in _FIGURES}
         up = GaugeMetricFamily("fairgate_database_up", "Whether the ledger answered this scrape.")
         redis_up = GaugeMetricFamily("fairgate_redis_up", "Whether Redis answered this scrape.")
-        redis_up.add_metric([], float(redis_answers()))
+        redis_up.add_metric([], float(is_redis_available()))
         differences = CounterMetricFamily(
             "fairgate_reconcile_differences",
             "How often the reconciler found a difference, by its kind; one that stands is found again at each run.",
@@ -122,7 +125,7 @@ class House(Collector):
         with connection.cursor() as cursor:
             for name, label, value in _measure.rows(cursor):
                 yield name, label, float(value)
-        outbox = outbox_metrics.standing()
+        outbox = outbox_metrics.get_status()
         yield "outbox_pending_count", "", float(outbox.pending)
         yield "outbox_stuck_count", "", float(outbox.stuck)
         yield "outbox_dead_count", "", float(outbox.given_up)
@@ -158,8 +161,8 @@ _FIGURES: list[tuple[str, str, list[str]]] = [
 ]
 
 registry = CollectorRegistry()
-registry.register(House())
-registry.register(metrics_of_processes.of_house)
+registry.register(DatabaseCollector())
+registry.register(metrics_of_processes.machine_metrics)
 # Of the process that answers the scrape.
 for own in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
     registry.register(own)

@@ -28,7 +28,7 @@ WAKE_AGAIN_AFTER_SECONDS = 1.0
 DELIVER_HERE_AFTER_SECONDS = 3.0
 BROKER_SECONDS_MAX = 0.5
 """A buyer waits no longer than this for the broker, and then nobody does for BROKER_REST_SECONDS."""
-BROKER_REST_SECONDS = 10.0
+BROKER_PAUSE_SECONDS = 10.0
 
 _broker = {"rests_until": 0.0}
 """On the process's monotonic clock."""
@@ -38,7 +38,7 @@ def register() -> None:
     """Every topic has its handler, and whoever writes a message wakes a worker after the commit."""
     app.set_default()
     for each in orders.handlers():
-        outbox.handle(
+        outbox.register_handler(
             each.topic,
             each.handle,
             each.visibility,
@@ -46,8 +46,8 @@ def register() -> None:
             backoff=each.backoff,
             together_max=each.together_max,
         )
-    outbox.handle(reservations.PAGE_TURNED, cache_purge.purge, cache_purge.VISIBILITY)
-    outbox.on_written(wake_worker)
+    outbox.register_handler(reservations.PAGE_TURNED, cache_purge.purge, cache_purge.VISIBILITY)
+    outbox.register_wake(wake_worker)
     maintenance.register("deliver outbox", 1, deliver_waiting)
     if settings.PURGE_URL:
         maintenance.register("tell caches of pages that have turned", 1, reservations.tell_turned_pages)
@@ -66,7 +66,7 @@ def _try_to_wake() -> bool:
         with producers[_broker_connection()].acquire(block=True, timeout=BROKER_SECONDS_MAX) as producer:
             deliver.apply_async(producer=producer, retry=False)
     except (OperationalError, OSError) as error:
-        _broker["rests_until"] = time.monotonic() + BROKER_REST_SECONDS
+        _broker["rests_until"] = time.monotonic() + BROKER_PAUSE_SECONDS
         logger.warning("the broker is away (%s); the maintenance loop delivers meanwhile", error)
         return False
     return True
@@ -90,4 +90,4 @@ def deliver_waiting() -> None:
         return
     if waited_seconds < DELIVER_HERE_AFTER_SECONDS and _try_to_wake():
         return
-    delivery.of_process().wake()
+    delivery.get_delivery().wake()

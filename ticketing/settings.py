@@ -39,7 +39,7 @@ def _seconds(name: str, default: int) -> int:
 
 
 def _rate(name: str, default: str) -> tuple[float, int] | None:
-    return settings_parser.rate(name, env.str(name, default=default))
+    return settings_parser.parse_rate(name, env.str(name, default=default))
 
 
 env = _Environment()
@@ -83,13 +83,13 @@ INSTALLED_APPS = [
     "ticketing.apps.CompositionConfig",
 ]
 MIDDLEWARE = [
-    "apps.kernel.http.middleware.ForwardedClaims",
+    "apps.kernel.http.middleware.ForwardedHeadersMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "apps.kernel.http.middleware.PersonalUnlessSaid",
+    "apps.kernel.http.middleware.DefaultCacheControlMiddleware",
     "django.middleware.gzip.GZipMiddleware",
     "csp.middleware.CSPMiddleware",
-    "apps.kernel.http.middleware.FeaturesUnlessSaid",
+    "apps.kernel.http.middleware.PermissionsPolicyMiddleware",
     "apps.kernel.http.middleware.RequestContext",
     "apps.kernel.http.middleware.RateLimits",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -131,10 +131,10 @@ DATABASE_DIRECT_URL = env.str("DATABASE_DIRECT_URL", default="") or _direct_url 
 REDIS_URL = env.str("REDIS_URL", default="") or _state.get("redis_url", "redis://127.0.0.1:6379/0")
 
 try:
-    settings_parser.database("DATABASE_URL", DATABASE_URL)
-    settings_parser.database("DATABASE_DIRECT_URL", DATABASE_DIRECT_URL)
-    settings_parser.redis("REDIS_URL", REDIS_URL)
-except settings_parser.AddressRefused as error:
+    settings_parser.parse_database_url("DATABASE_URL", DATABASE_URL)
+    settings_parser.parse_database_url("DATABASE_DIRECT_URL", DATABASE_DIRECT_URL)
+    settings_parser.parse_redis_url("REDIS_URL", REDIS_URL)
+except settings_parser.InvalidSetting as error:
     raise ImproperlyConfigured(str(error)) from error
 
 DATABASES = {"default": environ.Env.db_url_config(DATABASE_URL)}
@@ -293,9 +293,11 @@ CONTENT_SECURITY_POLICY = {
 # --- who asks, and how often (docs/operations.md) ------------------------------------------------------------------
 try:
     # Whose X-Forwarded-For and X-Forwarded-Proto are believed.
-    TRUSTED_PROXIES = settings_parser.networks("TRUSTED_PROXIES", env.list("TRUSTED_PROXIES", default=[]))
+    TRUSTED_PROXIES = settings_parser.parse_networks("TRUSTED_PROXIES", env.list("TRUSTED_PROXIES", default=[]))
     # Whom no limit concerns.
-    RATE_LIMITS_EXEMPT = settings_parser.networks("RATE_LIMITS_EXEMPT", env.list("RATE_LIMITS_EXEMPT", default=[]))
+    RATE_LIMITS_EXEMPT = settings_parser.parse_networks(
+        "RATE_LIMITS_EXEMPT", env.list("RATE_LIMITS_EXEMPT", default=[])
+    )
     # Requests a second and burst, of one address and of one token: five hundred people behind one address can buy.
     RATE_LIMITS = {
         kind: (_rate(f"RATE_LIMIT_{name}_ADDRESS", of_address), _rate(f"RATE_LIMIT_{name}_TOKEN", of_token))
@@ -312,7 +314,7 @@ try:
             ("feed", "FEED", "100:1000", "50:500"),
         )
     }
-except settings_parser.AddressRefused as error:
+except settings_parser.InvalidSetting as error:
     raise ImproperlyConfigured(str(error)) from error
 
 # --- figures and the access log -----------------------------------------------------------------------------------
@@ -333,8 +335,8 @@ CACHE_POSTER_SECONDS = _seconds("CACHE_POSTER_SECONDS", 3_600)
 PURGE_URL = env.str("PURGE_URL", default="")
 PURGE_TOKEN = env.str("PURGE_TOKEN", default="")
 try:
-    settings_parser.hook("PURGE_URL", PURGE_URL)
-except settings_parser.AddressRefused as error:
+    settings_parser.parse_hook_url("PURGE_URL", PURGE_URL)
+except settings_parser.InvalidSetting as error:
     raise ImproperlyConfigured(str(error)) from error
 if not (PURGE_TOKEN.isascii() and (PURGE_TOKEN.isprintable() or not PURGE_TOKEN)):
     raise ImproperlyConfigured("PURGE_TOKEN must be printable ASCII")
@@ -449,10 +451,10 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "filters": {
-        "request_id": {"()": "apps.kernel.observability.log_context.WithRequestId"},
-        "outages": {"()": "apps.kernel.observability.log_context.Outages"},
-        "warnings": {"()": "apps.kernel.observability.log_context.Warnings"},
-        "refusals": {"()": "apps.kernel.observability.log_context.Refusals"},
+        "request_id": {"()": "apps.kernel.observability.log_context.RequestIdFilter"},
+        "outages": {"()": "apps.kernel.observability.log_context.OutageFilter"},
+        "warnings": {"()": "apps.kernel.observability.log_context.WarningFilter"},
+        "refusals": {"()": "apps.kernel.observability.log_context.SuspiciousRequestFilter"},
     },
     "formatters": {
         "plain": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"},

@@ -15,41 +15,41 @@ RATE_FORM = "RATE:BURST, requests a second and how many at once, as in 20:1000, 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class AddressRefused(ValueError):
+class InvalidSetting(ValueError):
     """The variable holds no such address. Says which and what is expected, never the value: passwords are in it."""
 
 
-def database(variable: str, value: str) -> str:
+def parse_database_url(variable: str, value: str) -> str:
     """The value, which is the address of a PostgreSQL database. Raises AddressRefused."""
-    path = _checked(variable, value, ("postgres", "postgresql"), DATABASE_FORM).path
+    path = _check_url(variable, value, ("postgres", "postgresql"), DATABASE_FORM).path
     if not path.strip("/"):
-        raise AddressRefused(f"{variable} must look like {DATABASE_FORM}; it names no database")
+        raise InvalidSetting(f"{variable} must look like {DATABASE_FORM}; it names no database")
     return value
 
 
-def redis(variable: str, value: str) -> str:
+def parse_redis_url(variable: str, value: str) -> str:
     """The value, which is the address of a Redis. Raises AddressRefused."""
-    if not _checked(variable, value, ("redis", "rediss"), REDIS_FORM).hostname:
-        raise AddressRefused(f"{variable} must look like {REDIS_FORM}; it names no host")
+    if not _check_url(variable, value, ("redis", "rediss"), REDIS_FORM).hostname:
+        raise InvalidSetting(f"{variable} must look like {REDIS_FORM}; it names no host")
     return value
 
 
-def hook(variable: str, value: str) -> str:
+def parse_hook_url(variable: str, value: str) -> str:
     """The value, which is an address to post to, or empty. Raises AddressRefused."""
-    if value and not _checked(variable, value, ("http", "https"), HOOK_FORM).hostname:
-        raise AddressRefused(f"{variable} must look like {HOOK_FORM}; it names no host")
+    if value and not _check_url(variable, value, ("http", "https"), HOOK_FORM).hostname:
+        raise InvalidSetting(f"{variable} must look like {HOOK_FORM}; it names no host")
     return value
 
 
-def networks(variable: str, values: Iterable[str]) -> list[Network]:
+def parse_networks(variable: str, values: Iterable[str]) -> list[Network]:
     """The networks that the values name. Raises AddressRefused."""
     try:
         return [ipaddress.ip_network(value.strip()) for value in values if value.strip()]
     except ValueError as error:
-        raise AddressRefused(f"{variable} must name networks like {NETWORK_FORM}: {error}") from error
+        raise InvalidSetting(f"{variable} must name networks like {NETWORK_FORM}: {error}") from error
 
 
-def rate(variable: str, value: str) -> tuple[float, int] | None:
+def parse_rate(variable: str, value: str) -> tuple[float, int] | None:
     """Requests a second and how many at once, or None for "off". Raises AddressRefused."""
     if value.strip().lower() == "off":
         return None
@@ -57,20 +57,20 @@ def rate(variable: str, value: str) -> tuple[float, int] | None:
     try:
         found = float(per_second), int(burst)
     except ValueError as error:
-        raise AddressRefused(f"{variable} must look like {RATE_FORM}") from error
+        raise InvalidSetting(f"{variable} must look like {RATE_FORM}") from error
     if not (0.001 <= found[0] <= 1_000_000 and 1 <= found[1] <= 1_000_000):
-        raise AddressRefused(f"{variable} must look like {RATE_FORM}; from 0.001 and 1 to a million each")
+        raise InvalidSetting(f"{variable} must look like {RATE_FORM}; from 0.001 and 1 to a million each")
     return found
 
 
-def _checked(variable: str, value: str, schemes: tuple[str, ...], form: str) -> SplitResult:
+def _check_url(variable: str, value: str, schemes: tuple[str, ...], form: str) -> SplitResult:
     expected = f"{variable} must look like {form}"
     try:
         parts = urlsplit(value)
         parts.port  # noqa: B018 - reading it is what tests it
     except ValueError as error:
-        raise AddressRefused(f"{expected}; its host or port cannot be read") from error
+        raise InvalidSetting(f"{expected}; its host or port cannot be read") from error
     if parts.scheme not in schemes or "://" not in value:
         said = f"{parts.scheme}://" if "://" in value else "no address at all"
-        raise AddressRefused(f"{expected}; it is {said}")
+        raise InvalidSetting(f"{expected}; it is {said}")
     return parts

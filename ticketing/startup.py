@@ -18,7 +18,7 @@ _READ_BYTES = 64 * 1024
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-def hearing_out(application: Application) -> Application:
+def drain_request_body(application: Application) -> Application:
     """The WSGI application, which answers only once what it left of the request's body has been read.
 
     The server hangs up, and does not say that it will, where a body was not read whole: an address that does not exist,
@@ -28,13 +28,13 @@ def hearing_out(application: Application) -> Application:
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         answered = application(environ, start_response)
         if environ.get("CONTENT_LENGTH") not in (None, "", "0"):
-            _read_the_rest(environ["wsgi.input"])
+            _drain(environ["wsgi.input"])
         return answered
 
     return answer
 
 
-def _read_the_rest(body: Any) -> None:
+def _drain(body: Any) -> None:
     # What the API takes at most. Who sends more is on a connection of its own (`forward`).
     left = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
     try:
@@ -44,7 +44,7 @@ def _read_the_rest(body: Any) -> None:
         return  # Its sender has gone, and the connection with it.
 
 
-def step_back(niceness: int) -> None:
+def lower_priority(niceness: int) -> None:
     """This process and its threads to come take the processor after those that were not told to step back.
 
     Linux shares it out among sessions first unless cgroups say otherwise (sched_autogroup), and niceness counts within

@@ -11,7 +11,7 @@ site = get_wsgi_application()
 
 from ticketing import startup  # noqa: E402 - needs Django set up
 
-application = startup.hearing_out(site)
+application = startup.drain_request_body(site)
 startup.begin("site")
 # Pages at saturation made a poll wait for a tenth of a second; so it is the pages that wait for the crowd's calls.
-startup.step_back(settings.SITE_NICENESS)
+startup.lower_priority(settings.SITE_NICENESS)

@@ -37,13 +37,13 @@ class PriceChange:
 def lock_plan(event_id: int) -> None:
     """Nobody else moves seats or adds prices of this event until the caller's transaction ends. A hold does not wait
     for it: its foreign keys share this lock."""
-    transactions.require()
+    transactions.require_transaction()
     list(Event.objects.select_for_update(no_key=True, of=("self",)).filter(pk=event_id).values_list("pk"))
 
 
 def reprice_category(event_id: int, key: str, price_minor: int) -> PriceChange:
     """The category costs this from the commit on; what it cost before. Raises Invalid."""
-    transactions.require()
+    transactions.require_transaction()
     _require_price(price_minor)
     category = _find(event_id, key, lock=True)
     before = category.price_minor
@@ -56,7 +56,7 @@ def reprice_category(event_id: int, key: str, price_minor: int) -> PriceChange:
 def add_category(event_id: int, name: str, price_minor: int, color: str = "") -> PriceChange:
     """The event has this price category too, last in its order and found in no section yet; one of this name and
     price that stands is left as it is. The caller has the plan locked. Raises Invalid."""
-    transactions.require()
+    transactions.require_transaction()
     _require_price(price_minor)
     name = name.strip()
     if not name or not name.isprintable() or len(name) > NAME_LENGTH_MAX:
@@ -90,7 +90,7 @@ def move_seats(event_id: int, seat_ids: Collection[int], to_category: int) -> No
     The links between sections and categories are written anew: their ids rise with every move, and that is how
     `facade.plan_version` knows of it without looking through the seats.
     """
-    transactions.require()
+    transactions.require_transaction()
     with connection.cursor() as cursor:
         ids = sorted(seat_ids)
         if _move_seats.count(cursor, event_id=event_id, category_id=to_category, seat_ids=ids) != len(ids):
@@ -101,7 +101,7 @@ def move_seats(event_id: int, seat_ids: Collection[int], to_category: int) -> No
 
 def resize_section(section_id: int, capacity: int) -> None:
     """The general-admission section has this many places: what the public is told. Raises Invalid."""
-    transactions.require()
+    transactions.require_transaction()
     if not 1 <= capacity <= CAPACITY_MAX:
         raise problems.Invalid({"capacity": f"must be between 1 and {CAPACITY_MAX:,}"})
     resized = Section.objects.filter(pk=section_id, kind=Section.Kind.GENERAL_ADMISSION).update(capacity=capacity)
@@ -112,7 +112,7 @@ def resize_section(section_id: int, capacity: int) -> None:
 def guard_section(section_id: int, *, needs_access: bool, now: datetime) -> bool:
     """From `now` on nobody holds in the section without an access code, or everybody may again; whether that is new.
     Raises Invalid for no section at all."""
-    transactions.require()
+    transactions.require_transaction()
     section = Section.objects.select_for_update(no_key=True, of=("self",)).filter(pk=section_id).first()
     if section is None:
         raise problems.Invalid({"section": "no such section"})
@@ -143,7 +143,7 @@ def _find(event_id: int, key: str, *, lock: bool = False) -> Category:
 def cancel_event(event_id: int) -> bool:
     """The published event is canceled and nothing of it is for sale, for good; whether it was not before. Joins the
     caller's transaction. Raises Invalid for a draft or no event at all."""
-    transactions.require()
+    transactions.require_transaction()
     event = Event.objects.select_for_update(no_key=True, of=("self",)).filter(pk=event_id).first()
     if event is None or event.status == Event.Status.DRAFT:
         raise problems.Invalid({"event": "only what was published can be canceled"})

@@ -181,7 +181,7 @@ def _lock_creation() -> None:
 def store_plan(venue: Venue, plan: Plan, data: bytes, name: str = "") -> SeatingPlan:
     """The plan read from these bytes stands as the venue's; the same bytes again are the same plan. `name` is for a
     file that carries none. Joins the caller's transaction."""
-    transactions.require()
+    transactions.require_transaction()
     _lock_creation()
     stored, _ = SeatingPlan.objects.get_or_create(
         venue=venue,

@@ -39,7 +39,7 @@ def publish_event(event_id: int) -> bool:
 
 def lock_event(event_id: int) -> Event:
     """The event, its row locked to the end of the caller's transaction. Raises EventNotFound."""
-    transactions.require()
+    transactions.require_transaction()
     # Rival publishers wait here and then read the status the first one left.
     event = (
         Event.objects.select_for_update(no_key=True, of=("self",)).select_related("plan").filter(pk=event_id).first()
@@ -51,7 +51,7 @@ def lock_event(event_id: int) -> Event:
 
 def publish_locked(event: Event) -> bool:
     """As `publish_event`, inside the caller's transaction and for an event it has locked."""
-    transactions.require()
+    transactions.require_transaction()
     if event.status != Event.Status.DRAFT:
         return False
     plan = from_layout(event.plan.layout) if event.plan is not None else None

@@ -49,7 +49,7 @@ class AuditRunAdmin(ReadOnlyAdmin):
         return format_html("<ul>{}</ul>", format_html_join("", "<li><b>{}</b> {}: {}</li>", lines))
 
 
-class WhatWasLeft(admin.SimpleListFilter):
+class ReconcileOutcomeFilter(admin.SimpleListFilter):
     title = "outcome"
     parameter_name = "outcome"
 
@@ -74,7 +74,7 @@ class ReconcileRunAdmin(ReadOnlyAdmin):
         "started_at", "is_clean", "difference_count", "repaired_count", "gone_count", "failure_count", "repair_by",
         "duration_ms",
     ]  # fmt: skip
-    list_filter = [WhatWasLeft]
+    list_filter = [ReconcileOutcomeFilter]
     fields = [
         "started_at", "duration_ms", "part", "repair_by", "is_clean", "difference_count", "repaired_count",
         "gone_count", "failure_count", "findings",

@@ -10,13 +10,13 @@ from django.shortcuts import redirect
 
 from apps.kernel.http import problems
 
-Act = TypeVar("Act")
+Action = TypeVar("Action")
 
 
-def carry_out(
+def run_action(
     request: HttpRequest,
-    acts: Mapping[str, tuple[Act, str]],
-    do: Callable[[Act], str],
+    acts: Mapping[str, tuple[Action, str]],
+    do: Callable[[Action], str],
     page: Callable[[int], HttpResponse],
     address: tuple[Any, ...],
 ) -> HttpResponse:
@@ -31,13 +31,13 @@ def carry_out(
     try:
         said = do(act)
     except problems.Problem as problem:
-        messages.error(request, in_words(problem))
+        messages.error(request, describe_problem(problem))
         return page(problem.status)
     messages.success(request, said)
     return redirect(*address)
 
 
-def in_words(problem: problems.Problem) -> str:
+def describe_problem(problem: problems.Problem) -> str:
     """What was refused, as a sentence for staff."""
     words = problem.detail
     if isinstance(problem, problems.Invalid):

@@ -26,13 +26,13 @@ class BoundedPaginator(Paginator):
         return rows.order_by()[:COUNTED_MAX].count() if isinstance(rows, QuerySet) else len(rows)
 
 
-class WhyForm(ActionForm):
+class ReasonForm(ActionForm):
     """Beside the choice of an action: the reason, kept with what is done."""
 
     why = forms.CharField(required=False, max_length=200, label="Why")
 
 
-class OwnTransactions:
+class NonAtomicFormMixin:
     """A form that saves by services, each of which is a transaction of its own and refuses to be part of another."""
 
     def changeform_view(
@@ -83,12 +83,12 @@ class ReadOnlyInline(admin.TabularInline):
         return False
 
 
-def counted(count: int, thing: str) -> str:
+def format_count(count: int, thing: str) -> str:
     """`1 order`, `2 orders`."""
     return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
-def ask_first(
+def confirm_action(
     desk: admin.ModelAdmin,
     request: HttpRequest,
     chosen: QuerySet[Any],

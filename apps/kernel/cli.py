@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from django.utils.dateparse import parse_datetime
 
 
-def refuse_in_one_line(parser: ArgumentParser) -> None:
+def report_errors_in_one_line(parser: ArgumentParser) -> None:
     """From now on the parser ends a wrong call with one line and exit 1, as the command itself does."""
     raises = not getattr(parser, "called_from_command_line", True)
 
@@ -23,22 +23,22 @@ def refuse_in_one_line(parser: ArgumentParser) -> None:
     parser.error = error  # type: ignore[method-assign]
 
 
-def take_options_anywhere(parser: ArgumentParser) -> None:
+def allow_intermixed_options(parser: ArgumentParser) -> None:
     """From now on options may stand between the words of a call. Else a word that may be left out is taken for left out
     as soon as an option comes before it."""
     parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
 
 
-def acts_on_event(parser: ArgumentParser) -> Callable[..., ArgumentParser]:
+def add_event_actions(parser: ArgumentParser) -> Callable[..., ArgumentParser]:
     """From now on the parser takes an event and one of several acts on it, each added by what is returned here:
     `act(name, words)`. An act that changes something (`changes`) takes who did it and why."""
-    refuse_in_one_line(parser)
+    report_errors_in_one_line(parser)
     parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
     acts = parser.add_subparsers(dest="act", metavar="ACT", required=True)
 
     def act(name: str, words: str, *, changes: bool = True) -> ArgumentParser:
         added: ArgumentParser = acts.add_parser(name, help=words, description=words)
-        refuse_in_one_line(added)
+        report_errors_in_one_line(added)
         if changes:
             added.add_argument("--why", default="", metavar="TEXT", help="kept with it")
             added.add_argument("--who", default="", metavar="NAME", help="default: whoever runs the command")
@@ -56,7 +56,7 @@ def whole_number(value: Any, what: str) -> int:
     return int(text)
 
 
-def number(text: str, what: str, most: int) -> int:
+def parse_bounded_integer(text: str, what: str, most: int) -> int:
     """The number from 1 to `most` that was typed. Raises CommandError."""
     found = whole_number(text, what)
     if not 1 <= found <= most:
@@ -64,12 +64,12 @@ def number(text: str, what: str, most: int) -> int:
     return found
 
 
-def limit(text: str | None, what: str, most: int) -> int | None:
+def parse_limit(text: str | None, what: str, most: int) -> int | None:
     """The same for a limit, of which there need be none."""
-    return None if text is None or text == "none" else number(text, what, most)
+    return None if text is None or text == "none" else parse_bounded_integer(text, what, most)
 
 
-def moment(text: str | None, what: str) -> datetime | None:
+def parse_moment(text: str | None, what: str) -> datetime | None:
     """The moment that was typed, if any. Raises CommandError."""
     if text is None:
         return None
@@ -82,7 +82,7 @@ def moment(text: str | None, what: str) -> datetime | None:
     return time
 
 
-def who_types() -> str:
+def get_os_username() -> str:
     """The operating system's name for whoever runs the command; an account without a name has its number."""
     try:
         return getpass.getuser()

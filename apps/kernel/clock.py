@@ -24,7 +24,7 @@ def now_on(cursor: sql.Cursor) -> datetime:
     return moment
 
 
-def reading() -> sql.Call:
+def now_call() -> sql.Call:
     """The same as a statement, for a transaction that sends it together with others: it gives one row of one moment."""
     return _read_clock.call()
 

@@ -2,9 +2,9 @@
 
 import time
 
-REST_TIMES = 3.0
+PAUSE_FACTOR = 3.0
 
 
-def rest_seconds(begun: float) -> float:
+def pause_seconds(begun: float) -> float:
     """How long what was begun at that moment, on the process's monotonic clock, and has just ended is left alone."""
-    return REST_TIMES * (time.monotonic() - begun)
+    return PAUSE_FACTOR * (time.monotonic() - begun)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from django.db import close_old_connections
 
-from apps.kernel.observability.repeated_errors import Troubles
+from apps.kernel.observability.repeated_errors import RepeatedErrors
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Job:
 
 
 _jobs: dict[str, Job] = {}
-_troubles = Troubles(logger)
+_repeated_errors = RepeatedErrors(logger)
 
 
 def register(name: str, interval_seconds: float, run: Callable[[], object]) -> None:
@@ -52,9 +52,9 @@ def run_due(monotonic: float) -> int:
         failing = f"maintenance job {job.name} failed; it runs again in {job.interval_seconds} s"
         try:
             job.run()
-            _troubles.over(failing)
+            _repeated_errors.over(failing)
         except Exception as error:  # noqa: BLE001 - A safety net outlives whatever one job meets (a restarted database).
-            _troubles.met(failing, error)
+            _repeated_errors.record_failure(failing, error)
         finally:
             close_old_connections()
     return ran

@@ -14,8 +14,8 @@ from apps.kernel.observability import log_context
 
 logger = logging.getLogger(__name__)
 
-RedisAway = RedisError
-REST_SECONDS = 1.0
+RedisUnavailable = RedisError
+OUTAGE_PAUSE_SECONDS = 1.0
 """After a failure nothing is asked of it for so long: what would wait for a time-out again goes on without it."""
 
 Value = TypeVar("Value")
@@ -42,14 +42,14 @@ def attempt(act: Callable[[Redis], Value]) -> Value | None:
     The log has one line when Redis goes and one when it returns. An error that Redis itself answers (a key of another
     kind, say) is no outage: None, and the next attempt asks again.
     """
-    if rests():
+    if is_paused():
         return None
     try:
         value = act(client())
     except ResponseError as error:
-        logger.warning("Redis refused: %s", log_context.brief(error))
+        logger.warning("Redis refused: %s", log_context.summarize_error(error))
         return None
-    except RedisAway as error:
+    except RedisUnavailable as error:
         note_outage(error)
         return None
     if _outage.is_on:
@@ -58,34 +58,34 @@ def attempt(act: Callable[[Redis], Value]) -> Value | None:
     return value
 
 
-def rests() -> bool:
+def is_paused() -> bool:
     """Whether it failed less than a second ago, so that nothing is asked of it."""
     return time.monotonic() < _outage.rests_until
 
 
 def note_outage(error: RedisError) -> None:
     """It has just failed: it rests, and the log has a line if it had answered before."""
-    _outage.rests_until = time.monotonic() + REST_SECONDS
+    _outage.rests_until = time.monotonic() + OUTAGE_PAUSE_SECONDS
     if not _outage.is_on:
-        logger.warning("Redis is away (%s); PostgreSQL answers until it returns", log_context.brief(error))
+        logger.warning("Redis is away (%s); PostgreSQL answers until it returns", log_context.summarize_error(error))
     _outage.is_on = True
 
 
-def complain(_: Redis, answers: Sequence[Any]) -> None:
+def log_refusals(_: Redis, answers: Sequence[Any]) -> None:
     """The log says what Redis refused."""
     for answer in answers:
         if isinstance(answer, ResponseError):
-            logger.warning("Redis refused: %s", log_context.brief(answer))
+            logger.warning("Redis refused: %s", log_context.summarize_error(answer))
 
 
-class Errand(NamedTuple):
+class CommandBatch(NamedTuple):
     """Commands, and who hears what Redis answered each of them with, its errors too."""
 
     commands: Sequence[Sequence[Any]]
-    hear: Callable[[Redis, Sequence[Any]], object] = complain
+    hear: Callable[[Redis, Sequence[Any]], object] = log_refusals
 
 
-def run_errands(errands: Sequence[Errand]) -> bool:
+def run_command_batches(errands: Sequence[CommandBatch]) -> bool:
     """All of these commands have run, in one journey, and were heard of; whether Redis took them."""
 
     def run(client: Redis) -> bool:

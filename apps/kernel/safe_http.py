@@ -18,9 +18,9 @@ logger = logging.getLogger(__name__)
 
 URL_LENGTH_MAX = 500
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_HANDED_OUT = ipaddress.ip_network("2000::/3")
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 """All of IPv6 that is anybody's in the Internet; the rest is local, or carries IPv4 to whoever translates."""
-_NOBODYS = [ipaddress.ip_network(one) for one in ("3fff::/20", "192.0.0.0/24", "192.88.99.0/24")]
+_RESERVED_NETWORKS = [ipaddress.ip_network(one) for one in ("3fff::/20", "192.0.0.0/24", "192.88.99.0/24")]
 """Documentation, protocol assignments and relays, which Python 3.11 takes for public."""
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -29,12 +29,12 @@ class AddressRefused(ValueError):
     """We do not send there. Says why."""
 
 
-class NotReached(Exception):
+class RequestFailed(Exception):
     """Nobody answered there, or not in time, or not in HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AddressPolicy:
     """What an operator allows beyond https to public addresses."""
 
     plain_http: bool = False
@@ -48,7 +48,7 @@ class Answer:
     """Its beginning."""
 
 
-def check(url: str, allowed: Allowed) -> SplitResult:
+def check_url(url: str, allowed: AddressPolicy) -> SplitResult:
     """The parts of an address that could be sent to, as far as can be told without looking its name up. Raises
     AddressRefused."""
     try:
@@ -65,7 +65,7 @@ def check(url: str, allowed: Allowed) -> SplitResult:
     if parts.username is not None or parts.password is not None:
         raise AddressRefused("a user name or password does not belong into it")
     try:
-        _judge(ipaddress.ip_address(parts.hostname), allowed)
+        _require_public(ipaddress.ip_address(parts.hostname), allowed)
     except AddressRefused:
         raise
     except ValueError:
@@ -80,18 +80,18 @@ def post(
     *,
     seconds_max: float,
     answer_bytes_max: int,
-    allowed: Allowed,
+    allowed: AddressPolicy,
 ) -> Answer:
     """What was answered; any status is an answer. Raises AddressRefused and NotReached.
 
     `seconds_max` is for the whole of it, however slowly the other side speaks; only the system's look-up of the name
     has its own limit.
     """
-    parts = check(url, allowed)
+    parts = check_url(url, allowed)
     host, is_tls = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if is_tls else 80)
     address = _look_up(host, port, allowed)
-    wire = _Wire(host, port, address, seconds_max, is_tls)
+    wire = _PinnedConnection(host, port, address, seconds_max, is_tls)
     # A time-out counts from one byte to the next: who drips would keep us. This ends all of it.
     watch = threading.Timer(seconds_max, _cut, [wire])
     watch.daemon = True
@@ -102,36 +102,36 @@ def post(
         return Answer(answer.status, answer.read(answer_bytes_max).decode("utf-8", "replace"))
     except (OSError, ValueError, http.client.HTTPException, AttributeError) as error:
         # AttributeError: http.client, when it is cut off between two steps of its own.
-        raise NotReached(f"{type(error).__name__}: {error}"[:300]) from error
+        raise RequestFailed(f"{type(error).__name__}: {error}"[:300]) from error
     finally:
         watch.cancel()
         wire.close()
 
 
-def _look_up(host: str, port: int, allowed: Allowed) -> str:
+def _look_up(host: str, port: int, allowed: AddressPolicy) -> str:
     """One of the host's addresses, all of which we may send to."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise NotReached(f"the name is not known: {error}") from error
+        raise RequestFailed(f"the name is not known: {error}") from error
     addresses = [str(sockaddr[0]) for _, _, _, _, sockaddr in found]
     for address in addresses:
-        _judge(ipaddress.ip_address(address.partition("%")[0]), allowed)
+        _require_public(ipaddress.ip_address(address.partition("%")[0]), allowed)
     return addresses[0]
 
 
-def _judge(address: _Address, allowed: Allowed) -> None:
+def _require_public(address: _Address, allowed: AddressPolicy) -> None:
     if allowed.private_addresses:
         return
-    for one in (address, *_inside(address)):
-        is_public = one.is_global and not one.is_multicast and not any(one in network for network in _NOBODYS)
+    for one in (address, *_embedded_ipv4(address)):
+        is_public = one.is_global and not one.is_multicast and not any(one in network for network in _RESERVED_NETWORKS)
         if isinstance(one, ipaddress.IPv6Address):
-            is_public &= one in _HANDED_OUT or one in _NAT64 or one.ipv4_mapped is not None
+            is_public &= one in _GLOBAL_UNICAST or one in _NAT64 or one.ipv4_mapped is not None
         if not is_public:
             raise AddressRefused("it is not a public address")
 
 
-def _inside(address: _Address) -> list[_Address]:
+def _embedded_ipv4(address: _Address) -> list[_Address]:
     """The IPv4 addresses that an IPv6 one carries to whoever translates."""
     if isinstance(address, ipaddress.IPv4Address):
         return []
@@ -142,7 +142,7 @@ def _inside(address: _Address) -> list[_Address]:
     return carried
 
 
-class _Wire(http.client.HTTPConnection):
+class _PinnedConnection(http.client.HTTPConnection):
     """A connection to the judged address, which speaks to the host by its name."""
 
     def __init__(self, host: str, port: int, address: str, seconds_max: float, is_tls: bool) -> None:

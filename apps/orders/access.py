@@ -93,7 +93,9 @@ def known_caller(request: HttpRequest) -> queue.Caller:
 
 def count_code_try(request: HttpRequest, reservation: reservations.ReservationView) -> None:
     """Another promo code was tried, by whoever holds this. Raises RateLimited: codes are not to be guessed."""
-    wait = rate_limits.ask("code", client_address.of_environ(request.META), str(reservation.entry_id))
+    wait = rate_limits.check_request(
+        "code", client_address.address_from_environ(request.META), str(reservation.entry_id)
+    )
     if wait is not None:
         raise problems.RateLimited(wait)
 

@@ -15,7 +15,7 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 
 from apps.events import facade as events
-from apps.kernel.admin_lists import OwnTransactions, WhyForm, ask_first, counted
+from apps.kernel.admin_lists import NonAtomicFormMixin, ReasonForm, confirm_action, format_count
 from apps.kernel.http import problems
 from apps.kernel.templatetags.fairgate import money
 from apps.orders import mail
@@ -149,13 +149,13 @@ class OrderAdmin(_ReadOnly):
 
         count = _each_order(request, queryset.filter(status__in=Order.STANDING), resend)
         if count:
-            messages.success(request, f"{counted(count, 'order')}: mail is on its way.")
+            messages.success(request, f"{format_count(count, 'order')}: mail is on its way.")
         else:
             messages.warning(request, "None of these has tickets to send.")
 
     @admin.action(description="Give all tickets new codes: the old ones open no door", permissions=["act"])
     def reissue(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
-        asked = ask_first(
+        asked = confirm_action(
             self,
             request,
             queryset,
@@ -171,12 +171,12 @@ class OrderAdmin(_ReadOnly):
         who = f"staff:{request.user.pk}"
         count = _each_order(request, queryset, lambda order: bool(ticket_reissue.reissue_order(order.pk, who)))
         if count:
-            messages.success(request, f"{counted(count, 'order')}: new codes, and mail is on its way.")
+            messages.success(request, f"{format_count(count, 'order')}: new codes, and mail is on its way.")
         return None
 
     @admin.action(description="Give back: void the tickets, refund, free the places", permissions=["act"])
     def refund(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
-        asked = ask_first(
+        asked = confirm_action(
             self,
             request,
             queryset,
@@ -189,7 +189,7 @@ class OrderAdmin(_ReadOnly):
         who = f"staff:{request.user.pk}"
         count = _each_order(request, queryset, lambda order: order_cancellation.refund_order(order.pk, who))
         if count:
-            messages.success(request, f"{counted(count, 'order')} given back.")
+            messages.success(request, f"{format_count(count, 'order')} given back.")
         else:
             messages.warning(request, "There was nothing to give back.")
         return None
@@ -203,7 +203,7 @@ def _when_refunded(order: Order) -> tuple[str, str]:
         return what, f"{order.get_status_display()} already. Nothing happens."
     back_minor = sum(payment.captured_minor - payment.refunded_minor for payment in order.payments.all())
     valid = order.tickets.filter(voided_at=None)
-    tickets = counted(valid.count(), "ticket")
+    tickets = format_count(valid.count(), "ticket")
     inside = valid.filter(checked_in_at__isnull=False).count()
     warning = f"Somebody is inside with {inside} of them already! " if inside else ""
     money_back = f"{money(back_minor, order.currency)} goes back" if back_minor else "no money goes back"
@@ -252,7 +252,7 @@ class _FailureInline(_Inline):
 
 
 @admin.register(EventCancellation)
-class EventCancellationAdmin(OwnTransactions, _ReadOnly):
+class EventCancellationAdmin(NonAtomicFormMixin, _ReadOnly):
     """How far the cancellation of an event has come; adding one begins it."""
 
     list_display = ["event", "progress", "orders_failed", "money", "started_by", "started_at", "finished_at"]
@@ -308,7 +308,7 @@ class EventCancellationAdmin(OwnTransactions, _ReadOnly):
     def resume(self, request: HttpRequest, queryset: QuerySet[EventCancellation]) -> None:
         for row in queryset:
             event_cancellation.resume(row.pk)
-        messages.success(request, f"{counted(queryset.count(), 'cancellation')} on its way again.")
+        messages.success(request, f"{format_count(queryset.count(), 'cancellation')} on its way again.")
 
 
 @admin.register(Payment)
@@ -397,7 +397,7 @@ class TicketAdmin(_ReadOnly):
 
         count = _each_ticket(request, queryset, reissue)
         if count:
-            messages.success(request, f"{counted(count, 'new code')}, and mail is on its way.")
+            messages.success(request, f"{format_count(count, 'new code')}, and mail is on its way.")
 
     @admin.action(description="Take the check-in back: the ticket may come in again", permissions=["door"])
     def undo_check_in(self, request: HttpRequest, queryset: QuerySet[Ticket]) -> None:
@@ -407,7 +407,7 @@ class TicketAdmin(_ReadOnly):
             return undo_entry(event, sent, f"staff:{request.user.pk}").outcome == Outcome.UNDONE
 
         count = _each_ticket(request, queryset, undo)
-        messages.success(request, f"{counted(count, 'check-in')} taken back.")
+        messages.success(request, f"{format_count(count, 'check-in')} taken back.")
 
     @admin.display(description="ticket")
     def page(self, ticket: Ticket) -> Any:
@@ -433,7 +433,7 @@ class PaymentDifferenceAdmin(_ReadOnly):
     list_filter = [("settled_at", admin.EmptyFieldListFilter), "kind", "provider", "first_seen_at"]
     search_fields = ["reference", "order__number", "note"]
     list_select_related = ["order"]
-    action_form = WhyForm
+    action_form = ReasonForm
     actions = ["settle"]
 
     @admin.display(ordering="ours_minor")
@@ -458,7 +458,7 @@ class PaymentDifferenceAdmin(_ReadOnly):
             except problems.Problem as problem:
                 messages.error(request, problem.title)
                 return
-        messages.success(request, f"{counted(count, 'difference')} settled.")
+        messages.success(request, f"{format_count(count, 'difference')} settled.")
 
 
 @admin.register(ComparedDay)

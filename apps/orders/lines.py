@@ -7,7 +7,7 @@ from django.db import connection
 
 from apps.events import facade as events
 from apps.kernel.db import sql
-from apps.kernel.db.transactions import require
+from apps.kernel.db.transactions import require_transaction
 from apps.orders.models import Order, OrderLine
 
 _freeze_lines = sql.load("apps.orders", "freeze_lines")
@@ -15,7 +15,7 @@ _freeze_lines = sql.load("apps.orders", "freeze_lines")
 
 def freeze(order: Order, bill: events.Bill) -> None:
     """The new order is made of this bill's lines. Joins the caller's transaction."""
-    require()
+    require_transaction()
     lines = bill.lines
     with connection.cursor() as cursor:
         written = _freeze_lines.count(
@@ -63,13 +63,13 @@ def bill_of(lines: Iterable[OrderLine]) -> events.Bill:
 
 def cancel_all(order: Order, now: datetime) -> None:
     """Nothing of the order stands any more. Joins the caller's transaction, which holds the order's lock."""
-    require()
+    require_transaction()
     OrderLine.objects.filter(order=order, canceled_at=None).update(canceled_at=now)
 
 
 def cancel_some(order: Order, line_ids: Collection[int], now: datetime) -> None:
     """These lines of the order stand no more; others do, or stood no more before. Joins the caller's transaction, which
     holds the order's lock."""
-    require()
+    require_transaction()
     canceled = OrderLine.objects.filter(order=order, pk__in=line_ids, canceled_at=None).update(canceled_at=now)
     assert canceled == len(line_ids), f"{canceled} of {len(line_ids)} lines of order {order.number} stood"

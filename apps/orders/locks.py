@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db import connection
 
 from apps.kernel.db import model_rows, sql
-from apps.kernel.db.transactions import require
+from apps.kernel.db.transactions import require_transaction
 from apps.orders.errors import OrderNotFound
 from apps.orders.models import Order, Payment, PromoCode
 
@@ -30,9 +30,9 @@ class Locked(NamedTuple):
 
 def lock_order(order_id: UUID) -> Order:
     """The order, as it is under its lock. Joins the caller's transaction. Raises OrderNotFound."""
-    require()
+    require_transaction()
     with connection.cursor() as cursor:
-        found = model_rows.of(Order, _lock_order.rows(cursor, order_id=order_id))
+        found = model_rows.build_instances(Order, _lock_order.rows(cursor, order_id=order_id))
     if not found:
         raise OrderNotFound
     return found[0]
@@ -40,32 +40,32 @@ def lock_order(order_id: UUID) -> Order:
 
 def lock_order_of_reservation(reservation_id: UUID) -> Order | None:
     """The reservation's order, as it is under its lock, or None. Joins the caller's transaction."""
-    require()
+    require_transaction()
     return Order.objects.select_for_update(no_key=True).filter(reservation_id=reservation_id).first()
 
 
 def lock_unattached_orders(buyer: str) -> list[Order]:
     """The buyer's orders that no account has, locked in id order so that two who lock them never wait in a circle.
     Joins the caller's transaction."""
-    require()
+    require_transaction()
     return list(Order.objects.select_for_update(no_key=True).filter(buyer=buyer, account=None).order_by("pk"))
 
 
 def lock_payment(payment_id: UUID) -> Locked | None:
     """The payment and its order, locked through the order. None when there is no such payment. Joins the caller's
     transaction."""
-    require()
+    require_transaction()
     with connection.cursor() as cursor:
         # Two statements, though in one journey: the second has a snapshot of its own, taken after the lock came. A
         # rival may have settled a payment while we waited.
-        locked, beside = sql.together(
+        locked, beside = sql.execute_batch(
             cursor,
             [_lock_order_of_payment.call(payment_id=payment_id), _payments_beside.call(payment_id=payment_id)],
         )
     if not locked.rows:
         return None
-    (order,) = model_rows.of(Order, locked.rows)
-    payments = model_rows.of(Payment, beside.rows)
+    (order,) = model_rows.build_instances(Order, locked.rows)
+    payments = model_rows.build_instances(Payment, beside.rows)
     for payment in payments:
         payment.order = order
     return Locked(order, next(payment for payment in payments if payment.pk == payment_id), payments)
@@ -74,14 +74,14 @@ def lock_payment(payment_id: UUID) -> Locked | None:
 def lock_code(code_id: int) -> PromoCode:
     """The code, as it is under the lock that its uses are counted under. A cap row: after order, reservation and the
     purchase cap of an address, before seats. Joins the caller's transaction, and locks no other code in it."""
-    require()
+    require_transaction()
     return PromoCode.objects.select_for_update(no_key=True).get(pk=code_id)
 
 
 def count_paper(kind: str, series: str, year: int) -> tuple[int, datetime]:
     """The next number of these papers, and a moment, under the lock of their counter. Joins the caller's transaction,
     which has every other lock that it needs: whoever writes the next paper waits for its commit."""
-    require()
+    require_transaction()
     with connection.cursor() as cursor:
         ((number, now),) = _count_paper.rows(cursor, kind=kind, series=series, year=year)
     return number, now

@@ -400,13 +400,13 @@ def _rows_of(order_ids: Sequence[UUID]) -> tuple[list[Payment], list[OrderLine],
         return [], [], []
     asked = {"order_ids": list(order_ids)}
     with connection.cursor() as cursor:
-        payments, lines, tickets = sql.together(
+        payments, lines, tickets = sql.execute_batch(
             cursor, [_payments.call(**asked), _lines.call(**asked), _tickets.call(**asked)]
         )
     return (
-        model_rows.of(Payment, payments.rows),
-        model_rows.of(OrderLine, lines.rows),
-        model_rows.of(Ticket, tickets.rows),
+        model_rows.build_instances(Payment, payments.rows),
+        model_rows.build_instances(OrderLine, lines.rows),
+        model_rows.build_instances(Ticket, tickets.rows),
     )
 
 

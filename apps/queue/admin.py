@@ -11,7 +11,7 @@ from django.urls import path
 from django.utils.html import format_html
 
 from apps.kernel import clock
-from apps.kernel.admin_lists import OwnTransactions, ReadOnlyAdmin, WhyForm, ask_first, counted
+from apps.kernel.admin_lists import NonAtomicFormMixin, ReadOnlyAdmin, ReasonForm, confirm_action, format_count
 from apps.queue.entries import vip_links
 from apps.queue.errors import ActRefused
 from apps.queue.models import AdmissionBatch, QueueEntry, RateChange, RoomAct, VipLink, WaitingRoom
@@ -19,7 +19,7 @@ from apps.queue.room import operations, rate_control
 from apps.queue.room.summary import summary_of
 
 
-class RoomActForm(WhyForm):
+class RoomActForm(ReasonForm):
     count = forms.IntegerField(
         required=False, min_value=1, max_value=operations.ADMIT_MAX, label="How many (to let in)"
     )
@@ -59,7 +59,7 @@ HURTS = {
 
 
 @admin.register(WaitingRoom)
-class WaitingRoomAdmin(OwnTransactions, admin.ModelAdmin):
+class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
     list_display = [
         "event", "state", "rate_per_second", "rate_now", "rate_floor", "active_max", "claim_seconds",
         "admission_seconds", "head",
@@ -143,7 +143,7 @@ class WaitingRoomAdmin(OwnTransactions, admin.ModelAdmin):
             operations.set_state(room.pk, state, **by)
             return f"The room is {state}."
         if act == "admit_now":
-            return f"{counted(operations.admit_now(room.pk, _count(given('count', '')), **by), 'visitor')} let in."
+            return f"{format_count(operations.admit_now(room.pk, _count(given('count', '')), **by), 'visitor')} let in."
         if act in ("message", "clear_message"):
             text = given("message", "") if act == "message" else ""
             changed = operations.set_message(room.pk, text, **by)
@@ -161,7 +161,7 @@ class WaitingRoomAdmin(OwnTransactions, admin.ModelAdmin):
 
     def _ask(self, request, queryset, act):
         title, button, then = HURTS[act]
-        return ask_first(
+        return confirm_action(
             self, request, queryset.select_related("event"), title=title, button=button,
             effect=lambda room: (str(room.event), f"{then} ({summary_of(room.pk).waiting_words} waiting now)"),
             carry={"why": request.POST.get("why", "")[:200]},
@@ -224,7 +224,7 @@ class QueueEntryAdmin(ReadOnlyAdmin):
     search_fields = ["=id", "=visitor_id", "account__username"]
     search_help_text = "The entry's id, a browser's id, or part of an account's name."
     ordering = ["-joined_at"]
-    action_form = WhyForm
+    action_form = ReasonForm
     actions = ["let_through", "remove"]
 
     @admin.action(description="Let these visitors through, ahead of all others", permissions=["remove"])
@@ -250,7 +250,7 @@ class QueueEntryAdmin(ReadOnlyAdmin):
                 removed += operations.remove(entry.pk, who=request.user.get_username(), why=request.POST.get("why", ""))
             except ActRefused as refused:
                 messages.warning(request, f"Number {entry.number}: {refused}.")
-        messages.info(request, f"{counted(removed, 'visitor')} taken out of the line.")
+        messages.info(request, f"{format_count(removed, 'visitor')} taken out of the line.")
 
 
 @admin.register(AdmissionBatch)
@@ -303,12 +303,12 @@ class LinkForm(forms.ModelForm):
 
 
 @admin.register(VipLink)
-class VipLinkAdmin(OwnTransactions, ReadOnlyAdmin):
+class VipLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
     list_display = ["created_at", "event", "note", "state", "expires_at", "used_at", "created_by"]
     list_filter = ["event"]
     list_select_related = ["event"]
     search_fields = ["=id", "note"]
-    action_form = WhyForm
+    action_form = ReasonForm
     actions = ["revoke"]
 
     def has_add_permission(self, request):
@@ -364,4 +364,4 @@ class VipLinkAdmin(OwnTransactions, ReadOnlyAdmin):
                 )
             except ActRefused as refused:
                 messages.warning(request, f"{link}: {refused}.")
-        messages.info(request, f"{counted(revoked, 'link')} taken back.")
+        messages.info(request, f"{format_count(revoked, 'link')} taken back.")

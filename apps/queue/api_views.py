@@ -7,7 +7,7 @@ from rest_framework.views import APIView
 
 from apps.events import facade as events
 from apps.kernel.http import problems
-from apps.kernel.http.json_body import object_of
+from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import PERSONAL
 from apps.queue.cookies import carry_joined, carry_place, joining_as
 from apps.queue.entries import positions
@@ -30,7 +30,7 @@ class QueueView(APIView):
     def post(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
         known = caller_of(request, found.slug)
-        caller = joining_as(known, object_of(request))
+        caller = joining_as(known, get_json_object(request))
         guest_merge.bring_along_at(found.id, caller)
         entry = positions.join(found, caller)
         response = Response(joined_answer(found, status.stand(found, entry), entry), status=201, headers=PERSONAL)

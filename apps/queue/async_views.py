@@ -3,7 +3,7 @@
 from apps.events.facade import EventView
 from apps.kernel.fastpath.dispatcher import Route
 from apps.kernel.fastpath.request import Request
-from apps.kernel.fastpath.response import Reply, personal, written
+from apps.kernel.fastpath.response import Reply, private_reply, private_reply_of_json
 from apps.kernel.http import problems
 from apps.queue.cookies import carry_joined, carry_place, joining_as
 from apps.queue.entries.positions import join_async
@@ -22,9 +22,9 @@ async def join(request: Request, slug: str) -> Reply:
     entry = await join_async(event, caller)
     said = async_status.told_in_line(entry)
     if said is None:
-        reply = personal(joined_answer(event, await async_status.stand(event, entry), entry), 201)
+        reply = private_reply(joined_answer(event, await async_status.stand(event, entry), entry), 201)
     else:
-        reply = written(joined_text(event, said, entry), 201)
+        reply = private_reply_of_json(joined_text(event, said, entry), 201)
     carry_joined(request, reply, known, caller, entry)
     return reply
 
@@ -38,7 +38,7 @@ def status_at_sight(request: Request, slug: str, body: bytes | bytearray) -> Rep
 def _told(request: Request, event: EventView) -> Reply | None:
     token = request.bearer()
     said = None if token is None else async_status.told_at_sight(event, token)
-    return None if said is None else written(said)
+    return None if said is None else private_reply_of_json(said)
 
 
 async def status(request: Request, slug: str) -> Reply:
@@ -58,9 +58,9 @@ async def status(request: Request, slug: str) -> Reply:
     if place is None:
         raise NoPlace
     answer = place_answer(event, place)
-    reply = personal(None)
+    reply = private_reply(None)
     carry_place(request, reply, event, caller, place, answer)
-    return reply.saying(answer)
+    return reply.with_body(answer)
 
 
 ROUTES = (

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from apps.kernel.db import arrays, sql
-from apps.kernel.db.transactions import require
+from apps.kernel.db.transactions import require_transaction
 from apps.kernel.http import problems
 from apps.queue.entries.positions import (
     EntryView,
@@ -124,8 +124,8 @@ class EntryState(NamedTuple):
 def lock_entries(cursor: sql.Cursor, entry_ids: Sequence[UUID], *, waiting: bool = True) -> dict[UUID, EntryState]:
     """These entries are locked, in id order, until the caller's transaction ends; without `waiting` those of them that
     nobody else has locked. Joins the caller's transaction."""
-    require(cursor)
-    (done,) = sql.together(cursor, [locking_entries(entry_ids, waiting=waiting)])
+    require_transaction(cursor)
+    (done,) = sql.execute_batch(cursor, [locking_entries(entry_ids, waiting=waiting)])
     return entry_states(done.rows)
 
 
@@ -148,7 +148,7 @@ def setting_busy_until(entry_ids: arrays.Array, moments: arrays.Array, count: in
 
 def set_busy_until(cursor: sql.Cursor, moments: Mapping[UUID, datetime | None]) -> None:
     """Each entry's slot is busy until its moment, or not at all. The caller holds the entries' locks."""
-    require(cursor)
+    require_transaction(cursor)
     ids = sorted(moments)
     touched = _set_busy_until.count(cursor, entry_ids=ids, moments=[moments[entry_id] for entry_id in ids])
     if touched != len(ids):
@@ -157,7 +157,7 @@ def set_busy_until(cursor: sql.Cursor, moments: Mapping[UUID, datetime | None]) 
 
 def complete(cursor: sql.Cursor, entry_id: UUID) -> None:
     """The entry's admission has served its purpose. The caller holds the entry's lock."""
-    require(cursor)
+    require_transaction(cursor)
     _complete_entry.count(cursor, entry_id=entry_id)
 
 

@@ -21,7 +21,7 @@ def register() -> None:
     auditor.register("I9", "one number, one place; admission follows the numbers and never passes the cap", _check_i9)
 
 
-def _check_i9(survey: auditor.Survey) -> Iterator[str]:
+def _check_i9(survey: auditor.AuditContext) -> Iterator[str]:
     for event in [events.get_event(survey.only)] if survey.only else events.list_events():
         with connection.cursor() as cursor:
             numbers = _numbers.rows(cursor, event_id=event.id)

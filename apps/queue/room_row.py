@@ -61,8 +61,8 @@ _FIELDS = [field.name for field in fields(Room)]
 def lock_rooms(cursor: sql.Cursor, event_ids: Sequence[int]) -> dict[int, Room]:
     """The rooms of these events by event, locked in id order until the caller's transaction ends: the first locks of
     the whole system. Without those that there are not. Joins the caller's transaction."""
-    transactions.require(cursor)
-    (done,) = sql.together(cursor, [locking_rooms(event_ids)])
+    transactions.require_transaction(cursor)
+    (done,) = sql.execute_batch(cursor, [locking_rooms(event_ids)])
     return rooms_of(done.rows)
 
 
@@ -87,8 +87,8 @@ def lock_room(cursor: sql.Cursor, event_id: int) -> Room:
 
 def save_room(cursor: sql.Cursor, room: Room) -> None:
     """The room's row is as `room` says, whole: it was read under the lock that the caller still has."""
-    transactions.require(cursor)
-    (done,) = sql.together(cursor, [saving_room(room)])
+    transactions.require_transaction(cursor)
+    (done,) = sql.execute_batch(cursor, [saving_room(room)])
     if done.touched != 1:
         raise RuntimeError(f"the room of event {room.event_id} is gone")
 
@@ -102,7 +102,7 @@ def record(
     cursor: sql.Cursor, event_id: int, at: datetime, who: str | None, what: RoomAct.What, detail: str, why: str = ""
 ) -> None:
     """The act is on record, in the transaction that does it. `who` None: it happened by itself."""
-    transactions.require(cursor)
+    transactions.require_transaction(cursor)
     # An operator who calls themselves "system" would have their hand published as nobody's.
     name = SYSTEM if who is None else f"operator {who}" if who == SYSTEM else who
     _record_act.count(

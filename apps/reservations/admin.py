@@ -10,7 +10,14 @@ from django.utils.safestring import SafeString
 
 from apps.events import facade as events
 from apps.kernel import admin_actions
-from apps.kernel.admin_lists import CONFIRMED_MAX, ReadOnlyAdmin, ReadOnlyInline, WhyForm, ask_first, counted
+from apps.kernel.admin_lists import (
+    CONFIRMED_MAX,
+    ReadOnlyAdmin,
+    ReadOnlyInline,
+    ReasonForm,
+    confirm_action,
+    format_count,
+)
 from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.templatetags.fairgate import money
@@ -74,7 +81,7 @@ class ReservationAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Release the selected reservations (not yet paying)", permissions=["end"])
     def release(self, request, queryset):
-        asked = ask_first(
+        asked = confirm_action(
             self, request, queryset, title="Release these reservations?", button="Yes, release them",
             effect=lambda row: _what(row, "stays: it is paying or paid." if row.status in NOT_RELEASED else ""),
         )  # fmt: skip
@@ -88,7 +95,7 @@ class ReservationAdmin(ReadOnlyAdmin):
             with transactions.write():
                 facade.cancel(pk, who=who, why="canceled by staff")
 
-        asked = ask_first(
+        asked = confirm_action(
             self, request, queryset, title="Cancel these reservations?", button="Yes, cancel them",
             effect=lambda row: _what(row, "stays: it is sold. Cancel its order." if row.status == SOLD else ""),
         )  # fmt: skip
@@ -96,7 +103,7 @@ class ReservationAdmin(ReadOnlyAdmin):
             return asked
         sold = queryset.filter(status=SOLD).count()
         if sold:
-            messages.warning(request, f"{counted(sold, 'reservation')} sold: cancel the order instead.")
+            messages.warning(request, f"{format_count(sold, 'reservation')} sold: cancel the order instead.")
         self._end_each(request, queryset.exclude(status=SOLD), cancel)
         return None
 
@@ -110,13 +117,13 @@ class ReservationAdmin(ReadOnlyAdmin):
             except problems.Problem as problem:
                 messages.warning(request, f"{pk}: {problem.detail}")
         if ended:
-            messages.info(request, f"{counted(ended, 'reservation')} ended: the places are free again.")
+            messages.info(request, f"{format_count(ended, 'reservation')} ended: the places are free again.")
         else:
             messages.warning(request, "There was nothing to give back.")
 
 
 def _what(reservation: Reservation, stays: str) -> tuple[str, str]:
-    places = counted(reservation.seat_count, "place")
+    places = format_count(reservation.seat_count, "place")
     what = f"{reservation.event}, {places} for {money(reservation.total_minor, reservation.currency)}, {reservation.pk}"
     if stays:
         return what, stays
@@ -150,7 +157,7 @@ class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
     search_fields = ["=seat__guid", "=reservation_id"]
     search_help_text = "A seat's whole id, or a reservation's."
     ordering = ["seat_id"]
-    action_form = WhyForm
+    action_form = ReasonForm
     actions = ["block_for_house", "block_out_of_use", "put_back"]
 
     def get_urls(self):
@@ -174,7 +181,7 @@ class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
 
     @admin.action(description="Put back on sale", permissions=["block"])
     def put_back(self, request, queryset):
-        asked = ask_first(
+        asked = confirm_action(
             self, request, queryset.select_related("seat", "event"), title="Put these seats back on sale?",
             button="Yes, sell them", carry=_why(request),
             effect=lambda row: (
@@ -192,7 +199,7 @@ class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
             then = f"stays: it is {row.get_status_display()}." if taken else f"is {reason.label}, and not for sale."
             return f"{row.seat}, {row.event}", then
 
-        asked = ask_first(
+        asked = confirm_action(
             self, request, queryset.select_related("seat", "event"), title="Take these seats off sale?",
             button="Yes, block them", effect=effect, carry=_why(request),
         )  # fmt: skip
@@ -212,11 +219,11 @@ class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
                 who = request.user.get_username()
                 count = act(event, Selection(tuple(guids)), who=who, why=request.POST.get("why", ""))
             except problems.Problem as problem:
-                messages.warning(request, f"{event.name}: {admin_actions.in_words(problem)}")
+                messages.warning(request, f"{event.name}: {admin_actions.describe_problem(problem)}")
                 continue
             left = len(guids) - count
-            as_they_were = f", {counted(left, 'seat')} as before" if left else ""
-            messages.info(request, f"{event.name}: {counted(count, 'seat')} {words}{as_they_were}.")
+            as_they_were = f", {format_count(left, 'seat')} as before" if left else ""
+            messages.info(request, f"{event.name}: {format_count(count, 'seat')} {words}{as_they_were}.")
 
 
 def _why(request):

@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 
 from apps.events import facade as events
 from apps.kernel.http import client_address, idempotency, problems
-from apps.kernel.http.json_body import object_of
+from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS, PERSONAL
 from apps.queue import facade as queue
 from apps.reservations import facade, serializers
@@ -152,7 +152,7 @@ class ReservationsView(APIView):
         found = events.get_event(event)
         entry = _entry_of(request, found)
         key = idempotency.key_of(request._request)
-        body = object_of(request)
+        body = get_json_object(request)
         # Whether the entry may still shop is decided under its lock, after its key: who asks again for an answer that
         # was lost gets that answer, also when the time to choose has run out meanwhile.
         if entry is None:
@@ -195,9 +195,9 @@ def _pass_the_gate(request: Request, event_slug: str) -> bool:
         key = idempotency.key_of(request._request)
     except problems.Problem:
         return False
-    body = object_of(request)
+    body = get_json_object(request)
     if caller.is_known:
-        count_try(caller, body, partial(client_address.of_environ, request.META))
+        count_try(caller, body, partial(client_address.address_from_environ, request.META))
     return facade.refuse_by_gate(event_slug, caller, body, key)
 
 

@@ -13,14 +13,14 @@ from django.conf import settings
 
 from apps.events import facade as events
 from apps.kernel.fastpath import thread_pool
-from apps.kernel.fastpath.active_events import Activity
-from apps.kernel.fastpath.cache import Remembered
-from apps.kernel.fastpath.concurrency_limit import Turnstile
-from apps.kernel.fastpath.dispatcher import Heard, Rest, Route
+from apps.kernel.fastpath.active_events import ActiveEvents
+from apps.kernel.fastpath.cache import RefreshingCache
+from apps.kernel.fastpath.concurrency_limit import ConcurrencyLimit
+from apps.kernel.fastpath.dispatcher import Continuation, PendingAnswer, Route
 from apps.kernel.fastpath.etags import has_etag
-from apps.kernel.fastpath.redis_connection import Courier
+from apps.kernel.fastpath.redis_connection import AsyncRedis
 from apps.kernel.fastpath.request import Request
-from apps.kernel.fastpath.response import JSON, Reply, personal, written
+from apps.kernel.fastpath.response import JSON, Reply, private_reply, private_reply_of_json
 from apps.kernel.http import client_address, idempotency, problems
 from apps.queue import facade as queue
 from apps.reservations.access_codes.attempt_limit import count_try
@@ -45,7 +45,9 @@ Value = TypeVar("Value")
 # However many ask, what the relay has counted is fetched no more often than ten times a second. Where no relay counts
 # this process does, in a huge house for no more than a quarter of the time; who asks meanwhile is told what was counted
 # last. With the relay's own time that is half a second from a commit to whoever asks.
-frames: Remembered[str, CountFrame] = Remembered(count_frame, fresh_seconds=0.1, stale_seconds=0.2, most=EVENTS_MAX)
+frames: RefreshingCache[str, CountFrame] = RefreshingCache(
+    count_frame, fresh_seconds=0.1, stale_seconds=0.2, most=EVENTS_MAX
+)
 
 
 async def sections(request: Request, slug: str) -> Reply:
@@ -97,7 +99,7 @@ async def hold(request: Request, slug: str) -> Reply:
     return await _hold(event, *_told(request, caller, body))
 
 
-def hold_at_sight(request: Request, slug: str, raw: bytes | bytearray) -> Heard | None:
+def hold_at_sight(request: Request, slug: str, raw: bytes | bytearray) -> PendingAnswer | None:
     """`hold`, for whoever was let in."""
     event = queue.event_at_hand(slug)
     if event is None:
@@ -105,16 +107,16 @@ def hold_at_sight(request: Request, slug: str, raw: bytes | bytearray) -> Heard 
     known = _or_problem(queue.caller_at_sight, request, slug)
     if known is None:
         return None
-    caller, body, key = _told(request, known, _or_problem(request.object_at_hand, raw))
+    caller, body, key = _told(request, known, _or_problem(request.parse_json_object, raw))
     if caller.entry_id is None or caller.in_line:
         return None
     asked = _door.put(gate.Question(event, caller.entry_id, body, key))
-    return Heard(asked, partial(_seen_at_the_door, event, caller, body, key))
+    return PendingAnswer(asked, partial(_seen_at_the_door, event, caller, body, key))
 
 
 def _seen_at_the_door(
     event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.Seen | None
-) -> Heard | Rest:
+) -> PendingAnswer | Continuation:
     """`_hold_on` as far as nothing has to be waited for but the batch."""
     is_coming = seen is not None and seen.is_coming
     house = None if is_coming else event_cache.at_hand(event, body)
@@ -134,7 +136,7 @@ def _seen_at_the_door(
             queue.hold_seconds.observe(time.monotonic() - begun)
         return _told_of_hold(event.id, entry.id, key, outcome)
 
-    return Heard(call.future, answer)
+    return PendingAnswer(call.future, answer)
 
 
 def _or_problem(read: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value | problems.Problem:
@@ -155,7 +157,7 @@ def _told(
     key = idempotency.key_of(request)
     if isinstance(body, problems.Problem):
         raise body
-    count_try(caller, body, partial(client_address.of_scope, request.scope))
+    count_try(caller, body, partial(client_address.address_from_scope, request.scope))
     return caller, body, key
 
 
@@ -196,17 +198,17 @@ def _told_of_hold(event_id: int, entry_id: uuid.UUID, key: str, outcome: HoldOut
         if outcome.is_final:
             _forget(event_id, entry_id, key)
         raise outcome.problem
-    return written(outcome.answer.body.encode(), outcome.answer.status)
+    return private_reply_of_json(outcome.answer.body.encode(), outcome.answer.status)
 
 
-courier = Courier()
+courier = AsyncRedis()
 _door = Door(courier)
 _forgetting: set[asyncio.Task[None]] = set()
 
 
 def _forget(event_id: int, entry_id: uuid.UUID, key: str) -> None:
     """Beside the answer: should it be late, asking again is only let through to the ledger."""
-    task = asyncio.create_task(thread_pool.ask(gate.forget_request, event_id, entry_id, key))
+    task = asyncio.create_task(thread_pool.run_in_thread(gate.forget_request, event_id, entry_id, key))
     _forgetting.add(task)
     task.add_done_callback(_forgotten)
 
@@ -220,21 +222,21 @@ def _forgotten(task: "asyncio.Task[None]") -> None:
 async def reservation(request: Request, reservation_id: str) -> Reply:
     """As `ReservationView.get`."""
     caller = await queue.caller_soon(request)
-    view = await thread_pool.ask(owned_by, caller, uuid.UUID(reservation_id))
-    return personal(view.contract())
+    view = await thread_pool.run_in_thread(owned_by, caller, uuid.UUID(reservation_id))
+    return private_reply(view.contract())
 
 
 def _is_known(slug: str) -> bool:
     return queue.event_at_hand(slug) is not None
 
 
-turnstile = Turnstile(
+turnstile = ConcurrencyLimit(
     "holds",
     alone_max=settings.LANE_HOLDS_MAX,
     beside_max=settings.LANE_HOLDS_BESIDE_MAX,
     waiting_max=settings.LANE_HOLDS_WAITING_MAX,
     knows=_is_known,
-    activity=Activity(Path(settings.METRICS_FOLDER) / "active-events"),
+    activity=ActiveEvents(Path(settings.METRICS_FOLDER) / "active-events"),
 )
 
 ROUTES = (

@@ -218,5 +218,5 @@ def _move(reservation: Reservation, to_status: str, *, who: str, why: str, now: 
         ended_at=reservation.ended_at,
     )
     with connection.cursor() as cursor:
-        _, done = sql.together(cursor, [told, saved])
+        _, done = sql.execute_batch(cursor, [told, saved])
     assert done.touched == 1, f"{done.touched} reservations are {reservation.pk}"

@@ -164,7 +164,7 @@ def get_reservation(reservation_id: UUID) -> ReservationView:
     """The reservation now; past its deadline it reads as expired before anyone swept it. Raises
     ReservationNotFound."""
     with connection.cursor() as cursor:
-        found = model_rows.of(Reservation, _read_reservation.rows(cursor, reservation_id=reservation_id))
+        found = model_rows.build_instances(Reservation, _read_reservation.rows(cursor, reservation_id=reservation_id))
     if not found:
         raise ReservationNotFound
     return view_reservations(found)[0]

@@ -105,7 +105,7 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
     if choice.errors:
         return _page(request, event, entry, form, held)
     try:
-        count_try(caller, choice.payload, partial(client_address.of_environ, request.META))
+        count_try(caller, choice.payload, partial(client_address.address_from_environ, request.META))
         try:
             answer = facade.hold_one(event, entry, choice.payload, choice.idempotency_key)
         except problems.IdempotencyMismatch:
@@ -164,7 +164,9 @@ def _look_at_code(
     headers: Mapping[str, str] = {}
     if code != "":
         try:
-            count_try(caller, {"access_code": form.access_code}, partial(client_address.of_environ, request.META))
+            count_try(
+                caller, {"access_code": form.access_code}, partial(client_address.address_from_environ, request.META)
+            )
             if code is None:
                 raise facade.AccessCodeWrong
             form.opened = facade.examine_access_code(event, code, entry.buyer)

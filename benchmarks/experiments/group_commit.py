@@ -47,7 +47,7 @@ def measure(callers: int, requests: int, rounds: int) -> None:
     from tests.support.batches import Decider, Note, ask, make_tables, write_notes
 
     make_tables()
-    pool = pools.beside_django("single", size_max=callers, connect_ms=TIMEOUT_MS)
+    pool = pools.create_pool("single", size_max=callers, connect_ms=TIMEOUT_MS)
     pool.open()
     decider = Decider()
     batcher: Batcher[Note, int] = Batcher("grouped", decider, find_committed=decider.find)

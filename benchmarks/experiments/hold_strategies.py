@@ -117,7 +117,7 @@ class Contest:
     """What a process of the crew can do: every strategy of both kinds, on the large hall and on the small one."""
 
     def __init__(self, schemas: dict[str, str], ours: list[Strategy]) -> None:
-        from apps.kernel.group_commit.batcher import Batcher, finds_itself
+        from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
         from apps.reservations.holds import service
 
         self._hold_outcome = service.Held
@@ -126,7 +126,7 @@ class Contest:
             strategy.key: Batcher(
                 strategy.key,
                 service._hold_on,
-                find_committed=finds_itself,
+                find_committed=decide_finds_committed,
                 committers=strategy.committers,
                 batch_max=strategy.batch_max,
             )

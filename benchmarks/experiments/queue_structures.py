@@ -266,7 +266,7 @@ class DatabaseQueue:
     def __init__(self) -> None:
         from apps.kernel.db import pools
 
-        self.pool = pools.beside_django("benchmark", size_max=40, connect_ms=60_000)
+        self.pool = pools.create_pool("benchmark", size_max=40, connect_ms=60_000)
         self.pool.open()
         self.size = 0
 

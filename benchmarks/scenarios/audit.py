@@ -277,7 +277,7 @@ def timed_audit(only: str = "", *, in_one_snapshot: bool = False) -> dict[str, A
         else:
             took.setdefault(name, []).append((time.perf_counter() - begun_at[name]) * 1_000)
 
-    read = auditor.read
+    read = auditor.read_cursor
 
     @contextmanager
     def same() -> Iterator[Any]:
@@ -287,13 +287,13 @@ def timed_audit(only: str = "", *, in_one_snapshot: bool = False) -> dict[str, A
     begun = time.perf_counter()
     with sql.observe(look):
         if in_one_snapshot:
-            auditor.read = same
+            auditor.read_cursor = same
             try:
                 with transaction.atomic(), connection.cursor() as cursor:
                     cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                     findings = auditor.run(only)
             finally:
-                auditor.read = read
+                auditor.read_cursor = read
         else:
             findings = auditor.run(only)
     seconds = time.perf_counter() - begun

@@ -172,7 +172,7 @@ class Holder:
         with connection.cursor() as cursor:
             for index in without:
                 cursor.execute(f"DROP INDEX {index}")
-        self._pool = pools.beside_django("hold-cost", size_max=1, connect_ms=10_000, prepares=True)
+        self._pool = pools.create_pool("hold-cost", size_max=1, connect_ms=10_000, prepares=True)
         self._pool.open()
         self._random = random.Random(4)  # noqa: S311
         self._next = dict.fromkeys(range(len(self._halls)), 0)
@@ -182,7 +182,7 @@ class Holder:
             on.execute("VACUUM ANALYZE")
         self._pool.close()
         # A session of its own after all that: it plans for the tables as they are now.
-        self._pool = pools.beside_django("hold-cost", size_max=1, connect_ms=10_000, prepares=True)
+        self._pool = pools.create_pool("hold-cost", size_max=1, connect_ms=10_000, prepares=True)
         self._pool.open()
 
     def _hold_before(self, writes_on: Callable[[Any], Any]) -> None:

@@ -82,7 +82,7 @@ def tell_ours(event_id: int) -> Callable[[int], None]:
         from apps.kernel.push.channel_names import group_of
 
         data = json.dumps({"number": number, "text": "x" * 1_000}).encode()
-        told = channel_layer.tell(
+        told = channel_layer.send_to_group(
             group_of(event_id), {"type": "news", "event": event_id, "frames": [["mark", "", "", data]]}
         )
         assert told, "Redis did not take it"

@@ -99,7 +99,7 @@ def beside_a_backlog(options: argparse.Namespace) -> None:
     rates = []
     for backlog in (0, options.messages):
         run("TRUNCATE outbox_outboxmessage")
-        outbox.handle("benchmark", print, timedelta(hours=1))
+        outbox.register_handler("benchmark", print, timedelta(hours=1))
         if backlog:
             fill(backlog, one_key=True)
             assert len(outbox.claim(1)) == 1
@@ -114,10 +114,10 @@ def beside_a_backlog(options: argparse.Namespace) -> None:
 
 def drain(count: int, deliverers: int) -> Noted:
     from apps.kernel.outbox import facade as outbox
-    from apps.kernel.outbox.delivery import Crew
+    from apps.kernel.outbox.delivery import Delivery
 
-    noted, crew = Noted(), Crew(deliverers)
-    outbox.handle("benchmark", noted.handle, timedelta(hours=1))
+    noted, crew = Noted(), Delivery(deliverers)
+    outbox.register_handler("benchmark", noted.handle, timedelta(hours=1))
     crew.wake()
     assert crew.wait(DRAIN_SECONDS_MAX), "still draining"
     assert crew.close(60)

@@ -27,7 +27,7 @@ from redis import Redis
 from tests.processes.devserver.conftest import copy_checkout
 from tests.support.servers import environment_without_run
 from ticketing.demo_state import read_state
-from ticketing.devserver.data_folder import settle
+from ticketing.devserver.data_folder import prepare_folder
 from ticketing.devserver.ports import free_port
 
 EVENT, RATE, ACTIVE = "solstice-fields", 50, 500
@@ -63,7 +63,7 @@ def main() -> int:
         if options.keep:
             print(f"kept: {folder}")
         else:
-            data = settle(folder).folder
+            data = prepare_folder(folder).folder
             shutil.rmtree(folder)
             shutil.rmtree(data, ignore_errors=True)
 

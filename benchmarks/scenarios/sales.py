@@ -133,7 +133,7 @@ def deliverers(options: argparse.Namespace, steps: Steps) -> Iterator[Worker]:
     )  # fmt: skip
     try:
         worker = Worker(process)
-        outbox.on_written(worker.wake)
+        outbox.register_wake(worker.wake)
         yield worker
         for name, seconds in worker.end().items():
             steps.seconds[name] += seconds
@@ -148,14 +148,14 @@ def deliver(count: int) -> int:
 
     django.setup()
     from apps.kernel.outbox import facade as outbox
-    from apps.kernel.outbox.delivery import Crew
+    from apps.kernel.outbox.delivery import Delivery
     from ticketing import outbox_handlers
 
     outbox_handlers.register()
     steps = Steps()
     time_the_handlers(steps)
-    crew = Crew(count)
-    outbox.on_written(crew.wake)
+    crew = Delivery(count)
+    outbox.register_wake(crew.wake)
     # Words that came meanwhile are one. None at all: whoever began this is gone.
     while (words := os.read(sys.stdin.fileno(), 4_096)) and END not in words:
         crew.wake()
@@ -190,7 +190,7 @@ def time_the_handlers(steps: Steps) -> None:
     from apps.orders import facade as orders
 
     for each in orders.handlers():
-        outbox.handle(
+        outbox.register_handler(
             each.topic, steps.timed(each.topic, each.handle), each.visibility,
             attempts_max=each.attempts_max, backoff=each.backoff, together_max=each.together_max,
         )  # fmt: skip

@@ -26,7 +26,7 @@ import psycopg
 from benchmarks.scenarios.rehearsal import ended, manage, open_demo
 from tests.processes.devserver.conftest import copy_checkout
 from ticketing.demo_state import read_state
-from ticketing.devserver.data_folder import settle
+from ticketing.devserver.data_folder import prepare_folder
 
 EVENT = "great-night"
 SECTIONS, ROWS, SEATS_PER_ROW, PLACES = 5, 25, 40, 10_000
@@ -82,7 +82,7 @@ def main() -> int:
         if options.keep:
             print(f"kept: {folder}")
         else:
-            data = settle(folder).folder
+            data = prepare_folder(folder).folder
             rmtree(folder)
             rmtree(data, ignore_errors=True)
 

@@ -12,7 +12,7 @@ PIECES = 1_000
 
 
 def test_no_piece_is_given_out_twice() -> None:
-    pieces = {random_bytes.piece() for _ in range(PIECES)} | {random_bytes.new_uuid().bytes for _ in range(PIECES)}
+    pieces = {random_bytes.next_bytes() for _ in range(PIECES)} | {random_bytes.new_uuid().bytes for _ in range(PIECES)}
     assert len(pieces) == 2 * PIECES
     assert {len(one) for one in pieces} == {random_bytes.SIZE}
     assert random_bytes.new_uuid().version == 4
@@ -21,13 +21,13 @@ def test_no_piece_is_given_out_twice() -> None:
 def test_ids_in_time_follow_one_another_and_are_as_random_as_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([1_000_000_000, 1_001_000_000] * 2 + [1_002_000_000] * PIECES)
     monkeypatch.setattr(random_bytes, "time", SimpleNamespace(time_ns=lambda: next(moments)))
-    first, second = random_bytes.new_uuid_in_time(), random_bytes.new_uuid_in_time()
-    again, _ = random_bytes.new_uuid_in_time(), random_bytes.new_uuid_in_time()
+    first, second = random_bytes.new_uuid7(), random_bytes.new_uuid7()
+    again, _ = random_bytes.new_uuid7(), random_bytes.new_uuid7()
     assert max(first, again) < second
     assert first != again
     assert (first.version, first.variant) == (7, uuid.RFC_4122)
     assert first.int >> 80 == 1_000
-    many = [random_bytes.new_uuid_in_time().int for _ in range(PIECES)]
+    many = [random_bytes.new_uuid7().int for _ in range(PIECES)]
     ever, never = 0, (1 << 128) - 1
     for one in many:
         ever, never = ever | one, never & one
@@ -35,16 +35,16 @@ def test_ids_in_time_follow_one_another_and_are_as_random_as_the_rest(monkeypatc
 
 
 def test_a_forked_child_gives_out_others() -> None:
-    random_bytes.piece()  # So that some have been fetched.
+    random_bytes.next_bytes()  # So that some have been fetched.
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(sending, b"".join([random_bytes.piece() for _ in range(10)]))
+        os.write(sending, b"".join([random_bytes.next_bytes() for _ in range(10)]))
         os._exit(0)
     os.close(sending)
     with os.fdopen(receiving, "rb") as said:
         theirs = said.read()
     os.waitpid(child, 0)
-    ours = [random_bytes.piece() for _ in range(1_000)]
+    ours = [random_bytes.next_bytes() for _ in range(1_000)]
     assert len(theirs) == 10 * random_bytes.SIZE
     assert not any(one in theirs for one in ours)

@@ -214,7 +214,7 @@ def test_who_asks_now_and_then_is_not_spoken_of(redis_client: Redis) -> None:
 
 def test_without_redis_each_process_keeps_to_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     def away() -> Redis:
-        raise redis.RedisAway("refused")
+        raise redis.RedisUnavailable("refused")
 
     monkeypatch.setattr(redis, "client", away)
     of_process, sharing = process(Clock())
@@ -285,13 +285,13 @@ def test_its_thread_ends_when_it_is_told_to() -> None:
     ],
 )
 def test_what_a_request_counts_as(request_line: str, kind: str | None) -> None:
-    assert kinds.of(*request_line.split()) == kind
+    assert kinds.kind_of(*request_line.split()) == kind
 
 
 @pytest.fixture
 def strict_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     rates = dict.fromkeys(rate_limits.KINDS, ((1.0, 2), (1.0, 1)))
-    monkeypatch.setattr(rate_limits, "ask", Limits(rates, time=Clock()).ask)
+    monkeypatch.setattr(rate_limits, "check_request", Limits(rates, time=Clock()).ask)
     client_address.forget_settings()
     yield
     client_address.forget_settings()
@@ -321,7 +321,7 @@ def test_passwords_are_not_tried_one_after_the_other(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     strict = Limits({**dict.fromkeys(rate_limits.KINDS, (None, None)), "password": (None, (0.1, 2))}, time=Clock())
-    monkeypatch.setattr(rate_limits, "ask", strict.ask)
+    monkeypatch.setattr(rate_limits, "check_request", strict.ask)
 
     def log_in(name: str, peer: str = OFFICE) -> int:
         given = {"username": name, "password": "guessed"}
@@ -339,7 +339,7 @@ def test_passwords_are_not_tried_one_after_the_other(
 
 @pytest.mark.usefixtures("strict_site", "db")
 def test_the_site_counts_nobody_twice_whom_the_lane_has_counted(client: Client) -> None:
-    lane = {"X-Fairgate-Lane": client_address.mark(), "X-Forwarded-For": OFFICE}
+    lane = {"X-Fairgate-Lane": client_address.forward_token(), "X-Forwarded-For": OFFICE}
     assert [client.get("/api/docs", headers=lane).status_code for _ in range(5)] == [200] * 5
     forged = {"X-Fairgate-Lane": "0" * 48, "X-Forwarded-For": "198.51.100.77"}
     said = [client.get("/api/docs", headers=forged, REMOTE_ADDR=OFFICE).status_code for _ in range(3)]

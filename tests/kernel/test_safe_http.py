@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from apps.kernel import safe_http
-from apps.kernel.safe_http import AddressRefused, Allowed, NotReached
+from apps.kernel.safe_http import AddressPolicy, AddressRefused, RequestFailed
 from tests.support.webhook_receiver import Listener, listening
 
-EVERYTHING = Allowed(plain_http=True, private_addresses=True)
+EVERYTHING = AddressPolicy(plain_http=True, private_addresses=True)
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def listener() -> Iterator[Listener]:
         yield one
 
 
-def post(url: str, allowed: Allowed = EVERYTHING, **changes: Any) -> safe_http.Answer:
+def post(url: str, allowed: AddressPolicy = EVERYTHING, **changes: Any) -> safe_http.Answer:
     given = {"seconds_max": 10.0, "answer_bytes_max": 10, **changes}
     return safe_http.post(url, b"{}", {"X-Of": "us"}, allowed=allowed, **given)
 
@@ -40,14 +40,14 @@ def post(url: str, allowed: Allowed = EVERYTHING, **changes: Any) -> safe_http.A
 )  # fmt: skip
 def test_nothing_is_sent_there(url: str) -> None:
     with pytest.raises(AddressRefused):
-        safe_http.check(url, Allowed())
+        safe_http.check_url(url, AddressPolicy())
 
 
 @pytest.mark.parametrize(
     "url", ["https://example.com", "https://example.com:8443/a?b=c", "https://1.1.1.1/", "https://[2606:4700::1111]/"]
 )
 def test_these_may_be_sent_to(url: str) -> None:
-    assert safe_http.check(url, Allowed()).scheme == "https"
+    assert safe_http.check_url(url, AddressPolicy()).scheme == "https"
 
 
 def test_a_name_that_points_into_our_own_network_is_refused_before_anything_is_sent(
@@ -63,7 +63,7 @@ def test_a_name_that_points_into_our_own_network_is_refused_before_anything_is_s
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     with pytest.raises(AddressRefused, match="not a public address"):
-        post(f"http://hook.example:{port}/", Allowed(plain_http=True))
+        post(f"http://hook.example:{port}/", AddressPolicy(plain_http=True))
     assert listener.received == []
 
 
@@ -100,7 +100,7 @@ def test_a_redirect_is_an_answer_and_nobody_follows_it(listener: Listener) -> No
 
 def test_who_does_not_answer_in_time_is_left(listener: Listener) -> None:
     listener.silent = threading.Event()
-    with pytest.raises(NotReached):
+    with pytest.raises(RequestFailed):
         post(listener.url, seconds_max=0.2)
 
 
@@ -116,13 +116,13 @@ def test_who_does_not_listen_or_speaks_no_http_is_not_reached() -> None:
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        with pytest.raises(NotReached):
+        with pytest.raises(RequestFailed):
             post(f"http://127.0.0.1:{port}/")
         thread.join(timeout=10)
-    with pytest.raises(NotReached):
+    with pytest.raises(RequestFailed):
         post(f"http://127.0.0.1:{port}/")
 
 
 def test_tls_is_verified(listener: Listener) -> None:
-    with pytest.raises(NotReached):
+    with pytest.raises(RequestFailed):
         post(listener.url.replace("http://", "https://"))

@@ -33,7 +33,7 @@ def order() -> Order:
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     found: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(channel_layer, "tell", lambda group, message: found.append((group, message)))
+    monkeypatch.setattr(channel_layer, "send_to_group", lambda group, message: found.append((group, message)))
     return found
 
 
@@ -103,5 +103,5 @@ def test_nothing_is_told_of_what_was_rolled_back_and_nothing_fails_by_telling(
     def fail(*args: Any) -> None:
         raise OSError("the layer is away")
 
-    monkeypatch.setattr(channel_layer, "tell", fail)
+    monkeypatch.setattr(channel_layer, "send_to_group", fail)
     order.save(update_fields=["status"])

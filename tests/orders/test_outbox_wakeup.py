@@ -50,7 +50,7 @@ def aged(seconds: float) -> None:
 
 
 def wait_for_delivery_here() -> None:
-    assert delivery.of_process().wait(20)
+    assert delivery.get_delivery().wait(20)
 
 
 def test_a_commit_wakes_a_worker_and_a_rollback_does_not(redis_client) -> None:

@@ -74,7 +74,7 @@ class LaneCall:
     _forwarded: Any = None
 
     def answer(self) -> Any:
-        from ticketing.fastpath_routes import lane_in_front_of
+        from ticketing.fastpath_routes import create_dispatcher
 
         path, _, query = self.target.partition("?")
         headers = {"host": "testserver", **{name.lower(): value for name, value in self.headers.items()}}
@@ -92,7 +92,7 @@ class LaneCall:
             "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
             "client": ("127.0.0.1", 50_000),
         }
-        asyncio.run(lane_in_front_of(self._forward)(scope, self._receive, self._send))
+        asyncio.run(create_dispatcher(self._forward)(scope, self._receive, self._send))
         return self._forwarded if self._forwarded is not None else self._said()
 
     async def _receive(self) -> dict[str, Any]:

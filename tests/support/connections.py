@@ -7,7 +7,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from ticketing.server.http_protocol import Wire
+from ticketing.server.http_protocol import HttpProtocol
 
 SECONDS_MAX = 20
 
@@ -59,13 +59,13 @@ class Line(asyncio.Transport):
         return found
 
 
-def connection(application: Any) -> tuple[Wire, Line]:
+def connection(application: Any) -> tuple[HttpProtocol, Line]:
     """A connection to this application, and its far end."""
     config = uvicorn.Config(
         application, http="ticketing.server.http_protocol:Wire", lifespan="off", proxy_headers=False, log_level="error"
     )
     config.load()
-    wire, line = Wire(config, ServerState(), {}, asyncio.get_running_loop()), Line()
+    wire, line = HttpProtocol(config, ServerState(), {}, asyncio.get_running_loop()), Line()
     wire.connection_made(line)
     return wire, line
 

@@ -13,8 +13,15 @@ from pathlib import Path
 
 import psycopg
 
-from ticketing.devserver.data_folder import Account, Place, ServersFailed, can_enter, choose_account, furnish
-from ticketing.devserver.guardian import dismiss, guard
+from ticketing.devserver.data_folder import (
+    Account,
+    ServerFolder,
+    ServersFailed,
+    can_enter,
+    choose_account,
+    create_folder,
+)
+from ticketing.devserver.guardian import dismiss, start_guardian
 from ticketing.devserver.postgres import OWNER, Postgres
 from ticketing.devserver.servers import Servers, new_password, start_disposable
 
@@ -46,11 +53,11 @@ def enterable_folder(account: Account | None) -> Path:
     raise ServersFailed(f"account {account.name} can enter neither {tempfile.gettempdir()} nor /var/tmp")
 
 
-def temporary_place() -> tuple[Place, Callable[[], None]]:
+def temporary_place() -> tuple[ServerFolder, Callable[[], None]]:
     """Returns a new place in a temporary folder, and what ends its servers and removes it."""
     account = choose_account()
-    place = furnish(enterable_folder(account) / f"fairgate-test-{os.getpid()}-{new_password()[:8]}", account)
-    guardian = guard(place.folder, CHECKOUT)
+    place = create_folder(enterable_folder(account) / f"fairgate-test-{os.getpid()}-{new_password()[:8]}", account)
+    guardian = start_guardian(place.folder, CHECKOUT)
     return place, lambda: dismiss(guardian)
 
 

@@ -123,8 +123,8 @@ def test_a_fault_of_ours_stays_a_fault_where_nobody_asked_for_anything_odd(rf: R
         raise DataError("ours")
 
     with pytest.raises(DataError):
-        admin_errors.refusing(fail)(rf.get("/admin/"))
+        admin_errors.refuse_invalid_input(fail)(rf.get("/admin/"))
     with pytest.raises(DataError):
-        admin_errors.refusing(fail)(rf.post("/admin/", {"a": "b"}))
+        admin_errors.refuse_invalid_input(fail)(rf.post("/admin/", {"a": "b"}))
     with pytest.raises(problems.Malformed):
-        admin_errors.refusing(fail)(rf.get("/admin/?a=b"))
+        admin_errors.refuse_invalid_input(fail)(rf.get("/admin/?a=b"))

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.events import facade as events
-from apps.kernel.observability.log_context import WithRequestId
+from apps.kernel.observability.log_context import RequestIdFilter
 from tests.support.api_client import Api, assert_problem
 from tests.support.tiers import examples
 
@@ -181,7 +181,7 @@ def test_a_fault_of_ours_is_a_problem_document_that_says_nothing(
 def test_every_answer_carries_an_id_that_the_log_knows(
     api: Api, concert: events.EventView, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.handler.addFilter(WithRequestId())
+    caplog.handler.addFilter(RequestIdFilter())
     # Refusals are not logged otherwise: an on-sale is full of them.
     caplog.set_level("WARNING", logger="django.request")
     assert api.get("/nowhere", x_request_id="abc-12345").headers["X-Request-Id"] == "abc-12345"

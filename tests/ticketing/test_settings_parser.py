@@ -2,7 +2,7 @@
 
 import pytest
 
-from ticketing.settings_parser import AddressRefused, database, redis
+from ticketing.settings_parser import InvalidSetting, parse_database_url, parse_redis_url
 
 
 @pytest.mark.parametrize(
@@ -16,12 +16,12 @@ from ticketing.settings_parser import AddressRefused, database, redis
     ],
 )
 def test_a_database_address_is_taken_as_it_is(value: str) -> None:
-    assert database("DATABASE_URL", value) == value
+    assert parse_database_url("DATABASE_URL", value) == value
 
 
 @pytest.mark.parametrize("value", ["redis://127.0.0.1:6379/0", "rediss://:b@cache.example:6380/1", "redis://[::1]"])
 def test_a_redis_address_is_taken_as_it_is(value: str) -> None:
-    assert redis("REDIS_URL", value) == value
+    assert parse_redis_url("REDIS_URL", value) == value
 
 
 @pytest.mark.parametrize(
@@ -37,14 +37,14 @@ def test_a_redis_address_is_taken_as_it_is(value: str) -> None:
     ],
 )
 def test_what_is_no_database_address_is_refused_by_the_name_of_its_variable(value: str, said: str) -> None:
-    with pytest.raises(AddressRefused, match=r"^DATABASE_URL must look like postgres://user:password@host") as refused:
-        database("DATABASE_URL", value)
+    with pytest.raises(InvalidSetting, match=r"^DATABASE_URL must look like postgres://user:password@host") as refused:
+        parse_database_url("DATABASE_URL", value)
     assert said in str(refused.value)
     assert "hidden" not in str(refused.value)
 
 
 @pytest.mark.parametrize("value", ["hidden", "http://hidden/0", "redis://", "redis:///0", "redis://h:hidden/0"])
 def test_what_is_no_redis_address_is_refused_by_the_name_of_its_variable(value: str) -> None:
-    with pytest.raises(AddressRefused, match=r"^REDIS_URL must look like redis://:password@host") as refused:
-        redis("REDIS_URL", value)
+    with pytest.raises(InvalidSetting, match=r"^REDIS_URL must look like redis://:password@host") as refused:
+        parse_redis_url("REDIS_URL", value)
     assert "hidden" not in str(refused.value)

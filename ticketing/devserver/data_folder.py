@@ -34,7 +34,7 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Place:
+class ServerFolder:
     """One folder with both servers in it. `account` is None when they run as the caller."""
 
     folder: Path
@@ -68,7 +68,7 @@ class Place:
         except subprocess.TimeoutExpired as error:
             raise ServersFailed(f"{Path(command[0]).name} did not finish in {timeout_seconds:.0f} s") from error
         if done.returncode != 0:
-            raise ServersFailed(f"{Path(command[0]).name} failed: {last_words(done.stdout)}")
+            raise ServersFailed(f"{Path(command[0]).name} failed: {find_error_line(done.stdout)}")
         return done.stdout
 
     def popen_options(self) -> dict[str, Any]:
@@ -88,45 +88,45 @@ class Place:
             os.chown(path, self.account.uid, self.account.gid)
 
 
-def last_words(output: str) -> str:
+def find_error_line(output: str) -> str:
     """Returns the line of a program's output that says what went wrong."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if any(word in line for word in ("FATAL", "PANIC", "error:", "No space left"))]
     return (telling or lines or ["it said nothing"])[-1]
 
 
-def settle(base_dir: Path) -> Place:
+def prepare_folder(base_dir: Path) -> ServerFolder:
     """Returns the place of a checkout's demo: under its `.local/`, or elsewhere when the account cannot get there."""
     account = choose_account()
     local = base_dir / ".local"
     local.mkdir(exist_ok=True)
     digest = hashlib.sha256(str(base_dir.resolve()).encode()).hexdigest()[:12]
     if account is None or can_enter(local, account):
-        return furnish(local / "servers", account)
+        return create_folder(local / "servers", account)
     for parent in (Path("/var/tmp"), Path(tempfile.gettempdir())):
         if parent.is_dir() and can_enter(parent, account):
-            return furnish(parent / f"fairgate-{digest}", account)
+            return create_folder(parent / f"fairgate-{digest}", account)
     raise ServersFailed(f"account {account.name} can enter neither {local} nor /var/tmp, so the data has no place")
 
 
-def furnish(folder: Path, account: Account | None) -> Place:
+def create_folder(folder: Path, account: Account | None) -> ServerFolder:
     """Returns a place in `folder`, which exists afterwards, is closed to others and holds what programs it needs."""
     try:
         folder.mkdir(mode=0o700)
         if account:
             os.chown(folder, account.uid, account.gid)
     except FileExistsError:
-        refuse_strangers(folder, account)
+        check_owner(folder, account)
     free_mb = shutil.disk_usage(folder).free // 1_000_000
     if free_mb < FREE_SPACE_MIN_MB:
         raise ServersFailed(f"{folder} has {free_mb} MB of disk left; the servers need {FREE_SPACE_MIN_MB} MB")
     postgres_bin, valkey_server = installed_programs()
     if account and not (can_execute(postgres_bin / "postgres", account) and can_execute(valkey_server, account)):
         postgres_bin, valkey_server = copy_programs(folder / "programs", postgres_bin, valkey_server, account)
-    return Place(folder, account, postgres_bin, valkey_server)
+    return ServerFolder(folder, account, postgres_bin, valkey_server)
 
 
-def refuse_strangers(folder: Path, account: Account | None) -> None:
+def check_owner(folder: Path, account: Account | None) -> None:
     """Raises ServersFailed unless the folder is a real one that belongs to whom the servers run as."""
     facts = folder.lstat()
     owner = account.uid if account else os.geteuid()

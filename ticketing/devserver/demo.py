@@ -30,12 +30,12 @@ import psutil
 from ticketing import settings_parser
 from ticketing.demo_state import STATE_FILE, clear_state, is_alive, started_at, write_state
 from ticketing.devserver import postgres, processes, valkey
-from ticketing.devserver.data_folder import Place, ServersFailed, settle
+from ticketing.devserver.data_folder import ServerFolder, ServersFailed, prepare_folder
 from ticketing.devserver.ports import LOOPBACK, free_port, is_free
 from ticketing.devserver.postgres import Postgres
 from ticketing.devserver.prepare import ADMIN, step
 from ticketing.devserver.servers import Servers, keep_secrets
-from ticketing.devserver.supervisor import Patience
+from ticketing.devserver.supervisor import RestartPolicy
 from ticketing.devserver.valkey import Valkey
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -49,14 +49,14 @@ MARK = "FAIRGATE_DEMO"
 
 
 # The process that failed has said why.
-ALREADY_SAID = ""
+ALREADY_REPORTED = ""
 
 
 class DemoFailed(Exception):
     """The demo cannot run; the message is one line for a person."""
 
 
-class Told(Exception):
+class StopRequested(Exception):
     """Somebody asked the demo to end."""
 
 
@@ -65,7 +65,7 @@ class Demo:
     checkout: Path
     port: int
     environment: dict[str, str] = field(default_factory=dict)
-    place: Place | None = None
+    place: ServerFolder | None = None
     secrets: dict[str, str] = field(default_factory=dict)
     servers: Servers = field(default_factory=lambda: Servers(None, None))
     state: dict[str, str | int] = field(default_factory=dict)
@@ -78,13 +78,13 @@ class Demo:
 
 def main() -> int:
     for told in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(told, _tell)
+        signal.signal(told, _on_signal)
     try:
-        with only_one(CHECKOUT):
+        with demo_lock(CHECKOUT):
             return _run(Demo(CHECKOUT, _wanted_port()))
     except (DemoFailed, ServersFailed) as error:
         return _fail(str(error))
-    except Told:
+    except StopRequested:
         return 0
     except BrokenPipeError:
         return 1  # Whoever read us has gone away; nobody is left to tell.
@@ -95,13 +95,13 @@ def main() -> int:
 
 
 def _fail(message: str) -> int:
-    if message != ALREADY_SAID:
+    if message != ALREADY_REPORTED:
         print(f"make demo: {message}", file=sys.stderr, flush=True)
     return 1
 
 
-def _tell(signum: int, frame: FrameType | None) -> None:
-    raise Told
+def _on_signal(signum: int, frame: FrameType | None) -> None:
+    raise StopRequested
 
 
 def _run(demo: Demo) -> int:
@@ -111,10 +111,10 @@ def _run(demo: Demo) -> int:
     try:
         _start_servers(demo)
         _prepare(demo)
-        _open_house(demo)
-        _welcome(demo)
+        _start_processes(demo)
+        _print_welcome(demo)
         return _wait_for_end(demo)
-    except Told:
+    except StopRequested:
         return 0
     finally:
         _end(demo)
@@ -133,7 +133,7 @@ def _wanted_port() -> int:
 
 
 @contextlib.contextmanager
-def only_one(checkout: Path) -> Iterator[None]:
+def demo_lock(checkout: Path) -> Iterator[None]:
     """Holds this checkout's demo lock. The kernel drops it with the process that took it, however that one ends."""
     (checkout / ".local").mkdir(exist_ok=True)
     with open(checkout / ".local" / "demo.lock", "a+") as lock:
@@ -142,11 +142,11 @@ def only_one(checkout: Path) -> Iterator[None]:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise
-            raise DemoFailed(f"the demo of this checkout already runs{_where(checkout)}") from error
+            raise DemoFailed(f"the demo of this checkout already runs{_running_address(checkout)}") from error
         yield
 
 
-def _where(checkout: Path) -> str:
+def _running_address(checkout: Path) -> str:
     try:
         return f" at {json.loads((checkout / STATE_FILE).read_text())['site_url']}"
     except (OSError, ValueError, KeyError):
@@ -180,11 +180,11 @@ def _marked(checkout: Path) -> list[psutil.Process]:
 
 def _start_servers(demo: Demo) -> None:
     database_url, redis_url = _given_addresses()
-    place = settle(demo.checkout)
+    place = prepare_folder(demo.checkout)
     demo.place, demo.secrets = place, keep_secrets(place)
     print(f"Fairgate, at {demo.checkout}")
     if not (database_url and redis_url):
-        _say_where(demo, place)
+        _print_locations(demo, place)
     cluster = copy = None
     ports = _earlier_ports(place)
     if database_url:
@@ -219,7 +219,7 @@ def _start_valkey(demo: Demo, preferred_port: int | None) -> Valkey:
     return valkey.start(demo.place, password=demo.secrets["redis_password"], preferred_port=preferred_port)
 
 
-def _say_where(demo: Demo, place: Place) -> None:
+def _print_locations(demo: Demo, place: ServerFolder) -> None:
     if place.account:
         print(f"  The servers run as {place.account.name}, because PostgreSQL does not run as root.")
     if place.folder.parent != demo.checkout / ".local":
@@ -231,10 +231,10 @@ def _given_addresses() -> tuple[str | None, str | None]:
     database_url, redis_url = os.environ.get("DATABASE_URL") or None, os.environ.get("REDIS_URL") or None
     try:
         if database_url:
-            settings_parser.database("DATABASE_URL", database_url)
+            settings_parser.parse_database_url("DATABASE_URL", database_url)
         if redis_url:
-            settings_parser.redis("REDIS_URL", redis_url)
-    except settings_parser.AddressRefused as error:
+            settings_parser.parse_redis_url("REDIS_URL", redis_url)
+    except settings_parser.InvalidSetting as error:
         raise DemoFailed(str(error)) from error
     return database_url, redis_url
 
@@ -293,10 +293,10 @@ def _prepare(demo: Demo) -> None:
     quiet = {"LOG_LEVEL": "WARNING", **demo.environment, **direct}  # Between the steps, only what is wrong.
     done = subprocess.run(command, cwd=demo.checkout, env=quiet, check=False)
     if done.returncode != 0:
-        raise DemoFailed(ALREADY_SAID)
+        raise DemoFailed(ALREADY_REPORTED)
 
 
-def _open_house(demo: Demo) -> None:
+def _start_processes(demo: Demo) -> None:
     """Starts the Procfile's processes and returns once /readyz answers. Raises DemoFailed."""
     # What processes of an earlier run had counted.
     shutil.rmtree(demo.checkout / ".local" / "metrics", ignore_errors=True)
@@ -329,7 +329,7 @@ def _without_proxy() -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def _welcome(demo: Demo) -> None:
+def _print_welcome(demo: Demo) -> None:
     lines = [
         f"Fairgate is open: {demo.environment['SITE_URL']}",
         f"Try as a shopper: {demo.address}{_shopper_path(demo)}",
@@ -356,7 +356,7 @@ def _shopper_path(demo: Demo) -> str:
 def _wait_for_end(demo: Demo) -> int:
     assert demo.house
     kept = [
-        _KeptServer(name, server, start)
+        _RestartingServer(name, server, start)
         for name, server, start in (
             ("PostgreSQL", demo.servers.postgres, partial(_start_postgres, demo)),
             ("Valkey", demo.servers.valkey, partial(_start_valkey, demo)),
@@ -374,13 +374,13 @@ def _wait_for_end(demo: Demo) -> int:
             _write_state(demo)
 
 
-class _KeptServer:
+class _RestartingServer:
     """One of our servers, started again when it dies. The house reconnects by itself: the address stays."""
 
     def __init__(self, name: str, running: Any, start: Callable[[int], Any]) -> None:
         self.name, self.running, self._start = name, running, start
         self._started = started_at(running.pid)
-        self._patience = Patience(time.monotonic())
+        self._restart_policy = RestartPolicy(time.monotonic())
 
     def revive(self) -> bool:
         """Tells whether it had died and runs again. Raises DemoFailed when it dies too often or lost its port."""
@@ -388,15 +388,15 @@ class _KeptServer:
             return False
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.running.pid, os.WNOHANG)
-        if not self._patience.allows(time.monotonic(), killed=True):
+        if not self._restart_policy.allows(time.monotonic(), killed=True):
             raise DemoFailed(f"{self.name} died again and again, so the rest was ended too; make demo starts anew")
-        _say(f"{self.name} died; starting it again …")
+        _print_safely(f"{self.name} died; starting it again …")
         port = self.running.port
         self.running = self._start(port)
         self._started = started_at(self.running.pid)
         if self.running.port != port:
             raise DemoFailed(f"{self.name} died and another program took its port {port}; make demo starts anew")
-        _say(f"{self.name} runs again.")
+        _print_safely(f"{self.name} runs again.")
         return True
 
 
@@ -404,7 +404,7 @@ def _end(demo: Demo) -> None:
     """Ends everything, in the order that lets each finish: the house, then its servers. Not to be interrupted."""
     for told in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(told, signal.SIG_IGN)
-    _say("\nEnding …")
+    _print_safely("\nEnding …")
     if demo.house and demo.house.poll() is None:
         demo.house.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -414,10 +414,10 @@ def _end(demo: Demo) -> None:
     if demo.place:
         valkey.stop(demo.place)
         postgres.stop(demo.place)
-    _say("Ended.")
+    _print_safely("Ended.")
 
 
-def _say(text: str) -> None:
+def _print_safely(text: str) -> None:
     """Prints, or goes on without: a reader or terminal that has gone away must not keep the servers running."""
     try:
         print(text, flush=True)
@@ -425,7 +425,7 @@ def _say(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _earlier_ports(place: Place) -> dict[str, int]:
+def _earlier_ports(place: ServerFolder) -> dict[str, int]:
     try:
         known = json.loads((place.folder / "ports.json").read_text())
     except (OSError, ValueError):
@@ -433,7 +433,7 @@ def _earlier_ports(place: Place) -> dict[str, int]:
     return {name: port for name, port in known.items() if isinstance(port, int)} if isinstance(known, dict) else {}
 
 
-def _remember_ports(place: Place, servers: Servers) -> None:
+def _remember_ports(place: ServerFolder, servers: Servers) -> None:
     # The same ports at every start where they are free: what somebody noted down yesterday still works.
     running = {"postgres": servers.postgres, "valkey": servers.valkey}
     known = _earlier_ports(place) | {name: server.port for name, server in running.items() if server}

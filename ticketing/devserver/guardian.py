@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 from ticketing.devserver import postgres, valkey
-from ticketing.devserver.data_folder import Place, choose_account, furnish
+from ticketing.devserver.data_folder import ServerFolder, choose_account, create_folder
 
 END_SECONDS_MAX = 90
 
 
-def guard(folder: Path, checkout: Path) -> subprocess.Popen[bytes]:
+def start_guardian(folder: Path, checkout: Path) -> subprocess.Popen[bytes]:
     """Returns the guardian of a folder, running in a session of its own so that Ctrl-C does not reach it."""
     return subprocess.Popen(
         [sys.executable, "-m", "ticketing.devserver.guardian", str(folder)],
@@ -33,7 +33,7 @@ def dismiss(guardian: subprocess.Popen[bytes]) -> None:
     guardian.wait(timeout=END_SECONDS_MAX)
 
 
-def end(place: Place) -> None:
+def end(place: ServerFolder) -> None:
     """Stops both servers and removes the folder."""
     valkey.stop(place)
     postgres.stop(place)
@@ -44,4 +44,4 @@ if __name__ == "__main__":
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     sys.stdin.buffer.read()
-    end(furnish(Path(sys.argv[1]), choose_account()))
+    end(create_folder(Path(sys.argv[1]), choose_account()))

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import psutil
 
 from ticketing.devserver import processes
-from ticketing.devserver.data_folder import Place, ServersFailed, last_words
+from ticketing.devserver.data_folder import ServerFolder, ServersFailed, find_error_line
 from ticketing.devserver.ports import LOOPBACK, free_port
 
 START_SECONDS_MAX = 60
@@ -45,7 +45,7 @@ ALWAYS = {
 class Postgres:
     """A running cluster with one database, owned by a role that may create others but is no superuser."""
 
-    place: Place
+    place: ServerFolder
     pid: int
     port: int
     password: str
@@ -62,7 +62,7 @@ class Postgres:
 
 
 def start(
-    place: Place,
+    place: ServerFolder,
     *,
     password: str,
     superuser_password: str,
@@ -90,7 +90,7 @@ def start(
     return cluster
 
 
-def stop(place: Place) -> None:
+def stop(place: ServerFolder) -> None:
     """Ends every process of the place's cluster: politely, then by force. Nothing to end is fine."""
     data = place.postgres_data
     if not _processes_of(place):
@@ -109,7 +109,7 @@ def stop(place: Place) -> None:
     (data / "postmaster.pid").unlink(missing_ok=True)
 
 
-def _make_cluster(place: Place, superuser_password: str) -> None:
+def _make_cluster(place: ServerFolder, superuser_password: str) -> None:
     unfinished = place.folder / "postgres.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     password_file = place.folder / "initdb-password"
@@ -129,7 +129,7 @@ def _make_cluster(place: Place, superuser_password: str) -> None:
     unfinished.rename(place.postgres_data)
 
 
-def _launch(place: Place, settings: dict[str, str], preferred_port: int | None) -> int:
+def _launch(place: ServerFolder, settings: dict[str, str], preferred_port: int | None) -> int:
     log = place.folder / "postgres.log"
     for _ in range(PORT_ATTEMPTS_MAX):
         port = free_port(preferred_port)
@@ -150,7 +150,9 @@ def _launch(place: Place, settings: dict[str, str], preferred_port: int | None) 
             if "Address already in use" in said:
                 preferred_port = None  # Somebody took it between our look and PostgreSQL's: another one.
                 continue
-            raise ServersFailed(f"PostgreSQL did not start: {last_words(said) if said else error} ({log})") from error
+            raise ServersFailed(
+                f"PostgreSQL did not start: {find_error_line(said) if said else error} ({log})"
+            ) from error
         return port
     raise ServersFailed(f"PostgreSQL found no free port in {PORT_ATTEMPTS_MAX} attempts")
 
@@ -168,7 +170,7 @@ def _ensure_database(cluster: Postgres) -> None:
     except psycopg.OperationalError as error:
         if "password authentication failed" in str(error):
             raise _PasswordRefused from error
-        raise ServersFailed(f"PostgreSQL runs but does not answer: {last_words(str(error))}") from error
+        raise ServersFailed(f"PostgreSQL runs but does not answer: {find_error_line(str(error))}") from error
     with connection:
         role, database, password = sql.Identifier(OWNER), sql.Identifier(OWNER), sql.Literal(cluster.password)
         known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [OWNER]).fetchone()
@@ -178,7 +180,7 @@ def _ensure_database(cluster: Postgres) -> None:
             connection.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(database, role))
 
 
-def _reset_superuser_password(place: Place, superuser_password: str) -> None:
+def _reset_superuser_password(place: ServerFolder, superuser_password: str) -> None:
     # Passwords are made of letters and digits (see servers.py), so the literal needs no escaping.
     place.run(
         [place.postgres_bin / "postgres", "--single", "-D", place.postgres_data, "postgres"],
@@ -186,15 +188,15 @@ def _reset_superuser_password(place: Place, superuser_password: str) -> None:
     )
 
 
-def _postmaster_pid(place: Place) -> int:
+def _postmaster_pid(place: ServerFolder) -> int:
     return int((place.postgres_data / "postmaster.pid").read_text().split("\n", 1)[0])
 
 
-def _processes_of(place: Place) -> list[psutil.Process]:
+def _processes_of(place: ServerFolder) -> list[psutil.Process]:
     return processes.working_in(place.postgres_data, "postgres")
 
 
-def _write_private(place: Place, path: Path, text: str) -> None:
+def _write_private(place: ServerFolder, path: Path, text: str) -> None:
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)

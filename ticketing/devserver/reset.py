@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from ticketing.devserver import postgres, valkey
-from ticketing.devserver.data_folder import ServersFailed, settle
-from ticketing.devserver.demo import CHECKOUT, Demo, DemoFailed, end_leftovers, only_one
+from ticketing.devserver.data_folder import ServersFailed, prepare_folder
+from ticketing.devserver.demo import CHECKOUT, Demo, DemoFailed, demo_lock, end_leftovers
 
 
 def reset(checkout: Path) -> Path:
@@ -14,9 +14,9 @@ def reset(checkout: Path) -> Path:
 
     Raises DemoFailed while the demo runs, ServersFailed when the folder is not ours to remove.
     """
-    with only_one(checkout):
+    with demo_lock(checkout):
         end_leftovers(Demo(checkout, 0))
-        place = settle(checkout)
+        place = prepare_folder(checkout)
         valkey.stop(place)
         postgres.stop(place)
         shutil.rmtree(place.folder)

@@ -7,7 +7,7 @@ import string
 from dataclasses import dataclass
 
 from ticketing.devserver import postgres, valkey
-from ticketing.devserver.data_folder import Place
+from ticketing.devserver.data_folder import ServerFolder
 from ticketing.devserver.postgres import Postgres
 from ticketing.devserver.valkey import Valkey
 
@@ -37,7 +37,7 @@ def new_password() -> str:
     return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(PASSWORD_CHARACTERS))
 
 
-def keep_secrets(place: Place) -> dict[str, str]:
+def keep_secrets(place: ServerFolder) -> dict[str, str]:
     """Returns the place's secrets, made at the first call and the same at every later one.
 
     They lie beside the data they open, readable only by whoever started the servers.
@@ -60,7 +60,7 @@ def keep_secrets(place: Place) -> dict[str, str]:
     return made
 
 
-def start_disposable(place: Place, *, with_postgres: bool = True, with_valkey: bool = True) -> Servers:
+def start_disposable(place: ServerFolder, *, with_postgres: bool = True, with_valkey: bool = True) -> Servers:
     """Returns fresh servers for tests: quick rather than durable, everything in the place's folder."""
     cluster = copy = None
     if with_postgres:

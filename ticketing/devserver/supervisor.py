@@ -29,7 +29,7 @@ PAUSE_SECONDS = 1.0
 END_SECONDS_MAX = 20
 
 
-class Patience:
+class RestartPolicy:
     """How often one process may be started again. Times are of a monotonic clock, in seconds."""
 
     def __init__(self, started: float) -> None:
@@ -47,7 +47,7 @@ class Patience:
         return True
 
 
-class Kept(Process):
+class RestartingProcess(Process):
     """A process that comes back: its `run` returns when the house ends or when it dies too often."""
 
     def run(self, events: Any = None, ignore_signals: bool = False) -> None:
@@ -57,10 +57,10 @@ class Kept(Process):
             signal.signal(signal.SIGINT, lambda *_: None)
             signal.signal(signal.SIGTERM, lambda *_: None)
         self._events = events
-        patience = Patience(time.monotonic())
+        patience = RestartPolicy(time.monotonic())
         while True:
             status = self._live()
-            if _house_ends():
+            if _is_shutting_down():
                 break
             ended = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
             if not patience.allows(time.monotonic(), killed=status < 0):
@@ -68,17 +68,17 @@ class Kept(Process):
                 break
             self._say(f"ended ({ended}); starting it again")
             time.sleep(PAUSE_SECONDS)
-            if _house_ends():
+            if _is_shutting_down():
                 break
         self._send_message({"returncode": status}, type="stop")
 
     def _live(self) -> int:
         child = self._child_ctor(self.cmd, env=self.env, cwd=self.cwd)
         self._send_message({"pid": child.pid}, type="start")
-        if _house_ends():
+        if _is_shutting_down():
             child.terminate()  # The manager told everybody to end while this one was between two lives.
         # Beside us: what the dead one had started itself still holds the pipe that we read, its port and its tasks.
-        threading.Thread(target=_bury, args=(child,)).start()
+        threading.Thread(target=_reap, args=(child,)).start()
         for line in iter(child.stdout.readline, b""):
             self._send_message(line)
         child.stdout.close()
@@ -88,16 +88,16 @@ class Kept(Process):
         self._send_message(f"{self.name} {text}\n".encode())
 
 
-def _bury(child: Any) -> None:
+def _reap(child: Any) -> None:
     child.wait()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
 
 
-class House(manager.Manager):
+class ProcessManager(manager.Manager):
     def terminate(self) -> None:
         """Everybody is told to end; whoever dies from now on stays dead."""
-        _ending[0] = 1
+        _shutdown_flag[0] = 1
         super().terminate()
 
     def _killall(self, force: bool = False) -> None:
@@ -108,19 +108,19 @@ class House(manager.Manager):
 
 
 # Shared with every process that keeps one; a single byte needs no lock, and a signal handler must not wait for one.
-_ending = multiprocessing.get_context("fork").RawArray(c_byte, 1)
+_shutdown_flag = multiprocessing.get_context("fork").RawArray(c_byte, 1)
 
 
-def _house_ends() -> bool:
-    return bool(_ending[0])
+def _is_shutting_down() -> bool:
+    return bool(_shutdown_flag[0])
 
 
 def main(procfile: Path) -> int:
     """Runs every process of the Procfile until one cannot be kept or somebody asks for the end; their exit status."""
     multiprocessing.set_start_method("fork")
     manager.KILL_WAIT = END_SECONDS_MAX
-    house = House(Printer(sys.stdout))
-    house._process_ctor = Kept
+    house = ProcessManager(Printer(sys.stdout))
+    house._process_ctor = RestartingProcess
     for name, command in parse_procfile(procfile.read_text()).processes.items():
         house.add_process(name, command)
     house.loop()

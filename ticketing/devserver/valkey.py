@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psutil
 
 from ticketing.devserver import processes
-from ticketing.devserver.data_folder import Place, ServersFailed, last_words
+from ticketing.devserver.data_folder import ServerFolder, ServersFailed, find_error_line
 from ticketing.devserver.ports import LOOPBACK, free_port
 
 START_SECONDS_MAX = 20
@@ -22,7 +22,7 @@ ANSWER_POLL_SECONDS = 0.02
 class Valkey:
     """A running server that answers on a loopback port to whoever knows its password."""
 
-    place: Place
+    place: ServerFolder
     pid: int
     port: int
     password: str
@@ -35,7 +35,7 @@ class Valkey:
         stop(self.place)
 
 
-def start(place: Place, *, password: str, preferred_port: int | None = None) -> Valkey:
+def start(place: ServerFolder, *, password: str, preferred_port: int | None = None) -> Valkey:
     """Returns the place's server running and empty; ends first what an earlier run left. Raises ServersFailed."""
     stop(place)
     if not place.valkey_data.exists():
@@ -55,7 +55,7 @@ def start(place: Place, *, password: str, preferred_port: int | None = None) -> 
                 start_new_session=True,  # Ctrl-C at the terminal is for the one who stops us in order.
                 **place.popen_options(),
             )
-        if _answers(process, port, password):
+        if _wait_until_ready(process, port, password):
             # From here on its process id is all that anybody needs; it may outlive us, and we do not wait for it.
             process.returncode = 0
             return Valkey(place, process.pid, port, password)
@@ -63,22 +63,22 @@ def start(place: Place, *, password: str, preferred_port: int | None = None) -> 
         process.wait()
         said = log.read_text(errors="replace") if log.exists() else ""
         if "Address already in use" not in said:
-            raise ServersFailed(f"Valkey did not start: {last_words(said)} ({log})")
+            raise ServersFailed(f"Valkey did not start: {find_error_line(said)} ({log})")
         preferred_port = None
     raise ServersFailed(f"Valkey found no free port in {PORT_ATTEMPTS_MAX} attempts")
 
 
-def stop(place: Place) -> None:
+def stop(place: ServerFolder) -> None:
     """Ends the place's server if one runs, also one that an earlier run left."""
     if not processes.end(lambda: _processes_of(place), polite_seconds=STOP_SECONDS_MAX):
         raise ServersFailed(f"Valkey in {place.valkey_data} cannot be ended")
 
 
-def _configuration(place: Place) -> str:
+def _configuration(place: ServerFolder) -> str:
     return str(place.valkey_data / "valkey.conf")
 
 
-def _write_configuration(place: Place, port: int, password: str) -> None:
+def _write_configuration(place: ServerFolder, port: int, password: str) -> None:
     lines = [
         f"bind {LOOPBACK}",
         f"port {port}",
@@ -97,7 +97,7 @@ def _write_configuration(place: Place, port: int, password: str) -> None:
     place.give(path)
 
 
-def _answers(process: subprocess.Popen[bytes], port: int, password: str) -> bool:
+def _wait_until_ready(process: subprocess.Popen[bytes], port: int, password: str) -> bool:
     """Waits until the server answers PING; False when it ended or did not answer in time."""
     deadline = time.monotonic() + START_SECONDS_MAX
     while time.monotonic() < deadline and process.poll() is None:
@@ -115,5 +115,5 @@ def _answers(process: subprocess.Popen[bytes], port: int, password: str) -> bool
     return False
 
 
-def _processes_of(place: Place) -> list[psutil.Process]:
+def _processes_of(place: ServerFolder) -> list[psutil.Process]:
     return processes.working_in(place.valkey_data, "valkey-server")

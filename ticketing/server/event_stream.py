@@ -9,24 +9,24 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
-from apps.kernel.push.frames import HEARTBEAT_CHUNK, LAST_CHUNK, Frame, chunk, farewell_event
+from apps.kernel.push.frames import HEARTBEAT_CHUNK, LAST_CHUNK, Frame, chunk, closing_event
 from apps.kernel.push.hub import Listener
 
 BUFFER_BYTES_MAX = 16 * 1024
 """What may wait here for a listener who does not read; the system keeps as much again."""
 
 
-class WireListener(Listener):
+class StreamListener(Listener):
     """Who listens at the other end of one connection, until either side ends it."""
 
-    __slots__ = ("_is_paused", "_transport", "on_hung_up", "on_server_ends")
+    __slots__ = ("_is_paused", "_transport", "on_disconnect", "on_shutdown")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__("events")
         self._transport = transport
         self._is_paused = False
-        self.on_hung_up: Callable[[Listener], object] | None = None
-        self.on_server_ends: Callable[[Listener], object] | None = None
+        self.on_disconnect: Callable[[Listener], object] | None = None
+        self.on_shutdown: Callable[[Listener], object] | None = None
         transport.set_write_buffer_limits(high=BUFFER_BYTES_MAX)
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family != getattr(socket, "AF_UNIX", None):
@@ -45,7 +45,7 @@ class WireListener(Listener):
 
     def close(self, retry_seconds: float) -> None:
         if not self._is_paused:
-            self._transport.write(chunk(farewell_event(retry_seconds)) + LAST_CHUNK)
+            self._transport.write(chunk(closing_event(retry_seconds)) + LAST_CHUNK)
         self._transport.close()
 
     # --- the connection's calls --------------------------------------------------------------------------------------
@@ -57,12 +57,12 @@ class WireListener(Listener):
         self._is_paused = False
         self.catch_up()
 
-    def server_ends(self) -> None:
-        if self.on_server_ends is not None:
-            self.on_server_ends(self)
+    def server_shutting_down(self) -> None:
+        if self.on_shutdown is not None:
+            self.on_shutdown(self)
         else:
             self.close(0.0)
 
-    def hung_up(self) -> None:
-        if self.on_hung_up is not None:
-            self.on_hung_up(self)
+    def client_disconnected(self) -> None:
+        if self.on_disconnect is not None:
+            self.on_disconnect(self)

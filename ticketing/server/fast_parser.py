@@ -18,10 +18,10 @@ _DIGITS = re.compile(rb"[0-9]{1,9}")
 _PRINTABLE = bytes(range(0x20, 0x7F))
 _ENDS = [b"\r\n" * count for count in range(LINES_MAX)]
 # With one of these a connection goes on otherwise, or an answer is expected in between.
-_OTHERWISE = frozenset((b"transfer-encoding", b"upgrade", b"expect", b"te", b"trailer", b"proxy-connection"))
+_UNSUPPORTED_HEADERS = frozenset((b"transfer-encoding", b"upgrade", b"expect", b"te", b"trailer", b"proxy-connection"))
 
 
-class Piece(NamedTuple):
+class ParsedRequest(NamedTuple):
     """One whole request."""
 
     method: str
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
     body: bytes
 
 
-def read(data: bytes) -> Piece | None:
+def parse_request(data: bytes) -> ParsedRequest | None:
     """The request that these bytes are, all of them and nothing more. None: it is for httptools to read."""
     end = data.find(b"\r\n\r\n", 0, BYTES_MAX)
     if end < 0:
@@ -53,7 +53,7 @@ def read(data: bytes) -> Piece | None:
         if not lower or not value or value[0] == 32 or value[-1] == 32 or lower in by_name:
             return None
         by_name[lower] = value
-    if not _OTHERWISE.isdisjoint(by_name):
+    if not _UNSUPPORTED_HEADERS.isdisjoint(by_name):
         return None
     connection = by_name.get(b"connection")
     if connection is not None and connection.lower() != b"keep-alive":
@@ -66,7 +66,9 @@ def read(data: bytes) -> Piece | None:
     elif not _DIGITS.fullmatch(length) or end + int(length) != len(data):
         return None
     method, path, query = found.groups()
-    return Piece("GET" if method == b"GET" else "POST", path, query or b"", list(by_name.items()), by_name, data[end:])
+    return ParsedRequest(
+        "GET" if method == b"GET" else "POST", path, query or b"", list(by_name.items()), by_name, data[end:]
+    )
 
 
 _lower: dict[bytes, bytes] = {}

@@ -18,10 +18,19 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from apps.kernel.fastpath.server_extensions import AT_SIGHT, BY_NAME, CLIENT, LATER, STREAM, WHOLE, Client, Whole
+from apps.kernel.fastpath.server_extensions import (
+    CLIENT,
+    DEFERRED,
+    HEADERS_BY_NAME,
+    RESPOND_SYNC,
+    SEND_RESPONSE,
+    START_STREAM,
+    Client,
+    RawResponse,
+)
 from ticketing.server import fast_parser
-from ticketing.server.event_stream import WireListener
-from ticketing.server.response_writer import WholeCycle, send_whole, travelling, write_whole
+from ticketing.server.event_stream import StreamListener
+from ticketing.server.response_writer import BufferedRequestCycle, encode_response, send_response, write_response
 
 # From the connection, or the first byte of a later request, to the end of its headers.
 HEADER_SECONDS_MAX = 10.0
@@ -40,7 +49,7 @@ UNREAD_SECONDS_MAX = 20.0
 REQUESTS_AHEAD_MAX = 16
 CONNECTIONS_MAX = int(os.environ.get("WEB_CONNECTIONS_MAX") or 20_000)
 # How long a worker that ends still answers on connections that are open. The idle ones close by themselves before.
-FAREWELL_SECONDS = float(os.environ.get("WEB_FAREWELL_SECONDS") or 5)
+SHUTDOWN_GRACE_SECONDS = float(os.environ.get("WEB_FAREWELL_SECONDS") or 5)
 SECONDS_UNTIL_RETRY = 5
 KEEP_ALIVE_SLACK_SECONDS = 0.05
 
@@ -67,7 +76,7 @@ HEADERS_TOO_LARGE = _answer("431 Request Header Fields Too Large", "headers-too-
 FULL = _answer("503 Service Unavailable", "busy", "Too many connections are open; try again.")
 
 
-class Wire(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """One connection over HTTP/1.1. What is too slow, too large or not HTTP is told so where no other answer is on its
     way, and cut in any case."""
 
@@ -88,14 +97,14 @@ class Wire(HttpToolsProtocol):
         self._unread_clock: asyncio.TimerHandle | None = None
         self._is_a_socket = False
         self._answering: Any = None
-        self._at_sight = getattr(self.app, AT_SIGHT, None)
-        self._may_read_pieces = not config.root_path and config.limit_concurrency is None
+        self._respond_sync = getattr(self.app, RESPOND_SYNC, None)
+        self._can_fast_parse = not config.root_path and config.limit_concurrency is None
         self._idle_since = 0.0
         self._client = Client()
         # The request that has come with the bytes that are just being read; it is begun when all of them are.
         self._come: tuple[Any, Any] | None = None
         self._is_reading = False
-        self._listener: WireListener | None = None
+        self._listener: StreamListener | None = None
 
     # --- the transport's calls ---------------------------------------------------------------------------------------
 
@@ -104,7 +113,7 @@ class Wire(HttpToolsProtocol):
         self._start_clock(None, HEADER_SECONDS_MAX)
         if len(self.connections) > CONNECTIONS_MAX:
             self._cut(FULL)
-        elif _ends(self.server_state):
+        elif _is_shutting_down(self.server_state):
             self.shutdown()  # Accepted in the moment in which the worker stopped listening.
 
     def data_received(self, data: bytes) -> None:
@@ -113,7 +122,11 @@ class Wire(HttpToolsProtocol):
         if self._listener is not None:
             self.transport.abort()  # It was told that the answer goes on.
             return
-        if self._may_read_pieces and self._is_between_requests() and (piece := fast_parser.read(data)) is not None:
+        if (
+            self._can_fast_parse
+            and self._is_between_requests()
+            and (piece := fast_parser.parse_request(data)) is not None
+        ):
             self._take(piece)
             return
         self._is_reading = True
@@ -132,12 +145,12 @@ class Wire(HttpToolsProtocol):
                 # The rest of a body that nobody wanted has come. uvicorn starts this clock with an answer only.
                 self._rest()
         elif not self._is_a_socket and not self.transport.is_closing():
-            self._note_what_is_missing(len(data))
+            self._track_incomplete(len(data))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._client.has_gone = True
+        self._client.has_disconnected = True
         if self._listener is not None:
-            self._listener.hung_up()
+            self._listener.client_disconnected()
         self._stop_clock()
         self._stop_unread_clock()
         self._unset_keepalive_if_required()  # uvicorn leaves it running after an error.
@@ -166,7 +179,7 @@ class Wire(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         super().on_headers_complete()
-        if self.cycle is not None and _ends(self.server_state):
+        if self.cycle is not None and _is_shutting_down(self.server_state):
             self.cycle.keep_alive = False  # The last one on this connection, and its client is told.
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
@@ -180,7 +193,7 @@ class Wire(HttpToolsProtocol):
         """The request is answered at sight, if all of it is here and the application can; else it has a task."""
         # Who does not read the answers waits in a task, so that no more than one of them is kept for it.
         if (
-            self._at_sight is None
+            self._respond_sync is None
             or cycle.more_body
             or cycle.disconnected
             or cycle.flow.write_paused
@@ -190,23 +203,23 @@ class Wire(HttpToolsProtocol):
             self._begin_task(cycle, app)
             return
         cycle.scope[CLIENT] = self._client
-        answer = self._at_sight(cycle.scope, cycle.body, self._hear)
-        if answer is not LATER:
+        answer = self._respond_sync(cycle.scope, cycle.body, self._hear)
+        if answer is not DEFERRED:
             self._told(cycle, answer)
 
-    def _hear(self, answer: Whole | None) -> None:
+    def _hear(self, answer: RawResponse | None) -> None:
         """What has been told later is the answer to the one request that is being answered here."""
         self._told(self._answering, answer)
 
-    def _told(self, cycle: Any, answer: Whole | None) -> None:
+    def _told(self, cycle: Any, answer: RawResponse | None) -> None:
         if answer is None:
             self._begin_task(cycle, self.app)
         elif not cycle.disconnected:
-            write_whole(cycle, *answer)
+            write_response(cycle, *answer)
 
     def _begin_task(self, cycle: Any, app: Any) -> None:
-        cycle.scope[WHOLE] = partial(send_whole, cycle)
-        cycle.scope[STREAM] = partial(self._hand_over, cycle)
+        cycle.scope[SEND_RESPONSE] = partial(send_response, cycle)
+        cycle.scope[START_STREAM] = partial(self._start_stream, cycle)
         super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:
@@ -217,8 +230,8 @@ class Wire(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         if self._answering is not None:
             # It leads back to its own scope: kept, each request would be left to the collector.
-            self._answering.scope.pop(WHOLE, None)
-            self._answering.scope.pop(STREAM, None)
+            self._answering.scope.pop(SEND_RESPONSE, None)
+            self._answering.scope.pop(START_STREAM, None)
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             self.flow.resume_reading()
@@ -265,22 +278,22 @@ class Wire(HttpToolsProtocol):
         get no answer, so it stays open for as long as an idle one may.
         """
         if self._listener is not None:
-            self._listener.server_ends()
+            self._listener.server_shutting_down()
             return
-        if FAREWELL_SECONDS <= 0:
+        if SHUTDOWN_GRACE_SECONDS <= 0:
             super().shutdown()
             return
         self.server_state.ends = True  # type: ignore[attr-defined]
         cycle: Any = self.cycle  # None before the first request, whatever uvicorn's types say.
         scope: Any = self.scope
         if cycle is None and scope is None:
-            self._start_clock(None, FAREWELL_SECONDS)
+            self._start_clock(None, SHUTDOWN_GRACE_SECONDS)
         elif cycle is not None and not cycle.response_started:
             cycle.keep_alive = False
 
     # --- an answer that goes on --------------------------------------------------------------------------------------
 
-    def _hand_over(self, cycle: Any, head: bytes) -> WireListener | None:
+    def _start_stream(self, cycle: Any, head: bytes) -> StreamListener | None:
         """The answer has begun and has no end; the connection is the listener's. None: nobody is there any more, or
         something was sent ahead, which would wait for ever."""
         if cycle.disconnected or self.transport.is_closing():
@@ -293,11 +306,11 @@ class Wire(HttpToolsProtocol):
         cycle.response_started = cycle.response_complete = True  # For uvicorn, which would look for its end.
         self.server_state.total_requests += 1
         said = head + b"transfer-encoding: chunked\r\n"
-        self.transport.write(travelling(self.server_state.default_headers, 200, said, b"", b""))
-        self._listener = listener = WireListener(self.transport)
+        self.transport.write(encode_response(self.server_state.default_headers, 200, said, b"", b""))
+        self._listener = listener = StreamListener(self.transport)
         # What was read of the request is of no use any more; there may be ten thousand of them.
-        cycle.scope.pop(WHOLE, None)
-        cycle.scope.pop(STREAM, None)
+        cycle.scope.pop(SEND_RESPONSE, None)
+        cycle.scope.pop(START_STREAM, None)
         self.cycle = self.scope = self._answering = self.parser = None  # type: ignore[assignment]
         self.headers = []
         return listener
@@ -312,9 +325,9 @@ class Wire(HttpToolsProtocol):
             is_between = self.scope is None
         else:
             is_between = cycle.response_complete and not cycle.more_body and cycle.scope is self.scope
-        return is_between and not self._is_a_socket and not self.pipeline and not _ends(self.server_state)
+        return is_between and not self._is_a_socket and not self.pipeline and not _is_shutting_down(self.server_state)
 
-    def _take(self, piece: fast_parser.Piece) -> None:
+    def _take(self, piece: fast_parser.ParsedRequest) -> None:
         """As httptools and uvicorn would have it, without them as far as it can be told at sight."""
         if self._clock is not None:
             self._stop_clock()
@@ -333,21 +346,21 @@ class Wire(HttpToolsProtocol):
             "path": path.decode("ascii"),
             "raw_path": path,
             "query_string": piece.query,
-            BY_NAME: piece.by_name,
+            HEADERS_BY_NAME: piece.by_name,
             CLIENT: self._client,
         }
-        answer: Whole | None = None
+        answer: RawResponse | None = None
         # As in `_begin`.
-        if self._at_sight is not None and not self.flow.write_paused:
-            answer = self._at_sight(scope, piece.body, self._hear)
-        if answer is None or answer is LATER:
+        if self._respond_sync is not None and not self.flow.write_paused:
+            answer = self._respond_sync(scope, piece.body, self._hear)
+        if answer is None or answer is DEFERRED:
             self.headers, self.expect_100_continue = piece.headers, False
             self.scope = scope  # type: ignore[assignment]
-            self.cycle = self._answering = cycle = WholeCycle(self, scope, piece.body)
+            self.cycle = self._answering = cycle = BufferedRequestCycle(self, scope, piece.body)
             if answer is None:
                 self._begin_task(cycle, self.app)
             return
-        self.transport.write(travelling(self.server_state.default_headers, *answer, b""))
+        self.transport.write(encode_response(self.server_state.default_headers, *answer, b""))
         self.server_state.total_requests += 1
         self._rest()
         if self._has_unsent():
@@ -355,7 +368,7 @@ class Wire(HttpToolsProtocol):
 
     # --- what is missing ---------------------------------------------------------------------------------------------
 
-    def _note_what_is_missing(self, size: int) -> None:
+    def _track_incomplete(self, size: int) -> None:
         """Something came, and the request is not whole: the clock for it runs."""
         cycle: Any = self.cycle
         if cycle is None or cycle.scope is not self.scope:
@@ -379,9 +392,9 @@ class Wire(HttpToolsProtocol):
     def _start_clock(self, awaited: object, seconds: float) -> None:
         self._stop_clock()
         self._awaited, self._since, self._bytes = awaited, self.loop.time(), 0
-        self._clock = self.loop.call_later(seconds, self._look_at_the_clock)
+        self._clock = self.loop.call_later(seconds, self._check_timeout)
 
-    def _look_at_the_clock(self) -> None:
+    def _check_timeout(self) -> None:
         self._clock = None
         cycle = self.cycle
         if cycle is not None and self._awaited is cycle and not cycle.response_complete:
@@ -390,7 +403,7 @@ class Wire(HttpToolsProtocol):
             if self.flow.read_paused:  # It is we who do not read.
                 until = max(until, now + BODY_SECONDS_MAX)
             if now < until:
-                self._clock = self.loop.call_later(until - now, self._look_at_the_clock)
+                self._clock = self.loop.call_later(until - now, self._check_timeout)
                 return
         self._cut(b"" if self._awaited is None else TOO_SLOW)
 
@@ -451,5 +464,5 @@ class Wire(HttpToolsProtocol):
             return False  # uvloop's answer about a connection that is closed.
 
 
-def _ends(server_state: ServerState) -> bool:
+def _is_shutting_down(server_state: ServerState) -> bool:
     return hasattr(server_state, "ends")

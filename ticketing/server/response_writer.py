@@ -7,24 +7,24 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 
-async def send_whole(cycle: Any, status: int, head: bytes, body: bytes) -> None:
+async def send_response(cycle: Any, status: int, head: bytes, body: bytes) -> None:
     """As the cycle's own `send`, for an answer that is whole."""
     if cycle.flow.write_paused and not cycle.disconnected:
         await cycle.flow.drain()
     if not cycle.disconnected:
-        write_whole(cycle, status, head, body)
+        write_response(cycle, status, head, body)
 
 
-def write_whole(cycle: Any, status: int, head: bytes, body: bytes) -> None:
+def write_response(cycle: Any, status: int, head: bytes, body: bytes) -> None:
     """One write, and so one journey to the kernel, instead of one for the headers and one for the body."""
     cycle.response_started = True
     cycle.waiting_for_100_continue = False
     if cycle.scope["method"] == "HEAD":
         body = b""
     farewell = b"" if cycle.keep_alive else b"connection: close\r\n"
-    cycle.transport.write(travelling(cycle.default_headers, status, head, body, farewell))
+    cycle.transport.write(encode_response(cycle.default_headers, status, head, body, farewell))
     cycle.response_complete = True
-    event = cycle.event if type(cycle) is WholeCycle else cycle.message_event
+    event = cycle.event if type(cycle) is BufferedRequestCycle else cycle.message_event
     if event is not None:
         event.set()
     if not cycle.keep_alive:
@@ -32,7 +32,7 @@ def write_whole(cycle: Any, status: int, head: bytes, body: bytes) -> None:
     cycle.on_response()
 
 
-def travelling(
+def encode_response(
     default_headers: Sequence[tuple[bytes, bytes]], status: int, head: bytes, body: bytes, farewell: bytes
 ) -> bytes:
     """The bytes of an answer; `farewell`: what it says of the connection, if anything."""
@@ -55,7 +55,7 @@ class _Defaults:
 _defaults = _Defaults()
 
 
-class WholeCycle(RequestResponseCycle):
+class BufferedRequestCycle(RequestResponseCycle):
     """uvicorn's, of a request that is here whole: made for a third of the price."""
 
     disconnected = waiting_for_100_continue = more_body = response_started = response_complete = False

@@ -35,7 +35,7 @@ def main(application: str = "ticketing.asgi:application") -> int:
     except ValueError as error:
         print(f"fairgate: {error}", file=sys.stderr)
         return 1
-    _open_many_files()
+    _raise_file_limit()
     config = uvicorn.Config(
         application,
         host=os.environ.get("BIND") or "127.0.0.1",
@@ -54,7 +54,7 @@ def main(application: str = "ticketing.asgi:application") -> int:
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
         timeout_worker_healthcheck=START_SECONDS_MAX,
     )
-    listening = _handed_over() or config.bind_socket()
+    listening = _inherited_socket() or config.bind_socket()
     Multiprocess(config, sockets=[listening]).run()
     return 0
 
@@ -66,7 +66,7 @@ def _whole_number(name: str, default: int, most: int) -> int:
     return int(text)
 
 
-def _handed_over() -> socket.socket | None:
+def _inherited_socket() -> socket.socket | None:
     """The socket of a systemd .socket unit, if this process was started by one."""
     if os.environ.pop("LISTEN_PID", "") != str(os.getpid()) or not os.environ.pop("LISTEN_FDS", "").isdigit():
         return None
@@ -75,7 +75,7 @@ def _handed_over() -> socket.socket | None:
     return handed_over
 
 
-def _open_many_files() -> None:
+def _raise_file_limit() -> None:
     """Each connection is a file: as many as this account may open, not as many as it is given at first."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):

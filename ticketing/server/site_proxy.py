@@ -15,7 +15,7 @@ import aiohttp
 from yarl import URL
 
 from apps.kernel import rate_limits
-from apps.kernel.fastpath.request import ClientGone, Receive, Scope, Send
+from apps.kernel.fastpath.request import ClientDisconnected, Receive, Scope, Send
 from apps.kernel.http import client_address
 from apps.kernel.http.problems import CONTENT_TYPE, Busy, Malformed, Problem, RateLimited, TooLarge
 from apps.kernel.observability import log_context
@@ -47,11 +47,13 @@ HOP_BY_HOP = frozenset(
     b" upgrade expect".split()
 )
 # What the client claims about proxies is replaced by what we know.
-OURS_TO_SAY = frozenset((b"forwarded", b"x-real-ip", b"x-request-id", client_address.MARK_HEADER.encode()))
+OWN_REQUEST_HEADERS = frozenset(
+    (b"forwarded", b"x-real-ip", b"x-request-id", client_address.FORWARDED_BY_HEADER.encode())
+)
 # Our own server says these on every answer.
-OUR_SERVER_SAYS = frozenset((b"date", b"server"))
+OWN_RESPONSE_HEADERS = frozenset((b"date", b"server"))
 
-ONE_MOMENT = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">
+UNAVAILABLE_PAGE = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
 <title>One moment</title><h1>One moment</h1><p>The site is starting or busy. This page tries again by itself.</p>
 """
@@ -80,7 +82,7 @@ class Forwarder:
         body = _RequestBody(scope, receive)
         try:
             await self._forward(scope, body, send)
-        except ClientGone:
+        except ClientDisconnected:
             return
         except (TooLarge, Malformed) as problem:
             await _refuse(scope, send, problem)
@@ -116,7 +118,7 @@ class Forwarder:
         except asyncio.CancelledError:
             if not body.is_gone or task.uncancel() > 0:
                 raise  # It is we who are to stop, not the client who left.
-            raise ClientGone from None
+            raise ClientDisconnected from None
 
     async def _exchange(
         self, scope: Scope, body: "_RequestBody", content: bytes | AsyncIterator[bytes] | None, send: Send
@@ -126,12 +128,12 @@ class Forwarder:
         async with self._open().request(
             scope["method"],
             URL(self._origin + _target(scope), encoded=True),
-            headers=_question(scope, content, is_last=body.is_large),
+            headers=_request_headers(scope, content, is_last=body.is_large),
             data=content,
             allow_redirects=False,
         ) as answer:
             body.is_answered = True
-            headers = _answer(list(answer.raw_headers))
+            headers = _response_headers(list(answer.raw_headers))
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             async for chunk in answer.content.iter_any():
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -213,7 +215,7 @@ class _RequestBody:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 self._gone()
-                raise ClientGone
+                raise ClientDisconnected
             chunk = message.get("body", b"")
             size += len(chunk)
             if size > bytes_max:
@@ -231,14 +233,14 @@ def _wait_seconds(scope: Scope) -> float | None:
     """How long the one who asks is to wait, who has asked too often; None: let it through."""
     if scope.get(rate_limits.COUNTED):
         return None
-    kind = kinds.of(scope["method"], scope["path"])
+    kind = kinds.kind_of(scope["method"], scope["path"])
     if kind is None:
         return None
     headers: dict[bytes, bytes] = dict(scope["headers"])
     token = kinds.token_of(
         headers.get(b"authorization", b"").decode("latin-1"), headers.get(b"cookie", b"").decode("latin-1")
     )
-    return rate_limits.ask(kind, client_address.of_scope(scope), token)
+    return rate_limits.check_request(kind, client_address.address_from_scope(scope), token)
 
 
 def _target(scope: Scope) -> str:
@@ -248,18 +250,18 @@ def _target(scope: Scope) -> str:
     return quote_from_bytes(path + b"?" + query if query else path, safe=_TARGET_SAFE)
 
 
-def _question(
+def _request_headers(
     scope: Scope, content: bytes | AsyncIterator[bytes] | None, *, is_last: bool = False
 ) -> list[tuple[str, str]]:
     """The request's headers as the site gets them: the client's, less what is ours to say, plus what we know.
     `is_last`: on its connection."""
     headers: Headers = scope["headers"]
-    dropped = HOP_BY_HOP | _named_by_connection(headers)
+    dropped = HOP_BY_HOP | _connection_header_names(headers)
     kept = [
         (name, value)
         for name, value in headers
         if name not in dropped
-        and name not in OURS_TO_SAY
+        and name not in OWN_REQUEST_HEADERS
         and not name.startswith(b"x-forwarded-")
         # WSGI turns `-` into `_`: such a name would pass itself off as another header.
         and b"_" not in name
@@ -273,28 +275,28 @@ def _question(
     given = next((value for name, value in headers if name == b"x-request-id"), b"")
     is_name = log_context.REQUEST_ID.fullmatch(given.decode("latin-1"))
     kept.append((b"x-request-id", given if is_name else uuid.uuid4().hex.encode()))
-    kept.append((b"x-forwarded-proto", client_address.scheme_of_scope(scope).encode()))
+    kept.append((b"x-forwarded-proto", client_address.scheme_from_scope(scope).encode()))
     kept += [(b"x-forwarded-host", value) for name, value in headers if name == b"host"][:1]
-    if address := client_address.of_scope(scope):
+    if address := client_address.address_from_scope(scope):
         kept.append((b"x-forwarded-for", address.encode()))
-    kept.append((client_address.MARK_HEADER.encode(), client_address.mark().encode()))
+    kept.append((client_address.FORWARDED_BY_HEADER.encode(), client_address.forward_token().encode()))
     return [(name.decode("ascii", "replace"), value.decode("utf-8", "replace")) for name, value in kept]
 
 
-def _answer(headers: Headers) -> Headers:
+def _response_headers(headers: Headers) -> Headers:
     lowered = [(name.lower(), value) for name, value in headers]
-    dropped = HOP_BY_HOP | OUR_SERVER_SAYS | _named_by_connection(lowered)
+    dropped = HOP_BY_HOP | OWN_RESPONSE_HEADERS | _connection_header_names(lowered)
     return [(name, value) for name, value in lowered if name not in dropped]
 
 
-def _named_by_connection(headers: Headers) -> frozenset[bytes]:
+def _connection_header_names(headers: Headers) -> frozenset[bytes]:
     named = (part.strip().lower() for name, value in headers if name == b"connection" for part in value.split(b","))
     return frozenset(named)
 
 
 async def _refuse(scope: Scope, send: Send, problem: Problem) -> None:
     accepts = next((value for name, value in scope["headers"] if name == b"accept"), b"")
-    page = {503: ONE_MOMENT, 413: TOO_LARGE % (BODY_BYTES_MAX // 1024 // 1024)}.get(problem.status)
+    page = {503: UNAVAILABLE_PAGE, 413: TOO_LARGE % (BODY_BYTES_MAX // 1024 // 1024)}.get(problem.status)
     if isinstance(problem, RateLimited):
         page = problem.page()
     for_a_person = page is not None and b"text/html" in accepts and not scope["path"].startswith("/api/")

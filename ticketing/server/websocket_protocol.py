@@ -9,13 +9,13 @@ from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from apps.kernel.fastpath.server_extensions import ENDING
+from apps.kernel.fastpath.server_extensions import SHUTDOWN_NOTICE
 
 UNREAD_BYTES_MAX = 256 * 1024
 """An application that sends waits from a fourth of this on. Only answers to what a client says go beyond."""
 
 
-class Ending:
+class ShutdownNotice:
     """Who is to be told, before its worker ends."""
 
     __slots__ = ("tell",)
@@ -24,12 +24,12 @@ class Ending:
         self.tell: Callable[[], object] | None = None
 
 
-class Socket(WebSocketsSansIOProtocol):
+class WebSocketProtocol(WebSocketsSansIOProtocol):
     """One client's socket. Who makes it answer and does not read is cut off."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._ending = Ending()
+        self._ending = ShutdownNotice()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -46,7 +46,7 @@ class Socket(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         scope: Any = getattr(self, "scope", None)
         if scope is not None:  # Else the handshake was refused. The application's task has not begun yet.
-            scope[ENDING] = self._ending
+            scope[SHUTDOWN_NOTICE] = self._ending
 
     def send_receive_event_to_app(self) -> None:
         if self.curr_msg_data_type == "text":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ticketing.simulator.api import Answer
-from ticketing.simulator.visitors import Door, Habits, Visitor
+from ticketing.simulator.visitors import Habits, Visitor, VisitorContext
 
 CHOICES_MAX = 5
 """Somebody else was faster: so often another choice is made, then the buyer leaves."""
@@ -25,7 +25,7 @@ NAMED_SEATS_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Wares:
+class SaleTerms:
     """What the event's page says about buying."""
 
     quantity_max: int
@@ -45,7 +45,7 @@ class Buyer(Visitor):
         "_wish",
     )
 
-    def __init__(self, name: str, door: Door, rng: random.Random, habits: Habits, wares: Wares) -> None:
+    def __init__(self, name: str, door: VisitorContext, rng: random.Random, habits: Habits, wares: SaleTerms) -> None:
         super().__init__(name, door, rng, habits)
         self._wares = wares
         self._choices = self._holds = 0
@@ -55,9 +55,9 @@ class Buyer(Visitor):
         self._reservation = self._order = ""
         self._asked_seconds = ORDER_ASK_SECONDS
 
-    def begins(self) -> float | None:
+    def start_visit(self) -> float | None:
         self.step = self.look
-        return self.thinks()
+        return self.think_seconds()
 
     async def look(self) -> float | None:
         """Chooses a section that has something left."""
@@ -102,15 +102,15 @@ class Buyer(Visitor):
         first = self.random.randrange(max(1, len(free) - quantity + 1))
         self._wish = {"seats": free[first : first + quantity]}
         self.step = self.hold
-        return self.thinks()
+        return self.think_seconds()
 
     async def hold(self) -> float | None:
         """Asks for what was chosen; the same again gives the same, so it may be asked again when no answer came."""
         body = {**self._wish, "replace": self._reservation} if self._reservation else self._wish
         key = f"{self.name}-hold-{self._holds + 1}"
-        answer = await self._click("hold", f"/events/{self.door.event}/reservations", key, body)
+        answer = await self._submit("hold", f"/events/{self.door.event}/reservations", key, body)
         if answer is None:
-            return self.fails("two answers to one key", f"{self.name}: hold {key}")
+            return self.report_breach("two answers to one key", f"{self.name}: hold {key}")
         if answer.problem in SHORTAGES:
             self._holds += 1
             self.step = self.look
@@ -121,20 +121,22 @@ class Buyer(Visitor):
             # Held before going away, and still there: paid for now.
             self._reservation = str(answer.document["reservation"])
             self.step = self.pay
-            return self.thinks()
+            return self.think_seconds()
         left = answer.seconds_until("reserved_until")
         if answer.status != 201 or left is None:
             return self.unexpected("hold", answer)
-        return self._holds_now(answer, left)
+        return self._handle_hold(answer, left)
 
-    def _holds_now(self, answer: Answer, left: float) -> float | None:
+    def _handle_hold(self, answer: Answer, left: float) -> float | None:
         counts, until = self.door.figures.counts, str(answer.document["reserved_until"])
         self._holds += 1
         if self._reservation:
             counts["changed their mind"] += 1
             # One form for all moments, in UTC: they compare as texts do.
             if until > self._held_until:
-                return self.fails("a change that prolonged the hold", f"{self.name}: {self._held_until}, then {until}")
+                return self.report_breach(
+                    "a change that prolonged the hold", f"{self.name}: {self._held_until}, then {until}"
+                )
         self._reservation = str(answer.document["reservation_id"])
         counts["reservations"] += 1
         self.door.line.holds(self.name, answer.received_at, left)
@@ -148,15 +150,15 @@ class Buyer(Visitor):
         elif self.habits.changes_mind and self._holds == 1:
             self._choices = CHOICES_MAX - 1
             self.step = self.look
-        return self.thinks()
+        return self.think_seconds()
 
     def _keeps(self) -> float | None:
         """Nothing better was found: what is held is paid for."""
         self.door.figures.counts["kept the old"] += 1
         self.step = self.pay
-        return self.thinks()
+        return self.think_seconds()
 
-    async def _click(self, call: str, path: str, key: str, body: dict[str, Any]) -> Answer | None:
+    async def _submit(self, call: str, path: str, key: str, body: dict[str, Any]) -> Answer | None:
         """One call, or two at the same moment with the same key; None where two of them won and differ."""
         asked = [
             self.door.api.ask(call, "POST", path, token=self.admission_token, key=key, body=body)
@@ -184,10 +186,10 @@ class Buyer(Visitor):
             body=self._wish,
         )
         if answer.status < 400:
-            return self.fails("two holds of one buyer", f"{self.name}: {answer.document.get('reservation_id')}")
+            return self.report_breach("two holds of one buyer", f"{self.name}: {answer.document.get('reservation_id')}")
         self.door.figures.counts["second tabs refused"] += 1
         self.step = self.pay
-        return self.thinks()
+        return self.think_seconds()
 
     def ends(self, outcome: str) -> float | None:
         if outcome == "left the shop" and self._found_nothing:
@@ -211,9 +213,9 @@ class Buyer(Visitor):
             "payment_method": PAYMENT_METHOD,
         }
         path = f"/reservations/{self._reservation}/checkout"
-        answer = await self._click("checkout", path, f"{self.name}-pay-{self._reservation}", body)
+        answer = await self._submit("checkout", path, f"{self.name}-pay-{self._reservation}", body)
         if answer is None:
-            return self.fails("two answers to one key", f"{self.name}: checkout of {self._reservation}")
+            return self.report_breach("two answers to one key", f"{self.name}: checkout of {self._reservation}")
         if answer.problem in TOO_LATE:
             return self.ends("ran out of time")
         if answer.status != 202:
@@ -233,11 +235,11 @@ class Buyer(Visitor):
             return self._asked_seconds
         if status != "confirmed":
             return self.ends("did not pay")
-        return self._has_tickets(answer)
+        return self._handle_confirmation(answer)
 
-    def _has_tickets(self, answer: Answer) -> float | None:
+    def _handle_confirmation(self, answer: Answer) -> float | None:
         tickets = answer.document.get("tickets", [])
         if not tickets or not all(ticket.get("valid") for ticket in tickets):
-            return self.fails("paid without tickets", f"{self.name}: order {self._order}")
+            return self.report_breach("paid without tickets", f"{self.name}: order {self._order}")
         self.door.figures.counts["tickets"] += len(tickets)
         return self.ends("bought")

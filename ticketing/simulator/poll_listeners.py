@@ -3,7 +3,7 @@
 import random
 
 from ticketing.simulator.api import Busy, NoAnswer
-from ticketing.simulator.visitors import TRIES_MAX, Door
+from ticketing.simulator.visitors import TRIES_MAX, VisitorContext
 
 ASK_SECONDS = 2.0
 
@@ -12,7 +12,7 @@ class Listener:
     __slots__ = ("_door", "_etag", "_random", "_tries")
     keeps_open = False
 
-    def __init__(self, door: Door, rng: random.Random) -> None:
+    def __init__(self, door: VisitorContext, rng: random.Random) -> None:
         self._door, self._random = door, rng
         self._etag = ""
         self._tries = 0
@@ -40,7 +40,7 @@ class Listener:
         return ASK_SECONDS * self._random.uniform(0.8, 1.2)
 
 
-class Stays:
+class MinimumStay:
     """Nobody: the run goes on until it has acted."""
 
     keeps_open = True

@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 import aiohttp
 
 from ticketing.simulator.api import Api, Busy, NoAnswer, open_session
-from ticketing.simulator.buyers import Buyer, Wares
+from ticketing.simulator.buyers import Buyer, SaleTerms
 from ticketing.simulator.plan import Plan, PlanRefused, check_base
-from ticketing.simulator.poll_listeners import Listener, Stays
-from ticketing.simulator.queue_rules import LineSeen
+from ticketing.simulator.poll_listeners import Listener, MinimumStay
+from ticketing.simulator.queue_rules import ObservedQueue
 from ticketing.simulator.schedule import Actor, Agenda
 from ticketing.simulator.sockets import open_sockets
 from ticketing.simulator.stats import Figures, passes_rate
-from ticketing.simulator.stream_listeners import Ears
+from ticketing.simulator.stream_listeners import StreamListeners
 from ticketing.simulator.streams import open_streams
-from ticketing.simulator.visitors import Door, Habits, Visitor
+from ticketing.simulator.visitors import Habits, Visitor, VisitorContext
 
-FAREWELL_SECONDS_MAX = 15
-LOOK_SECONDS = 1.0
-COMING_SECONDS_MAX = 5.0
+LEAVE_SECONDS_MAX = 15
+CHECK_SECONDS = 1.0
+ARRIVAL_SECONDS_MAX = 5.0
 """Who listens is there within so long."""
 
 
@@ -34,11 +34,11 @@ class Run:
 
     plan: Plan
     figures: Figures
-    line: LineSeen
+    line: ObservedQueue
     began_at: float = 0.0
     seconds: float = 0.0
     late_seconds_max: float = 0.0
-    ears: Ears | None = None
+    ears: StreamListeners | None = None
     """Those who listen over a stream."""
     ended: str = ""
     """Why it ended before everybody's story did; empty when it did not."""
@@ -52,7 +52,7 @@ class Run:
 Watch = Callable[[Run], None]
 
 
-def assemble(plan: Plan, door: Door, wares: Wares) -> list[tuple[float, Actor]]:
+def create_actors(plan: Plan, door: VisitorContext, wares: SaleTerms) -> list[tuple[float, Actor]]:
     """Everybody, with the second in which each comes. The seed decides it all, but for the names: a second run of the
     same seed is other people."""
     rng = random.Random(plan.seed)  # noqa: S311 - nobody is to be surprised by it.
@@ -93,26 +93,26 @@ async def run(plan: Plan, watch: Watch | None = None, stopping: asyncio.Event | 
     base = check_base(plan.base, anywhere=plan.anywhere)
     stopping = stopping or asyncio.Event()
     figures = Figures()
-    result = Run(plan, figures, LineSeen(figures.breaches, plan.rate_max, plan.active_max))
+    result = Run(plan, figures, ObservedQueue(figures.breaches, plan.rate_max, plan.active_max))
     async with open_session(plan.connections, anywhere=plan.anywhere) as session:
-        door = Door(plan.event, Api(base, session, Figures()), figures, result.line)
-        wares = await _look_from_outside(plan, door)
+        door = VisitorContext(plan.event, Api(base, session, Figures()), figures, result.line)
+        wares = await _read_event(plan, door)
         door.api.figures = figures
         agenda = Agenda(plan.connections)
-        for moment, actor in assemble(plan, door, wares):
+        for moment, actor in create_actors(plan, door, wares):
             agenda.add(moment, actor)
-        agenda.add(plan.least_seconds, Stays())
+        agenda.add(plan.least_seconds, MinimumStay())
         result.began_at = door.now()
         async with _listening(result, door):
             await _run(agenda, result, door, watch, stopping)
             if result.ears is not None and not stopping.is_set():
                 await result.ears.settle(stopping)
-    _judge(result)
+    _check_rate(result)
     return result
 
 
 @asynccontextmanager
-async def _listening(result: Run, door: Door) -> AsyncIterator[None]:
+async def _listening(result: Run, door: VisitorContext) -> AsyncIterator[None]:
     """Whoever listens over a stream does so meanwhile. Raises PlanRefused."""
     plan, base = result.plan, door.api.base
     if not plan.streams:
@@ -125,18 +125,18 @@ async def _listening(result: Run, door: Door) -> AsyncIterator[None]:
             else open_sockets(session, base, plan.event)
         )
         rng = random.Random(plan.seed)  # noqa: S311
-        ears = result.ears = Ears(door, rng, plan.streams, plan.listen_by, opens)
-        ears.begin(min(COMING_SECONDS_MAX, plan.over_seconds))
+        ears = result.ears = StreamListeners(door, rng, plan.streams, plan.listen_by, opens)
+        ears.begin(min(ARRIVAL_SECONDS_MAX, plan.over_seconds))
         try:
             yield
         finally:
             await ears.close()
 
 
-async def _run(agenda: Agenda, result: Run, door: Door, watch: Watch | None, stopping: asyncio.Event) -> None:
+async def _run(agenda: Agenda, result: Run, door: VisitorContext, watch: Watch | None, stopping: asyncio.Event) -> None:
     crowd = asyncio.create_task(agenda.run())
     try:
-        await _watch_over(crowd, result, door, agenda, watch, stopping)
+        await _monitor(crowd, result, door, agenda, watch, stopping)
     finally:
         result.seconds = door.now() - result.began_at
         result.late_seconds_max = agenda.late_seconds_max
@@ -146,7 +146,7 @@ async def _run(agenda: Agenda, result: Run, door: Door, watch: Watch | None, sto
                 await crowd
 
 
-async def _look_from_outside(plan: Plan, door: Door) -> Wares:
+async def _read_event(plan: Plan, door: VisitorContext) -> SaleTerms:
     """What anybody can read about the event. Raises PlanRefused."""
     path = f"/events/{plan.event}"
     try:
@@ -163,18 +163,23 @@ async def _look_from_outside(plan: Plan, door: Door) -> Wares:
         raise PlanRefused(f"{plan.base} does not answer as Fairgate does")
     cap = answer.document.get("per_buyer_cap")
     most = answer.document["seats_per_reservation"]
-    return Wares(quantity_max=max(1, min(most, cap) if isinstance(cap, int) else most))
+    return SaleTerms(quantity_max=max(1, min(most, cap) if isinstance(cap, int) else most))
 
 
-async def _watch_over(
-    crowd: asyncio.Task[None], result: Run, door: Door, agenda: Agenda, watch: Watch | None, stopping: asyncio.Event
+async def _monitor(
+    crowd: asyncio.Task[None],
+    result: Run,
+    door: VisitorContext,
+    agenda: Agenda,
+    watch: Watch | None,
+    stopping: asyncio.Event,
 ) -> None:
     told = asyncio.create_task(stopping.wait())
     farewell_at: float | None = None
     try:
         while not crowd.done():
             waits = {crowd} if door.closing else {crowd, told}
-            await asyncio.wait(waits, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, timeout=CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             now = door.now()
             result.seconds = now - result.began_at
             if watch is not None:
@@ -183,7 +188,7 @@ async def _watch_over(
                 result.ended = "interrupted" if stopping.is_set() else "the time was over"
                 door.closing = True
                 agenda.hurry()
-                farewell_at = now + FAREWELL_SECONDS_MAX
+                farewell_at = now + LEAVE_SECONDS_MAX
             if farewell_at is not None and now > farewell_at:
                 agenda.stop()
                 break
@@ -192,7 +197,7 @@ async def _watch_over(
         told.cancel()
 
 
-def _judge(result: Run) -> None:
+def _check_rate(result: Run) -> None:
     """What can only be told from the whole: the rate."""
     plan, line = result.plan, result.line
     if plan.rate_max is None or not line.joins:

@@ -22,7 +22,7 @@ EXPIRY_MARGIN_SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class LineSeen:
+class ObservedQueue:
     breaches: Breaches
     rate_max: float | None = None
     active_max: int | None = None

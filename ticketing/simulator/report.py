@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ticketing.simulator.population import Run
 from ticketing.simulator.stats import most_within, per_second, percentiles
-from ticketing.simulator.stream_listeners import Heard
+from ticketing.simulator.stream_listeners import ListenerResults
 
 CALLS = ("join", "poll", "leave", "sections", "seats", "hold", "checkout", "order", "listen")
 
@@ -39,7 +39,7 @@ def report(run: Run) -> Iterator[str]:
     yield f"at once     {line.active_most:,} inside at most, as far as seen{_limit(plan.active_max)}"
     if figures.waited:
         half, most = percentiles(figures.waited)[::3]
-        right = 100 * figures.told_right / len(figures.waited)
+        right = 100 * figures.accurate_estimates / len(figures.waited)
         yield f"waited      half of them {half:,.0f} s, the last {most:,.0f} s; {right:.0f} % as long as told at first"
     yield f"order       {_order(run)}"
     yield f"ends        {_list(_outcomes(run)) or 'none'}"
@@ -51,7 +51,7 @@ def report(run: Run) -> Iterator[str]:
     if figures.retries:
         yield f"no answer   {_list(figures.retries.most_common())}; asked again"
     if run.ears is not None:
-        yield from _listened(run.ears.heard, figures.held_at)
+        yield from _listener_lines(run.ears.heard, figures.held_at)
     yield f"{'':<12}{'answers':>9}{'p50':>9}{'p95':>9}{'p99':>9}{'max':>9}  ms"
     for call in CALLS:
         if call in figures.took_ms:
@@ -65,7 +65,7 @@ def report(run: Run) -> Iterator[str]:
     yield from _verdict(run)
 
 
-def _listened(heard: Heard, held_at: float) -> Iterator[str]:
+def _listener_lines(heard: ListenerResults, held_at: float) -> Iterator[str]:
     yield (
         f"listeners   {heard.listeners:,} by {heard.door}: counts heard {heard.frames:,} times; streams opened "
         f"{heard.opened:,}, broken {heard.broke:,}, sent away {heard.sent_away:,}, come back {heard.came_back:,}"

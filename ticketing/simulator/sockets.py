@@ -5,7 +5,7 @@ from typing import cast
 import aiohttp
 import msgspec
 
-from ticketing.simulator.stream_listeners import REMEMBERED_MAX, Ear, Frame, Open, read_frame
+from ticketing.simulator.stream_listeners import CACHED_FRAMES_MAX, Frame, StreamListener, StreamOpener, read_frame
 
 _CLOSING = aiohttp.ClientWSTimeout(ws_close=1.0)
 
@@ -19,7 +19,7 @@ class _Message(msgspec.Struct):
 class Socket:
     """One socket, read until either side ends it."""
 
-    def __init__(self, ear: Ear, socket: aiohttp.ClientWebSocketResponse, known: dict[str, Frame]) -> None:
+    def __init__(self, ear: StreamListener, socket: aiohttp.ClientWebSocketResponse, known: dict[str, Frame]) -> None:
         self._ear, self._socket, self._known = ear, socket, known
         self._task = ear.ears.start(self._read())
 
@@ -32,9 +32,9 @@ class Socket:
             async for message in self._socket:
                 ear.heard_at = ear.ears.door.now()
                 if message.type == aiohttp.WSMsgType.TEXT:
-                    ear.hears(self._frame(cast("str", message.data)))
+                    ear.receive(self._frame(cast("str", message.data)))
         except (ValueError, msgspec.MsgspecError) as error:
-            ear.fails(f"no message of the contract: {error}")
+            ear.report_breach(f"no message of the contract: {error}")
         except (aiohttp.ClientError, OSError):
             pass
         finally:
@@ -46,17 +46,17 @@ class Socket:
         if known is None:
             message = msgspec.json.decode(text, type=_Message)
             known = read_frame(message.event, message.id, bytes(message.data))
-            if len(self._known) >= REMEMBERED_MAX:
+            if len(self._known) >= CACHED_FRAMES_MAX:
                 self._known.clear()
             self._known[text] = known
         return known
 
 
-def open_sockets(session: aiohttp.ClientSession, base: str, event: str) -> Open:
+def open_sockets(session: aiohttp.ClientSession, base: str, event: str) -> StreamOpener:
     """How a socket to this event is opened. A session without a limit of its own."""
     known: dict[str, Frame] = {}
 
-    async def open_one(ear: Ear) -> None:
+    async def open_one(ear: StreamListener) -> None:
         since = {"since": ear.last_id} if ear.last_id else {}
         try:
             socket = await session.ws_connect(

@@ -43,7 +43,7 @@ class Figures:
     """Seconds from joining to being let in, of those who had to wait."""
     held_at: float = 0.0
     """When the last hold was answered."""
-    told_right: int = 0
+    accurate_estimates: int = 0
     """How many of those waited as long as the interval said that they were shown at joining."""
     breaches: Breaches = field(default_factory=Breaches)
 

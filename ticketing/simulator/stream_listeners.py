@@ -16,22 +16,22 @@ from typing import Any, Protocol
 import msgspec
 
 from ticketing.simulator.api import RETRY_AFTER_SECONDS, Busy, NoAnswer
-from ticketing.simulator.visitors import FIRST_PAUSE_SECONDS, Door
+from ticketing.simulator.visitors import FIRST_PAUSE_SECONDS, VisitorContext
 
 OPENING_AT_ONCE = 100
 OPENING_SECONDS_MAX = 15.0
 PAUSE_SECONDS_MAX = 8.0
 SILENT_SECONDS_MAX = 40.0
 """A house that lives says something every fifteen seconds."""
-LOOK_SECONDS = 0.5
+CHECK_SECONDS = 0.5
 SETTLED_SECONDS = 3.0
 """The house must have said the same for so long, before it is taken for its last word."""
 SETTLE_SECONDS_MAX = 30.0
 """So long after the house's last word everybody must have heard it, or has heard wrong."""
 SETTLING_SECONDS_MAX = 120.0
-REMEMBERED_MAX = 500
+CACHED_FRAMES_MAX = 500
 
-Free = tuple[tuple[str, int], ...]
+FreeCounts = tuple[tuple[str, int], ...]
 """What is free in each section, by their names in order."""
 
 
@@ -39,7 +39,7 @@ class Frame(msgspec.Struct, frozen=True):
     """What one message of a stream says, as far as a listener cares."""
 
     id: str = ""
-    free: Free | None = None
+    free: FreeCounts | None = None
     """None: it is not about that."""
     retry_seconds: float | None = None
     """It is the last, and to come back after so long is what it asks for."""
@@ -58,7 +58,7 @@ class _Farewell(msgspec.Struct):
     retry_ms: int
 
 
-def free_in(document: Mapping[str, Any]) -> Free:
+def free_in(document: Mapping[str, Any]) -> FreeCounts:
     """Of an answer of the API. Raises msgspec's ValidationError."""
     return _sorted(msgspec.convert(document, _Counts))
 
@@ -72,12 +72,12 @@ def read_frame(kind: str, frame_id: str, data: bytes) -> Frame:
     return Frame(frame_id)
 
 
-def _sorted(counts: _Counts) -> Free:
+def _sorted(counts: _Counts) -> FreeCounts:
     return tuple(sorted((one.section_id, one.available_seats) for one in counts.sections))
 
 
 @dataclass(slots=True)
-class Heard:
+class ListenerResults:
     """What came of all listeners."""
 
     door: str
@@ -99,13 +99,13 @@ class Heard:
     """When the first and the last of them had the final counts for good: the loop's seconds."""
 
 
-class Line(Protocol):
+class OpenStream(Protocol):
     """One stream that is open."""
 
     def close(self) -> None: ...
 
 
-class Ear:
+class StreamListener:
     """One who listens. The stream's door tells it what happens."""
 
     __slots__ = (
@@ -121,13 +121,13 @@ class Ear:
         "tries",
     )
 
-    def __init__(self, ears: "Ears") -> None:
+    def __init__(self, ears: "StreamListeners") -> None:
         self.ears = ears
-        self.counts: Free | None = None
+        self.counts: FreeCounts | None = None
         self.changed_at = 0.0
         self.heard_at = 0.0
         self.last_id = ""
-        self.line: Line | None = None
+        self.line: OpenStream | None = None
         self.is_open = False
         self.away_since: float | None = None
         self.retry: float | None = None
@@ -144,7 +144,7 @@ class Ear:
             heard.away.append(self.ears.door.now() - self.away_since)
             self.away_since = None
 
-    def hears(self, frame: Frame) -> None:
+    def receive(self, frame: Frame) -> None:
         if frame.id:
             self.last_id = frame.id
         if frame.retry_seconds is not None:
@@ -185,24 +185,24 @@ class Ear:
         if not self.ears.is_closing:
             self.ears.open_in(retry_after_seconds * (1 + self.ears.random.random()), self)
 
-    def fails(self, example: str) -> None:
+    def report_breach(self, example: str) -> None:
         """The house says what it must not; it hears on."""
         self.ears.door.breaches.note("unexpected answers", f"a listener: {example}")
 
 
-Open = Callable[[Ear], Awaitable[None]]
+StreamOpener = Callable[[StreamListener], Awaitable[None]]
 """Opens a stream, and sets the ear's line. Raises OSError or TimeoutError where nobody answers."""
 
 
-class Ears:
+class StreamListeners:
     """All who listen."""
 
-    def __init__(self, door: Door, rng: random.Random, count: int, by: str, open_line: Open) -> None:
+    def __init__(self, door: VisitorContext, rng: random.Random, count: int, by: str, open_line: StreamOpener) -> None:
         self.door, self.random = door, rng
-        self.heard = Heard(by, count)
+        self.heard = ListenerResults(by, count)
         self.is_closing = False
         self._open_line = open_line
-        self._all = [Ear(self) for _ in range(count)]
+        self._all = [StreamListener(self) for _ in range(count)]
         self._slots = asyncio.Semaphore(OPENING_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -213,14 +213,14 @@ class Ears:
             self.open_in(self.random.uniform(0, over_seconds), ear)
         self.start(self._look_on())
 
-    def open_in(self, seconds: float, ear: Ear) -> None:
+    def open_in(self, seconds: float, ear: StreamListener) -> None:
         self._loop.call_later(max(0.0, seconds), self._open, ear)
 
     @property
     def open_count(self) -> int:
         return sum(ear.is_open for ear in self._all)
 
-    def _open(self, ear: Ear) -> None:
+    def _open(self, ear: StreamListener) -> None:
         if not self.is_closing:
             self.start(self._open_one(ear))
 
@@ -231,7 +231,7 @@ class Ears:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _open_one(self, ear: Ear) -> None:
+    async def _open_one(self, ear: StreamListener) -> None:
         async with self._slots:
             if self.is_closing:
                 return
@@ -255,25 +255,25 @@ class Ears:
     async def settle(self, stopping: asyncio.Event) -> None:
         """Everybody has what the house says in the end, or it is known who has not."""
         begun = asked_at = self.door.now()
-        truth: Free | None = None
+        truth: FreeCounts | None = None
         since = begun
         while not stopping.is_set():
-            told = await self._truth()
+            told = await self._fetch_counts()
             asked_at = self.door.now()
             if told is not None and told != truth:
                 truth, since = told, asked_at
-            if not any(self._wrong(truth)) and asked_at - since >= SETTLED_SECONDS:
+            if not any(self._find_outdated(truth)) and asked_at - since >= SETTLED_SECONDS:
                 break
             if asked_at - since > SETTLE_SECONDS_MAX or asked_at - begun > SETTLING_SECONDS_MAX:
                 break
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(CHECK_SECONDS):
                     await stopping.wait()
         else:
             return
         self._judge(truth)
 
-    async def _truth(self) -> Free | None:
+    async def _fetch_counts(self) -> FreeCounts | None:
         """What is free now, as anybody is told who asks; the house counts anew each time."""
         try:
             answer = await self.door.api.ask("check", "GET", f"/events/{self.door.event}/sections")
@@ -281,11 +281,11 @@ class Ears:
         except (Busy, NoAnswer, msgspec.MsgspecError):
             return None
 
-    def _wrong(self, truth: Free | None) -> Iterator[Ear]:
+    def _find_outdated(self, truth: FreeCounts | None) -> Iterator[StreamListener]:
         return (ear for ear in self._all if truth is None or not ear.is_open or ear.counts != truth)
 
-    def _judge(self, truth: Free | None) -> None:
-        heard, wrong = self.heard, list(self._wrong(truth))
+    def _judge(self, truth: FreeCounts | None) -> None:
+        heard, wrong = self.heard, list(self._find_outdated(truth))
         heard.wrong = len(wrong)
         for ear in wrong:
             differing = [] if truth is None or ear.counts is None else sorted(set(ear.counts) ^ set(truth))[:4]

@@ -10,18 +10,18 @@ import msgspec
 
 from ticketing.simulator.api import RETRY_AFTER_SECONDS
 from ticketing.simulator.plan import PlanRefused, addresses_of, is_loopback
-from ticketing.simulator.stream_listeners import REMEMBERED_MAX, Ear, Frame, Open, read_frame
+from ticketing.simulator.stream_listeners import CACHED_FRAMES_MAX, Frame, StreamListener, StreamOpener, read_frame
 
 HEAD_BYTES_MAX = 32 * 1024
 WAITING_BYTES_MAX = 4 * 1024 * 1024
 """A house that says so much without coming to an end says nothing that anybody could take for an event."""
 
 
-class Strange(ValueError):
+class NotAnEventStream(ValueError):
     """What came is no stream of events."""
 
 
-class _Read:
+class _FrameCache:
     """Events that were read already, by their bytes."""
 
     def __init__(self) -> None:
@@ -34,8 +34,8 @@ class _Read:
             try:
                 known = _frame(event)
             except (ValueError, msgspec.MsgspecError) as error:
-                raise Strange(f"{event[:100]!r}") from error
-            if len(self._known) >= REMEMBERED_MAX:
+                raise NotAnEventStream(f"{event[:100]!r}") from error
+            if len(self._known) >= CACHED_FRAMES_MAX:
                 self._known.clear()
             self._known[event] = known
         return known
@@ -57,7 +57,7 @@ class Stream(asyncio.Protocol):
 
     __slots__ = ("_body", "_ear", "_has_ended", "_is_chunked", "_is_open", "_read", "_request", "_rest", "_transport")
 
-    def __init__(self, ear: Ear, request: bytes, read: _Read) -> None:
+    def __init__(self, ear: StreamListener, request: bytes, read: _FrameCache) -> None:
         self._ear, self._request, self._read = ear, request, read
         self._transport: asyncio.Transport | None = None
         self._rest = self._body = b""
@@ -87,21 +87,21 @@ class Stream(asyncio.Protocol):
                 head, found, rest = rest.partition(b"\r\n\r\n")
                 if not found:
                     if len(head) > HEAD_BYTES_MAX:
-                        raise Strange("a head without an end")
+                        raise NotAnEventStream("a head without an end")
                     self._rest = head
                     return
-                if not self._begins(head):
+                if not self._read_head(head):
                     return
             self._rest = self._hear(rest)
-        except Strange as error:
-            self._ear.fails(f"no stream of events: {error}")
+        except NotAnEventStream as error:
+            self._ear.report_breach(f"no stream of events: {error}")
             self.close()
 
-    def _begins(self, head: bytes) -> bool:
+    def _read_head(self, head: bytes) -> bool:
         first, *lines = head.decode("latin-1").split("\r\n")
         version, _, status = first.partition(" ")
         if not version.startswith("HTTP/1.1") or not status[:3].isdigit():
-            raise Strange(first[:100])
+            raise NotAnEventStream(first[:100])
         fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         if status[:3] != "200" or not fields.get("content-type", "").startswith("text/event-stream"):
             self._has_ended = True
@@ -134,9 +134,9 @@ class Stream(asyncio.Protocol):
     def _say(self, piece: bytes) -> None:
         *events, self._body = (self._body + piece).split(b"\n\n")
         if len(self._body) > WAITING_BYTES_MAX:
-            raise Strange("an event without an end")
+            raise NotAnEventStream("an event without an end")
         for event in events:
-            self._ear.hears(self._read.frame(event))
+            self._ear.receive(self._read.frame(event))
 
 
 def _pieces(rest: bytes) -> Iterator[tuple[int, int]]:
@@ -146,9 +146,9 @@ def _pieces(rest: bytes) -> Iterator[tuple[int, int]]:
         try:
             size = int(rest[at:line].partition(b";")[0], 16)
         except ValueError as error:
-            raise Strange(f"{rest[at:line][:40]!r} in the place of a size") from error
+            raise NotAnEventStream(f"{rest[at:line][:40]!r} in the place of a size") from error
         if not 0 <= size <= WAITING_BYTES_MAX:
-            raise Strange(f"a piece of {size} bytes")
+            raise NotAnEventStream(f"a piece of {size} bytes")
         begin, end = line + 2, line + 2 + size
         if size and len(rest) < end + 2:
             return
@@ -158,7 +158,7 @@ def _pieces(rest: bytes) -> Iterator[tuple[int, int]]:
         at = end + 2
 
 
-def open_streams(base: str, event: str, *, anywhere: bool) -> Open:
+def open_streams(base: str, event: str, *, anywhere: bool) -> StreamOpener:
     """How a stream of this event is opened. The name is resolved once, and only this machine's own addresses are taken
     unless `anywhere`. Raises PlanRefused."""
     parts = urlsplit(base)
@@ -168,9 +168,9 @@ def open_streams(base: str, event: str, *, anywhere: bool) -> Open:
     if not addresses:
         raise PlanRefused(f"{host} is not this machine")
     context = ssl.create_default_context() if is_secure else None
-    read = _Read()
+    read = _FrameCache()
 
-    async def open_one(ear: Ear) -> None:
+    async def open_one(ear: StreamListener) -> None:
         loop = asyncio.get_running_loop()
         lines = [
             f"GET /api/events/{event}/sections/updates HTTP/1.1",

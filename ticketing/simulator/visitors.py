@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ticketing.simulator.api import Answer, Api, Busy, NoAnswer
-from ticketing.simulator.queue_rules import ON_TIME_SECONDS_MAX, LineSeen, claims_of, number_of
+from ticketing.simulator.queue_rules import ON_TIME_SECONDS_MAX, ObservedQueue, claims_of, number_of
 from ticketing.simulator.stats import Breaches, Figures
 
 TRIES_MAX = 6
@@ -41,13 +41,13 @@ class Habits:
 
 
 @dataclass(slots=True)
-class Door:
+class VisitorContext:
     """What everybody in the crowd shares."""
 
     event: str
     api: Api
     figures: Figures
-    line: LineSeen
+    line: ObservedQueue
     now: Callable[[], float] = field(default_factory=lambda: asyncio.get_running_loop().time)
     closing: bool = False
     """The run comes to its end early: nobody new comes, and who has a place gives it up."""
@@ -85,7 +85,7 @@ class Visitor:
     )
     keeps_open = True
 
-    def __init__(self, name: str, door: Door, rng: random.Random, habits: Habits) -> None:
+    def __init__(self, name: str, door: VisitorContext, rng: random.Random, habits: Habits) -> None:
         self.name, self.door, self.random, self.habits = name, door, rng, habits
         self.leaves_at = math.inf
         self.step: Step = self.join
@@ -108,13 +108,13 @@ class Visitor:
         except Busy as busy:
             self.busy_tries += 1
             if self.busy_tries >= BUSY_TRIES_MAX:
-                return self.fails("turned away for good", f"{self.name}: busy {self.busy_tries} times on end")
+                return self.report_breach("turned away for good", f"{self.name}: busy {self.busy_tries} times on end")
             # As told, and not all at the same moment.
             return busy.seconds * (1 + self.random.random())
         except NoAnswer as error:
             self.tries += 1
             if self.tries >= TRIES_MAX:
-                return self.fails("no answer", f"{self.name}: {error}, {self.tries} times on end")
+                return self.report_breach("no answer", f"{self.name}: {error}, {self.tries} times on end")
             return FIRST_PAUSE_SECONDS * 2**self.tries * (0.5 + self.random.random())
         self.tries = self.busy_tries = 0
         return again
@@ -126,14 +126,14 @@ class Visitor:
         self.door.figures.counts[outcome] += 1
         return None
 
-    def fails(self, kind: str, example: str) -> float | None:
+    def report_breach(self, kind: str, example: str) -> float | None:
         self.door.breaches.note(kind, example)
         return self.ends("failed")
 
     def unexpected(self, call: str, answer: Answer) -> float | None:
         """An answer that this visitor, who did nothing wrong, must not get."""
         said = answer.problem or answer.document
-        return self.fails("unexpected answers", f"{self.name}, {call}: {answer.status} {str(said)[:150]}")
+        return self.report_breach("unexpected answers", f"{self.name}, {call}: {answer.status} {str(said)[:150]}")
 
     @property
     def token(self) -> str:
@@ -154,7 +154,7 @@ class Visitor:
             return self._not_joined(answer)
         tokens = [str(answer.document.get("queue_token", "")) for answer in good]
         if len({claims_of(token).get("sub", token) for token in tokens}) != 1:
-            return self.fails("two places", f"{self.name}: two tabs have places of their own")
+            return self.report_breach("two places", f"{self.name}: two tabs have places of their own")
         self.queue_token = tokens[0]
         if not self.queue_token:
             return self.unexpected("join", answer)
@@ -193,7 +193,7 @@ class Visitor:
                 self.door.breaches.note("positions that rose", f"{self.name}: {self.position}, then {position}")
             self.position = position
         if status == "ready" and document.get("admission_token"):
-            return self._is_in(answer)
+            return self._handle_admission(answer)
         if status in OVER:
             if status == "expired":
                 self._missed_the_turn()
@@ -215,7 +215,7 @@ class Visitor:
         if self.late_seconds <= ON_TIME_SECONDS_MAX and not self.tries and not self.busy_tries:
             self.door.breaches.note("turns lost", f"{self.name}, number {self.number}: asked when told, and lost it")
 
-    def _is_in(self, answer: Answer) -> float | None:
+    def _handle_admission(self, answer: Answer) -> float | None:
         door, at = self.door, answer.received_at
         self.admission_token = str(answer.document["admission_token"])
         self._learn_number(self.admission_token)
@@ -229,8 +229,8 @@ class Visitor:
             waited = at - self.joined_at
             door.figures.waited.append(waited)
             # To the second, and a tick.
-            door.figures.told_right += self.told[0] - 2 <= waited <= self.told[1] + 2
-        return self.begins()
+            door.figures.accurate_estimates += self.told[0] - 2 <= waited <= self.told[1] + 2
+        return self.start_visit()
 
     def _learn_number(self, token: str) -> None:
         number = number_of(token)
@@ -241,12 +241,12 @@ class Visitor:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def begins(self) -> float | None:
+    def start_visit(self) -> float | None:
         """What it does inside; it may be there until `inside_until`."""
         self.step = self.leave
-        return self.thinks()
+        return self.think_seconds()
 
-    def thinks(self) -> float:
+    def think_seconds(self) -> float:
         """A while of its own length, that ends before the time inside does."""
         while_ = self.random.uniform(0.5, 1.5) * self.habits.stay_seconds
         return max(0.0, min(while_, self.inside_until - self.door.now() - 5))

@@ -38,7 +38,7 @@ def announcements_desk(request: HttpRequest, event_id: int, site: AdminSite) -> 
     if request.method != "POST":
         return _page(request, event, site)
     who = request.user.get_username()
-    return admin_actions.carry_out(
+    return admin_actions.run_action(
         request,
         ACTS,
         lambda act: act(event_id, request.POST, who),

@@ -2,7 +2,7 @@
 
 from apps.events.announcements import feed
 from apps.events.announcements.feed import Feed
-from apps.kernel.fastpath.cache import Remembered
+from apps.kernel.fastpath.cache import RefreshingCache
 from apps.kernel.fastpath.dispatcher import Route
 from apps.kernel.fastpath.etags import has_etag
 from apps.kernel.fastpath.request import Request
@@ -12,7 +12,9 @@ EVENTS_MAX = 1_000
 _CACHEABLE = (b"cache-control", b"public, max-age=%d" % feed.MAX_AGE_SECONDS)
 
 # However many ask, Redis is asked twice a second.
-feeds: Remembered[str, Feed] = Remembered(feed.feed_of_event, fresh_seconds=0.5, stale_seconds=0.5, most=EVENTS_MAX)
+feeds: RefreshingCache[str, Feed] = RefreshingCache(
+    feed.feed_of_event, fresh_seconds=0.5, stale_seconds=0.5, most=EVENTS_MAX
+)
 
 
 async def announcements(request: Request, slug: str) -> Reply:

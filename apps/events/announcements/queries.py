@@ -75,7 +75,7 @@ NOTHING = Standing(0, (), has_older=False)
 def lock_feed(event_id: int) -> int:
     """The number of what was said last at the event: nobody else says anything there until the caller's transaction
     ends."""
-    transactions.require()
+    transactions.require_transaction()
     with connection.cursor() as cursor:
         _begin_feed.count(cursor, event_id=event_id)
         ((latest,),) = _lock_feed.rows(cursor, event_id=event_id)

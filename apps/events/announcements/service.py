@@ -163,8 +163,8 @@ def _tell(event_id: int, announcement: Announcement, starts_at: datetime) -> Non
     try:
         redis_cache.keep(event_id, queries.standing(event_id), starts_at)
     except DatabaseError as error:
-        logger.warning("the hot list is written in a moment (%s)", log_context.brief(error))
-    channel_layer.tell(group_of(event_id), message(event_id, announcement))
+        logger.warning("the hot list is written in a moment (%s)", log_context.summarize_error(error))
+    channel_layer.send_to_group(group_of(event_id), message(event_id, announcement))
 
 
 def message(event_id: int, announcement: Announcement) -> dict[str, object]:

@@ -38,22 +38,22 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class AuditContext:
     """One audit under way: what it is about, and what its checks have read together."""
 
     only: str = ""
     """The public name of the one thing to look at, as the apps understand it; empty: everything."""
     _read: dict[Callable[..., Any], Any] = field(default_factory=dict)
 
-    def once(self, read: "Callable[[Survey], T]") -> T:
-        """What `read(self)` returned the first time: several checks judge what one walk has seen."""
+    def once(self, read: "Callable[[AuditContext], T]") -> T:
+        """What `read_cursor(self)` returned the first time: several checks judge what one walk has seen."""
         if read not in self._read:
             self._read[read] = read(self)
         found: T = self._read[read]
         return found
 
 
-Find = Callable[[Survey], Iterable[str]]
+Find = Callable[[AuditContext], Iterable[str]]
 """Yields one readable line per breach."""
 
 
@@ -84,13 +84,13 @@ def register(invariant: str, promise: str, find: Find) -> None:
 
 
 @contextmanager
-def read() -> Iterator[Any]:
+def read_cursor() -> Iterator[Any]:
     """A cursor for a few short reads. Every statement has a snapshot of its own, which ends with it, and a limit."""
     with transactions.write(statement_ms=STATEMENT_MS), connection.cursor() as cursor:
         yield cursor
 
 
-def walk(
+def scan_in_batches(
     ends: sql.Statement,
     after: Any,
     look: Callable[[Any, Any, Any], None],
@@ -107,7 +107,7 @@ def walk(
     size = PIECE_MAX
     while True:
         begun = time.monotonic()
-        with read() as cursor:
+        with read_cursor() as cursor:
             found = ends.rows(cursor, after=after, limit=size, **params)
             until = found[0][0] if found and (last is None or found[0][0] <= last) else last
             if until is None or after == until:
@@ -119,22 +119,22 @@ def walk(
 
 def run(only: str = "") -> list[Finding]:
     """Every registered check has run, in the order of its invariant; on everything, or on the one thing so named."""
-    survey = Survey(only)
+    survey = AuditContext(only)
     ordered = sorted(_checks, key=lambda check: (int(check.invariant.lstrip("I")), check.promise))
-    return [_look(check, survey) for check in ordered]
+    return [_run_check(check, survey) for check in ordered]
 
 
-def _look(check: Check, survey: Survey) -> Finding:
+def _run_check(check: Check, survey: AuditContext) -> Finding:
     for attempt in range(ATTEMPTS_MAX):
         try:
             return Finding(check.invariant, check.promise, tuple(check.find(survey)))
         except DatabaseError as error:
             # Out of time on a busy machine, or rows that cannot be read at all: that is no breach, and no clean bill
             # either, and says nothing of what the other checks look at.
-            if not transactions.is_passing(error):
+            if not transactions.is_transient(error):
                 logger.exception("audit: %s could not be checked", check.invariant)
-            if attempt == ATTEMPTS_MAX - 1 or not transactions.is_passing(error):
-                return Finding(check.invariant, check.promise, unchecked=log_context.brief(error))
+            if attempt == ATTEMPTS_MAX - 1 or not transactions.is_transient(error):
+                return Finding(check.invariant, check.promise, unchecked=log_context.summarize_error(error))
     raise AssertionError("not reached")
 
 
@@ -165,7 +165,7 @@ def audit(only: str = "") -> AuditRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AuditStatus:
     """How things stand by the latest audit, for whoever must see it at a glance."""
 
     latest: AuditRun | None
@@ -182,12 +182,12 @@ class Standing:
         return "green"
 
 
-def standing() -> Standing:
+def get_status() -> AuditStatus:
     """What the latest audit found, and whether that was just now."""
     latest = AuditRun.objects.first()
     if latest is None:
-        return Standing(None, is_late=False)
-    return Standing(latest, is_late=clock.now() - latest.finished_at > timedelta(seconds=LATE_SECONDS))
+        return AuditStatus(None, is_late=False)
+    return AuditStatus(latest, is_late=clock.now() - latest.finished_at > timedelta(seconds=LATE_SECONDS))
 
 
 def run_and_record() -> AuditRun:

@@ -29,10 +29,10 @@ REPORTED = "reported"
 REPAIRED = "repaired"
 GONE = "gone"
 """It was no more under the lock: somebody else had put it right, or it was ending anyway."""
-NEEDS_PERSON = "needs a person"
+NEEDS_MANUAL_REPAIR = "needs a person"
 
 
-class NeedsPerson(Exception):
+class ManualRepairRequired(Exception):
     """This difference cannot be put right without taking something from somebody; it says why."""
 
 
@@ -44,7 +44,7 @@ class Difference:
     """What a person reads: where, what one side says, what the other."""
     about: Any = None
     """What its repair needs to find it again."""
-    needs: str = ""
+    manual_reason: str = ""
     """Why only a person can put it right, where that is known beforehand."""
 
 
@@ -121,11 +121,13 @@ def _report(check: Check, part: int | None) -> Finding:
     finding = Finding(check.name, check.promise)
     try:
         for difference in check.find(part):
-            waits = difference.needs != ""
-            finding.outcomes.append(Outcome(difference, NEEDS_PERSON if waits else REPORTED, difference.needs))
+            waits = difference.manual_reason != ""
+            finding.outcomes.append(
+                Outcome(difference, NEEDS_MANUAL_REPAIR if waits else REPORTED, difference.manual_reason)
+            )
     except Exception as error:
         logger.exception("reconciliation: check %s failed", check.name)
-        finding.failure = log_context.brief(error)
+        finding.failure = log_context.summarize_error(error)
     return finding
 
 
@@ -133,16 +135,16 @@ def _repair(check: Check, outcome: Outcome, by: str) -> None:
     if outcome.state != REPORTED:
         return
     if check.repair is None:
-        outcome.state, outcome.reason = NEEDS_PERSON, "nothing repairs this by itself"
+        outcome.state, outcome.reason = NEEDS_MANUAL_REPAIR, "nothing repairs this by itself"
         return
     try:
         outcome.state = check.repair(outcome.difference, by)
-    except NeedsPerson as needs:
-        outcome.state, outcome.reason = NEEDS_PERSON, str(needs)
+    except ManualRepairRequired as needs:
+        outcome.state, outcome.reason = NEEDS_MANUAL_REPAIR, str(needs)
     except DatabaseError as error:
         # Somebody had what it needs locked for too long, or a constraint had the last word. Nothing was changed.
         logger.exception("reconciliation: a repair by %s failed", check.name)
-        outcome.reason = f"not repaired: {log_context.brief(error)}"
+        outcome.reason = f"not repaired: {log_context.summarize_error(error)}"
 
 
 def run_and_record(part: int | None = None, *, repair_by: str = "") -> ReconcileRun:

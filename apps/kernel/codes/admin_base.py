@@ -13,7 +13,7 @@ from django.utils.html import format_html
 
 from apps.kernel import clock
 from apps.kernel.admin_lists import BoundedPaginator
-from apps.kernel.codes.code_format import Unusable, normal_code
+from apps.kernel.codes.code_format import InvalidCode, normal_code
 
 LIMITS = ("valid_from", "valid_until", "uses_max", "uses_per_buyer_max", "is_active", "note")
 """What may be changed for as long as the code is there."""
@@ -46,7 +46,7 @@ class CodeForm(forms.ModelForm):
     def clean_code(self) -> str:
         try:
             return normal_code(self.cleaned_data["code"])
-        except Unusable as error:
+        except InvalidCode as error:
             raise forms.ValidationError(str(error)) from error
 
     def clean(self) -> dict[str, Any]:

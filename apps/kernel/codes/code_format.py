@@ -14,7 +14,7 @@ _ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 _BATCH = 1_000
 
 
-class Unusable(ValueError):
+class InvalidCode(ValueError):
     """No code is written so; in words, why."""
 
 
@@ -23,7 +23,7 @@ def normal_code(text: str) -> str:
     plain = "".join(unicodedata.normalize("NFKC", text).split()).upper()
     plain = unicodedata.normalize("NFKC", plain)
     if len(plain) > LENGTH_MAX or not plain.isprintable():
-        raise Unusable(f"at most {LENGTH_MAX} printable characters")
+        raise InvalidCode(f"at most {LENGTH_MAX} printable characters")
     return plain
 
 

@@ -10,9 +10,9 @@ from django.db import IntegrityError
 from django.db.models import Model
 
 from apps.kernel import clock
-from apps.kernel.cli import limit, moment, number, refuse_in_one_line
+from apps.kernel.cli import parse_bounded_integer, parse_limit, parse_moment, report_errors_in_one_line
 from apps.kernel.codes import code_format
-from apps.kernel.codes.code_format import COUNT_MAX, PREFIX_LENGTH_MAX, Unusable, normal_code
+from apps.kernel.codes.code_format import COUNT_MAX, PREFIX_LENGTH_MAX, InvalidCode, normal_code
 from apps.kernel.db import transactions
 
 LIMIT_MAX = 1_000
@@ -42,9 +42,9 @@ def make_codes(
 # --- by command -------------------------------------------------------------------------------------------------------
 
 
-def ask_for(parser: ArgumentParser, *, uses: str, of_one_buyer: str) -> None:
+def add_code_arguments(parser: ArgumentParser, *, uses: str, of_one_buyer: str) -> None:
     """From now on the parser takes an event, and what every kind of code has."""
-    refuse_in_one_line(parser)
+    report_errors_in_one_line(parser)
     add = parser.add_argument
     add("event", metavar="EVENT", help="the event's id in addresses")
     add("--count", required=True, metavar="N", help=f"how many, at most {COUNT_MAX:,}")
@@ -56,7 +56,7 @@ def ask_for(parser: ArgumentParser, *, uses: str, of_one_buyer: str) -> None:
     add("--note", default="", help="for staff only")
 
 
-def chosen(option: str, named: Iterable[str], ids: Mapping[str, int]) -> list[int]:
+def resolve_ids(option: str, named: Iterable[str], ids: Mapping[str, int]) -> list[int]:
     """The ids of what was named, each once. Raises CommandError."""
     names = list(dict.fromkeys(named))
     unknown = [name for name in names if name not in ids]
@@ -65,7 +65,7 @@ def chosen(option: str, named: Iterable[str], ids: Mapping[str, int]) -> list[in
     return [ids[name] for name in names]
 
 
-def make_as_asked(
+def make_from_options(
     model: type[Model], parts: str, part_ids: Collection[int], options: Mapping[str, Any], uses_max: int, **values: Any
 ) -> list[Any]:
     """The codes that the options ask for, committed. Raises CommandError."""
@@ -74,12 +74,12 @@ def make_as_asked(
             model,
             parts,
             part_ids,
-            number(options["count"], "--count", COUNT_MAX),
+            parse_bounded_integer(options["count"], "--count", COUNT_MAX),
             _prefix(options["prefix"]),
-            uses_max=limit(options["uses"], "--uses", uses_max),
-            uses_per_buyer_max=limit(options["per_buyer"], "--per-buyer", LIMIT_MAX),
-            valid_from=moment(options["valid_from"], "--valid-from"),
-            valid_until=moment(options["valid_until"], "--valid-until"),
+            uses_max=parse_limit(options["uses"], "--uses", uses_max),
+            uses_per_buyer_max=parse_limit(options["per_buyer"], "--per-buyer", LIMIT_MAX),
+            valid_from=parse_moment(options["valid_from"], "--valid-from"),
+            valid_until=parse_moment(options["valid_until"], "--valid-until"),
             note=_note(options["note"]),
             **values,
         )
@@ -99,7 +99,7 @@ def write_csv(out: OutputWrapper, codes: Iterable[Any], **more: Any) -> None:
 def _prefix(text: str) -> str:
     try:
         prefix = normal_code(text)
-    except Unusable as error:
+    except InvalidCode as error:
         raise CommandError(f"--prefix: {error}") from error
     if len(prefix) > PREFIX_LENGTH_MAX:
         raise CommandError(f"--prefix: at most {PREFIX_LENGTH_MAX} characters")

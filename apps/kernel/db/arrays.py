@@ -14,7 +14,7 @@ from uuid import UUID
 import psycopg
 from psycopg.adapt import Dumper
 
-__all__ = ["Array", "flags", "moments", "numbers", "octets", "plain", "uuids", "words"]
+__all__ = ["Array", "byte_strings", "flags", "moments", "numbers", "texts", "try_literal", "uuids"]
 
 # What an array takes without quotation marks; a word that could be read as the absence of one is not among it.
 _PLAIN = re.compile(r"[A-Za-z0-9:_,-]+")
@@ -60,19 +60,19 @@ def flags(values: Iterable[bool]) -> Array:
     return Array(f"{{{','.join(['t' if value else 'f' for value in values])}}}")
 
 
-def octets(values: Iterable[bytes]) -> Array:
+def byte_strings(values: Iterable[bytes]) -> Array:
     # As text in quotation marks, where a backslash is written twice.
     written = [f'"{_BYTES}{value.hex()}"' for value in values]
     return Array(f"{{{','.join(written)}}}")
 
 
-def words(values: list[str]) -> Array:
+def texts(values: list[str]) -> Array:
     """Of any texts; quickest where they are as plain as our own ids."""
-    text = _plain_words(values)
+    text = _plain_texts(values)
     return Array(f"{{{','.join(map(_quoted, values))}}}" if text is None else text)
 
 
-def plain(values: list[Any]) -> str | None:
+def try_literal(values: list[Any]) -> str | None:
     """The literal of a list of one plain kind; None: that has to be looked at more closely."""
     kinds = set(map(type, values))
     write = _WRITERS.get(kinds.pop()) if len(kinds) == 1 else None
@@ -84,14 +84,14 @@ def _quoted(value: str) -> str:
     return f'"{escaped}"'
 
 
-def _plain_words(values: list[str]) -> str | None:
+def _plain_texts(values: list[str]) -> str | None:
     joined = ",".join(values)
     is_plain = _PLAIN.fullmatch(joined) and joined.count(",") == len(values) - 1
     return f"{{{joined}}}" if is_plain and "" not in values and "null" not in joined.lower() else None
 
 
 _WRITERS: dict[type, Callable[[Any], str | None]] = {
-    str: _plain_words,
+    str: _plain_texts,
     int: lambda values: numbers(values).text,
     UUID: lambda values: uuids(values).text,
     datetime: lambda values: moments(values).text,

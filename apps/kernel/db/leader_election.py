@@ -25,7 +25,7 @@ _keep_leading = sql.load(_PACKAGE, "keep_leading")
 _give_up_leadership = sql.load(_PACKAGE, "give_up_leadership")
 
 
-def beside_the_work(silence_ms_max: int = SILENCE_MS_MAX) -> str:
+def lock_session_options(silence_ms_max: int = SILENCE_MS_MAX) -> str:
     """Options of a session that only holds the lock. A machine that vanished without a word is found out by
     keep-alives, a process that hangs by silence."""
     return (
@@ -34,14 +34,14 @@ def beside_the_work(silence_ms_max: int = SILENCE_MS_MAX) -> str:
     )
 
 
-class Lead:
+class Leadership:
     """One process's part in the election of the leader of this name, by the lock of this key of eight bytes."""
 
     def __init__(self, name: str, key: bytes, *, conninfo: str = "", options: str = "") -> None:
         self._name = name
         self._key = int.from_bytes(key, "big")
         self._conninfo = conninfo or settings.DATABASE_DIRECT_URL
-        self._options = options or beside_the_work()
+        self._options = options or lock_session_options()
         self._has_lock = False
         self.session: psycopg.Connection[Any] | None = None
 
@@ -59,7 +59,7 @@ class Lead:
                 )
             # A lock that is held is only spoken for: trying it again would count it twice.
             if self._has_lock:
-                self.speak()
+                self.send_heartbeat()
             else:
                 with self.session.cursor() as cursor:
                     ((self._has_lock,),) = _try_leadership.rows(cursor, key=self._key)
@@ -68,7 +68,7 @@ class Lead:
             raise
         return self._has_lock
 
-    def speak(self) -> None:
+    def send_heartbeat(self) -> None:
         """The leader is alive, in the middle of a long round too. Raises psycopg.Error."""
         assert self.session is not None, "a leader has its session"
         with self.session.cursor() as cursor:

@@ -11,7 +11,7 @@ from django.db import models
 Row = TypeVar("Row", bound=models.Model)
 
 
-def of(model: type[Row], rows: Iterable[Sequence[Any]]) -> list[Row]:
+def build_instances(model: type[Row], rows: Iterable[Sequence[Any]]) -> list[Row]:
     """An instance for each of these rows, which have all columns of the model in the order of its fields."""
     names, documents = _columns(model)
     found = []

@@ -18,7 +18,7 @@ from psycopg_pool import ConnectionPool
 from apps.kernel.db import arrays, prepared
 
 # A peer that vanished without a word (a lost network, a machine switched off) ends the wait within about 20 s.
-_NOTICE_A_LOST_PEER = {
+_KEEPALIVE_OPTIONS = {
     "keepalives_idle": 5,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -30,11 +30,11 @@ class _PlainLists(ListDumper):
     """Lists of one plain kind, written out at once; whatever is not plain is left to psycopg."""
 
     def dump(self, obj: list[Any]) -> Any:
-        text = arrays.plain(obj)
+        text = arrays.try_literal(obj)
         return super().dump(obj) if text is None else text.encode()
 
 
-def beside_django(
+def create_pool(
     name: str, *, size_max: int, connect_ms: int, prepares: bool = False
 ) -> ConnectionPool[Connection[Any]]:
     """A pool to where `settings.DATABASES["default"]` points, not opened yet, its connections in autocommit.
@@ -50,7 +50,7 @@ def beside_django(
     """
     # Never connected: it only knows how Django would connect.
     django: Any = connections.create_connection("default")
-    told = {**django.get_connection_params(), **(_past_the_pooler() if prepares else {})}
+    told = {**django.get_connection_params(), **(_direct_connection_options() if prepares else {})}
     called = f"{told.get('application_name', 'fairgate')} {name}"
 
     def configure(connection: Connection[Any]) -> None:
@@ -59,10 +59,10 @@ def beside_django(
         # psycopg's own, in C: the session is in UTC, so it gives the very moments that Django's loader gives.
         connection.adapters.register_loader("timestamptz", TimestamptzLoader)
         if prepares:
-            prepared.keep(connection)
+            prepared.prepare_all(connection)
 
     return ConnectionPool(
-        kwargs={**_NOTICE_A_LOST_PEER, **told, "application_name": called, "autocommit": True},
+        kwargs={**_KEEPALIVE_OPTIONS, **told, "application_name": called, "autocommit": True},
         open=False,
         configure=configure,
         check=_check,
@@ -84,7 +84,7 @@ def _check(connection: Connection[Any]) -> None:
         ConnectionPool.check_connection(connection)
 
 
-def _past_the_pooler() -> dict[str, Any]:
+def _direct_connection_options() -> dict[str, Any]:
     """How PostgreSQL itself is reached, as far as that is another way than Django's."""
     usual, direct = map(conninfo_to_dict, (settings.DATABASE_URL, settings.DATABASE_DIRECT_URL))
     return {name: value for name, value in direct.items() if value != usual.get(name)}

@@ -39,7 +39,7 @@ def add(name: str, text: str) -> None:
     assert _texts.setdefault(name, text) == text, f"two prepared statements are called {name}"
 
 
-def keep(connection: Connection[Any]) -> None:
+def prepare_all(connection: Connection[Any]) -> None:
     """The connection, which is in autocommit and goes to PostgreSQL itself, keeps all of them from now on; or none,
     where one does not fit the tables as they are (a migration has yet to come)."""
     if _Pooled.seen or not _texts:
@@ -54,7 +54,7 @@ def keep(connection: Connection[Any]) -> None:
         _kept_on[connection] = time.monotonic()
 
 
-def give_up() -> None:
+def disable() -> None:
     """From now on this process sends every statement as text: what it had prepared was not there, as behind a pooler in
     transaction mode, where the next transaction is on another session."""
     if not _Pooled.seen:
@@ -63,11 +63,11 @@ def give_up() -> None:
     _kept_on.clear()
 
 
-def is_on(connection: Any) -> bool:
+def is_enabled_on(connection: Any) -> bool:
     return connection in _kept_on
 
 
-def renewing(connection: Connection[Any]) -> list[str]:
+def refresh_statements(connection: Connection[Any]) -> list[str]:
     """What the connection has to be sent now for its plans to be of tables as they are."""
     made_at = _kept_on.get(connection)
     if made_at is None or time.monotonic() - made_at < PLANS_SECONDS:

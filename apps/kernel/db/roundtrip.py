@@ -13,7 +13,7 @@ from psycopg.adapt import Transformer
 from psycopg.pq import ExecStatus
 
 
-class Done(NamedTuple):
+class StatementResult(NamedTuple):
     """What a statement gave: its rows, or how many it touched."""
 
     rows: Sequence[tuple[Any, ...]]
@@ -29,24 +29,24 @@ class Cursor(ClientCursor[Any]):
         self._opening: Sequence[str] = ()
         self._transformer = Transformer.from_context(self)
 
-    def opens_with(self, texts: Sequence[str]) -> None:
+    def set_opening(self, texts: Sequence[str]) -> None:
         """These statements go ahead of whatever comes first."""
         self._opening = texts
 
     @property
-    def is_to_open(self) -> bool:
+    def has_pending_opening(self) -> bool:
         """Whether nothing was sent yet: PostgreSQL knows of no transaction."""
         return len(self._opening) > 0
 
     def open(self) -> None:
         """The transaction has begun, if it had not."""
         if self._opening:
-            self._make([])
+            self._send_batch([])
 
-    def travel(self, texts: Sequence[str], *, commits: bool = False) -> list[Done]:
+    def execute_batch(self, texts: Sequence[str], *, commits: bool = False) -> list[StatementResult]:
         """These statements have run, one after the other, in one journey; after one that fails none does. `commits`:
         and the transaction was committed, if all of them ran."""
-        results = self._make([*texts, "COMMIT"] if commits else texts)
+        results = self._send_batch([*texts, "COMMIT"] if commits else texts)
         return [self._done(result) for result in results[: len(texts)]]
 
     def execute(self, *args: Any, **kwargs: Any) -> Any:
@@ -65,7 +65,7 @@ class Cursor(ClientCursor[Any]):
         self.open()
         return super().copy(*args, **kwargs)
 
-    def _make(self, texts: Sequence[str]) -> Sequence[Any]:
+    def _send_batch(self, texts: Sequence[str]) -> Sequence[Any]:
         """What came of these statements; of the opening that went ahead of them nothing is told."""
         opening, self._opening = self._opening, ()
         text = "\n;\n".join([*opening, *texts])
@@ -80,11 +80,11 @@ class Cursor(ClientCursor[Any]):
                 raise errors.error_from_result(result, connection.info.encoding)
         return results[len(opening) :]
 
-    def _done(self, result: Any) -> Done:
+    def _done(self, result: Any) -> StatementResult:
         if result.status != ExecStatus.TUPLES_OK:
-            return Done((), -1 if result.command_tuples is None else result.command_tuples)
+            return StatementResult((), -1 if result.command_tuples is None else result.command_tuples)
         self._transformer.set_pgresult(result)
-        return Done(self._transformer.load_rows(0, result.ntuples, tuple), result.ntuples)
+        return StatementResult(self._transformer.load_rows(0, result.ntuples, tuple), result.ntuples)
 
 
 _GOOD = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY})

@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 from apps.kernel.db import prepared as prepared_statements
 from apps.kernel.db import roundtrip
 from apps.kernel.db.arrays import Array
-from apps.kernel.db.roundtrip import Done
+from apps.kernel.db.roundtrip import StatementResult
 
 Observer = Callable[[str, str], None]
 _observers: list[Observer] = []
@@ -46,15 +46,15 @@ class Statement:
 
     def rows(self, cursor: Cursor, **params: Any) -> Sequence[tuple[Any, ...]]:
         """The statement has run; its rows."""
-        if _travels(cursor):
-            return together(cursor, [Call(self, params)])[0].rows
+        if _can_batch(cursor):
+            return execute_batch(cursor, [Call(self, params)])[0].rows
         self._run(cursor, params)
         return cursor.fetchall()
 
     def count(self, cursor: Cursor, **params: Any) -> int:
         """The statement has run; how many rows it touched."""
-        if _travels(cursor):
-            return together(cursor, [Call(self, params)])[0].touched
+        if _can_batch(cursor):
+            return execute_batch(cursor, [Call(self, params)])[0].touched
         self._run(cursor, params)
         return cursor.rowcount
 
@@ -63,7 +63,7 @@ class Statement:
             cursor.open()
         for observer in _observers:
             observer(self.name, "before")
-        if self.prepared and prepared_statements.is_on(cursor.connection):
+        if self.prepared and prepared_statements.is_enabled_on(cursor.connection):
             cursor.execute(_execution(self.call(**params), _Literals(cursor)))
         else:
             cursor.execute(self.text, params)
@@ -80,7 +80,7 @@ class Call(NamedTuple):
     params: dict[str, Any]
 
 
-def together(cursor: Cursor, calls: Sequence[Call]) -> list[Done]:
+def execute_batch(cursor: Cursor, calls: Sequence[Call]) -> list[StatementResult]:
     """All of these statements have run, one after the other, in one round trip: what each gave, in order.
 
     Each sees what was committed before it began, as if it had been sent by itself, and after one that fails none runs.
@@ -89,56 +89,56 @@ def together(cursor: Cursor, calls: Sequence[Call]) -> list[Done]:
     """
     if not calls:
         return []
-    if _travels(cursor):
-        return cursor.travel(texts_of(cursor, calls))
-    if _may_travel(cursor):
-        return _travel_on_django_s(cursor, calls)
-    return [_alone(cursor, call) for call in calls]
+    if _can_batch(cursor):
+        return cursor.execute_batch(texts_of(cursor, calls))
+    if _can_batch_on_django(cursor):
+        return _execute_batch_on_django(cursor, calls)
+    return [_execute_one(cursor, call) for call in calls]
 
 
-def _travels(cursor: Cursor) -> TypeGuard[roundtrip.Cursor]:
+def _can_batch(cursor: Cursor) -> TypeGuard[roundtrip.Cursor]:
     return isinstance(cursor, roundtrip.Cursor) and not _observers
 
 
-def _may_travel(cursor: Any) -> TypeGuard[CursorWrapper]:
+def _can_batch_on_django(cursor: Any) -> TypeGuard[CursorWrapper]:
     """Whether it is a cursor of Django's connection, and Django has nobody to show its statements to."""
     if not isinstance(cursor, CursorWrapper) or _observers:
         return False
     return not (cursor.db.execute_wrappers or cursor.db.queries_logged)
 
 
-def _travel_on_django_s(cursor: CursorWrapper, calls: Sequence[Call]) -> list[Done]:
+def _execute_batch_on_django(cursor: CursorWrapper, calls: Sequence[Call]) -> list[StatementResult]:
     """Where Django's block has begun and its transaction has not, that travels too. Errors are Django's, as by its own
     cursor."""
     with cursor.db.wrap_database_errors:
         on = cursor.connection
         with roundtrip.Cursor(on) as own:
             if not on.autocommit and on.info.transaction_status == TransactionStatus.IDLE:
-                own.opens_with(["BEGIN"])
-            return own.travel(texts_of(own, calls))
+                own.set_opening(["BEGIN"])
+            return own.execute_batch(texts_of(own, calls))
 
 
-def unseen(cursor: CursorWrapper, call: Call) -> None:
+def execute_unobserved(cursor: CursorWrapper, call: Call) -> None:
     """The statement has run, and no observer was told: it is the transaction's, not its caller's."""
-    if _may_travel(cursor):
-        _travel_on_django_s(cursor, [call])
+    if _can_batch_on_django(cursor):
+        _execute_batch_on_django(cursor, [call])
     else:
         cursor.execute(call.statement.text, call.params)
 
 
-def finish(cursor: Cursor, calls: Sequence[Call]) -> None:
+def execute_batch_and_commit(cursor: Cursor, calls: Sequence[Call]) -> None:
     """The same as the last thing in the transaction of `write` that the cursor is of: it is committed in the same round
     trip if none fails, and else as its block ends. So nothing of theirs is looked at: each sees to it that it fails."""
-    if _travels(cursor) and calls:
-        cursor.travel(texts_of(cursor, calls), commits=True)
+    if _can_batch(cursor) and calls:
+        cursor.execute_batch(texts_of(cursor, calls), commits=True)
     else:
-        together(cursor, calls)
+        execute_batch(cursor, calls)
 
 
 def texts_of(cursor: Cursor, calls: Sequence[Call]) -> list[str]:
     """How these calls read on the cursor's connection, complete with their values."""
     literals = _Literals(cursor)
-    keeps = prepared_statements.is_on(cursor.connection)
+    keeps = prepared_statements.is_enabled_on(cursor.connection)
     return [(_execution if keeps and call.statement.prepared else _bound)(call, literals) for call in calls]
 
 
@@ -182,9 +182,9 @@ def _template(text: str) -> tuple[str, tuple[str, ...]]:
     return prepared_statements.PARAMETER.sub("%s", text), tuple(prepared_statements.PARAMETER.findall(text))
 
 
-def _alone(cursor: Cursor, call: Call) -> Done:
+def _execute_one(cursor: Cursor, call: Call) -> StatementResult:
     call.statement.count(cursor, **call.params)
-    return Done(cursor.fetchall() if cursor.description else (), cursor.rowcount)
+    return StatementResult(cursor.fetchall() if cursor.description else (), cursor.rowcount)
 
 
 @cache
@@ -193,20 +193,20 @@ def load(package: str, name: str, *, prepared: bool = False, exactly: bool = Fal
     committers keep its plan; its text says the type of every parameter. `exactly`: see there."""
     text = files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
     if exactly:
-        text = exactly_touching(text)
+        text = check_rowcount(text)
     if prepared:
         prepared_statements.add(name, text)
     return Statement(name, text, prepared)
 
 
-def exactly_touching(text: str) -> str:
+def check_rowcount(text: str) -> str:
     """The UPDATE that fails, and its transaction with it, unless it touches as many rows as its further parameter
     `rows` says: it can be sent together with the COMMIT. See `transactions.is_miscount`."""
-    return _EXACTLY.replace("-- The UPDATE", text.rstrip())
+    return _ROWCOUNT_CHECK.replace("-- The UPDATE", text.rstrip())
 
 
-MISCOUNT = "rows touched: "
-_EXACTLY = """WITH touched AS (
+ROWCOUNT_MISMATCH = "rows touched: "
+_ROWCOUNT_CHECK = """WITH touched AS (
 -- The UPDATE
 RETURNING 1
 )

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 FAILURES = (DatabaseError, Error)
 """What a statement can raise: Django's connection wraps it, others do not."""
 # What a fresh attempt may cure: a deadlock's victim, a lock that did not come in time, a statement out of time.
-_PASSING = (errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled, errors.SerializationFailure)
+_TRANSIENT = (errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled, errors.SerializationFailure)
 
 _set_limits = sql.load("apps.kernel", "set_limits", prepared=True)
 
@@ -30,7 +30,7 @@ class HasConnection(Protocol):
     def connection(self) -> Any: ...
 
 
-class Write(Protocol):
+class TransactionOpener(Protocol):
     """Opens a transaction with limits and yields its cursor: on Django's connection or on another. What is given one
     runs several transactions, one after the other, wherever its caller is at home."""
 
@@ -53,19 +53,19 @@ def write(*, lock_ms: int | None = None, statement_ms: int | None = None, idle_m
     """
     with transaction.atomic(durable=not _inside_test_transaction()):
         with connection.cursor() as cursor:
-            sql.unseen(cursor, _set_limits.call(**_limits(lock_ms, statement_ms, idle_ms)))
+            sql.execute_unobserved(cursor, _set_limits.call(**_limits(lock_ms, statement_ms, idle_ms)))
         yield
 
 
 @contextmanager
-def write_here(*, lock_ms: int | None = None, statement_ms: int | None = None) -> Iterator[sql.Cursor]:
-    """The same with its cursor: the `Write` of this thread's own connection."""
+def write_on_django(*, lock_ms: int | None = None, statement_ms: int | None = None) -> Iterator[sql.Cursor]:
+    """The same with its cursor: the `TransactionOpener` of this thread's own connection."""
     with write(lock_ms=lock_ms, statement_ms=statement_ms), connection.cursor() as cursor:
         yield cursor
 
 
-def writes_on(on: Connection[Any]) -> Write:
-    """The `Write` of a psycopg connection that is not Django's."""
+def writes_on(on: Connection[Any]) -> TransactionOpener:
+    """The `TransactionOpener` of a psycopg connection that is not Django's."""
     return partial(write_on, on)
 
 
@@ -104,7 +104,7 @@ def _is_idle(on: Connection[Any]) -> bool:
 def _open(cursor: Cursor[Any], limits: dict[str, str]) -> None:
     if isinstance(cursor, roundtrip.Cursor):
         setting = sql.texts_of(cursor, [_set_limits.call(**limits)])
-        cursor.opens_with(["BEGIN", *setting, *prepared.renewing(cursor.connection)])
+        cursor.set_opening(["BEGIN", *setting, *prepared.refresh_statements(cursor.connection)])
     else:
         # Parameters that travel apart from their statement allow only one in a journey.
         cursor.execute("BEGIN")
@@ -134,7 +134,7 @@ def _inside_test_transaction() -> bool:
     return any(getattr(atomic, "_from_testcase", False) for atomic in connection.atomic_blocks)
 
 
-def require(cursor: HasConnection | None = None) -> None:
+def require_transaction(cursor: HasConnection | None = None) -> None:
     """Returns only inside a transaction: the one of this cursor, Django's or psycopg's, or without a cursor the one of
     Django's connection. Raises OutsideTransaction."""
     if cursor is None:
@@ -143,7 +143,7 @@ def require(cursor: HasConnection | None = None) -> None:
         # Django's cursors hand on what they wrap. Both kinds of connection are in autocommit but inside a block, where
         # Django's leaves it and psycopg's has sent its BEGIN, or is about to.
         on = cursor.connection
-        is_to_open = isinstance(cursor, roundtrip.Cursor) and cursor.is_to_open
+        is_to_open = isinstance(cursor, roundtrip.Cursor) and cursor.has_pending_opening
         inside = is_to_open or not on.autocommit or on.info.transaction_status != TransactionStatus.IDLE
     if not inside:
         raise OutsideTransaction("this joins the caller's transaction, and there is none")
@@ -155,14 +155,14 @@ def violated_constraint(error: BaseException) -> str | None:
     return cause.diag.constraint_name if isinstance(cause, errors.Error) else None
 
 
-def is_miscount(error: BaseException) -> bool:
+def is_rowcount_mismatch(error: BaseException) -> bool:
     """Whether an UPDATE that had to touch exactly so many rows did not: see `sql.exactly_touching`."""
-    return isinstance(_of_psycopg(error), errors.InvalidTextRepresentation) and sql.MISCOUNT in str(error)
+    return isinstance(_of_psycopg(error), errors.InvalidTextRepresentation) and sql.ROWCOUNT_MISMATCH in str(error)
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether another attempt may succeed: deadlock, lock or statement time-out. Never an error of the data."""
-    return isinstance(_of_psycopg(error), _PASSING)
+    return isinstance(_of_psycopg(error), _TRANSIENT)
 
 
 def _of_psycopg(error: BaseException) -> BaseException | None:

@@ -19,19 +19,19 @@ ACTIVE_SECONDS = 1.0
 """So long after it was last asked for an event still counts as active."""
 NOTE_SECONDS = 0.1
 """So often an event's activity is noted, and the others' looked at."""
-_PLACES = 512
-_ALL = struct.Struct(f"={_PLACES}d")
+_SLOT_COUNT = 512
+_ALL = struct.Struct(f"={_SLOT_COUNT}d")
 _ONE = struct.Struct("=d")
 
 
-class Activity:
+class ActiveEvents:
     """`file`: shared by the processes of one machine, whose monotonic clock they share too. Without it (a folder that
     cannot be written, a disk that is full) a process sees only itself. For one thread."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._map: mmap.mmap | bytearray | None = None
-        self._looked_at = 0.0
+        self._refreshed_at = 0.0
         self._active: frozenset[int] = frozenset()
         self._noted: dict[int, float] = {}
 
@@ -42,11 +42,11 @@ class Activity:
             _ONE.pack_into(self._mapped(), place * _ONE.size, now)
             self._active |= {place}
 
-    def is_any_beside(self, place: int, now: float) -> bool:
+    def is_any_other_active(self, place: int, now: float) -> bool:
         """Whether an event at another place was asked for within the last second; another process's, up to a tenth of a
         second ago."""
-        if now - self._looked_at >= NOTE_SECONDS:
-            self._looked_at = now
+        if now - self._refreshed_at >= NOTE_SECONDS:
+            self._refreshed_at = now
             # A time to come is another start of the machine's clock.
             noted = enumerate(_ALL.unpack_from(self._mapped()))
             self._active = frozenset([place for place, at in noted if now - ACTIVE_SECONDS <= at <= now])
@@ -62,10 +62,10 @@ class Activity:
         return self._map
 
 
-def place_of(event: str) -> int:
+def slot_of(event: str) -> int:
     """Where the event's activity is noted."""
     # Python's own hash is another in each process.
-    return int.from_bytes(hashlib.blake2b(event.encode(), digest_size=4).digest()) % _PLACES
+    return int.from_bytes(hashlib.blake2b(event.encode(), digest_size=4).digest()) % _SLOT_COUNT
 
 
 def _map(file: Path) -> mmap.mmap:

@@ -18,7 +18,7 @@ GROUP_MAX = 256
 WAITING_MAX = 5_000
 
 
-class Gatherer(Generic[Question, Answer]):
+class BatchLoader(Generic[Question, Answer]):
     """`act` is given a list of questions, in a thread of the lane, and returns one answer to each, in order: a value,
     or an exception that is raised for whoever asked."""
 
@@ -65,11 +65,11 @@ class Gatherer(Generic[Question, Answer]):
 
     async def _answer(self, group: list[tuple[Question, asyncio.Future[Answer]]]) -> None:
         try:
-            answers = await thread_pool.ask(self._act, [question for question, _ in group])
+            answers = await thread_pool.run_in_thread(self._act, [question for question, _ in group])
         except Exception as error:  # noqa: BLE001 - Each who asked is told.
             for _, future in group:
                 if not future.done():
-                    future.set_exception(_another(error))
+                    future.set_exception(_copy_error(error))
             return
         except BaseException:
             for _, future in group:
@@ -84,7 +84,7 @@ class Gatherer(Generic[Question, Answer]):
                 future.set_result(answer)
 
 
-def _another(error: Exception) -> Exception:
+def _copy_error(error: Exception) -> Exception:
     """One exception raised in two tasks would gather both their traces."""
     problem = problems.from_exception(error)
-    return type(problem)() if isinstance(problem, (problems.Busy, problems.LedgerAway)) else error
+    return type(problem)() if isinstance(problem, (problems.Busy, problems.DatabaseUnavailable)) else error

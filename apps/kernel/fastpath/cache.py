@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from apps.kernel import duty_cycle
 from apps.kernel.fastpath import thread_pool
-from apps.kernel.fastpath.batch_loader import Gatherer
+from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.kernel.http import problems
 from apps.kernel.observability import log_context
 
@@ -20,7 +20,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Flights(Generic[Key]):
+class InFlightReads(Generic[Key]):
     """Readings under way, one for each key at most."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Flights(Generic[Key]):
         """The reading under way of this key, begun in a thread if there was none. Its result is for who awaits it."""
         task = self._under_way.get(key)
         if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
-            task = asyncio.create_task(thread_pool.ask(read))
+            task = asyncio.create_task(thread_pool.run_in_thread(read))
             self._under_way[key] = task
             task.add_done_callback(lambda done: self._ended(key, done))
         return task
@@ -45,17 +45,17 @@ class Flights(Generic[Key]):
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, problems.Problem):
             # Whoever waits for it is told; that somebody else reads next is all there is to do about it here.
-            logger.debug("a reading beside the requests failed: %s", log_context.brief(error))
+            logger.debug("a reading beside the requests failed: %s", log_context.summarize_error(error))
 
 
-class _Kept(NamedTuple, Generic[Value]):
+class _CacheEntry(NamedTuple, Generic[Value]):
     begun: float
     fresh_seconds: float
     stale_seconds: float
     value: Value
 
 
-class _Memory(ABC, Generic[Key, Value]):
+class _CacheBase(ABC, Generic[Key, Value]):
     """Values by key. Up to `fresh_seconds` old one is given at once; up to `stale_seconds` more too, while it is read
     anew; older ones, and none, wait for the reading. What is dear to read is read more seldom (`resting`): both last at
     least as long as the rest after the reading, so that nobody waits for one that goes on and on. At most `most` are
@@ -65,7 +65,7 @@ class _Memory(ABC, Generic[Key, Value]):
         self.fresh_seconds = fresh_seconds
         self.stale_seconds = stale_seconds
         self._most = most
-        self._kept: dict[Key, _Kept[Value]] = {}
+        self._kept: dict[Key, _CacheEntry[Value]] = {}
 
     async def get(self, key: Key) -> Value:
         """The value. Raises what its reading raised, and problems.Busy."""
@@ -81,7 +81,7 @@ class _Memory(ABC, Generic[Key, Value]):
         if age < kept.fresh_seconds:
             return kept.value
         if age < kept.fresh_seconds + kept.stale_seconds:
-            self._read_beside(key)
+            self._refresh_in_background(key)
             return kept.value
         return None
 
@@ -93,42 +93,42 @@ class _Memory(ABC, Generic[Key, Value]):
         """The value, read now and kept, for whoever waits for it."""
 
     @abstractmethod
-    def _read_beside(self, key: Key) -> None:
+    def _refresh_in_background(self, key: Key) -> None:
         """It is being read, and nobody waits for it."""
 
     def _keep(self, values: Mapping[Key, Value], begun: float) -> None:
         """What a reading brought is dated by its beginning: what was committed since may be missing in it."""
-        rest = duty_cycle.rest_seconds(begun)
+        rest = duty_cycle.pause_seconds(begun)
         fresh, stale = max(self.fresh_seconds, rest), max(self.stale_seconds, rest)
         if len(self._kept) + len(values) > self._most and any(key not in self._kept for key in values):
             self._kept.clear()
         for key, value in values.items():
-            self._kept[key] = _Kept(begun, fresh, stale, value)
+            self._kept[key] = _CacheEntry(begun, fresh, stale, value)
 
 
-class Remembered(_Memory[Key, Value]):
+class RefreshingCache(_CacheBase[Key, Value]):
     """Values by key, as `read(key)` brings them from a thread: each by itself."""
 
     def __init__(self, read: Callable[[Key], Value], *, fresh_seconds: float, stale_seconds: float, most: int) -> None:
         super().__init__(fresh_seconds=fresh_seconds, stale_seconds=stale_seconds, most=most)
         self._read_one = read
-        self._flights: Flights[Key] = Flights()
+        self._in_flight_reads: InFlightReads[Key] = InFlightReads()
 
     async def _read(self, key: Key) -> Value:
-        value: Value = await self._flights.wait(key, lambda: self._renew(key))
+        value: Value = await self._in_flight_reads.wait(key, lambda: self._refresh(key))
         return value
 
-    def _read_beside(self, key: Key) -> None:
-        self._flights.begin(key, lambda: self._renew(key))
+    def _refresh_in_background(self, key: Key) -> None:
+        self._in_flight_reads.begin(key, lambda: self._refresh(key))
 
-    def _renew(self, key: Key) -> Value:
+    def _refresh(self, key: Key) -> Value:
         begun = time.monotonic()
         value = self._read_one(key)
         self._keep({key: value}, begun)
         return value
 
 
-class RememberedTogether(_Memory[Key, Value]):
+class BatchRefreshingCache(_CacheBase[Key, Value]):
     """Values by key, as `read(keys)` brings them from a thread, many in as many statements as one: with fifty events on
     sale each is read in the very journey in which the others are. Of one that it leaves out, `missing(key)` is raised.
     """
@@ -147,8 +147,8 @@ class RememberedTogether(_Memory[Key, Value]):
         self._missing = missing
         self._asked: set[Key] = set()
         """Since what was asked for was last read anew."""
-        self._waited_for: Gatherer[Key, Value] = Gatherer(self._read_for)
-        self._flights: Flights[None] = Flights()
+        self._loader: BatchLoader[Key, Value] = BatchLoader(self._load_many)
+        self._in_flight_reads: InFlightReads[None] = InFlightReads()
 
     def peek(self, key: Key) -> Value | None:
         value = super().peek(key)
@@ -161,16 +161,16 @@ class RememberedTogether(_Memory[Key, Value]):
         self._asked.clear()
 
     async def _read(self, key: Key) -> Value:
-        return await self._waited_for.ask(key)
+        return await self._loader.ask(key)
 
-    def _read_for(self, keys: list[Key]) -> list[Value | Exception]:
+    def _load_many(self, keys: list[Key]) -> list[Value | Exception]:
         found = self._read_and_keep(list(dict.fromkeys(keys)))
         return [found[key] if key in found else self._missing(key) for key in keys]
 
-    def _read_beside(self, key: Key) -> None:
-        self._flights.begin(None, self._renew)
+    def _refresh_in_background(self, key: Key) -> None:
+        self._in_flight_reads.begin(None, self._refresh)
 
-    def _renew(self) -> None:
+    def _refresh(self) -> None:
         """All that were asked for lately are read anew, also where it is only soon time: then they stay together."""
         asked, self._asked = self._asked, set()
         half = time.monotonic() - self.fresh_seconds / 2

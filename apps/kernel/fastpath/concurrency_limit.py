@@ -19,18 +19,18 @@ from time import monotonic
 from django.core.exceptions import ImproperlyConfigured
 from prometheus_client import Gauge
 
-from apps.kernel.fastpath.active_events import ACTIVE_SECONDS, Activity, place_of
+from apps.kernel.fastpath.active_events import ACTIVE_SECONDS, ActiveEvents, slot_of
 from apps.kernel.http import problems
 
 WAIT_SECONDS_MAX = 5.0
 """Who has waited for longer is refused: its client may have given up."""
 
-LOOK_SECONDS = 0.25
+CHECK_SECONDS = 0.25
 """So often those who wait are looked after: who has waited too long is told, and a group that goes on for longer than
 this is not waited for, so that one who is slow has no place but its own."""
-REST_TIMES = 4.0
+PAUSE_FACTOR = 4.0
 """A crowd rests for so many times as long as its last group took."""
-REST_SECONDS_MAX = 0.25
+PAUSE_SECONDS_MAX = 0.25
 """No rest is longer."""
 
 _waiting = Gauge("fairgate_turnstile_waiting_count", "Requests before the door, beyond what may be under way.",
@@ -39,14 +39,14 @@ METRICS = (_waiting,)
 """Of this process; the composition root registers them where it serves figures."""
 
 
-class _Line:
+class _EventQueue:
     """Of one event."""
 
-    __slots__ = ("at", "begun", "is_looked_after", "is_resting", "left_over", "place", "under_way", "waiting")
+    __slots__ = ("at", "begun", "is_check_scheduled", "is_resting", "left_over", "place", "under_way", "waiting")
 
     def __init__(self, place: int) -> None:
         self.place = place
-        """Of `Activity`."""
+        """Of `ActiveEvents`."""
         self.under_way = 0
         self.at = 0.0
         """The last time that somebody asked for it."""
@@ -55,11 +55,11 @@ class _Line:
         self.left_over = 0
         """Those under way, at most, that are of earlier groups."""
         self.is_resting = False
-        self.is_looked_after = False
+        self.is_check_scheduled = False
         self.waiting: deque[tuple[float, Callable[[problems.Problem | None], None]]] = deque()
 
 
-class Turnstile:
+class ConcurrencyLimit:
     """`alone_max`: how many an event may have under way while no other is active; `beside_max`: while one is.
     `waiting_max`: how many of one event may wait; one more is refused. `knows`: whether there is such an event, as far
     as is known at sight. `activity`: which events are active, on all of the machine. Used on one loop's thread. Raises
@@ -73,7 +73,7 @@ class Turnstile:
         beside_max: int,
         waiting_max: int,
         knows: Callable[[str], bool],
-        activity: Activity,
+        activity: ActiveEvents,
     ) -> None:
         if alone_max < 1 or beside_max < 1 or waiting_max < 0:
             of = f"LANE_{name.upper()}"
@@ -83,20 +83,20 @@ class Turnstile:
         self._alone_max = alone_max
         self._beside_max = beside_max
         self._waiting_max = waiting_max
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _EventQueue] = {}
         self._tidied_at = 0.0
         self._waiting = _waiting.labels(name)
         self._waiting.set(0)
 
-    def concerns(self, event: str) -> bool:
+    def applies_to(self, event: str) -> bool:
         """Whether its requests pass here: nobody's crowd is held up by events that clients make up."""
         return event in self._lines or self._knows(event)
 
-    def pass_now(self, event: str) -> bool:
+    def try_acquire(self, event: str) -> bool:
         """Whether the request may go on at once. If so, `leave` follows."""
         line = self._lines.get(event)
         if line is None:
-            line = self._lines[event] = _Line(place_of(event))
+            line = self._lines[event] = _EventQueue(slot_of(event))
         now = line.at = monotonic()
         self._activity.note(line.place, now)
         if now - self._tidied_at > ACTIVE_SECONDS:
@@ -110,7 +110,7 @@ class Turnstile:
 
     def wait(self, event: str, go_on: Callable[[problems.Problem | None], None]) -> None:
         """`go_on` will be called at the request's turn, with None, and `leave` follows; or with why it is refused.
-        Raises problems.Busy where too many wait. After `pass_now` has said no."""
+        Raises problems.Busy where too many wait. After `try_acquire` has said no."""
         line = self._lines[event]
         if len(line.waiting) >= self._waiting_max:
             raise problems.Busy
@@ -120,7 +120,7 @@ class Turnstile:
 
     async def come(self, event: str) -> None:
         """The request may go on, and `leave` follows. Raises problems.Busy."""
-        if self.pass_now(event):
+        if self.try_acquire(event):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -149,45 +149,45 @@ class Turnstile:
         if not line.waiting or line.is_resting:
             return
         now = monotonic()
-        if not self._is_crowd(line, now):
+        if not self._admits_in_groups(line, now):
             self._let_in(line)
         elif line.under_way <= line.left_over:
             line.is_resting = True
-            rest = min(REST_TIMES * (now - line.begun), REST_SECONDS_MAX)
-            asyncio.get_running_loop().call_later(rest, self._end_rest, line)
+            rest = min(PAUSE_FACTOR * (now - line.begun), PAUSE_SECONDS_MAX)
+            asyncio.get_running_loop().call_later(rest, self._end_pause, line)
 
-    def _is_crowd(self, line: _Line, now: float) -> bool:
+    def _admits_in_groups(self, line: _EventQueue, now: float) -> bool:
         """Whether it comes in groups: beside another event, and there is a whole one to come."""
-        return len(line.waiting) >= self._beside_max and self._activity.is_any_beside(line.place, now)
+        return len(line.waiting) >= self._beside_max and self._activity.is_any_other_active(line.place, now)
 
-    def _look_after(self, line: _Line) -> None:
+    def _look_after(self, line: _EventQueue) -> None:
         """Somebody looks at this line in a moment, and for as long as anybody waits."""
-        if not line.is_looked_after:
-            line.is_looked_after = True
-            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look, line)
+        if not line.is_check_scheduled:
+            line.is_check_scheduled = True
+            asyncio.get_running_loop().call_later(CHECK_SECONDS, self._look, line)
 
-    def _look(self, line: _Line) -> None:
-        line.is_looked_after = False
+    def _look(self, line: _EventQueue) -> None:
+        line.is_check_scheduled = False
         now = monotonic()
         self._refuse_late(line, now)
         if line.waiting:
             self._look_after(line)
-            if self._is_crowd(line, now) and not line.is_resting and now - line.begun >= LOOK_SECONDS:
+            if self._admits_in_groups(line, now) and not line.is_resting and now - line.begun >= CHECK_SECONDS:
                 line.left_over = line.under_way
                 self._let_in(line)
 
-    def _refuse_late(self, line: _Line, now: float) -> None:
+    def _refuse_late(self, line: _EventQueue, now: float) -> None:
         """Whoever has waited too long hears so."""
         while line.waiting and now - line.waiting[0][0] > WAIT_SECONDS_MAX:
             _, go_on = line.waiting.popleft()
             self._waiting.dec()
             go_on(problems.Busy())
 
-    def _end_rest(self, line: _Line) -> None:
+    def _end_pause(self, line: _EventQueue) -> None:
         line.is_resting = False
         self._let_in(line)
 
-    def _let_in(self, line: _Line) -> None:
+    def _let_in(self, line: _EventQueue) -> None:
         now = monotonic()
         self._refuse_late(line, now)
         most = self._most(line, now)
@@ -200,8 +200,8 @@ class Turnstile:
             # In the loop's next step, so that a row of them that are refused at once does not go ever deeper.
             asyncio.get_running_loop().call_soon(go_on, None)
 
-    def _most(self, line: _Line, now: float) -> int:
-        return self._beside_max if self._activity.is_any_beside(line.place, now) else self._alone_max
+    def _most(self, line: _EventQueue, now: float) -> int:
+        return self._beside_max if self._activity.is_any_other_active(line.place, now) else self._alone_max
 
     def _tidy(self, now: float) -> None:
         self._tidied_at = now

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 from apps.kernel import rate_limits
 from apps.kernel.fastpath import response
-from apps.kernel.fastpath.concurrency_limit import Turnstile
-from apps.kernel.fastpath.request import ClientGone, Forward, Message, Receive, Request, Scope, Send
+from apps.kernel.fastpath.concurrency_limit import ConcurrencyLimit
+from apps.kernel.fastpath.request import ClientDisconnected, ForwardToSite, Message, Receive, Request, Scope, Send
 from apps.kernel.fastpath.response import Reply
-from apps.kernel.fastpath.server_extensions import LATER, WHOLE, Later, Whole
+from apps.kernel.fastpath.server_extensions import DEFERRED, SEND_RESPONSE, OnResponse, RawResponse
 from apps.kernel.http import client_address, problems, same_origin
 from apps.kernel.observability import access_log, log_context, request_metrics
 from apps.kernel.rate_limits import kinds
@@ -28,7 +28,7 @@ from apps.kernel.rate_limits import kinds
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[Request, str], Awaitable[Reply]]
-Rest = Callable[[], Awaitable[Reply]]
+Continuation = Callable[[], Awaitable[Reply]]
 """What is left to do of a request, with a wait in it."""
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -51,47 +51,47 @@ class Route:
     """What metrics and the log call it."""
     kind: str
     """Of `limits.KINDS`."""
-    at_sight: "Callable[[Request, str, bytes | bytearray], Reply | Heard | None] | None" = None
+    respond_sync: "Callable[[Request, str, bytes | bytearray], Reply | PendingAnswer | None] | None" = None
     """The same as `handler`, as far as it goes without waiting, with the whole body: the reply, or what has been asked
     for it, or None where the handler is to be called. Raises as the handler does."""
-    turnstile: Turnstile | None = None
+    concurrency_limit: ConcurrencyLimit | None = None
     """Where it waits while too many of its event are under way."""
 
 
-class Heard(NamedTuple):
+class PendingAnswer(NamedTuple):
     """What came of a question that was asked at sight, once its answer is there."""
 
     answer: "asyncio.Future[Any]"
-    then: "Callable[[Any], Reply | Heard | Rest]"
+    then: "Callable[[Any], Reply | PendingAnswer | Continuation]"
     """The reply to whoever asked, by the answer, or what has been asked next, or what else is to be done. A problem for
     an answer is the reply."""
 
 
-class _Begun:
+class _ActiveRequest:
     """A request of the lane's that is being answered."""
 
-    __slots__ = ("address", "argument", "at", "has_turn", "is_let_in", "request", "rest", "route")
+    __slots__ = ("address", "argument", "at", "has_slot", "is_checked", "request", "rest", "route")
 
     def __init__(self, route: Route, argument: str, request: Request) -> None:
         self.route = route
         self.argument = argument
         self.request = request
-        self.address = client_address.of_scope(request.scope)
+        self.address = client_address.address_from_scope(request.scope)
         self.at = monotonic()
-        self.is_let_in = False
+        self.is_checked = False
         """It was counted and is from where it should be."""
-        self.rest: Rest | None = None
-        self.has_turn = False
+        self.rest: Continuation | None = None
+        self.has_slot = False
         """It has passed its route's turnstile, and has to leave by it."""
 
     def leave(self) -> None:
         """It is not under way any more."""
-        if self.has_turn and self.route.turnstile is not None:
-            self.has_turn = False
-            self.route.turnstile.leave(self.argument)
+        if self.has_slot and self.route.concurrency_limit is not None:
+            self.has_slot = False
+            self.route.concurrency_limit.leave(self.argument)
 
 
-class Lane:
+class Dispatcher:
     """An ASGI application for http: the routes, and for everything else `forward`."""
 
     def __init__(self, routes: Sequence[Route], forward: Application) -> None:
@@ -114,112 +114,120 @@ class Lane:
             return None
         return patterns[1][found.lastindex - 1], found[found.lastindex]
 
-    def at_sight(self, scope: Scope, body: bytes | bytearray, later: Later) -> Whole | None:
+    def respond_sync(self, scope: Scope, body: bytes | bytearray, later: OnResponse) -> RawResponse | None:
         """As `whole.AT_SIGHT` has it."""
         begun = self._begin(scope)
-        if begun is None or begun.route.at_sight is None:
+        if begun is None or begun.route.respond_sync is None:
             return None
-        turnstile = begun.route.turnstile
+        turnstile = begun.route.concurrency_limit
         try:
             self._let_in(begun)
-            if turnstile is not None and turnstile.concerns(begun.argument):
-                if not turnstile.pass_now(begun.argument):
-                    turnstile.wait(begun.argument, partial(self._go_on, begun, body, later))
-                    request_metrics.begun()
-                    return LATER
-                begun.has_turn = True
+            if turnstile is not None and turnstile.applies_to(begun.argument):
+                if not turnstile.try_acquire(begun.argument):
+                    turnstile.wait(begun.argument, partial(self._resume, begun, body, later))
+                    request_metrics.request_started()
+                    return DEFERRED
+                begun.has_slot = True
         except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
-            return _finished(begun, _refused(begun.request, error))
+            return _finish_request(begun, _error_reply(begun.request, error))
         answer = self._look(begun, body)
         if answer is None:
-            scope[_BEGUN] = begun
+            scope[_ACTIVE_REQUEST] = begun
             return None
-        if isinstance(answer, Heard):
-            request_metrics.begun()
+        if isinstance(answer, PendingAnswer):
+            request_metrics.request_started()
             self._tell(begun, later, answer)
-            return LATER
-        return _finished(begun, answer)
+            return DEFERRED
+        return _finish_request(begun, answer)
 
-    def _look(self, begun: _Begun, body: bytes | bytearray) -> Reply | Heard | None:
+    def _look(self, begun: _ActiveRequest, body: bytes | bytearray) -> Reply | PendingAnswer | None:
         """What its route tells at sight."""
-        assert begun.route.at_sight is not None
+        assert begun.route.respond_sync is not None
         try:
-            return begun.route.at_sight(begun.request, begun.argument, body)
-        except Forward:
+            return begun.route.respond_sync(begun.request, begun.argument, body)
+        except ForwardToSite:
             return None
         except Exception as error:  # noqa: BLE001 - As above.
-            return _refused(begun.request, error)
+            return _error_reply(begun.request, error)
 
-    def _go_on(self, begun: _Begun, body: bytes | bytearray, later: Later, refusal: problems.Problem | None) -> None:
+    def _resume(
+        self, begun: _ActiveRequest, body: bytes | bytearray, later: OnResponse, refusal: problems.Problem | None
+    ) -> None:
         """The request's turn has come, or it is refused."""
-        begun.has_turn = refusal is None
+        begun.has_slot = refusal is None
         if refusal is not None:
-            self._tell(begun, later, _refused(begun.request, refusal))
-        elif begun.request.has_gone():
+            self._tell(begun, later, _error_reply(begun.request, refusal))
+        elif begun.request.has_disconnected():
             self._drop(begun)
         else:
             self._tell(begun, later, self._look(begun, body))
 
     def _hear(
-        self, begun: _Begun, then: Callable[[Any], Reply | Heard | Rest], later: Later, heard: "asyncio.Future[Any]"
+        self,
+        begun: _ActiveRequest,
+        then: Callable[[Any], Reply | PendingAnswer | Continuation],
+        later: OnResponse,
+        heard: "asyncio.Future[Any]",
     ) -> None:
         if heard.cancelled():
             self._drop(begun)  # The process ends.
             return
-        answer: Reply | Heard | Rest
+        answer: Reply | PendingAnswer | Continuation
         try:
             error = heard.exception()
-            answer = then(heard.result()) if error is None else _refused(begun.request, error)
+            answer = then(heard.result()) if error is None else _error_reply(begun.request, error)
         except Exception as error:  # noqa: BLE001 - As above.
-            answer = _refused(begun.request, error)
+            answer = _error_reply(begun.request, error)
         self._tell(begun, later, answer)
 
-    def _tell(self, begun: _Begun, later: Later, answer: Reply | Heard | Rest | None) -> None:
+    def _tell(
+        self, begun: _ActiveRequest, later: OnResponse, answer: Reply | PendingAnswer | Continuation | None
+    ) -> None:
         """Of a request that is under way: its answer has gone, or will when more is heard, or the server is to call us
         for the rest, and without one for all of it."""
-        if isinstance(answer, Heard):
+        if isinstance(answer, PendingAnswer):
             answer.answer.add_done_callback(partial(self._hear, begun, answer.then, later))
             return
-        request_metrics.ended()
+        request_metrics.request_finished()
         if isinstance(answer, Reply):
-            later(_finished(begun, answer))
+            later(_finish_request(begun, answer))
         else:
             begun.rest = answer
-            begun.request.scope[_BEGUN] = begun
+            begun.request.scope[_ACTIVE_REQUEST] = begun
             later(None)
 
-    def _drop(self, begun: _Begun) -> None:
+    def _drop(self, begun: _ActiveRequest) -> None:
         """Nobody is left to answer."""
-        request_metrics.ended()
+        request_metrics.request_finished()
         begun.leave()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The client has its answer, or has gone."""
-        begun = scope.pop(_BEGUN, None) or self._begin(scope)
+        begun = scope.pop(_ACTIVE_REQUEST, None) or self._begin(scope)
         if begun is None:
-            await self._hand_on(scope, receive, send)
+            await self._forward_to_site(scope, receive, send)
             return
         request: Request = begun.request
         request.receive = receive
         log_context.request_id.set(request.id)
-        request_metrics.begun()
+        request_metrics.request_started()
         try:
             answer = await self._answer(begun)
             # Before it is sent: a client that reads slowly, or not at all, keeps nobody else's place.
             begun.leave()
             await _send(answer, request, send)
-        except Forward:
+        except ForwardToSite:
             begun.leave()
-            await self._hand_on(scope, request.receive, send)
+            await self._forward_to_site(scope, request.receive, send)
             return
-        except ClientGone:
+        except ClientDisconnected:
             return
         finally:
             begun.leave()
-            request_metrics.ended()
-        _note(begun, answer)
+            request_metrics.request_finished()
+        _record_response(begun, answer)
 
-    async def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _forward_to_site(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The site's answer has gone through, and is counted as `forwarded`."""
         begun, status = monotonic(), 0
 
@@ -231,9 +239,9 @@ class Lane:
 
         await self._forward(scope, receive, noting)
         if status:
-            request_metrics.served("forwarded", scope["method"], status, monotonic() - begun)
+            request_metrics.record_response("forwarded", scope["method"], status, monotonic() - begun)
 
-    def _begin(self, scope: Scope) -> _Begun | None:
+    def _begin(self, scope: Scope) -> _ActiveRequest | None:
         """The request, if it is the lane's."""
         found = self._find(scope)
         if found is None:
@@ -244,37 +252,37 @@ class Lane:
         # Counted here and nowhere else, also if it is forwarded after all.
         scope[rate_limits.COUNTED] = True
         request.id = self._id_of(request)
-        return _Begun(*found, request)
+        return _ActiveRequest(*found, request)
 
-    def _let_in(self, begun: _Begun) -> None:
+    def _let_in(self, begun: _ActiveRequest) -> None:
         """The very checks that stand before the site's views, once. Raises what is to be said."""
-        if begun.is_let_in:
+        if begun.is_checked:
             return
         request = begun.request
-        wait_seconds = rate_limits.ask(begun.route.kind, begun.address, _named_by(request))
+        wait_seconds = rate_limits.check_request(begun.route.kind, begun.address, _get_credentials(request))
         if wait_seconds is not None:
             raise problems.RateLimited(wait_seconds)
-        problem = same_origin.refusal(request)
+        problem = same_origin.find_problem(request)
         if problem is not None:
             raise problem
-        begun.is_let_in = True
+        begun.is_checked = True
 
-    async def _answer(self, begun: _Begun) -> Reply:
+    async def _answer(self, begun: _ActiveRequest) -> Reply:
         try:
             self._let_in(begun)
-            turnstile = begun.route.turnstile
-            if turnstile is not None and not begun.has_turn and turnstile.concerns(begun.argument):
+            turnstile = begun.route.concurrency_limit
+            if turnstile is not None and not begun.has_slot and turnstile.applies_to(begun.argument):
                 # Before its turn: a client that sends slowly keeps nobody else's place either.
                 await begun.request.gather()
                 await turnstile.come(begun.argument)
-                begun.has_turn = True
+                begun.has_slot = True
             if begun.rest is not None:
                 return await begun.rest()
             return await begun.route.handler(begun.request, begun.argument)
-        except (Forward, ClientGone, asyncio.CancelledError):
+        except (ForwardToSite, ClientDisconnected, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
-            return _refused(begun.request, error)
+            return _error_reply(begun.request, error)
 
     def _id_of(self, request: Request) -> str:
         given = request.headers.plain(b"x-request-id")
@@ -283,36 +291,36 @@ class Lane:
         return f"{self._prefix}{next(self._numbers):x}"
 
 
-_BEGUN = "fairgate.begun"
+_ACTIVE_REQUEST = "fairgate.begun"
 
 
-def _refused(request: Request, error: BaseException) -> Reply:
+def _error_reply(request: Request, error: BaseException) -> Reply:
     known = problems.from_exception(error)
     if known is None:
         log_context.request_id.set(request.id)
         logger.error("%s %s failed", request.method, request.path, exc_info=error)
-    return response.refusal(known or problems.Fault())
+    return response.problem_reply(known or problems.Fault())
 
 
-def _finished(begun: _Begun, answer: Reply) -> Whole:
+def _finish_request(begun: _ActiveRequest, answer: Reply) -> RawResponse:
     """The answer as it travels, counted and logged."""
     begun.leave()
-    _note(begun, answer)
+    _record_response(begun, answer)
     request = begun.request
     return answer.status, answer.lines(request.id, secure=request.is_secure()), answer.body
 
 
-def _note(begun: _Begun, answer: Reply) -> None:
+def _record_response(begun: _ActiveRequest, answer: Reply) -> None:
     seconds = monotonic() - begun.at
     route, request = begun.route, begun.request
-    request_metrics.served(route.name, request.method, answer.status, seconds)
+    request_metrics.record_response(route.name, request.method, answer.status, seconds)
     event = begun.argument if route.path.startswith("events/") else ""
     access_log.log(
         request.method, route.name, answer.status, seconds, len(answer.body), request.id, begun.address, event
     )
 
 
-def _named_by(request: Request) -> str:
+def _get_credentials(request: Request) -> str:
     headers = request.headers
     authorization, cookie = headers.plain(b"authorization"), headers.plain(b"cookie")
     if authorization is not None:
@@ -326,7 +334,7 @@ def _pattern(path: str) -> str:
 
 
 async def _send(answer: Reply, request: Request, send: Send) -> None:
-    whole = request.scope.get(WHOLE)
+    whole = request.scope.get(SEND_RESPONSE)
     if whole is not None:
         await whole(answer.status, answer.lines(request.id, secure=request.is_secure()), answer.body)
         return

@@ -24,67 +24,73 @@ logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 0.05
 """A loop that was held up itself reads first what has come meanwhile, before it calls Redis silent."""
-JOURNEYS_MAX = 64
+ROUND_TRIPS_MAX = 64
 """Under way at once; what is more goes another way."""
 
 Command = Sequence[Any]
-Hear = Callable[[list[Any] | None], None]
+OnReplies = Callable[[list[Any] | None], None]
 """Is called once, on the loop, with what Redis answered each command with; None: nobody knows, ask another way."""
 
 
-class Courier:
+class AsyncRedis:
     """Used on one loop at a time; on another one it begins anew."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: _Connection | None = None
-        self._living: asyncio.Task[None] | None = None
+        self._connection_task: asyncio.Task[None] | None = None
         """From the attempt to have a connection to that connection's end; the loop's own end is one too."""
         self._tried: asyncio.Future[None] | None = None
         self._not_before = 0.0
 
-    def send(self, commands: Sequence[Command], hear: Hear) -> bool:
+    def send(self, commands: Sequence[Command], hear: OnReplies) -> bool:
         """The commands are on their way, and `hear` will be called. False: they are not, ask another way; there may be
         a connection soon."""
-        connection = self._at_hand()
-        if connection is None or redis.rests():
+        connection = self._current_connection()
+        if connection is None or redis.is_paused():
             self._connect()
             return False
         return connection.send(commands, hear)
 
-    async def be_ready(self) -> bool:
+    async def wait_until_connected(self) -> bool:
         """Whether there is a connection, once it was tried to have one."""
-        if self._at_hand() is None:
-            if self._living is not None and self._tried is not None and self._tried.done():
-                await asyncio.wait([self._living])  # The last one is just coming to its end.
+        if self._current_connection() is None:
+            if self._connection_task is not None and self._tried is not None and self._tried.done():
+                await asyncio.wait([self._connection_task])  # The last one is just coming to its end.
             self._connect()
             if self._tried is not None:
                 await asyncio.shield(self._tried)
-        return self._at_hand() is not None
+        return self._current_connection() is not None
 
     def close(self) -> None:
         """There is no connection, until somebody asks again."""
         if self._connection is not None:
             self._connection.close()
 
-    def _at_hand(self) -> "_Connection | None":
+    def _current_connection(self) -> "_Connection | None":
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             # Those of a loop that has ended went with it.
-            self._loop, self._connection, self._living, self._tried, self._not_before = loop, None, None, None, 0.0
+            self._loop, self._connection, self._connection_task, self._tried, self._not_before = (
+                loop,
+                None,
+                None,
+                None,
+                0.0,
+            )
         return None if self._connection is None or self._connection.is_over else self._connection
 
     def _connect(self) -> None:
-        if self._living is None and monotonic() >= self._not_before and not redis.rests():
+        if self._connection_task is None and monotonic() >= self._not_before and not redis.is_paused():
             loop = asyncio.get_running_loop()
             self._tried = loop.create_future()
-            self._living = loop.create_task(self._live(self._tried))
+            self._connection_task = loop.create_task(self._live(self._tried))
 
     async def _live(self, tried: "asyncio.Future[None]") -> None:
-        self._not_before = monotonic() + redis.REST_SECONDS
+        self._not_before = monotonic() + redis.OUTAGE_PAUSE_SECONDS
         connection = None
         try:
-            connection = self._connection = await _connected()
+            connection = self._connection = await _open_connection()
             tried.set_result(None)
             if connection is not None:
                 await connection.over.wait()
@@ -97,14 +103,14 @@ class Courier:
         except Exception:
             logger.exception("Redis is asked in threads only")
         finally:
-            self._living = None
+            self._connection_task = None
             if not tried.done():
                 tried.set_result(None)
             if connection is not None:
                 connection.close()
 
 
-async def _connected() -> "_Connection | None":
+async def _open_connection() -> "_Connection | None":
     """A connection that may be asked; None where only `apps.kernel.redis` can have one, or Redis does not let us
     in. Raises OSError, TimeoutError."""
     pool = redis.client().connection_pool
@@ -148,19 +154,19 @@ class _Connection(asyncio.Protocol):
         self._seconds_max = seconds_max
         self._reader = hiredis.Reader()
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[tuple[float, int, Hear]] = deque()
+        self._waiting: deque[tuple[float, int, OnReplies]] = deque()
         """When each went, and how many answers it is still to be given together."""
         self._answers: list[Any] = []
         self._clock: asyncio.TimerHandle | None = None
 
-    def send(self, commands: Sequence[Command], hear: Hear) -> bool:
-        if self.is_over or self._transport is None or len(self._waiting) >= JOURNEYS_MAX:
+    def send(self, commands: Sequence[Command], hear: OnReplies) -> bool:
+        if self.is_over or self._transport is None or len(self._waiting) >= ROUND_TRIPS_MAX:
             return False
         packed = b"".join([hiredis.pack_command(tuple(command)) for command in commands])
         self._waiting.append((monotonic(), len(commands), hear))
         self._transport.write(packed)
         if self._clock is None:
-            self._clock = self._loop.call_later(self._seconds_max, self._look_at_the_clock)
+            self._clock = self._loop.call_later(self._seconds_max, self._check_timeout)
         return True
 
     def close(self) -> None:
@@ -207,7 +213,7 @@ class _Connection(asyncio.Protocol):
 
     # --- the clock ---------------------------------------------------------------------------------------------------
 
-    def _look_at_the_clock(self, since: float | None = None) -> None:
+    def _check_timeout(self, since: float | None = None) -> None:
         """Runs while something is asked; one for all of it, that looks what has happened meanwhile."""
         self._clock = None
         if not self._waiting:
@@ -215,9 +221,9 @@ class _Connection(asyncio.Protocol):
         oldest = self._waiting[0][0]
         left = oldest + self._seconds_max - monotonic()
         if left > 0:
-            self._clock = self._loop.call_later(left, self._look_at_the_clock)
+            self._clock = self._loop.call_later(left, self._check_timeout)
         elif since != oldest:
-            self._clock = self._loop.call_later(GRACE_SECONDS, self._look_at_the_clock, oldest)
+            self._clock = self._loop.call_later(GRACE_SECONDS, self._check_timeout, oldest)
         else:
             redis.note_outage(RedisTimeout("Timeout reading from socket"))
             self.close()

@@ -13,7 +13,7 @@ from django.http import QueryDict
 from django.http.cookie import parse_cookie
 from django.http.request import split_domain_port, validate_host
 
-from apps.kernel.fastpath.server_extensions import BY_NAME, CLIENT, Client
+from apps.kernel.fastpath.server_extensions import CLIENT, HEADERS_BY_NAME, Client
 from apps.kernel.http import client_address, json_body, problems
 
 Scope = MutableMapping[str, Any]
@@ -28,11 +28,11 @@ _REFUSES = re.compile(r"q\s*=\s*0(\.0*)?")
 _CONTENT_LENGTH = re.compile(rb"[0-9]{1,12}")
 
 
-class Forward(Exception):
+class ForwardToSite(Exception):
     """This request is for the site to answer. Only before its body is read."""
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """Nobody is left to answer."""
 
 
@@ -79,7 +79,7 @@ class Request:
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.headers = Headers(scope["headers"], scope.get(BY_NAME))
+        self.headers = Headers(scope["headers"], scope.get(HEADERS_BY_NAME))
         self.id = ""
         """What logs and the answer call it."""
         self.receive = receive
@@ -90,7 +90,7 @@ class Request:
 
     @property
     def scheme(self) -> str:
-        return client_address.scheme_of_scope(self.scope)
+        return client_address.scheme_from_scope(self.scope)
 
     def is_secure(self) -> bool:
         return self.scheme == "https"
@@ -124,26 +124,26 @@ class Request:
         """Whether nothing about the request needs the site's eye: a host of ours, over TLS where the house wants it,
         from somebody who reads JSON. What is wrong with it otherwise the site says."""
         query = self.scope["query_string"]
-        if (query and b"format=" in query) or not self.is_for_us():
+        if (query and b"format=" in query) or not self.has_allowed_host():
             return False
         accept = self.headers.plain(b"accept")
-        return accept is None or accept == b"*/*" or _takes_json(accept)
+        return accept is None or accept == b"*/*" or _accepts_json(accept)
 
-    def is_for_us(self) -> bool:
+    def has_allowed_host(self) -> bool:
         """Whether it names a host of ours, over TLS where the house wants it."""
         if _wants_tls() and not self.is_secure():
             return False
-        return _is_ours(self.headers.plain(b"host"))
+        return _is_allowed_host(self.headers.plain(b"host"))
 
-    def takes_events(self) -> bool:
+    def accepts_event_stream(self) -> bool:
         """Whether it asks for server-sent events."""
         accept = self.headers.plain(b"accept")
-        return accept is not None and _takes_events(accept)
+        return accept is not None and _accepts_event_stream(accept)
 
-    def has_gone(self) -> bool:
+    def has_disconnected(self) -> bool:
         """Whether its client is known to have gone, so that nobody is left to answer."""
         client: Client | None = self.scope.get(CLIENT)
-        return client is not None and client.has_gone
+        return client is not None and client.has_disconnected
 
     async def gather(self) -> None:
         """The body is here, for whoever reads it after this, or what is wrong with it is known. Raises ClientGone."""
@@ -173,12 +173,12 @@ class Request:
         bytes_max = _body_bytes_max()
         return self._object_in(await self._body(bytes_max))
 
-    def object_at_hand(self, body: bytes | bytearray) -> dict[str, Any]:
+    def parse_json_object(self, body: bytes | bytearray) -> dict[str, Any]:
         """As `json_object`, of the whole body."""
         bytes_max = _body_bytes_max()
         if self.headers.plain(b"content-length") != b"%d" % len(body):
             self._check_declared(bytes_max)
-        return self._object_in(_within(bytes(body), bytes_max))
+        return self._object_in(_check_size(bytes(body), bytes_max))
 
     def _object_in(self, raw: bytes) -> dict[str, Any]:
         if not raw:
@@ -198,7 +198,7 @@ class Request:
         # (ticketing.server.http_protocol).
         message = await self._next()
         if not message.get("more_body", False):
-            return _within(message.get("body", b""), bytes_max)
+            return _check_size(message.get("body", b""), bytes_max)
         try:
             async with asyncio.timeout(BODY_SECONDS_MAX):
                 parts, size = [message.get("body", b"")], len(message.get("body", b""))
@@ -210,7 +210,7 @@ class Request:
                         raise problems.TooLarge
         except TimeoutError as error:
             raise problems.TimedOut from error
-        return _within(b"".join(parts), bytes_max)
+        return _check_size(b"".join(parts), bytes_max)
 
     def _check_declared(self, bytes_max: int) -> bool:
         """Whether there is a body at all. Raises TooLarge."""
@@ -225,11 +225,11 @@ class Request:
         assert self.receive is not None
         message = await self.receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientDisconnected
         return message
 
 
-def _within(body: bytes, bytes_max: int) -> bytes:
+def _check_size(body: bytes, bytes_max: int) -> bytes:
     if len(body) > bytes_max:
         raise problems.TooLarge
     return body
@@ -247,7 +247,7 @@ def _wants_tls() -> bool:
 
 
 @lru_cache(maxsize=256)
-def _is_ours(host: bytes | None) -> bool:
+def _is_allowed_host(host: bytes | None) -> bool:
     try:
         domain, _ = split_domain_port((host or b"").decode("ascii"))
     except UnicodeDecodeError:
@@ -256,7 +256,7 @@ def _is_ours(host: bytes | None) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _takes_events(accept: bytes) -> bool:
+def _accepts_event_stream(accept: bytes) -> bool:
     for part in accept.decode("latin-1").lower().split(","):
         kind, *terms = (word.strip() for word in part.split(";"))
         if kind == "text/event-stream":
@@ -265,6 +265,6 @@ def _takes_events(accept: bytes) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _takes_json(accept: bytes) -> bool:
+def _accepts_json(accept: bytes) -> bool:
     kinds = (part.partition(";")[0].strip().lower() for part in accept.decode("latin-1").split(","))
     return any(kind in _JSON_ACCEPTED for kind in kinds)

@@ -20,7 +20,7 @@ NO_STORE = (b"cache-control", b"no-store")
 JSON = (b"content-type", b"application/json")
 PROBLEM = (b"content-type", problems.CONTENT_TYPE.encode())
 # They say the same about every answer of the site, whatever it is; asked once, so that the lane says it too.
-_SAY_THE_SAME = (
+_HEADER_MIDDLEWARE = (
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -51,7 +51,7 @@ class Reply:
     def delete_cookie(self, key: str, **options: Any) -> None:
         HttpResponseBase.delete_cookie(self, key, **options)  # type: ignore[arg-type]
 
-    def saying(self, value: Any) -> "Reply":
+    def with_body(self, value: Any) -> "Reply":
         """The same with this for a body."""
         self.body = _encode(value)
         return self
@@ -78,7 +78,7 @@ class Reply:
 
     def stream_head(self, request_id: str, *, secure: bool) -> list[tuple[bytes, bytes]]:
         """The same of an answer whose end nobody knows."""
-        headers = [*self.headers, (b"x-request-id", request_id.encode("latin-1")), *house_headers(secure)]
+        headers = [*self.headers, (b"x-request-id", request_id.encode("latin-1")), *site_headers(secure)]
         if self._cookies:
             headers += _cookie_headers(self._cookies)
         return headers
@@ -87,17 +87,17 @@ class Reply:
 _PERSONAL = (JSON, NO_STORE)
 
 
-def personal(value: Any, status: int = 200) -> Reply:
+def private_reply(value: Any, status: int = 200) -> Reply:
     """An answer in JSON that is for this caller and this moment only."""
     return Reply(status, _encode(value), _PERSONAL)
 
 
-def written(body: bytes, status: int = 200) -> Reply:
+def private_reply_of_json(body: bytes, status: int = 200) -> Reply:
     """The same of JSON that is text already."""
     return Reply(status, body, _PERSONAL)
 
 
-def refusal(problem: problems.Problem) -> Reply:
+def problem_reply(problem: problems.Problem) -> Reply:
     """The problem as a document, the same bytes from lane and site but for their spaces."""
     if not problem.is_plain:
         return _refusal(problem)
@@ -131,11 +131,11 @@ def _lines(headers: Headers) -> bytes:
 
 @lru_cache(maxsize=256)
 def _constant_lines(own: tuple[tuple[bytes, bytes], ...], secure: bool) -> bytes:
-    return _lines(own) + _lines(house_headers(secure))
+    return _lines(own) + _lines(site_headers(secure))
 
 
 @lru_cache(maxsize=2)
-def house_headers(secure: bool) -> tuple[tuple[bytes, bytes], ...]:
+def site_headers(secure: bool) -> tuple[tuple[bytes, bytes], ...]:
     """What the site's own middleware says on each of its answers, over TLS or not."""
     request = HttpRequest()
     request.method, request.path, request.path_info = "GET", "/api/", "/api/"
@@ -148,7 +148,7 @@ def house_headers(secure: bool) -> tuple[tuple[bytes, bytes], ...]:
     def answer(request: HttpRequest) -> HttpResponseBase:
         return HttpResponse(b"", content_type="application/json")
 
-    for path in reversed([path for path in settings.MIDDLEWARE if path in _SAY_THE_SAME]):
+    for path in reversed([path for path in settings.MIDDLEWARE if path in _HEADER_MIDDLEWARE]):
         answer = import_string(path)(answer)
     said = answer(request)
     if said.status_code != 200:

@@ -35,7 +35,7 @@ class _Threads:
 _threads = _Threads()
 
 
-async def ask(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
+async def run_in_thread(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
     """What `act` returns or raises, in a thread where it may use Django's connections. Raises problems.Busy.
 
     A caller that is canceled loses the answer; what was begun is finished.
@@ -72,11 +72,11 @@ def close() -> None:
     # A connection is its thread's own to close. All of them meet, so that none does it twice and another not at all.
     everybody = threading.Barrier(settings.LANE_THREADS)
     for _ in range(settings.LANE_THREADS):
-        executor.submit(_say_goodbye, everybody)
+        executor.submit(_close_connections, everybody)
     executor.shutdown(wait=True)
 
 
-def _say_goodbye(everybody: threading.Barrier) -> None:
+def _close_connections(everybody: threading.Barrier) -> None:
     try:
         everybody.wait(CLOSE_SECONDS_MAX)
     except threading.BrokenBarrierError:

@@ -17,7 +17,7 @@ To put a service on it, give it a `decide(connection, requests)` that returns on
 - What an earlier attempt committed is found by `find_committed(connection, requests)`, which maps the index of a
   request to its outcome. It runs before every attempt but the first: a COMMIT whose answer was lost may have
   committed, and a decide of several transactions may fail after its first. A decide that itself finds what is
-  committed (it reads existing answers first) passes `finds_itself`.
+  committed (it reads existing answers first) passes `decide_finds_committed`.
 
 Requests of different keys (events, say) keep out of one another's way: each key has a bounded queue of its own, taken
 in turn, and while one batch is under way the next ones of other keys go on beside it, up to `committers_max` at once.
@@ -50,10 +50,10 @@ from psycopg_pool import ConnectionPool
 from apps.kernel.db import pools
 from apps.kernel.group_commit.pending import Call, Outcome, Request, refuse
 from apps.kernel.group_commit.process_turns import Turns
-from apps.kernel.group_commit.retries import Attempts, Decide, Misdecided, OutcomeUnknown, happened
+from apps.kernel.group_commit.retries import Attempts, Decide, InvalidDecision, OutcomeUnknown, happened
 from apps.kernel.http import problems
 
-__all__ = ["METRICS", "Batcher", "Misdecided", "OutcomeUnknown", "close_all", "finds_itself"]
+__all__ = ["METRICS", "Batcher", "InvalidDecision", "OutcomeUnknown", "close_all", "decide_finds_committed"]
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ LATE_SECONDS = 0.025
 LATE_TIMES = 3.0
 """A batch of several keys is late that has taken longer than this, and so many times as long as usual: nobody gathers
 any longer until it ends."""
-_TOGETHER = "together"
+_MIXED_TURN = "together"
 """What batches of several keys take turns for."""
 
 _sizes = Histogram(
@@ -102,7 +102,7 @@ METRICS = (_sizes, _queued, _committed, _waiting, _queues, happened)
 """Of this process; the composition root registers them where it serves figures."""
 
 
-def finds_itself(connection: Connection[Any], requests: Sequence[Any]) -> Mapping[int, Any]:
+def decide_finds_committed(connection: Connection[Any], requests: Sequence[Any]) -> Mapping[int, Any]:
     """The `find_committed` of a decide that finds by itself what an earlier attempt committed."""
     return {}
 
@@ -170,10 +170,10 @@ class Batcher(Generic[Request, Outcome]):
         self._queues_gauge = _queues.labels(name)
         self._waiting_gauge.set(0)
         self._queues_gauge.set(0)
-        self._start_anew()
+        self._reset()
         _batchers.add(self)
 
-    def _start_anew(self) -> None:
+    def _reset(self) -> None:
         """As before the first request. Also what a forked child does: threads, locks and callers stayed behind."""
         self._changed = threading.Condition(threading.Lock())
         self._closing = False
@@ -184,7 +184,7 @@ class Batcher(Generic[Request, Outcome]):
         self._alone_until: dict[Hashable, float] = {}
         self._usual_seconds = 0.0
         # The threads that have a batch of several keys, and since when; None: it waits for its turn.
-        self._together: dict[threading.Thread, float | None] = {}
+        self._mixed_since: dict[threading.Thread, float | None] = {}
         self._idle = 0
         self._watching = 0
         self._numbers = count()
@@ -254,7 +254,7 @@ class Batcher(Generic[Request, Outcome]):
                 self._idle
                 and len(queue.calls) == 1
                 and queue.under_way < self._committers
-                and self._is_wanted(call.key)
+                and self._needs_wakeup(call.key)
             ):
                 self._changed.notify()
         return call
@@ -329,7 +329,7 @@ class Batcher(Generic[Request, Outcome]):
                 raise problems.Busy from error
 
     def _open_pool(self) -> ConnectionPool[Connection[Any]]:
-        pool = pools.beside_django(self.name, size_max=self._committers_max, connect_ms=self._connect_ms, prepares=True)
+        pool = pools.create_pool(self.name, size_max=self._committers_max, connect_ms=self._connect_ms, prepares=True)
         try:
             pool.open()
         except RuntimeError:
@@ -339,13 +339,13 @@ class Batcher(Generic[Request, Outcome]):
 
     def _commit_batches(self, pool: ConnectionPool[Connection[Any]]) -> None:
         while keys := self._choose():
-            with self._turns.had(self._turn_for(keys)) if self._turns is not None else nullcontext():
+            with self._turns.acquired(self._turn_for(keys)) if self._turns is not None else nullcontext():
                 begun = time.monotonic()
                 try:
-                    if calls := self._take_up(keys, begun):
+                    if calls := self._dequeue(keys, begun):
                         self._commit(pool, calls, begun)
                 finally:
-                    self._put_back(keys, time.monotonic() - begun)
+                    self._release_keys(keys, time.monotonic() - begun)
 
     def _commit(self, pool: ConnectionPool[Connection[Any]], calls: list[Call[Request, Outcome]], begun: float) -> None:
         try:
@@ -355,7 +355,7 @@ class Batcher(Generic[Request, Outcome]):
                 # Who waits would only meet the same, one batch and one time-out after the other.
                 with self._changed:
                     rest = self._take_all()
-                refuse(rest, problems.LedgerAway)
+                refuse(rest, problems.DatabaseUnavailable)
         except BaseException:
             # Whatever it was (a decide that exits, no memory left), this thread goes on: others wait for it.
             logger.exception("batcher %s: a batch of %s failed", self.name, len(calls))
@@ -380,8 +380,8 @@ class Batcher(Generic[Request, Outcome]):
                 self._idle -= 1
             self._begin(keys)
             if len(keys) > 1:
-                self._together[threading.current_thread()] = None
-            self._call_others()
+                self._mixed_since[threading.current_thread()] = None
+            self._notify_committers()
         return keys
 
     def _begin(self, keys: Sequence[Hashable]) -> None:
@@ -389,19 +389,19 @@ class Batcher(Generic[Request, Outcome]):
             self._queues[key].under_way += 1
             self._queues.move_to_end(key)
 
-    def _is_wanted(self, key: Hashable) -> bool:
+    def _needs_wakeup(self, key: Hashable) -> bool:
         """Whether an idle committer has to look at this key now: to decide it, or, unless somebody does already, to see
         when the batch for whose end it waits is late."""
         now = time.monotonic()
-        return not self._watching or self._late_at(now) is None or not self._mingles(key, self._queues[key], now)
+        return not self._watching or self._late_at(now) is None or not self._can_mix(key, self._queues[key], now)
 
     def _late_at(self, now: float) -> float | None:
         """From when on the batches of several keys under way are late; None: they are, or there is none, and what is
         decided together need not gather any longer."""
-        if not self._together:
+        if not self._mixed_since:
             return None
         patience = max(LATE_SECONDS, LATE_TIMES * self._usual_seconds)
-        late_at = max([now if since is None else since for since in self._together.values()]) + patience
+        late_at = max([now if since is None else since for since in self._mixed_since.values()]) + patience
         return late_at if late_at > now else None
 
     def _turn_for(self, keys: Sequence[Hashable]) -> Hashable:
@@ -410,16 +410,16 @@ class Batcher(Generic[Request, Outcome]):
             firsts = [next(iter(calls.values())) for key in keys if (calls := self._queues[key].calls)]
             meeting = [place for call in firsts if (place := self._meets_at(call.request)) is not None]
         if len(keys) > 1:
-            return _TOGETHER if meeting else None
+            return _MIXED_TURN if meeting else None
         return meeting[0] if meeting else None
 
-    def _take_up(self, keys: list[Hashable], now: float) -> list[Call[Request, Outcome]]:
+    def _dequeue(self, keys: list[Hashable], now: float) -> list[Call[Request, Outcome]]:
         """What waits of these keys, as far as a batch holds it. Nothing, if all have gone away meanwhile. To several,
         those that have come since they were chosen are added."""
         calls: list[Call[Request, Outcome]] = []
         with self._changed:
             if len(keys) > 1:
-                self._together[threading.current_thread()] = now
+                self._mixed_since[threading.current_thread()] = now
                 more = self._small_keys(now, sum([len(self._queues[key].calls) for key in keys]))
                 self._begin(more)
                 keys += more
@@ -433,7 +433,7 @@ class Batcher(Generic[Request, Outcome]):
                 self._changed.notify_all()
         return calls
 
-    def _call_others(self) -> None:
+    def _notify_committers(self) -> None:
         """Somebody else goes on with what waits and need not; who waits for the end sees that it has come."""
         if self._closing:
             self._changed.notify_all()
@@ -449,7 +449,7 @@ class Batcher(Generic[Request, Outcome]):
         gathering = self._late_at(now) is not None
         for key, queue in self._queues.items():
             if queue.calls and queue.under_way < self._committers:
-                if not self._mingles(key, queue, now):
+                if not self._can_mix(key, queue, now):
                     return [key]
                 if not gathering:
                     return self._small_keys(now)
@@ -459,21 +459,21 @@ class Batcher(Generic[Request, Outcome]):
         """All keys whose turn may come and that do not mind others, as far as a batch of `size` still holds them."""
         keys: list[Hashable] = []
         for key, queue in self._queues.items():
-            if not queue.calls or queue.under_way >= self._committers or not self._mingles(key, queue, now):
+            if not queue.calls or queue.under_way >= self._committers or not self._can_mix(key, queue, now):
                 continue
             if size + len(queue.calls) <= self._batch_max:
                 keys.append(key)
                 size += len(queue.calls)
         return keys
 
-    def _mingles(self, key: Hashable, queue: _Queue[Request, Outcome], now: float) -> bool:
+    def _can_mix(self, key: Hashable, queue: _Queue[Request, Outcome], now: float) -> bool:
         """Whether what waits of this key is decided together with others'."""
         return self._mixes and 2 * len(queue.calls) <= self._batch_max and self._alone_until.get(key, 0) <= now
 
-    def _put_back(self, keys: Collection[Hashable], seconds: float) -> None:
+    def _release_keys(self, keys: Collection[Hashable], seconds: float) -> None:
         """The batch with these keys has ended: their next ones may begin."""
         with self._changed:
-            self._together.pop(threading.current_thread(), None)
+            self._mixed_since.pop(threading.current_thread(), None)
             if self._mixes:
                 self._judge(keys, seconds)
             for key in keys:
@@ -539,7 +539,7 @@ def _after_fork() -> None:
         if batcher._pool is not None:
             batcher._pool._closed = True
             _inherited.append(batcher._pool)
-        batcher._start_anew()
+        batcher._reset()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 WAIT_MS = 25.0
 """About a large batch's time. Where batches take longer, processes go on side by side."""
-LOOK_MS = 0.5
-_PLACES = 2**31
+POLL_MS = 0.5
+_OFFSET_COUNT = 2**31
 
 
 class Turns:
@@ -37,7 +37,7 @@ class Turns:
         self._descriptor: int | None = None
 
     @contextmanager
-    def had(self, key: Hashable) -> Iterator[None]:
+    def acquired(self, key: Hashable) -> Iterator[None]:
         """The turn for the block, if there is one to be waited for (a key) and it comes."""
         has_turn = key is not None and self.begin(key)
         try:
@@ -55,11 +55,11 @@ class Turns:
                 if self._descriptor is None:
                     self._file.parent.mkdir(parents=True, exist_ok=True)
                     self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _offset_of(key))
             except BlockingIOError:
                 if time.monotonic() >= until:
                     return False
-                time.sleep(LOOK_MS / 1_000)
+                time.sleep(POLL_MS / 1_000)
             except OSError as error:
                 logger.warning("no turns in %s, so batches are smaller: %s", self._file, error)
                 return False
@@ -69,9 +69,9 @@ class Turns:
     def end(self, key: Hashable) -> None:
         """The turn is anybody's."""
         if self._descriptor is not None:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _place(key))
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _offset_of(key))
 
 
-def _place(key: Hashable) -> int:
+def _offset_of(key: Hashable) -> int:
     # Two keys that share a place wait for each other now and then. Python's own hash is another in each process.
-    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=4).digest()) % _PLACES
+    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=4).digest()) % _OFFSET_COUNT

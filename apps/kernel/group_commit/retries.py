@@ -35,11 +35,11 @@ class OutcomeUnknown(problems.Busy):
     title = "What became of this is not known yet; send the same request again."
 
 
-class Misdecided(RuntimeError):
+class InvalidDecision(RuntimeError):
     """`decide` broke its word: a wrong number of outcomes, or a transaction left open. A fault of the code."""
 
 
-class _LedgerAway(Exception):
+class _DatabaseUnavailable(Exception):
     """No connection could be had; nothing was begun."""
 
 
@@ -83,9 +83,9 @@ class Attempts(Generic[Request, Outcome]):
             segment = todo.pop()
             try:
                 verdict = self._attempt(pool, segment)
-            except _LedgerAway:
+            except _DatabaseUnavailable:
                 for left in (segment, *reversed(todo)):
-                    refuse(left.calls, OutcomeUnknown if left.again else problems.LedgerAway)
+                    refuse(left.calls, OutcomeUnknown if left.again else problems.DatabaseUnavailable)
                 return False
             todo += reversed(verdict)
         return True
@@ -98,7 +98,7 @@ class Attempts(Generic[Request, Outcome]):
             connection = pool.getconn()
         except (PoolTimeout, PoolClosed) as error:
             logger.warning("batcher %s: the ledger is away: %s", self._name, error)
-            raise _LedgerAway from error
+            raise _DatabaseUnavailable from error
         try:
             open_calls = self._look(connection, segment)
             if open_calls:
@@ -108,11 +108,11 @@ class Attempts(Generic[Request, Outcome]):
             # connection that is gone may have been carried out.
             lost = connection.closed
             if isinstance(error, psycopg.errors.InvalidSqlStatementName):
-                prepared.give_up()
+                prepared.disable()
             still_open = replace(segment, calls=[call for call in segment.calls if not call.answered], again=True)
             if lost:
                 still_open = replace(still_open, lost=True)
-            passing = lost or transactions.is_passing(error) or _is_the_ledgers_own(error)
+            passing = lost or transactions.is_transient(error) or _is_server_error(error)
             return self._after(error, still_open, passing=passing) if still_open.calls else []
         finally:
             wake([call for call in segment.calls if call.answered])
@@ -131,15 +131,15 @@ class Attempts(Generic[Request, Outcome]):
     def _decide_all(self, connection: Connection[Any], calls: list[Call[Request, Outcome]]) -> None:
         outcomes = self._decide(connection, [call.request for call in calls])
         if isinstance(outcomes, Iterator):
-            self._answer_as_they_come(connection, outcomes, calls)
+            self._answer_incrementally(connection, outcomes, calls)
             return
         self._require_idle(connection)
         if len(outcomes) != len(calls):
-            raise Misdecided(f"{self._name}: {len(outcomes)} outcomes for {len(calls)} requests")
+            raise InvalidDecision(f"{self._name}: {len(outcomes)} outcomes for {len(calls)} requests")
         for call, outcome in zip(calls, outcomes, strict=True):
             call.answer(outcome)
 
-    def _answer_as_they_come(
+    def _answer_incrementally(
         self,
         connection: Connection[Any],
         outcomes: Iterator[Mapping[int, Outcome]],
@@ -152,22 +152,22 @@ class Attempts(Generic[Request, Outcome]):
             wake([calls[index] for index in committed])
         self._require_idle(connection)
         if any(not call.answered for call in calls):
-            raise Misdecided(f"{self._name}: outcomes for only some of {len(calls)} requests")
+            raise InvalidDecision(f"{self._name}: outcomes for only some of {len(calls)} requests")
 
     def _require_idle(self, connection: Connection[Any]) -> None:
         # An answer given out of an open transaction is a promise that the pool's rollback would break.
         if connection.info.transaction_status not in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN):
-            raise Misdecided(f"{self._name}: a transaction was left open")
+            raise InvalidDecision(f"{self._name}: a transaction was left open")
 
     def _after(
         self, error: Exception, segment: _Segment[Request, Outcome], *, passing: bool
     ) -> list[_Segment[Request, Outcome]]:
         """An attempt failed: what is to be done instead, in order; nothing if the callers were told."""
         calls = segment.calls
-        if isinstance(error, Misdecided):
+        if isinstance(error, InvalidDecision):
             # It may have committed what it could not tell: deciding it again would be worse than not knowing.
             logger.error("batcher %s: %s", self._name, error, exc_info=error)
-            refuse(calls, lambda: Misdecided(*error.args))
+            refuse(calls, lambda: InvalidDecision(*error.args))
         elif passing and not segment.retried:
             logger.info("batcher %s: %s requests are tried once more after: %s", self._name, len(calls), error)
             self._note("retried")
@@ -193,7 +193,7 @@ class Attempts(Generic[Request, Outcome]):
         happened.labels(self._name, what).inc(count)
 
 
-def _is_the_ledgers_own(error: Exception) -> bool:
+def _is_server_error(error: Exception) -> bool:
     """Out of resources, being shut down, failing, a stand-by that takes no writes, or a session that does not know what
     was prepared: no request is to blame."""
     state = (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""

@@ -21,23 +21,23 @@ from django.conf import settings
 
 from apps.kernel import secret_key
 
-MARK_HEADER = "x-fairgate-lane"
+FORWARDED_BY_HEADER = "x-fairgate-lane"
 UNKNOWN = ""
 """Where the connection has no address: a socket file. It is not limited by address."""
 HOPS_MAX = 16
 FORWARDED_LENGTH_MAX = 1_024
 
 
-def of_scope(scope: Mapping[str, Any]) -> str:
+def address_from_scope(scope: Mapping[str, Any]) -> str:
     """The address of the client of an ASGI request."""
     client = scope.get("client")
     peer = client[0] if client else UNKNOWN
     if not _has_proxies():
         return peer
-    return _behind(peer, _joined(scope, b"x-forwarded-for")[-FORWARDED_LENGTH_MAX:])
+    return _resolve_client(peer, _joined(scope, b"x-forwarded-for")[-FORWARDED_LENGTH_MAX:])
 
 
-def scheme_of_scope(scope: Mapping[str, Any]) -> str:
+def scheme_from_scope(scope: Mapping[str, Any]) -> str:
     """https or http, as the client asked: of a trusted proxy what it says, else what the connection is."""
     scheme = scope.get("scheme", "http")
     client = scope.get("client")
@@ -47,24 +47,24 @@ def scheme_of_scope(scope: Mapping[str, Any]) -> str:
     return scheme
 
 
-def of_environ(environ: Mapping[str, Any]) -> str:
+def address_from_environ(environ: Mapping[str, Any]) -> str:
     """The address of the client of a WSGI request."""
     peer = environ.get("REMOTE_ADDR") or UNKNOWN
     forwarded = environ.get("HTTP_X_FORWARDED_FOR", "")
-    if came_through_lane(environ):
+    if is_forwarded_by_fastpath(environ):
         return forwarded
-    return _behind(peer, forwarded[-FORWARDED_LENGTH_MAX:]) if _has_proxies() else peer
+    return _resolve_client(peer, forwarded[-FORWARDED_LENGTH_MAX:]) if _has_proxies() else peer
 
 
-def came_through_lane(environ: Mapping[str, Any]) -> bool:
+def is_forwarded_by_fastpath(environ: Mapping[str, Any]) -> bool:
     """Whether our own lane forwarded this WSGI request: its X-Forwarded-* are true, and it has been counted."""
     given: str = environ.get("HTTP_X_FAIRGATE_LANE", "")
-    return bool(given) and hmac.compare_digest(given.encode("latin-1", "replace"), mark().encode())
+    return bool(given) and hmac.compare_digest(given.encode("latin-1", "replace"), forward_token().encode())
 
 
-def forget_claims(environ: MutableMapping[str, Any]) -> None:
+def strip_untrusted_headers(environ: MutableMapping[str, Any]) -> None:
     """What nobody whom we believe has said about a WSGI request is not in it any more."""
-    if came_through_lane(environ) or _is_trusted(environ.get("REMOTE_ADDR") or UNKNOWN):
+    if is_forwarded_by_fastpath(environ) or _is_trusted(environ.get("REMOTE_ADDR") or UNKNOWN):
         return
     environ.pop("HTTP_X_FORWARDED_PROTO", None)
 
@@ -72,12 +72,12 @@ def forget_claims(environ: MutableMapping[str, Any]) -> None:
 def forget_settings() -> None:
     """What was found by settings that have changed since is forgotten (tests)."""
     _has_proxies.cache_clear()
-    _behind.cache_clear()
+    _resolve_client.cache_clear()
     _is_trusted.cache_clear()
 
 
 @cache
-def mark() -> str:
+def forward_token() -> str:
     """By which the site knows the lane. Never leaves the house: the lane drops what a client sends under its name."""
     key = secret_key.require_key().encode()
     return blake2b(b"the lane speaks to the site", key=blake2b(key).digest(), digest_size=24).hexdigest()
@@ -94,7 +94,7 @@ def _has_proxies() -> bool:
 
 
 @lru_cache(maxsize=4_096)
-def _behind(peer: str, forwarded: str) -> str:
+def _resolve_client(peer: str, forwarded: str) -> str:
     if not forwarded or not _is_trusted(peer):
         return peer
     entries = forwarded.split(",")

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 
 from apps.kernel import clock
 from apps.kernel.db import sql
-from apps.kernel.db.transactions import require
+from apps.kernel.db.transactions import require_transaction
 from apps.kernel.http import problems
 from apps.kernel.http.request_types import AnyRequest
 from apps.kernel.models import IdempotentAnswer
@@ -21,8 +21,8 @@ KEY_LENGTH_MAX = 200
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-_recall = sql.load("apps.kernel", "recall_answer")
-_remember = sql.load("apps.kernel", "remember_answer")
+_find_answer = sql.load("apps.kernel", "recall_answer")
+_store_answer = sql.load("apps.kernel", "remember_answer")
 
 
 class Answer(NamedTuple):
@@ -68,11 +68,11 @@ def check_key(key: str) -> str:
     return key
 
 
-def recall(scope: str, key: str, request_fingerprint: str, now: datetime | None = None) -> Answer | None:
+def find_answer(scope: str, key: str, request_fingerprint: str, now: datetime | None = None) -> Answer | None:
     """The answer that is remembered now, by the database's clock unless given, or None. Raises IdempotencyMismatch when
     the key was used for another request."""
     with connection.cursor() as cursor:
-        rows = _recall.rows(cursor, scope=scope, key=key, now=now, hours=REMEMBERED_HOURS)
+        rows = _find_answer.rows(cursor, scope=scope, key=key, now=now, hours=REMEMBERED_HOURS)
     if not rows:
         return None
     ((known_fingerprint, status, answer),) = rows
@@ -81,16 +81,16 @@ def recall(scope: str, key: str, request_fingerprint: str, now: datetime | None 
     return Answer(status, answer)
 
 
-def remember(scope: str, key: str, request_fingerprint: str, answer: Answer, now: datetime | None = None) -> None:
+def store_answer(scope: str, key: str, request_fingerprint: str, answer: Answer, now: datetime | None = None) -> None:
     """The answer is remembered with the caller's change, in the caller's transaction. Last statement of it: the
     unique key makes a rival wait for our commit.
 
     Raises IdempotencyInProgress when a rival's answer to this key was committed first: the caller's transaction must
     then be undone, change and all, and who asks again is given the rival's answer.
     """
-    require()
+    require_transaction()
     with connection.cursor() as cursor:
-        is_remembered = _remember.count(
+        is_remembered = _store_answer.count(
             cursor,
             scope=scope,
             key=key,
@@ -104,19 +104,19 @@ def remember(scope: str, key: str, request_fingerprint: str, answer: Answer, now
         raise problems.IdempotencyInProgress
 
 
-def once(scope: str, key: str, request_fingerprint: str, act: Callable[[], Answer]) -> Answer:
+def run_once(scope: str, key: str, request_fingerprint: str, act: Callable[[], Answer]) -> Answer:
     """What this key was answered before, or else what `act` answers now, remembered with its change.
 
     Joins the caller's transaction, which has the row locked that `act` changes: of two with one key the second waits
     for the first one's commit and then finds its answer here. What `act` raises is not remembered. Raises
     IdempotencyMismatch, and IdempotencyInProgress where the key's other request is about another row.
     """
-    require()
-    known = recall(scope, key, request_fingerprint)
+    require_transaction()
+    known = find_answer(scope, key, request_fingerprint)
     if known is not None:
         return known
     answer = act()
-    remember(scope, key, request_fingerprint, answer)
+    store_answer(scope, key, request_fingerprint, answer)
     return answer
 
 

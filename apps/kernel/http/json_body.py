@@ -55,7 +55,7 @@ def _read_plain(raw: bytes) -> Any:
     return value if msgspec.json.encode(value) == raw else None
 
 
-def object_of(request: Request) -> dict[str, Any]:
+def get_json_object(request: Request) -> dict[str, Any]:
     """The request's body, which must be an object; empty when nothing was sent. Raises Invalid, MalformedBody,
     WrongContentType, TooLarge."""
     data = request.data

@@ -21,7 +21,7 @@ _PAGES: list[tuple[type[problems.Problem], str]] = [
 ]
 
 
-class ForwardedClaims:
+class ForwardedHeadersMiddleware:
     """What is said about how a request came (`X-Forwarded-Proto`) counts only from our lane and from the proxies in
     TRUSTED_PROXIES. First of all: what comes after it asks whether the connection was secure."""
 
@@ -29,11 +29,11 @@ class ForwardedClaims:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        client_address.forget_claims(request.META)
+        client_address.strip_untrusted_headers(request.META)
         return self.get_response(request)
 
 
-class PersonalUnlessSaid:
+class DefaultCacheControlMiddleware:
     """Whatever does not say how it may be kept is kept by nobody: a cache in front of us would else have a rule of its
     own for it, and hand one person's page of refusal, with the name in its head, to another. And what says that it is
     everybody's sets no cookie."""
@@ -54,7 +54,7 @@ class PersonalUnlessSaid:
         return response
 
 
-class FeaturesUnlessSaid:
+class PermissionsPolicyMiddleware:
     """A page of ours has neither camera nor microphone nor place of its reader, unless its view says that it needs
     one: a script that got into another page could not ask for them either."""
 
@@ -78,10 +78,14 @@ class RateLimits:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if not client_address.came_through_lane(request.META):
-            kind = kinds.of(request.method or "GET", request.path_info)
+        if not client_address.is_forwarded_by_fastpath(request.META):
+            kind = kinds.kind_of(request.method or "GET", request.path_info)
             token = kinds.token_of(request.headers.get("Authorization", ""), request.headers.get("Cookie", ""))
-            wait = None if kind is None else rate_limits.ask(kind, client_address.of_environ(request.META), token)
+            wait = (
+                None
+                if kind is None
+                else rate_limits.check_request(kind, client_address.address_from_environ(request.META), token)
+            )
             if wait is not None:
                 return self._refuse(request, problems.RateLimited(wait))
         return self.get_response(request)
@@ -105,11 +109,11 @@ class RequestContext:
         request_id = given if log_context.REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         log_context.request_id.set(request_id)
         begun = time.perf_counter()
-        request_metrics.begun()
+        request_metrics.request_started()
         try:
             response = self.get_response(request)
         finally:
-            request_metrics.ended()
+            request_metrics.request_finished()
         response.headers["X-Request-Id"] = request_id
         _note(request, response, time.perf_counter() - begun, request_id)
         return response
@@ -120,9 +124,9 @@ def _note(request: HttpRequest, response: HttpResponse, seconds: float, request_
     # A name of ours, never what the client wrote.
     route = (match.view_name if match is not None else "") or "unknown"
     method, size = request.method or "", 0 if response.streaming else len(response.content)
-    request_metrics.served(route, method, response.status_code, seconds)
+    request_metrics.record_response(route, method, response.status_code, seconds)
     event = match.kwargs.get("slug", match.kwargs.get("event", "")) if match is not None else ""
-    address = client_address.of_environ(request.META)
+    address = client_address.address_from_environ(request.META)
     access_log.log(method, route, response.status_code, seconds, size, request_id, address, event)
 
 

@@ -169,7 +169,7 @@ class Busy(Problem):
     retry_spread_seconds = 2
 
 
-class LedgerAway(Problem):
+class DatabaseUnavailable(Problem):
     type, status, title = "ledger-away", 503, "The ledger cannot be reached; nothing was changed."
     retry_after_seconds = 2
     retry_spread_seconds = 3
@@ -205,7 +205,7 @@ def from_exception(error: BaseException) -> Problem | None:
         case OperationalError() | InterfaceError():
             # A lock or statement that ran into its limit is load; anything else is the database out of reach.
             cause = error.__cause__
-            return Busy() if getattr(cause, "sqlstate", None) else LedgerAway()
+            return Busy() if getattr(cause, "sqlstate", None) else DatabaseUnavailable()
     return None
 
 

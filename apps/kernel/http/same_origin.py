@@ -14,7 +14,7 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 
 
-def came_from_here(origin: str | None, fetch_site: str | None, own: str) -> bool | None:
+def is_same_origin(origin: str | None, fetch_site: str | None, own: str) -> bool | None:
     """Whether the headers show a request of our own pages: True, False, or None where neither header speaks.
 
     `own` is scheme://host. A browser that sends Sec-Fetch-Site is believed: no page can forge it.
@@ -27,19 +27,19 @@ def came_from_here(origin: str | None, fetch_site: str | None, own: str) -> bool
     return None
 
 
-def is_ours(request: AnyRequest) -> bool | None:
-    """`came_from_here` of this request."""
+def is_same_origin_request(request: AnyRequest) -> bool | None:
+    """`is_same_origin` of this request."""
     origin, fetch_site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
     if origin is None and fetch_site is None:
         return None  # As below; most of a crowd that is no browser.
-    return came_from_here(origin, fetch_site, f"{request.scheme}://{request.get_host()}")
+    return is_same_origin(origin, fetch_site, f"{request.scheme}://{request.get_host()}")
 
 
-def refusal(request: AnyRequest) -> problems.Problem | None:
+def find_problem(request: AnyRequest) -> problems.Problem | None:
     """Why this request is not carried out; None when it may be."""
     if request.method in _SAFE or request.headers.get("Authorization", "").lower().startswith("bearer "):
         return None
-    ours = is_ours(request)
+    ours = is_same_origin_request(request)
     is_api = problems.is_api(request)
     if not request.COOKIES:
         return problems.CrossOrigin() if ours is False and not is_api else None
@@ -65,5 +65,5 @@ class SameOriginWrites:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        problem = refusal(request)
+        problem = find_problem(request)
         return self.get_response(request) if problem is None else problem_response(request, problem)

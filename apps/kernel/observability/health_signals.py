@@ -72,20 +72,20 @@ class Reporter:
     def __init__(self, *, interval_seconds: float = INTERVAL_SECONDS, connect_ms: int = CONNECT_MS) -> None:
         self._interval_seconds = interval_seconds
         self._connect_ms = connect_ms
-        self._signs: dict[str, Sign] = {}
+        self._signs: dict[str, HealthSignal] = {}
         self._reports = False
         self._has_database = True
         self._pool: ConnectionPool[Connection[Any]] | None = None
-        self._start_anew()
+        self._reset()
         _reporters.add(self)
 
-    def _start_anew(self) -> None:
+    def _reset(self) -> None:
         self._changing = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._news = threading.Event()
 
-    def add(self, sign: "Sign") -> None:
+    def add(self, sign: "HealthSignal") -> None:
         if sign.name in self._signs:
             raise ValueError(f"sign {sign.name} is declared twice")
         self._signs[sign.name] = sign
@@ -138,7 +138,9 @@ class Reporter:
             self._write(news)
         except (psycopg.Error, PoolTimeout, PoolClosed) as error:
             if self._has_database:
-                logger.warning("vital signs are dropped until the database answers: %s", log_context.brief(error))
+                logger.warning(
+                    "vital signs are dropped until the database answers: %s", log_context.summarize_error(error)
+                )
             self._has_database = False
             return 0
         except Exception:
@@ -151,7 +153,7 @@ class Reporter:
 
     def _write(self, news: list[tuple[str, float, int]]) -> None:
         if self._pool is None:
-            self._pool = pools.beside_django("vital signs", size_max=1, connect_ms=self._connect_ms)
+            self._pool = pools.create_pool("vital signs", size_max=1, connect_ms=self._connect_ms)
             self._pool.open()
         names, values, counts = (list(column) for column in zip(*news, strict=True))
         process = f"{socket.gethostname()}:{os.getpid()}"[-80:]
@@ -167,7 +169,7 @@ class Reporter:
         self._stopping.set()
         self._news.set()
         thread = self._thread
-        self._start_anew()
+        self._reset()
         if thread is not None:
             thread.join(timeout=5)
         pool, self._pool = self._pool, None
@@ -182,7 +184,7 @@ class Reporter:
             self._pool._closed = True
             _inherited.append(self._pool)
             self._pool = None
-        self._start_anew()
+        self._reset()
         for sign in self._signs.values():
             sign.forget()
 
@@ -200,7 +202,7 @@ os.register_at_fork(after_in_child=_after_fork)
 _of_this_process = Reporter()
 
 
-class Sign:
+class HealthSignal:
     """One vital sign: its latest measurements in this process, and what they come to."""
 
     def __init__(

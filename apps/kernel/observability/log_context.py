@@ -14,10 +14,10 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 
 INTERVAL_SECONDS = 60.0
 # What PostgreSQL says of itself, not of a statement: it stops, it starts, it ended the connection.
-_DATABASE_GOES = ("08", "57P")
+_DATABASE_DOWN_SQLSTATES = ("08", "57P")
 
 
-class WithRequestId(logging.Filter):
+class RequestIdFilter(logging.Filter):
     """Every record carries `request_id`; a dash where no request is served."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -25,7 +25,7 @@ class WithRequestId(logging.Filter):
         return True
 
 
-class _Sparing(logging.Filter):
+class _ThrottlingFilter(logging.Filter):
     """Lets one line of a kind through each `INTERVAL_SECONDS`; the next one says how many were left out."""
 
     def __init__(self) -> None:
@@ -45,15 +45,15 @@ class _Sparing(logging.Filter):
         return True
 
 
-class Outages(_Sparing):
+class OutageFilter(_ThrottlingFilter):
     """A server that is away is one line a minute per logger, without its trace. Every other error passes untouched."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        error = lost_connection(record.exc_info[1]) if record.exc_info else None
-        return error is None or self.say(record.name, record, f"a server is away: {brief(error)}")
+        error = find_connection_error(record.exc_info[1]) if record.exc_info else None
+        return error is None or self.say(record.name, record, f"a server is away: {summarize_error(error)}")
 
 
-class Warnings(_Sparing):
+class WarningFilter(_ThrottlingFilter):
     """The same warning, whatever it speaks of, is one line a minute per logger; errors pass untouched."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -62,7 +62,7 @@ class Warnings(_Sparing):
         return self.say(f"{record.name} {record.msg}", record, record.getMessage())
 
 
-class Refusals(_Sparing):
+class SuspiciousRequestFilter(_ThrottlingFilter):
     """What Django refused as suspicious (a foreign Host, a form of thousands of fields) is one line a minute and kind.
 
     Anybody can cause them at any rate, and there is nothing in their traces.
@@ -74,7 +74,7 @@ class Refusals(_Sparing):
         return self.say(record.name, record, record.getMessage()[:200])
 
 
-def lost_connection(error: BaseException | None) -> BaseException | None:
+def find_connection_error(error: BaseException | None) -> BaseException | None:
     """The error in this chain that says that PostgreSQL, Redis or the broker is away; None when none does."""
     import psycopg
     import redis
@@ -84,12 +84,14 @@ def lost_connection(error: BaseException | None) -> BaseException | None:
         seen.add(id(error))
         if isinstance(error, redis.ConnectionError | redis.TimeoutError | ConnectionError):
             return error
-        if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_DATABASE_GOES):
+        if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(
+            _DATABASE_DOWN_SQLSTATES
+        ):
             return error
         error = error.__cause__ or error.__context__
     return None
 
 
-def brief(error: BaseException) -> str:
+def summarize_error(error: BaseException) -> str:
     """What the error says in one line."""
     return (str(error).strip() or type(error).__name__).partition("\n")[0]

@@ -95,7 +95,7 @@ class Metrics(Collector):
                 _replace(self._file, told)
             except OSError as error:
                 if self._is_well:
-                    logger.warning("/metrics does not show this process: %s", log_context.brief(error))
+                    logger.warning("/metrics does not show this process: %s", log_context.summarize_error(error))
                 self._is_well = False
                 return
             self._last, self._is_well = told, True
@@ -108,7 +108,7 @@ class Metrics(Collector):
             try:
                 others = self._others()
             except OSError as error:
-                logger.warning("/metrics shows this process alone: %s", log_context.brief(error))
+                logger.warning("/metrics shows this process alone: %s", log_context.summarize_error(error))
         processes = GaugeMetricFamily("fairgate_processes_count", "Processes in these figures.", labels=["role"])
         living = [own["role"], *(one["role"] for one in others if one["role"])]
         for role in sorted(set(living)):
@@ -129,7 +129,9 @@ class Metrics(Collector):
         for collector in list(self._collectors):
             for metric in collector.collect():
                 # When a counter was made says nothing about a sum.
-                samples = [(one.name, one.labels, one.value) for one in metric.samples if not _is_birthday(one.name)]
+                samples = [
+                    (one.name, one.labels, one.value) for one in metric.samples if not _is_creation_time(one.name)
+                ]
                 yield metric.name, metric.type, metric.documentation, samples
                 if pause:
                     time.sleep(0)  # Beside a thread that answers requests: let it go first.
@@ -145,7 +147,7 @@ class Metrics(Collector):
                 if file == self._file:
                     continue
                 snapshot = _read(file)
-                if snapshot is not None and _lives(snapshot):
+                if snapshot is not None and _is_process_alive(snapshot):
                     living.append(snapshot)
                 elif snapshot is None or file.name in ended["carried"]:
                     file.unlink(missing_ok=True)
@@ -185,11 +187,11 @@ def _lasting(snapshot: Snapshot) -> Snapshot:
     return {**snapshot, "families": [one for one in snapshot["families"] if one[1] in _ADDS_UP]}
 
 
-def _is_birthday(name: str) -> bool:
+def _is_creation_time(name: str) -> bool:
     return name.endswith("_created")
 
 
-def _lives(snapshot: Snapshot) -> bool:
+def _is_process_alive(snapshot: Snapshot) -> bool:
     try:
         # The system's clock may be set meanwhile, by a little.
         return abs(psutil.Process(snapshot["pid"]).create_time() - snapshot["started"]) < _SAME_START_SECONDS
@@ -217,5 +219,10 @@ def _replace(file: Path, content: bytes) -> None:
         raise
 
 
-of_house = Metrics(Path(settings.METRICS_FOLDER))
-register, begin, end, publish = of_house.register, of_house.begin, of_house.end, of_house.publish
+machine_metrics = Metrics(Path(settings.METRICS_FOLDER))
+register, begin, end, publish = (
+    machine_metrics.register,
+    machine_metrics.begin,
+    machine_metrics.end,
+    machine_metrics.publish,
+)

@@ -23,7 +23,7 @@ _cells: dict[_Key, tuple[list[int], list[float]]] = {}
 _in_flight = [0]
 
 
-def served(route: str, method: str, status: int, seconds: float) -> None:
+def record_response(route: str, method: str, status: int, seconds: float) -> None:
     """One more answer is counted. About half a microsecond; never raises."""
     cell = _cells.get((route, method, status))
     if cell is None:
@@ -33,12 +33,12 @@ def served(route: str, method: str, status: int, seconds: float) -> None:
     total[0] += seconds
 
 
-def begun() -> None:
-    """One more request is under way, until `ended`."""
+def request_started() -> None:
+    """One more request is under way, until `request_finished`."""
     _in_flight[0] += 1
 
 
-def ended() -> None:
+def request_finished() -> None:
     _in_flight[0] -= 1
 
 
@@ -56,7 +56,7 @@ def _cell(route: str, method: str, status: int) -> tuple[list[int], list[float]]
     return _cells.setdefault(key, ([0] * (len(SECONDS) + 1), [0.0]))
 
 
-class Traffic(Collector):
+class RequestCollector(Collector):
     """What this process has served."""
 
     def collect(self) -> Iterable[Metric]:
@@ -79,5 +79,5 @@ class Traffic(Collector):
         return []
 
 
-METRICS = (Traffic(),)
+METRICS = (RequestCollector(),)
 """Of this process."""

@@ -3,7 +3,7 @@
 from django.contrib import admin, messages
 
 from apps.kernel import clock
-from apps.kernel.admin_lists import ReadOnlyAdmin, counted
+from apps.kernel.admin_lists import ReadOnlyAdmin, format_count
 from apps.kernel.outbox import facade, outbox_metrics
 from apps.kernel.outbox.models import OutboxMessage
 
@@ -39,7 +39,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
     actions = ["deliver_again"]
 
     def changelist_view(self, request, extra_context=None):
-        return super().changelist_view(request, {"standing": outbox_metrics.standing(), **(extra_context or {})})
+        return super().changelist_view(request, {"standing": outbox_metrics.get_status(), **(extra_context or {})})
 
     @admin.display(description="state")
     def state(self, message: OutboxMessage) -> str:
@@ -52,5 +52,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Deliver again what was given up", permissions=["deliver"])
     def deliver_again(self, request, queryset):
-        count = facade.revive(list(queryset.filter(dead_at__isnull=False).values_list("pk", flat=True)), clock.now())
-        messages.info(request, f"Due again: {counted(count, 'given-up message')}.")
+        count = facade.retry_given_up(
+            list(queryset.filter(dead_at__isnull=False).values_list("pk", flat=True)), clock.now()
+        )
+        messages.info(request, f"Due again: {format_count(count, 'given-up message')}.")

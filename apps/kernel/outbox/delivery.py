@@ -12,7 +12,7 @@ from collections.abc import Callable
 from django.conf import settings
 from django.db import close_old_connections, connections
 
-from apps.kernel.observability.repeated_errors import Troubles
+from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.kernel.outbox import facade
 from apps.kernel.outbox.facade import Message
 
@@ -22,7 +22,7 @@ IDLE_SECONDS = 5.0
 """A thread that has had nothing to do for so long ends, and with it its connection."""
 
 
-class Crew:
+class Delivery:
     """The deliverers of one process. Messages start in the order in which they are claimed: the order they were due."""
 
     def __init__(self, size: int, messages_max: int | None = None) -> None:
@@ -30,9 +30,9 @@ class Crew:
         self._size = size
         self._left = messages_max
         self._changed = threading.Condition()
-        self._is_asked = False
+        self._is_wake_pending = False
         self._is_closed = False
-        self._looks = False
+        self._is_claimer_running = False
         """Somebody claims, or waits for a reason to."""
         self._is_claiming = False
         self._claimed: deque[Message] = deque()
@@ -42,16 +42,16 @@ class Crew:
         self._idle = 0
         self._handed_over = 0
         self._failure: Exception | None = None
-        self._troubles = Troubles(logger)
+        self._repeated_errors = RepeatedErrors(logger)
 
     def wake(self) -> None:
         """What is due is delivered from now on. Returns at once."""
         with self._changed:
             if self._is_closed:
                 return
-            self._is_asked = True
-            if not self._looks:
-                self._looks = True
+            self._is_wake_pending = True
+            if not self._is_claimer_running:
+                self._is_claimer_running = True
                 self._start("outbox-claims", self._look)
             self._changed.notify_all()
 
@@ -73,43 +73,43 @@ class Crew:
         """Returns as soon as nothing is due that could be claimed and nothing is under way, or after `seconds`; whether
         it was so."""
         with self._changed:
-            return self._changed.wait_for(self._is_at_rest, seconds)
+            return self._changed.wait_for(self._is_idle, seconds)
 
-    def _is_at_rest(self) -> bool:
-        is_to_look = self._is_asked and self._looks and self._left != 0
+    def _is_idle(self) -> bool:
+        is_to_look = self._is_wake_pending and self._is_claimer_running and self._left != 0
         return not (is_to_look or self._is_claiming or self._busy_count())
 
     def close(self, seconds: float) -> bool:
         """Nothing more is claimed, and what is under way has had `seconds` to end; whether it did. The claims of what
         did not run out, and another worker takes them."""
         with self._changed:
-            self._is_closed, self._is_asked = True, False
+            self._is_closed, self._is_wake_pending = True, False
             self._changed.notify_all()
-            return self._changed.wait_for(lambda: not self._looks and self._threads == 0, seconds)
+            return self._changed.wait_for(lambda: not self._is_claimer_running and self._threads == 0, seconds)
 
     def _look(self) -> None:
         try:
-            while (free := self._wait_for_reason()) > 0:
+            while (free := self._wait_for_capacity()) > 0:
                 self._claim(free)
         finally:
             connections.close_all()
             with self._changed:
-                self._looks = False
+                self._is_claimer_running = False
                 # Who asked between our last look and here saw us and started nobody.
-                if self._is_asked and self._left != 0 and not self._is_closed:
-                    self._looks = True
+                if self._is_wake_pending and self._left != 0 and not self._is_closed:
+                    self._is_claimer_running = True
                     self._start("outbox-claims", self._look)
                 self._changed.notify_all()
 
-    def _wait_for_reason(self) -> int:
+    def _wait_for_capacity(self) -> int:
         """How many may be claimed, once there is a reason to look; 0 when this thread may end."""
         with self._changed:
             while not self._is_closed:
-                if self._is_asked and self._free_count() > 0:
-                    self._is_asked, self._is_claiming = False, True
+                if self._is_wake_pending and self._free_count() > 0:
+                    self._is_wake_pending, self._is_claiming = False, True
                     return self._free_count()
                 came = self._changed.wait_for(
-                    lambda: self._is_closed or (self._is_asked and self._free_count() > 0), IDLE_SECONDS
+                    lambda: self._is_closed or (self._is_wake_pending and self._free_count() > 0), IDLE_SECONDS
                 )
                 if not came and self._busy_count() == 0:
                     return 0
@@ -123,16 +123,16 @@ class Crew:
         try:
             close_old_connections()
             messages = facade.claim(free, under_way)
-            self._troubles.over("messages were not claimed")
+            self._repeated_errors.over("messages were not claimed")
         except Exception as error:  # noqa: BLE001 - The scanner wakes us again; until then the others go on.
-            self._troubles.met("messages were not claimed", error)
+            self._repeated_errors.record_failure("messages were not claimed", error)
             failure = error
         with self._changed:
             self._is_claiming, self._failure = False, failure
             if self._left is not None:
                 self._left -= len(messages)
             # Whoever found any looks for more.
-            self._is_asked |= bool(messages)
+            self._is_wake_pending |= bool(messages)
             for message in messages:
                 self._under_way[message.topic] += 1
                 self._claimed.append(message)
@@ -154,7 +154,7 @@ class Crew:
                         self._under_way[message.topic] -= 1
                         self._handed_over += 1
                         # A settled message lets the next of its key go, and this thread is free.
-                        self._is_asked = not self._is_closed
+                        self._is_wake_pending = not self._is_closed
                         self._changed.notify_all()
         finally:
             connections.close_all()
@@ -183,20 +183,20 @@ class Crew:
         threading.Thread(target=act, name=name, daemon=True).start()
 
 
-_of_process: list[Crew] = []
-_beginning = threading.Lock()
+_of_process: list[Delivery] = []
+_creation_lock = threading.Lock()
 
 
-def of_process() -> Crew:
+def get_delivery() -> Delivery:
     """This process's deliverers, OUTBOX_DELIVERERS of them at most."""
-    with _beginning:
+    with _creation_lock:
         if not _of_process:
-            _of_process.append(Crew(settings.OUTBOX_DELIVERERS))
+            _of_process.append(Delivery(settings.OUTBOX_DELIVERERS))
         return _of_process[0]
 
 
 def close(seconds: float) -> bool:
     """This process delivers no more, and what was under way has had `seconds` to end; whether it did."""
-    with _beginning:
+    with _creation_lock:
         crew = _of_process.pop() if _of_process else None
     return crew is None or crew.close(seconds)

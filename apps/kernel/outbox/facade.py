@@ -62,7 +62,7 @@ Backoff = Callable[[int], timedelta]
 """How long a message waits after its so-many-th attempt has failed, from 1."""
 
 
-def doubling(first_seconds: float = 2, seconds_max: float = BACKOFF_SECONDS_MAX) -> Backoff:
+def exponential_backoff(first_seconds: float = 2, seconds_max: float = BACKOFF_SECONDS_MAX) -> Backoff:
     """A wait that doubles with each failure, up to `seconds_max`."""
     return lambda attempts: timedelta(seconds=min(first_seconds * 2 ** min(attempts - 1, 30), seconds_max))
 
@@ -94,7 +94,7 @@ class NotDelivered(Exception):
     """Raised by a handler where the other side is to blame: tried again like any failure, told without a trace."""
 
 
-class Later(Exception):
+class RetryLater(Exception):
     """Raised by a handler: not now, again in `seconds`. It counts as no failure, however often it is raised."""
 
     def __init__(self, seconds: float, why: str = "") -> None:
@@ -102,7 +102,7 @@ class Later(Exception):
         self.seconds = seconds
 
 
-def handle(
+def register_handler(
     topic: str,
     handler: Handler,
     visibility: timedelta = VISIBILITY,
@@ -120,19 +120,19 @@ def handle(
     money, leaves the other deliverers to the rest.
     """
     assert attempts_max >= 1
-    _topics[topic] = Topic(handler, visibility, attempts_max, backoff or doubling(), together_max)
+    _topics[topic] = Topic(handler, visibility, attempts_max, backoff or exponential_backoff(), together_max)
 
 
 def has_handler(topic: str) -> bool:
     return topic in _topics
 
 
-def on_written(wake: Callable[[], None]) -> None:
+def register_wake(wake: Callable[[], None]) -> None:
     """`wake` is called after a commit that wrote messages. It may fail or be lost: the scanner looks anyway."""
     _wake[:] = [wake]
 
 
-class News(NamedTuple):
+class NewMessage(NamedTuple):
     """A message to be written."""
 
     topic: str
@@ -143,12 +143,12 @@ class News(NamedTuple):
 
 def publish(topic: str, key: str, body: dict[str, Any], *, delay: timedelta = timedelta()) -> None:
     """The message exists if and only if the caller's transaction commits. Joins the caller's transaction."""
-    publish_all([News(topic, key, body, delay)])
+    publish_all([NewMessage(topic, key, body, delay)])
 
 
-def publish_all(news: Sequence[News]) -> None:
+def publish_all(news: Sequence[NewMessage]) -> None:
     """The same for several, in one statement, written in their order."""
-    transactions.require()
+    transactions.require_transaction()
     with connection.cursor() as cursor:
         _publish.count(
             cursor,
@@ -235,7 +235,7 @@ def hand_over(message: Message) -> None:
         if message.attempts > topic.attempts_max:
             raise WorkerLost(f"attempt {topic.attempts_max} has not come back, nor any before it")
         topic.handler(message)
-    except Later as later:
+    except RetryLater as later:
         if _end_claim(_postpone, message, wait=timedelta(seconds=later.seconds), why=str(later)[:2000]):
             outbox_metrics.ended(message.topic, "later")
     except Exception as error:
@@ -250,7 +250,7 @@ def hand_over(message: Message) -> None:
             error,
             exc_info=trace,
         )
-        attempts_max, backoff = (topic.attempts_max, topic.backoff) if topic else (ATTEMPTS_MAX, doubling())
+        attempts_max, backoff = (topic.attempts_max, topic.backoff) if topic else (ATTEMPTS_MAX, exponential_backoff())
         ended = _end_claim(
             _retry,
             message,
@@ -270,7 +270,7 @@ def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> Seq
     with transactions.write(), connection.cursor() as cursor:
         # A statement of its own: it has to see what `set_behind` did while we waited for the row. In the same journey:
         # where the claim is another's, it changes nothing that whoever settles the message would not.
-        ended, _ = sql.together(
+        ended, _ = sql.execute_batch(
             cursor,
             [
                 statement.call(id=message.id, receipt=message.receipt, **params),
@@ -306,7 +306,7 @@ def is_unsettled(topic: str, key: str, body: dict[str, Any]) -> bool:
     ).exists()
 
 
-def revive(message_ids: Sequence[int], now: datetime) -> int:
+def retry_given_up(message_ids: Sequence[int], now: datetime) -> int:
     """Given-up messages among these are due again, with all their attempts before them; how many."""
     with transactions.write():
         dead = OutboxMessage.objects.select_for_update(no_key=True).filter(pk__in=message_ids, dead_at__isnull=False)

@@ -51,7 +51,7 @@ def deleted(topic: str, handled_seconds: float, delivered_seconds: float) -> Non
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OutboxStatus:
     """The outbox in figures, as source document 003 wants them."""
 
     published_per_minute: int
@@ -65,11 +65,11 @@ class Standing:
     """How long the longest-waiting due message has waited."""
 
 
-def standing() -> Standing:
+def get_status() -> OutboxStatus:
     """How the outbox stands now."""
     with connection.cursor() as cursor:
         ((published_count, pending, stuck, given_up, mean_seconds),) = _standing.rows(cursor)
-    return Standing(published_count, pending, stuck, given_up, mean_seconds, oldest_due_seconds() or 0.0)
+    return OutboxStatus(published_count, pending, stuck, given_up, mean_seconds, oldest_due_seconds() or 0.0)
 
 
 def oldest_due_seconds() -> float | None:

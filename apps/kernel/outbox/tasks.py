@@ -10,6 +10,6 @@ PATIENCE_SECONDS = 2.0
 def deliver() -> bool:
     """What was due is being delivered by this process; whether it was done with in time to say so. The task carries
     nothing: the rows are the work. What is stuck is left to its thread, and the worker is free for the next task."""
-    deliverers = delivery.of_process()
+    deliverers = delivery.get_delivery()
     deliverers.wake()
     return deliverers.wait(PATIENCE_SECONDS)

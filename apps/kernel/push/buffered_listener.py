@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 
-from apps.kernel.push.frames import HEARTBEAT, Frame, farewell, farewell_event
+from apps.kernel.push.frames import HEARTBEAT, Frame, closing_event, closing_frame
 from apps.kernel.push.hub import Listener
 
 WAITING_MAX = 4
@@ -14,14 +14,14 @@ Message = bytes | str
 class QueuedListener(Listener):
     """What it is told waits here until `next` is asked for it."""
 
-    __slots__ = ("_come", "_queue", "as_text", "is_sent_away")
+    __slots__ = ("_come", "_queue", "as_text", "is_disconnected")
 
     def __init__(self, door: str, *, as_text: bool) -> None:
         super().__init__(door)
         self.as_text = as_text
         self._queue: deque[Message] = deque()
         self._come = asyncio.Event()
-        self.is_sent_away = False
+        self.is_disconnected = False
         self.on_gone = self._come.set
 
     def write(self, frame: Frame) -> None:
@@ -35,8 +35,8 @@ class QueuedListener(Listener):
             self._put(HEARTBEAT)  # A socket has pings of its own.
 
     def close(self, retry_seconds: float) -> None:
-        self._put(farewell(retry_seconds).text if self.as_text else farewell_event(retry_seconds))
-        self.is_sent_away = True
+        self._put(closing_frame(retry_seconds).text if self.as_text else closing_event(retry_seconds))
+        self.is_disconnected = True
 
     def _put(self, message: Message) -> None:
         self._queue.append(message)
@@ -45,7 +45,7 @@ class QueuedListener(Listener):
     async def next(self) -> Message | None:
         """What to send next; None at the end."""
         while not self._queue:
-            if self.is_sent_away or self.is_gone:
+            if self.is_disconnected or self.is_gone:
                 return None
             self._come.clear()
             await self._come.wait()

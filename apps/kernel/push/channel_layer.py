@@ -19,7 +19,7 @@ class Layer(RedisPubSubChannelLayer):
         client.publish(f"{self._kwargs['prefix']}__group__{group}", self.serialize(message))
 
 
-def tell_all(messages: Sequence[tuple[str, dict[str, Any]]]) -> bool:
+def send_to_groups(messages: Sequence[tuple[str, dict[str, Any]]]) -> bool:
     """Every process that listens to one of these groups hears its message, if Redis is there; whether it took them."""
 
     def publish(client: Redis) -> bool:
@@ -34,6 +34,6 @@ def tell_all(messages: Sequence[tuple[str, dict[str, Any]]]) -> bool:
     return redis.attempt(publish) is True
 
 
-def tell(group: str, message: dict[str, Any]) -> bool:
+def send_to_group(group: str, message: dict[str, Any]) -> bool:
     """The same of one."""
-    return tell_all([(group, message)])
+    return send_to_groups([(group, message)])

@@ -60,7 +60,7 @@ class Frame:
         return self
 
 
-class Changes(Frame):
+class DeltaFrame(Frame):
     """A frame that says only what has changed since the one before: `told` by name, in the document under `under`,
     beside what is always said."""
 
@@ -71,11 +71,11 @@ class Changes(Frame):
         self._always, self._under, self._told = always, under, told
 
     def after(self, older: Frame) -> Frame:
-        if not isinstance(older, Changes):
+        if not isinstance(older, DeltaFrame):
             return self
         # What the older one told in full stays told in full.
         always = {**self._always, **{name: value for name, value in older._always.items() if name == "complete"}}
-        return Changes(self.key, always, self._under, {**older._told, **self._told})
+        return DeltaFrame(self.key, always, self._under, {**older._told, **self._told})
 
 
 def frame(kind: str, document: Any, *, about: str = "", frame_id: str = "") -> Frame:
@@ -92,11 +92,11 @@ HEARTBEAT = b": \n\n"
 HEARTBEAT_CHUNK = chunk(HEARTBEAT)
 
 
-def farewell(seconds: float) -> Frame:
+def closing_frame(seconds: float) -> Frame:
     """The last frame: come back after so long, here or anywhere else."""
     return frame("bye", {"retry_ms": int(seconds * 1_000)})
 
 
-def farewell_event(seconds: float) -> bytes:
+def closing_event(seconds: float) -> bytes:
     """The same as a server-sent event, after which a browser comes back by itself."""
-    return b"retry: %d\n%b" % (int(seconds * 1_000), farewell(seconds).event)
+    return b"retry: %d\n%b" % (int(seconds * 1_000), closing_frame(seconds).event)

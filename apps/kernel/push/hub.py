@@ -26,14 +26,14 @@ LIFE_SECONDS = 3_600.0
 LIFE_SHARE = 0.2
 """So much of it earlier, each by another chance."""
 HELD_BACK_MAX = 64
-RETURN_SECONDS_MAX = 8.0
+RECONNECT_SECONDS_MAX = 8.0
 """A farewell spreads the return over so long."""
 
 listening = Gauge("fairgate_live_listeners_count", "Who listens now, by door.", ["door"], registry=None)
-told = Counter("fairgate_live_frames", "Frames written to listeners.", registry=None)
+frames_sent = Counter("fairgate_live_frames", "Frames written to listeners.", registry=None)
 held_back = Counter("fairgate_live_held_back", "Frames that waited for a slow listener, or a newer one.", registry=None)
 ended = Counter("fairgate_live_ended", "Listeners who have gone, by why.", ["why"], registry=None)
-METRICS = (listening, told, held_back, ended)
+METRICS = (listening, frames_sent, held_back, ended)
 
 _random = random.Random()  # noqa: S311 - It only spreads.
 
@@ -72,7 +72,7 @@ class Listener(ABC):
         if self.is_gone:
             return
         if not self._held_back and not self.is_slow():
-            told.inc()
+            frames_sent.inc()
             self.write(frame)
             return
         held_back.inc()
@@ -83,22 +83,22 @@ class Listener(ABC):
         waiting[frame.key] = frame if older is None else frame.after(older)
         if len(waiting) > HELD_BACK_MAX:
             waiting.clear()
-            self.close(return_seconds())
+            self.close(reconnect_seconds())
 
     def catch_up(self) -> None:
         """It reads again: what was held back is on its way, as far as it reads."""
         waiting = self._held_back
         while waiting and not self.is_gone and not self.is_slow():
             key = next(iter(waiting))
-            told.inc()
+            frames_sent.inc()
             self.write(waiting.pop(key))
         if not waiting:
             self._held_back = None
 
 
-def return_seconds() -> float:
+def reconnect_seconds() -> float:
     """When one who is sent away should come back: not all at once."""
-    return 0.5 + _random.random() * RETURN_SECONDS_MAX
+    return 0.5 + _random.random() * RECONNECT_SECONDS_MAX
 
 
 class Hub:
@@ -112,7 +112,7 @@ class Hub:
         self._next_beat = itertools.cycle(range(_BEATS))
         self._due: dict[tuple[str, Key], Frame] = {}
         self._telling: asyncio.Task[None] | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._heartbeat_task: asyncio.Task[None] | None = None
         self.is_closing = False
 
     @property
@@ -134,8 +134,8 @@ class Hub:
             self._beats[listener.beat][listener] = None
             self._count += 1
             listening.labels(listener.door).inc()
-            if self._beating is None or self._beating.done():
-                self._beating = asyncio.get_running_loop().create_task(self._beat())
+            if self._heartbeat_task is None or self._heartbeat_task.done():
+                self._heartbeat_task = asyncio.get_running_loop().create_task(self._beat())
 
     def leave(self, listener: Listener, why: str = "gone") -> None:
         """It is told nothing more. Again is nothing."""
@@ -172,13 +172,13 @@ class Hub:
         older = self._due.pop((topic, frame.key), None)
         self._due[topic, frame.key] = frame if older is None else frame.after(older)
         if self._telling is None or self._telling.done():
-            self._telling = asyncio.get_running_loop().create_task(self._tell_all())
+            self._telling = asyncio.get_running_loop().create_task(self._deliver_due())
 
-    async def _tell_all(self) -> None:
+    async def _deliver_due(self) -> None:
         while self._due:
             (name, key) = next(iter(self._due))
             frame = self._due.pop((name, key))
-            await in_slices(list(self._topics.get(name, ())), partial(_tell, frame))
+            await in_slices(list(self._topics.get(name, ())), partial(_send_frame, frame))
 
     async def _beat(self) -> None:
         while self._count:
@@ -189,27 +189,27 @@ class Hub:
         if listener.is_gone:
             return
         if now >= listener.until:
-            self.send_away(listener, "time")
+            self.disconnect(listener, "time")
         elif not listener.is_slow():
             listener.keep_alive()
 
-    def send_away(self, listener: Listener, why: str = "closing") -> None:
+    def disconnect(self, listener: Listener, why: str = "closing") -> None:
         """It hears when to come back."""
         if not listener.is_gone:
-            listener.close(return_seconds())
+            listener.close(reconnect_seconds())
             self.leave(listener, why)
 
     async def close(self) -> None:
         """Everybody has been sent away, each to come back at another moment."""
         self.is_closing = True
         everybody = [listener for beat in self._beats for listener in beat]
-        await in_slices(everybody, self.send_away)
-        for task in (self._telling, self._beating):
+        await in_slices(everybody, self.disconnect)
+        for task in (self._telling, self._heartbeat_task):
             if task is not None:
                 task.cancel()
 
 
-def _tell(frame: Frame, listener: Listener) -> None:
+def _send_frame(frame: Frame, listener: Listener) -> None:
     listener.tell(frame)
 
 

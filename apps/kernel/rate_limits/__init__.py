@@ -25,8 +25,8 @@ on: an address that is not known, a bucket that had to be forgotten, Redis away.
 either: a place in line, a reservation and an order stay what they are, and whoever asks again later finds them.
 """
 
-from apps.kernel.rate_limits.limits import KINDS, METRICS, Limits, ask, begin, end, forget_everything, subject
+from apps.kernel.rate_limits.limits import KINDS, METRICS, Limits, begin, check_request, end, forget_everything, subject
 
 COUNTED = "limits.counted"
 
-__all__ = ["COUNTED", "KINDS", "METRICS", "Limits", "ask", "begin", "end", "forget_everything", "subject"]
+__all__ = ["COUNTED", "KINDS", "METRICS", "Limits", "begin", "check_request", "end", "forget_everything", "subject"]

@@ -84,7 +84,7 @@ class Buckets:
         self._queues[subject] = at
         return 1 + (at - now) * (1 + JITTER_SHARE * random.random())  # noqa: S311 - nothing secret hangs on it
 
-    def owes(self, subject: str, seconds: float, now: float) -> None:
+    def set_usage(self, subject: str, seconds: float, now: float) -> None:
         """All processes together have used this much of it."""
         full_at = now + min(seconds, self.window)
         if full_at > self._recent.get(subject, 0.0):

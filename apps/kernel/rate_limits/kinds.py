@@ -17,7 +17,7 @@ _VISITOR = re.compile(r"(?:^|;\s*)(?:sessionid|visitor)=([^;]{1,200})")
 _WRITES = frozenset(("join", "hold"))
 
 
-def of(method: str, path: str) -> str | None:
+def kind_of(method: str, path: str) -> str | None:
     """The kind, for `limits.ask`; None where no limit holds."""
     if path.startswith(_UNLIMITED):
         return None

@@ -24,7 +24,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Limits:
-    """`ask` keeps to the rates: by kind, that of an address and that of a token, None where there is none."""
+    """`check_request` keeps to the rates: by kind, that of an address and that of a token, None where there is none."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ _sharing = Sharing(_of_this_process.buckets, _of_this_process.time)
 METRICS = (Refusals(_of_this_process),)
 """Of this process; the composition root registers them where it serves figures."""
 
-ask = _of_this_process.ask
+check_request = _of_this_process.ask
 subject = _of_this_process.subject
 begin = _sharing.begin
 end = _sharing.end

@@ -31,7 +31,7 @@ class Sharing:
         self._buckets = buckets
         self._time = time
         self._thread: threading.Thread | None = None
-        self._start_anew()
+        self._reset()
         _sharings.add(self)
 
     def begin(self) -> None:
@@ -47,7 +47,7 @@ class Sharing:
         with self._changing:
             thread = self._thread
             self._stopping.set()
-            self._start_anew()
+            self._reset()
         if thread is not None:
             thread.join(timeout=5)
 
@@ -68,7 +68,7 @@ class Sharing:
         if owed is None:
             return 0
         for (subject, _), microseconds in zip(some, owed, strict=True):
-            buckets.owes(subject, microseconds / 1e6, self._time())
+            buckets.set_usage(subject, microseconds / 1e6, self._time())
         return len(some)
 
     def _run(self) -> None:
@@ -79,14 +79,14 @@ class Sharing:
             except Exception:
                 logger.exception("rate limits: what this process counted was not shared")
 
-    def _start_anew(self) -> None:
+    def _reset(self) -> None:
         self._changing = threading.RLock()
         self._stopping = threading.Event()
         self._thread = None
 
     def after_fork(self) -> None:
         """In the child: the thread stayed behind, and what is pending is the parent's to tell."""
-        self._start_anew()
+        self._reset()
         for _, buckets in self._buckets():
             buckets.take_pending()
 

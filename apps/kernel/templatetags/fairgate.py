@@ -96,7 +96,7 @@ class _Local(datetime):
         return cls.combine(moment.date(), moment.timetz())
 
 
-class _Once(template.Node):
+class _RenderOnceNode(template.Node):
     def __init__(self, nodes: NodeList) -> None:
         self.nodes = nodes
         self.text: SafeString | None = None
@@ -108,12 +108,12 @@ class _Once(template.Node):
 
 
 @register.tag
-def once(parser: Parser, token: Token) -> _Once:
+def once(parser: Parser, token: Token) -> _RenderOnceNode:
     """What stands between is written once in the life of a process: it is for what hangs on nothing but the house, such
     as the addresses in the head of every page."""
     nodes = parser.parse(("endonce",))
     parser.delete_first_token()
-    return _Once(nodes)
+    return _RenderOnceNode(nodes)
 
 
 @register.filter

@@ -70,7 +70,7 @@ def issue(typ: str, subject: str, lifetime: timedelta, audience: str = "", **val
     return f"{signed}.{_signature(key.secret, signed)}"
 
 
-def read(token: str, types: frozenset[str], audience: str | None = None) -> Claims:
+def verify(token: str, types: frozenset[str], audience: str | None = None) -> Claims:
     """The claims of a token signed here, of one of these kinds and, where given, for this event.
 
     Raises TokenInvalid (not ours, damaged, another kind), TokenExpired, TokenWrongEvent.
@@ -102,7 +102,7 @@ def read(token: str, types: frozenset[str], audience: str | None = None) -> Clai
     return Claims(typ, subject, aud, claims)
 
 
-def names_a_key(token: str) -> bool:
+def has_key_id(token: str) -> bool:
     """Whether its first part is one of ours, which says by which key it was signed: unverified, and read once for all
     tokens of a key. Other kinds of token name none."""
     return len(token) <= LENGTH_MAX and _key_id(token.partition(".")[0]) is not None
@@ -130,7 +130,7 @@ def _key_id(header: str) -> str | None:
 
 def _signature(secret: bytes, signed: str) -> str:
     # HMAC with the key worked in beforehand (RFC 2104, section 4): half the price of starting anew.
-    inner, outer = _worked_in(secret)
+    inner, outer = _hmac_states(secret)
     inner, outer = inner.copy(), outer.copy()
     inner.update(signed.encode("ascii"))
     outer.update(inner.digest())
@@ -138,7 +138,7 @@ def _signature(secret: bytes, signed: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _worked_in(secret: bytes) -> tuple[Any, Any]:
+def _hmac_states(secret: bytes) -> tuple[Any, Any]:
     """SHA-256 after the first block of HMAC's inner and of its outer hash."""
     block = hashlib.sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret
     padded = block.ljust(_BLOCK_BYTES, b"\0")

@@ -158,7 +158,9 @@ def _read(copy: _Copy) -> None:
     try:
         copy.ring = _ring_of(TokenKey.objects.all())
     except Exception as error:  # noqa: BLE001 - whatever it is, the keys that are known go on
-        logger.warning("token keys could not be read, going on with those known: %s", log_context.brief(error))
+        logger.warning(
+            "token keys could not be read, going on with those known: %s", log_context.summarize_error(error)
+        )
     finally:
         connections.close_all()
         with copy.lock:

@@ -124,7 +124,7 @@ def _try_one(cancellation: EventCancellation, order_id: UUID) -> None:
     try:
         cancel_one(order_id, cancellation.started_by)
     except Exception as error:
-        if isinstance(error, OperationalError | InterfaceError) and not transactions.is_passing(error):
+        if isinstance(error, OperationalError | InterfaceError) and not transactions.is_transient(error):
             # The ledger is away, which is no fault of this order's: all of it goes on with the next delivery.
             raise
         # One order must not keep all others from being given back; what failed is on record, and tried when resumed.

@@ -45,7 +45,7 @@ def answer_cancel(order_id: UUID, payload: Mapping[str, Any], idempotency_key: s
     asked = idempotency.fingerprint({"order": str(order_id)})
     with transactions.write():
         order = lock_order(order_id)
-        return idempotency.once(
+        return idempotency.run_once(
             f"cancel:{order.buyer}", idempotency_key, asked, lambda: Answer(200, json.dumps(_cancel(order).contract()))
         )
 
@@ -74,7 +74,7 @@ def refund_order(order_id: UUID, who: str) -> bool:
 def give_back(order: Order, who: str, reason: Order.Reason = Order.Reason.CANCELED_BY_STAFF) -> None:
     """The locked order is over, if it was not: an unpaid one is canceled, a paid one's tickets are void and its money
     is on its way back. Joins the caller's transaction, which cancels the reservation."""
-    transactions.require()
+    transactions.require_transaction()
     if order.status in Order.OPEN:
         settlement.end(order, Order.Status.CANCELED, reason)
     elif order.status in Order.STANDING:
@@ -92,7 +92,7 @@ def give_back(order: Order, who: str, reason: Order.Reason = Order.Reason.CANCEL
 def give_back_kept(order: Order, who: str, reason: Order.Reason) -> int:
     """What the locked order, given back whole before, still keeps is on its way back too, and its reason to have ended
     is this one; how much that was, 0 where it keeps nothing. Joins the caller's transaction."""
-    transactions.require()
+    transactions.require_transaction()
     assert order.status == Order.Status.REFUNDED
     kept_minor = return_quotes.owed_minor(order)
     if kept_minor:

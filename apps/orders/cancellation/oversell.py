@@ -31,7 +31,7 @@ class Orders:
     def reissue(self, order: Any, reservation_id: UUID) -> None:
         """A paid order's tickets are void and new ones name the seats it has now; its buyer gets them by mail, also if
         there was a mail before."""
-        transactions.require()
+        transactions.require_transaction()
         if order.status not in Order.STANDING:
             return
         now = clock.now()

@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 from django.utils.html import format_html
 
 from apps.kernel import clock
-from apps.kernel.admin_lists import OwnTransactions, ReadOnlyAdmin, counted
+from apps.kernel.admin_lists import NonAtomicFormMixin, ReadOnlyAdmin, format_count
 from apps.orders.checkin import door_links
 from apps.orders.models import DoorLink, TicketScan
 
@@ -41,7 +41,7 @@ class DoorLinkForm(forms.ModelForm):
 
 
 @admin.register(DoorLink)
-class DoorLinkAdmin(OwnTransactions, ReadOnlyAdmin):
+class DoorLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
     list_display = ["name", "event", "door", "state", "good_from", "good_until", "created_by"]
     list_filter = ["event"]
     list_select_related = ["event"]
@@ -105,7 +105,7 @@ class DoorLinkAdmin(OwnTransactions, ReadOnlyAdmin):
     @admin.action(description="Take these links back: they open nothing from now on", permissions=["revoke"])
     def revoke(self, request, queryset):
         revoked = sum(door_links.revoke_link(link.pk, f"staff:{request.user.pk}") for link in queryset)
-        messages.success(request, f"{counted(revoked, 'link')} taken back.")
+        messages.success(request, f"{format_count(revoked, 'link')} taken back.")
 
 
 @admin.register(TicketScan)

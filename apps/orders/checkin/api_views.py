@@ -9,7 +9,7 @@ from rest_framework.views import APIView
 
 from apps.events import facade as events
 from apps.kernel.http import problems
-from apps.kernel.http.json_body import object_of
+from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import NO_IDENTITY, PERSONAL
 from apps.orders.checkin.check_in import SCANS_MAX, scan
 from apps.orders.checkin.counts import count_entered
@@ -56,7 +56,7 @@ class CheckIn(APIView):
     def post(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
         keeper = doorkeeper_of(request, found)
-        sent = read_scan(object_of(request), door=keeper.door)
+        sent = read_scan(get_json_object(request), door=keeper.door)
         answer = scan(found, sent, keeper.who, only_own=keeper.only_own)
         return Response(contract_of(found, answer), headers=PERSONAL)
 
@@ -78,7 +78,7 @@ class CheckInBatch(APIView):
     def post(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
         keeper = doorkeeper_of(request, found)
-        scans = object_of(request).get("scans")
+        scans = get_json_object(request).get("scans")
         if not isinstance(scans, list) or not 1 <= len(scans) <= SCANS_MAX:
             raise problems.Invalid({"scans": f"a list of 1 to {SCANS_MAX} scans"})
         return Response({"answers": [_one(found, keeper, each) for each in scans]}, headers=PERSONAL)

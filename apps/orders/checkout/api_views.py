@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.kernel.http import idempotency
-from apps.kernel.http.json_body import object_of
+from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS, PERSONAL
 from apps.orders import access, selectors
 from apps.orders.checkout.checkout import check_out
@@ -44,13 +44,13 @@ class Checkout(APIView):
     )
     def post(self, request: Request, reservation_id: UUID) -> HttpResponse:
         reservation = access.open_reservation(request, reservation_id)
-        if object_of(request).get("code"):
+        if get_json_object(request).get("code"):
             access.count_code_try(request, reservation)
         key = idempotency.key_of(request._request)
         account_id = access.known_caller(request).account_id or reservation.account_id
         email, name = access.account_details(account_id)
         return idempotency.response_of(
-            check_out(reservation, object_of(request), key, email=email, name=name, account_id=account_id)
+            check_out(reservation, get_json_object(request), key, email=email, name=name, account_id=account_id)
         )
 
 
@@ -72,7 +72,7 @@ class Quote(APIView):
     )
     def post(self, request: Request, reservation_id: UUID) -> Response:
         reservation = access.open_reservation(request, reservation_id)
-        payload = object_of(request)
+        payload = get_json_object(request)
         if payload.get("code"):
             access.count_code_try(request, reservation)
         order = selectors.order_of_reservation(reservation_id)

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.validators import EmailValidator
 
-from apps.kernel.codes.code_format import Unusable, normal_code
+from apps.kernel.codes.code_format import InvalidCode, normal_code
 from apps.kernel.http import problems
 
 EMAIL_LENGTH_MAX = 254
@@ -87,7 +87,7 @@ def read_code(payload: Mapping[str, Any]) -> str:
         raise problems.Invalid({"code": "must be a text"})
     try:
         return normal_code(value)
-    except Unusable as wrong:
+    except InvalidCode as wrong:
         raise problems.Invalid({"code": str(wrong)}) from wrong
 
 

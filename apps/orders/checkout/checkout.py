@@ -56,7 +56,7 @@ def check_out(
     """
     scope = f"checkout:{reservation.entry_id}"
     fingerprint = idempotency.fingerprint({"reservation": str(reservation.id), "body": dict(payload)})
-    known = idempotency.recall(scope, idempotency_key, fingerprint)
+    known = idempotency.find_answer(scope, idempotency_key, fingerprint)
     if known is not None:
         return known
     provider = chosen_provider()
@@ -86,7 +86,7 @@ def check_out(
                 payment = _start_attempt(order, 1, provider.name, details, grace, begun.at)
                 answered = placed_contract(order, payment, bill)
         else:
-            known = idempotency.recall(scope, idempotency_key, fingerprint)
+            known = idempotency.find_answer(scope, idempotency_key, fingerprint)
             if known is not None:
                 return known
             if order.status in (Order.Status.FAILED, Order.Status.CANCELED):
@@ -97,7 +97,7 @@ def check_out(
         answer = Answer(202, json.dumps(answered))
         # Remembered also where nothing changed: a second tab's lost answer, asked for again after a decline, must not
         # become a new charge.
-        idempotency.remember(scope, idempotency_key, fingerprint, answer)
+        idempotency.store_answer(scope, idempotency_key, fingerprint, answer)
     return answer
 
 

@@ -12,7 +12,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
-from apps.kernel.codes.code_format import Unusable, normal_code
+from apps.kernel.codes.code_format import InvalidCode, normal_code
 from apps.kernel.http import idempotency, problems
 from apps.orders import access, selectors
 from apps.orders.checkout.checkout import check_out
@@ -94,7 +94,7 @@ def _asks_for_bill(said: QueryDict) -> bool:
     """Whether the page's Apply was pressed, or its code is another than that of the bill it showed."""
     try:
         return "apply" in said or normal_code(said.get("code", "")) != said.get("code_shown", "")
-    except Unusable:
+    except InvalidCode:
         return True
 
 

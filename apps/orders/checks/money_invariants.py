@@ -78,11 +78,11 @@ def register() -> None:
     auditor.register("I8", "money an order stands on occurred by its deadline and grace", _check_times)
 
 
-def _event_id(survey: auditor.Survey) -> int | None:
+def _event_id(survey: auditor.AuditContext) -> int | None:
     return events.get_event(survey.only).id if survey.only else None
 
 
-def _walk_orders(survey: auditor.Survey) -> dict[str, Rows]:
+def _walk_orders(survey: auditor.AuditContext) -> dict[str, Rows]:
     """What each statement found, by its name."""
     return _walk(_OF_ORDERS, survey.once(_event_id))
 
@@ -94,7 +94,7 @@ def _walk(statements: Iterable[sql.Statement], event_id: int | None) -> dict[str
         for statement in statements:
             seen[statement.name] += statement.rows(cursor, after=after, until=until, event_id=event_id)
 
-    auditor.walk(_piece_end, UUID(int=0), look)
+    auditor.scan_in_batches(_piece_end, UUID(int=0), look)
     return seen
 
 
@@ -106,14 +106,14 @@ def read_orders(event_id: int | None) -> tuple[Rows, Rows]:
 
 
 def _judging(statement: sql.Statement, text: str) -> auditor.Find:
-    def check(survey: auditor.Survey) -> Iterator[str]:
+    def check(survey: auditor.AuditContext) -> Iterator[str]:
         for row in survey.once(_walk_orders)[statement.name]:
             yield text.format(*row)
 
     return check
 
 
-def _check_times(survey: auditor.Survey) -> Iterator[str]:
+def _check_times(survey: auditor.AuditContext) -> Iterator[str]:
     for number, attempt, occurred_at, counts_until, deadline, is_right in survey.once(_walk_orders)[_times.name]:
         if is_right:
             yield f"order {number}, attempt {attempt}: occurred at {occurred_at}, counted until {counts_until}"
@@ -121,18 +121,18 @@ def _check_times(survey: auditor.Survey) -> Iterator[str]:
             yield f"order {number}, attempt {attempt}: counts until {counts_until}, the deadline was {deadline}"
 
 
-def _check_code_limits(survey: auditor.Survey) -> Iterator[str]:
+def _check_code_limits(survey: auditor.AuditContext) -> Iterator[str]:
     event_id, found = survey.once(_event_id), list[Sequence[Any]]()
 
     def look(cursor: Any, after: int, until: int) -> None:
         found.extend(_code_limits.rows(cursor, after=after, until=until, event_id=event_id))
 
-    auditor.walk(_codes_piece_end, 0, look)
+    auditor.scan_in_batches(_codes_piece_end, 0, look)
     for code, uses_max, count in found:
         yield f"code {code}: used by {count} orders, at most {uses_max} may"
 
 
-def _check_orphans(survey: auditor.Survey) -> Iterator[str]:
+def _check_orphans(survey: auditor.AuditContext) -> Iterator[str]:
     slugs = {view.id: view.slug for view in events.list_events()}
     for event, reservation_id, number, status in read_orphans(survey.once(_event_id)):
         name = slugs.get(event, f"event {event}")
@@ -146,13 +146,13 @@ def read_orphans(event_id: int | None) -> Rows:
     def look(cursor: Any, after: UUID, until: UUID) -> None:
         found.extend(_orphans.rows(cursor, after=after, until=until, event_id=event_id))
 
-    auditor.walk(_reservations_piece_end, UUID(int=0), look)
+    auditor.scan_in_batches(_reservations_piece_end, UUID(int=0), look)
     return found
 
 
-def _check_invoices(survey: auditor.Survey) -> Iterator[str]:
+def _check_invoices(survey: auditor.AuditContext) -> Iterator[str]:
     # Of the whole house: numbers know no event. The statement reads one index in one snapshot.
-    with auditor.read() as cursor:
+    with auditor.read_cursor() as cursor:
         rows = _invoices.rows(cursor)
     for kind, series, year, last, count, highest in rows:
         yield f"{kind} {series} {year}: counted to {last}, {count} papers, the highest is {highest}"

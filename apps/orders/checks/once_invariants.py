@@ -45,25 +45,25 @@ def register() -> None:
 
 
 def _judging(statement: sql.Statement, text: str) -> auditor.Find:
-    def check(survey: auditor.Survey) -> Iterator[str]:
+    def check(survey: auditor.AuditContext) -> Iterator[str]:
         for row in survey.once(_walk_orders)[statement.name]:
             yield text.format(*row)
 
     return check
 
 
-def _check_answers(survey: auditor.Survey) -> Iterator[str]:
+def _check_answers(survey: auditor.AuditContext) -> Iterator[str]:
     for scope, key, wrong in _walk(survey, _answers_piece_end, 0, _answers)[_answers.name]:
         yield f"{scope}, key {key}: {wrong}"
 
 
-def _check_inbox(survey: auditor.Survey) -> Iterator[str]:
+def _check_inbox(survey: auditor.AuditContext) -> Iterator[str]:
     params = {"topic": topics.PROVIDER_MESSAGE, "minutes_max": UNPROCESSED_MINUTES_MAX}
     for provider, message_id, wrong in _walk(survey, _messages_piece_end, 0, _inbox, **params)[_inbox.name]:
         yield f"{provider} {message_id}: {wrong}"
 
 
-def _walk_orders(survey: auditor.Survey) -> dict[str, Rows]:
+def _walk_orders(survey: auditor.AuditContext) -> dict[str, Rows]:
     """One walk serves both checks that judge orders."""
     params = {
         "known": settlement.KNOWN,
@@ -74,7 +74,7 @@ def _walk_orders(survey: auditor.Survey) -> dict[str, Rows]:
 
 
 def _walk(
-    survey: auditor.Survey, ends: sql.Statement, first: Any, *statements: sql.Statement, **params: Any
+    survey: auditor.AuditContext, ends: sql.Statement, first: Any, *statements: sql.Statement, **params: Any
 ) -> dict[str, Rows]:
     """What each statement found, by its name."""
     event_id, seen = survey.once(_event_id), defaultdict[str, Rows](list)
@@ -83,9 +83,9 @@ def _walk(
         for statement in statements:
             seen[statement.name] += statement.rows(cursor, after=after, until=until, event_id=event_id, **params)
 
-    auditor.walk(ends, first, look)
+    auditor.scan_in_batches(ends, first, look)
     return seen
 
 
-def _event_id(survey: auditor.Survey) -> int | None:
+def _event_id(survey: auditor.AuditContext) -> int | None:
     return events.get_event(survey.only).id if survey.only else None

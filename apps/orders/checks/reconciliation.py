@@ -14,7 +14,7 @@ from django.db.models import F, Sum
 
 from apps.events import facade as events
 from apps.kernel.checks import reconciler
-from apps.kernel.checks.reconciler import GONE, REPAIRED, Difference, NeedsPerson
+from apps.kernel.checks.reconciler import GONE, REPAIRED, Difference, ManualRepairRequired
 from apps.kernel.db import sql, transactions
 from apps.orders import return_quotes
 from apps.orders.cancellation import order_cancellation
@@ -82,7 +82,7 @@ def _repair_unsettled(difference: Difference, by: str) -> str:
     with _answered():
         is_settled = ask(pk)
     if not is_settled:
-        raise NeedsPerson("the provider has not decided yet")
+        raise ManualRepairRequired("the provider has not decided yet")
     return REPAIRED
 
 
@@ -92,9 +92,9 @@ def _answered() -> Iterator[None]:
     try:
         yield
     except ProviderFault as fault:
-        raise NeedsPerson(f"the provider gives no answer: {fault}") from fault
+        raise ManualRepairRequired(f"the provider gives no answer: {fault}") from fault
     except circuit_breaker.ProviderResting as resting:
-        raise NeedsPerson(f"{resting}, and is asked again by itself") from resting
+        raise ManualRepairRequired(f"{resting}, and is asked again by itself") from resting
 
 
 # --- orders against reservations and money --------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def _repair_orphan(difference: Difference, by: str) -> str:
         if order is None:
             raise OrderNotFound
         if order.status in Order.OPEN:
-            raise NeedsPerson("its order is open: it is being decided, or something wrote past it")
+            raise ManualRepairRequired("its order is open: it is being decided, or something wrote past it")
         if order.status in Order.STANDING or reservations.get_reservation(reservation_id).status != "confirmed":
             return GONE
         reservations.cancel(reservation_id, who=f"reconcile:{by}", why=f"order {order.number} is {order.status}")

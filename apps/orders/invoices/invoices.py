@@ -46,13 +46,13 @@ def ask(order: Order) -> None:
 
     Under a key of its own: tickets do not wait for an invoice.
     """
-    transactions.require()
+    transactions.require_transaction()
     outbox.publish_all([news(order)])
 
 
-def news(order: Order) -> outbox.News:
+def news(order: Order) -> outbox.NewMessage:
     """What `ask` publishes, for who publishes more."""
-    return outbox.News(topics.INVOICE, f"invoice:{order.pk}", {"order": str(order.pk)})
+    return outbox.NewMessage(topics.INVOICE, f"invoice:{order.pk}", {"order": str(order.pk)})
 
 
 def write_papers(message: outbox.Message) -> None:
@@ -91,12 +91,13 @@ def _standing_of(order: Order) -> tuple[list[Invoice], list[OrderLine], int, dat
     """The locked order's papers, its lines, what they are adjusted by, and the moment."""
     asked = {"order_id": order.pk}
     with connection.cursor() as cursor:
-        papers, lines, adjusted, moment = sql.together(
-            cursor, [_papers.call(**asked), _lines.call(order_ids=[order.pk]), _adjusted.call(**asked), clock.reading()]
+        papers, lines, adjusted, moment = sql.execute_batch(
+            cursor,
+            [_papers.call(**asked), _lines.call(order_ids=[order.pk]), _adjusted.call(**asked), clock.now_call()],
         )
     return (
-        model_rows.of(Invoice, papers.rows),
-        model_rows.of(OrderLine, lines.rows),
+        model_rows.build_instances(Invoice, papers.rows),
+        model_rows.build_instances(OrderLine, lines.rows),
         adjusted.rows[0][0],
         moment.rows[0][0],
     )

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.kernel.http import idempotency
-from apps.kernel.http.json_body import object_of
+from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS, PERSONAL
 from apps.orders import access, selectors
 from apps.orders.cancellation.order_cancellation import answer_cancel
@@ -63,4 +63,4 @@ class CancelOrder(APIView):
     def post(self, request: Request, order_id: UUID) -> HttpResponse:
         order = access.open_order(request, order_id)
         key = idempotency.key_of(request._request)
-        return idempotency.response_of(answer_cancel(order.id, object_of(request), key))
+        return idempotency.response_of(answer_cancel(order.id, get_json_object(request), key))

@@ -96,7 +96,7 @@ class _News:
             event_id = self.event_id
             if event_id is None:
                 event_id = Order.objects.values_list("event_id", flat=True).get(pk=self.order_id)
-            channel_layer.tell(
+            channel_layer.send_to_group(
                 group_of(event_id), {"type": "news", "event": event_id, "owned": [[KIND, str(self.order_id)]]}
             )
         except Exception:

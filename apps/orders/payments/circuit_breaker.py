@@ -44,7 +44,7 @@ def enter(provider: str) -> int:
     After a rest that is so for one caller alone, whose call decides for all. Raises ProviderResting. Joins the caller's
     transaction, whose last lock is this one.
     """
-    transactions.require()
+    transactions.require_transaction()
     with connection.cursor() as cursor:
         rows = _standing.rows(cursor, provider=provider)
         if not rows:
@@ -105,7 +105,7 @@ def put_back() -> Iterator[None]:
     try:
         yield
     except ProviderResting as resting:
-        raise outbox.Later(resting.seconds, str(resting)) from resting
+        raise outbox.RetryLater(resting.seconds, str(resting)) from resting
 
 
 def is_resting(provider: str) -> bool:

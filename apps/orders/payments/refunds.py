@@ -21,7 +21,7 @@ PAID_OUT_NOTE_MAX = 200
 def request(payment: Payment, reason: str, requested_by: str, *, amount_minor: int | None = None) -> int:
     """So much of what this payment still holds, or all of it, is on its way back once the caller commits; how much that
     is. Joins the caller's transaction, which holds the order's lock. Nothing left: nothing happens."""
-    transactions.require()
+    transactions.require_transaction()
     left_minor = payment.captured_minor - payment.refunded_minor
     back_minor = left_minor if amount_minor is None else min(amount_minor, left_minor)
     if back_minor == 0:
@@ -139,7 +139,7 @@ def record_answer(refund_id: UUID, order_id: UUID, answer: RefundAnswer) -> None
 def settle(payment: Payment, message: ProviderMessage) -> str:
     """The refund that this message speaks of says so; in words, what changed. Joins the caller's transaction, which
     holds the order's lock."""
-    transactions.require()
+    transactions.require_transaction()
     state = {
         Kind.REFUND_PENDING: RefundState.PENDING,
         Kind.REFUNDED: RefundState.SUCCEEDED,

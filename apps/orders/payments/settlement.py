@@ -33,7 +33,7 @@ TOO_LATE = "no longer matters"
 
 def settle(locked: Locked, message: ProviderMessage) -> str:
     """The payment and its order say what this message means for them; in words, what it changed."""
-    transactions.require()
+    transactions.require_transaction()
     order, payment, _ = locked
     if not payment.reference:
         payment.reference = message.reference
@@ -122,7 +122,7 @@ def _canceled(order: Order, payment: Payment) -> str:
 
 def confirm_free(order: Order) -> None:
     """An order that owes nothing stands at once."""
-    transactions.require()
+    transactions.require_transaction()
     assert order.total_minor == 0
     view = reservations.confirm(
         order.reservation_id, occurred_at=clock.now(), who=order.buyer, why=f"free order {order.number}"
@@ -133,7 +133,7 @@ def confirm_free(order: Order) -> None:
 def never_send(order: Order, payment: Payment) -> None:
     """The payment, of which the provider has not heard, never will be sent; an order that waited for it has failed.
     Joins the caller's transaction, which holds the order's lock."""
-    transactions.require()
+    transactions.require_transaction()
     _abandon(payment)
     if order.status in Order.OPEN:
         fail(order, _why_never_charged(payment))
@@ -147,7 +147,7 @@ def ask_later(payment_id: UUID, delay: timedelta) -> None:
 
 def fail(order: Order, reason: Order.Reason) -> None:
     """The order has failed and what it held is free again; once the deadline has passed, by the reservation's sweep."""
-    transactions.require()
+    transactions.require_transaction()
     if order.pay_deadline > clock.now():
         reservations.cancel(order.reservation_id, who="system", why=f"order {order.number} failed: {reason.label}")
     # Else it reads expired and not canceled, as by `canceling.fail_lapsed`. Had the word of a success in time come
@@ -158,7 +158,7 @@ def fail(order: Order, reason: Order.Reason) -> None:
 def end(order: Order, status: Order.Status, reason: Order.Reason) -> None:
     """The order has ended so, and the buyer of one that failed is told. A payment nobody sent yet never will be; one
     that is with the provider is canceled there if it has not happened, and else decided here like any other."""
-    transactions.require()
+    transactions.require_transaction()
     order.status, order.reason, order.ended_at = status, reason, clock.now()
     order.save(update_fields=["status", "reason", "ended_at"])
     promo_codes.release(order, order.ended_at)
@@ -205,7 +205,7 @@ def _stand(order: Order, view: reservations.ReservationView, payments: Iterable[
     _let_go(payments)
     ticket_issuance.issue(order, view, now)
     papers = [invoices.news(order)] if order.total_minor else []
-    outbox.publish_all([*papers, outbox.News(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk)})])
+    outbox.publish_all([*papers, outbox.NewMessage(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk)})])
     messages.announce(order, messages.Kind.ORDER_CONFIRMED)
 
 

@@ -12,7 +12,7 @@ from django.db.models import Q
 
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.kernel.db.transactions import require
+from apps.kernel.db.transactions import require_transaction
 from apps.orders.errors import CodeLimitReached, CodeNotValid, CodeUnknown, CodeUsedUp
 from apps.orders.locks import lock_code
 from apps.orders.models import CodeUse, Order, PromoCode
@@ -81,7 +81,7 @@ def use(order: Order, offer: Offer | None, bill: events.Bill) -> None:
     Of fifty with a code of ten uses each waits here for the one before, counts what that one committed, and ten find
     room. A code without limits is nobody's to wait for.
     """
-    require()
+    require_transaction()
     if offer is None:
         raise CodeUnknown
     code = PromoCode.objects.get(pk=offer.code_id)
@@ -101,14 +101,14 @@ def use(order: Order, offer: Offer | None, bill: events.Bill) -> None:
 def release(order: Order, now: datetime) -> None:
     """The ended order's use is somebody else's to have; once more changes nothing. Joins the caller's transaction,
     which holds the order's lock."""
-    require()
+    require_transaction()
     CodeUse.objects.filter(order=order, released_at=None).update(released_at=now, honoured_at=None)
 
 
 def honour(order: Order, now: datetime) -> None:
     """An order that had ended and now stands has its use again, also of a code that others have used up meanwhile: its
     buyer paid the price that was promised. Joins the caller's transaction, which holds the order's lock."""
-    require()
+    require_transaction()
     CodeUse.objects.exclude(released_at=None).filter(order=order).update(released_at=None, honoured_at=now)
 
 

@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from apps.kernel import clock
 from apps.kernel.db import transactions
-from apps.kernel.outbox.facade import Later, Message
+from apps.kernel.outbox.facade import Message, RetryLater
 from apps.orders.absolute_urls import absolute
 from apps.orders.locks import lock_payment
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment
@@ -74,7 +74,7 @@ def ask(message: Message) -> None:
         return
     step = _take_step(payment_id)
     if step is not None and step.pause_seconds:
-        raise Later(step.pause_seconds, "the provider has not decided yet")
+        raise RetryLater(step.pause_seconds, "the provider has not decided yet")
 
 
 def _take_step(payment_id: UUID) -> _Step | None:
@@ -82,7 +82,7 @@ def _take_step(payment_id: UUID) -> _Step | None:
     try:
         step = _start(payment_id)
     except circuit_breaker.ProviderResting as resting:
-        raise Later(_rest_seconds(payment_id, resting.seconds), str(resting)) from resting
+        raise RetryLater(_rest_seconds(payment_id, resting.seconds), str(resting)) from resting
     if step is None:
         return None
     try:
@@ -93,7 +93,7 @@ def _take_step(payment_id: UUID) -> _Step | None:
         logger.warning("payment %s: no answer from %s: %r", payment_id, step.provider, error)
         if seconds is None:
             return None
-        raise Later(seconds, f"{type(error).__name__}: {error}") from error
+        raise RetryLater(seconds, f"{type(error).__name__}: {error}") from error
     circuit_breaker.note_answer(step.provider, step.faults)
     record_answer(step.provider, event)
     return step if event.kind == Kind.PENDING else None

@@ -32,7 +32,7 @@ def note(
     theirs_minor: int | None = None,
 ) -> None:
     """The difference is listed, once; one that a person has settled stays settled. Joins the caller's transaction."""
-    transactions.require()
+    transactions.require_transaction()
     now = clock.now()
     seen, is_new = PaymentDifference.objects.get_or_create(
         kind=kind,
@@ -63,7 +63,7 @@ def agree(provider: str, references: Collection[str]) -> None:
 
 def settle_failed(refund_id: UUID, provider: str) -> None:
     """The failed refund, which somebody has sent otherwise, is listed no more. Joins the caller's transaction."""
-    transactions.require()
+    transactions.require_transaction()
     listed = PaymentDifference.objects.filter(provider=provider, kind=Kind.FAILED_REFUND, reference=str(refund_id))
     listed.filter(settled_at=None).update(
         settled_at=clock.now(), settled_by=BY_ITSELF, note="Refunded at the provider by hand."
@@ -72,14 +72,14 @@ def settle_failed(refund_id: UUID, provider: str) -> None:
 
 def close(kind: PaymentDifference.Kind, provider: str, reference: str, words: str) -> None:
     """The difference is listed no more, for the reason that these words say. Joins the caller's transaction."""
-    transactions.require()
+    transactions.require_transaction()
     listed = PaymentDifference.objects.filter(kind=kind, provider=provider, reference=reference, settled_at=None)
     listed.update(settled_at=clock.now(), settled_by=BY_ITSELF, note=words[:NOTE_MAX])
 
 
 def open_again(kind: PaymentDifference.Kind, provider: str, reference: str) -> None:
     """The difference is listed again, if it had settled itself. Joins the caller's transaction."""
-    transactions.require()
+    transactions.require_transaction()
     closed = PaymentDifference.objects.filter(kind=kind, provider=provider, reference=reference, settled_by=BY_ITSELF)
     closed.update(settled_at=None, settled_by="", note="")
 

@@ -25,7 +25,7 @@ _TOLD = (Kind.DISPUTED, Kind.DISPUTE_CLOSED)
 def settle(payment: Payment, message: ProviderMessage) -> str:
     """What is listed of the dispute that this message speaks of says so; in words, what changed. Joins the caller's
     transaction, which holds the order's lock."""
-    transactions.require()
+    transactions.require_transaction()
     kind = Kind(message.kind)
     listed = next(listed for listed, pair in _OPENED_AND_CLOSED.items() if kind in pair)
     opens, closes = _OPENED_AND_CLOSED[listed]

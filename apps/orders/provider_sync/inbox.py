@@ -53,7 +53,7 @@ def process(message: outbox.Message) -> None:
         locked = None if payment_id is None else lock_payment(payment_id)
         with connection.cursor() as cursor:
             found = _lock_message.rows(cursor, message_id=message.body["message"])
-        (stored,) = model_rows.of(ProviderMessage, found)
+        (stored,) = model_rows.build_instances(ProviderMessage, found)
         _process(locked, stored)
 
 

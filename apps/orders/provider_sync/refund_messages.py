@@ -20,7 +20,7 @@ BY_HAND = "refunded at the provider by hand"
 def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
     """The refund that this message speaks of says so, whoever asked for it; in words, what changed. Joins the caller's
     transaction, which holds the order's lock."""
-    transactions.require()
+    transactions.require_transaction()
     if refunds.find(payment, message) is not None:
         return refunds.settle(payment, message)
     if message.kind != Kind.REFUNDED:

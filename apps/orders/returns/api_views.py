@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from apps.kernel.http import idempotency
-from apps.kernel.http.json_body import object_of
+from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS
 from apps.orders import access
 from apps.orders.returns.returns import answer_return
@@ -41,4 +41,4 @@ class ReturnTickets(APIView):
     def post(self, request: Request, order_id: UUID) -> HttpResponse:
         order = access.open_order(request, order_id)
         key = idempotency.key_of(request._request)
-        return idempotency.response_of(answer_return(order.id, object_of(request), key))
+        return idempotency.response_of(answer_return(order.id, get_json_object(request), key))

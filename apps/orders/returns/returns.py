@@ -73,7 +73,7 @@ def answer_return(order_id: UUID, payload: Mapping[str, Any], idempotency_key: s
             }
             return Answer(202, json.dumps(said))
 
-        return idempotency.once(f"refund:{order.buyer}", idempotency_key, asked, act)
+        return idempotency.run_once(f"refund:{order.buyer}", idempotency_key, asked, act)
 
 
 def quote_for_buyer(order_id: UUID, codes: Sequence[str]) -> ReturnQuote:
@@ -232,7 +232,7 @@ def give_goodwill(order_id: UUID, amount_minor: int, *, who: str, why: str, seen
 def settle_adjustments(order: Order, who: str, why: str) -> None:
     """The order, none of whose lines stands, owes nothing: what was kept of it goes back with the rest. Joins the
     caller's transaction, which holds the order's lock."""
-    transactions.require()
+    transactions.require_transaction()
     left_minor = adjusted_minor(order)
     if left_minor:
         _adjust(order, _Kind.SETTLED, -left_minor, who, why, clock.now())

@@ -12,7 +12,7 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.views.decorators.http import require_http_methods
 
-from apps.kernel.admin_actions import in_words, whole_number
+from apps.kernel.admin_actions import describe_problem, whole_number
 from apps.kernel.http import problems
 from apps.kernel.templatetags.fairgate import money
 from apps.orders import return_quotes
@@ -38,7 +38,7 @@ def refund_desk(request: HttpRequest, order_id: UUID, site: AdminSite) -> HttpRe
     try:
         said = _act(order_id, request.POST, f"staff:{request.user.pk}")
     except problems.Problem as problem:
-        messages.error(request, in_words(problem))
+        messages.error(request, describe_problem(problem))
         return _page(request, order_id, site, status=problem.status)
     if said is None:
         return _page(request, order_id, site)
@@ -110,7 +110,7 @@ def _quote(request: HttpRequest, order_id: UUID) -> return_quotes.ReturnQuote | 
             also_checked_in=given.get("inside") == "yes",
         )
     except problems.Problem as problem:
-        messages.error(request, in_words(problem))
+        messages.error(request, describe_problem(problem))
         return None
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from django.db import connection
 
 from apps.kernel.db import model_rows, sql
-from apps.kernel.db.transactions import require
+from apps.kernel.db.transactions import require_transaction
 from apps.orders.models import Order, OrderLine, Ticket
 from apps.reservations import facade as reservations
 
@@ -23,9 +23,9 @@ def new_code() -> str:
 
 def issue(order: Order, reservation: reservations.ReservationView, now: datetime) -> None:
     """The order has one ticket for each place that stands of what it is made of. Joins the caller's transaction."""
-    require()
+    require_transaction()
     with connection.cursor() as cursor:
-        lines = model_rows.of(OrderLine, _lines.rows(cursor, order_ids=[order.pk]))
+        lines = model_rows.build_instances(OrderLine, _lines.rows(cursor, order_ids=[order.pk]))
     standing = {
         (line.reservation_line_id, line.place or 1): line
         for line in lines
@@ -84,7 +84,7 @@ def issue(order: Order, reservation: reservations.ReservationView, now: datetime
 def replace(ticket: Ticket, who: str, now: datetime) -> Ticket:
     """The same place has a new ticket with a new code, and this one's code opens no door. Joins the caller's
     transaction, which holds the order's lock and has read the ticket under it."""
-    require()
+    require_transaction()
     assert ticket.voided_at is None
     assert ticket.checked_in_at is None
     # Void first: a place never has two tickets that open a door.
@@ -113,5 +113,5 @@ def replace(ticket: Ticket, who: str, now: datetime) -> Ticket:
 
 def void(order: Order, now: datetime) -> None:
     """None of the order's tickets opens a door any more. Joins the caller's transaction."""
-    require()
+    require_transaction()
     Ticket.objects.filter(order=order, voided_at__isnull=True).update(voided_at=now)

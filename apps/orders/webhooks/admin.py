@@ -7,7 +7,7 @@ from django.contrib import admin, messages
 from django.utils.html import format_html
 
 from apps.kernel import clock, safe_http
-from apps.kernel.admin_lists import ReadOnlyAdmin, counted
+from apps.kernel.admin_lists import ReadOnlyAdmin, format_count
 from apps.orders.models import FeedKey, OrganizerMessage, WebhookDelivery, WebhookEndpoint
 from apps.orders.webhooks import delivery as webhook_delivery
 from apps.orders.webhooks import feed
@@ -30,7 +30,7 @@ class EndpointForm(_AudienceForm):
     def clean_url(self):
         url = self.cleaned_data["url"].strip()
         try:
-            safe_http.check(url, webhook_delivery.allowed())
+            safe_http.check_url(url, webhook_delivery.allowed())
         except safe_http.AddressRefused as refused:
             raise forms.ValidationError(f"Nothing is sent there: {refused}.") from refused
         return url
@@ -106,7 +106,7 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin):
     @admin.action(description="Replay: send once more", permissions=["replay"])
     def replay(self, request, queryset):
         count = sum(webhook_delivery.replay(pk) for pk in queryset.values_list("pk", flat=True))
-        messages.info(request, f"On its way once more: {counted(count, 'message')}.")
+        messages.info(request, f"On its way once more: {format_count(count, 'message')}.")
 
 
 @admin.register(FeedKey)
@@ -134,4 +134,4 @@ class FeedKeyAdmin(admin.ModelAdmin):
     @admin.action(description="Revoke: it opens nothing any more", permissions=["change"])
     def revoke(self, request, queryset):
         count = queryset.filter(revoked_at=None).update(revoked_at=clock.now())
-        messages.info(request, f"Revoked: {counted(count, 'key')}.")
+        messages.info(request, f"Revoked: {format_count(count, 'key')}.")

@@ -18,7 +18,7 @@ from apps.orders.webhooks import messages
 
 ATTEMPTS_MAX = 12
 """With pauses that double from ten seconds to two hours: over half a day."""
-BACKOFF = outbox.doubling(10, 7_200)
+BACKOFF = outbox.exponential_backoff(10, 7_200)
 TOGETHER_MAX = 4
 """Of a process's deliverers: addresses of others may all be slow at once, and charges must not wait for them."""
 SECONDS_MAX = 10.0
@@ -35,9 +35,9 @@ def new_secret() -> str:
     return f"whsec_{secrets.token_urlsafe(32)}"
 
 
-def allowed() -> safe_http.Allowed:
+def allowed() -> safe_http.AddressPolicy:
     """What the operator allows beyond https to public addresses."""
-    return safe_http.Allowed(
+    return safe_http.AddressPolicy(
         plain_http=settings.WEBHOOKS_OVER_HTTP, private_addresses=settings.WEBHOOKS_TO_PRIVATE_ADDRESSES
     )
 
@@ -62,7 +62,7 @@ def deliver(message: outbox.Message) -> None:
         return
     left_seconds = _rests_until.get(endpoint.pk, 0.0) - time.monotonic()
     if left_seconds > 0:
-        raise outbox.Later(left_seconds, "the endpoint could not be reached a moment ago and rests")
+        raise outbox.RetryLater(left_seconds, "the endpoint could not be reached a moment ago and rests")
     body = json.dumps(delivery.message.body, separators=(",", ":")).encode()
     headers = {
         "Content-Type": "application/json",
@@ -80,7 +80,7 @@ def deliver(message: outbox.Message) -> None:
             answer_bytes_max=ANSWER_BYTES_MAX,
             allowed=allowed(),
         )
-    except (safe_http.NotReached, safe_http.AddressRefused) as error:
+    except (safe_http.RequestFailed, safe_http.AddressRefused) as error:
         _rests_until[endpoint.pk] = time.monotonic() + REST_SECONDS
         _note(delivery, None, str(error), is_last=is_last)
         raise outbox.NotDelivered(f"{endpoint.name}: {error}") from error

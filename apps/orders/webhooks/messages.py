@@ -35,7 +35,7 @@ def announce(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence[Ticket
     things happened to it. `tickets` are those it speaks of, all of the order's unless given. With nobody listening
     nothing is written.
     """
-    transactions.require()
+    transactions.require_transaction()
     with connection.cursor() as cursor:
         ((has_listeners,),) = _listeners.rows(cursor, event_id=order.event_id)
     if not has_listeners:

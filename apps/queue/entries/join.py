@@ -54,7 +54,7 @@ class JoinRequest:
     caller: Caller
     entry_id: uuid.UUID = field(default_factory=random_bytes.new_uuid)
     """Of the entry, should there be a new one: known before, so that it can be looked for after a lost connection."""
-    nonce: bytes = field(default_factory=random_bytes.piece)
+    nonce: bytes = field(default_factory=random_bytes.next_bytes)
 
 
 JoinOutcome = EntryView | problems.Problem
@@ -203,15 +203,15 @@ class _Joining:
         tokens = [request.caller.entry_id for request in self.requests if request.caller.entry_id is not None]
         if tokens:
             # Read without a lock: whose an entry is changes under the room's lock only.
-            locked, owners = sql.together(cursor, [lock, _identities.call(entry_ids=arrays.uuids(tokens))])
+            locked, owners = sql.execute_batch(cursor, [lock, _identities.call(entry_ids=arrays.uuids(tokens))])
             self.identities_of_tokens = {row[0]: (row[1], row[2], row[3]) for row in owners.rows}
         asked = {identity for request in self.requests if (identity := self._identity(request)) is not None}
-        reading = [_locking_places(asked), clock.reading()]
+        reading = [_locking_places(asked), clock.now_call()]
         reading += [_lowest_waiting.call(event_id=event_id) for event_id in self.events]
         if tokens:
-            places, moment, *lowest = sql.together(cursor, reading)
+            places, moment, *lowest = sql.execute_batch(cursor, reading)
         else:
-            locked, places, moment, *lowest = sql.together(cursor, [lock, *reading])
+            locked, places, moment, *lowest = sql.execute_batch(cursor, [lock, *reading])
         self.rooms = rooms_of(locked.rows)
         self.as_read = {event_id: replace(room) for event_id, room in self.rooms.items()}
         self.standing = _by_identity(places.rows)
@@ -295,7 +295,7 @@ class _Joining:
                 if room != self.as_read[event_id] and room not in letting_in
             ],
         ]
-        done = sql.together(cursor, [call for _, call in writes])
+        done = sql.execute_batch(cursor, [call for _, call in writes])
         for (expected, _), one in zip(writes, done, strict=True):
             if one.touched != expected:
                 raise RuntimeError(f"{one.touched} of {expected} rows written")
@@ -333,9 +333,9 @@ class _Joining:
             event_ids=arrays.numbers([entry.event_id for entry in entries]),
             numbers=arrays.numbers([entry.number for entry in entries]),
             in_lobby=arrays.flags([entry.in_lobby for entry in entries]),
-            nonces=arrays.octets([self.nonces[entry.id] for entry in entries]),
+            nonces=arrays.byte_strings([self.nonces[entry.id] for entry in entries]),
             account_ids=arrays.numbers([entry.account_id for entry in entries]),
-            visitor_ids=arrays.words([entry.visitor_id for entry in entries]),
+            visitor_ids=arrays.texts([entry.visitor_id for entry in entries]),
             joined_at=self.now,
         )
         return [(len(entries), call)]
@@ -375,7 +375,7 @@ def _locking_places(asked: set[_Identity]) -> sql.Call:
     event_ids = {event_id for event_id, _, _ in asked}
     if len(event_ids) != 1 or any(account is not None for _, account, _ in asked):
         return _lock_places.call(**_columns_of(asked))
-    visitor_ids = arrays.words(sorted([visitor for _, _, visitor in asked]))
+    visitor_ids = arrays.texts(sorted([visitor for _, _, visitor in asked]))
     return _lock_visitor_places.call(event_id=event_ids.pop(), visitor_ids=visitor_ids)
 
 
@@ -386,5 +386,5 @@ def _columns_of(identities: set[_Identity]) -> dict[str, arrays.Array]:
         "account_event_ids": arrays.numbers([event_id for event_id, _ in accounts]),
         "account_ids": arrays.numbers([account for _, account in accounts]),
         "visitor_event_ids": arrays.numbers([event_id for event_id, _ in visitors]),
-        "visitor_ids": arrays.words([visitor for _, visitor in visitors]),
+        "visitor_ids": arrays.texts([visitor for _, visitor in visitors]),
     }

@@ -156,7 +156,7 @@ def _view_of(entry_id: uuid.UUID) -> positions.EntryView:
 
 def _find(event: events.EventView, token: str) -> VipLink:
     try:
-        claims = jwt.read(token, frozenset({"vip"}), audience=event.slug)
+        claims = jwt.verify(token, frozenset({"vip"}), audience=event.slug)
         link = VipLink.objects.select_related("entry").get(pk=uuid.UUID(claims.subject), event_id=event.id)
     except problems.TokenExpired as error:
         raise LinkRefused("expired") from error

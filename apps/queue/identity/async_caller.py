@@ -23,8 +23,8 @@ from rest_framework_simplejwt.tokens import AccessToken
 
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.kernel.fastpath.batch_loader import Gatherer
-from apps.kernel.fastpath.request import Forward, Request
+from apps.kernel.fastpath.batch_loader import BatchLoader
+from apps.kernel.fastpath.request import ForwardToSite, Request
 from apps.queue.identity.caller import Caller, account_token_of, caller_at_sight, visitor_of
 from apps.queue.identity.entry_lookup import guests_places
 
@@ -65,7 +65,7 @@ async def caller_coming(request: Request, event: events.EventView) -> Caller:
         return caller
     caller, has_guests_place = await _recognized(request, event)
     if has_guests_place:
-        raise Forward
+        raise ForwardToSite
     return caller
 
 
@@ -76,11 +76,11 @@ async def _recognized(request: Request, event: events.EventView | None) -> tuple
     else:
         session_key = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
         if not _SESSION_KEY.fullmatch(session_key):
-            raise Forward
+            raise ForwardToSite
         sign = Sign(session_key, event_id=event.id if event else 0, visitor_id=visitor_of(request))
     recognized = await _signs.ask(sign)
     if recognized is None:
-        raise Forward
+        raise ForwardToSite
     return Caller(account_id=recognized.account_id, visitor_id=sign.visitor_id), recognized.has_guests_place
 
 
@@ -104,7 +104,7 @@ def recognize(signs: Sequence[Sign]) -> list[Recognized | None]:
     return found
 
 
-_signs: Gatherer[Sign, Recognized | None] = Gatherer(recognize)
+_signs: BatchLoader[Sign, Recognized | None] = BatchLoader(recognize)
 
 
 def _sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:

@@ -108,7 +108,7 @@ def caller_at_sight(request: AnyRequest, event_slug: str | None = None) -> Calle
     if header is None:
         return None if settings.SESSION_COOKIE_NAME in request.COOKIES else Caller(visitor_id=visitor_of(request))
     token = _bearer(header)
-    if not jwt.names_a_key(token) and jwt.peek_type(token) == "access":
+    if not jwt.has_key_id(token) and jwt.peek_type(token) == "access":
         return None
     return _caller_of_queue_token(token, event_slug)
 
@@ -141,7 +141,7 @@ def _caller_of_token(request: HttpRequest, token: str, event_slug: str | None) -
 
 
 def _caller_of_queue_token(token: str, event_slug: str | None) -> Caller:
-    claims = jwt.read(token, OF_THE_QUEUE, audience=event_slug)
+    claims = jwt.verify(token, OF_THE_QUEUE, audience=event_slug)
     try:
         entry_id = uuid.UUID(claims.subject)
     except ValueError as error:
@@ -206,13 +206,17 @@ def drop_place(request: AnyRequest, response: AnyResponse, event_slug: str) -> N
 def remember_visitor(request: AnyRequest, response: AnyResponse, visitor_id: str) -> None:
     """A browser that has no cookie yet has one with the id its script sent: what it joins next without the script is
     the same visitor's. Only on the word of our own pages: nobody else gives a browser an identity."""
-    if same_origin.is_ours(request) and "Authorization" not in request.headers and not visitor_of(request):
+    if (
+        same_origin.is_same_origin_request(request)
+        and "Authorization" not in request.headers
+        and not visitor_of(request)
+    ):
         set_visitor_cookie(request, response, visitor_id)
 
 
 def _is_browser(request: AnyRequest) -> bool:
     ours = settings.SESSION_COOKIE_NAME in request.COOKIES or VISITOR_COOKIE in request.COOKIES
-    return ours or bool(same_origin.is_ours(request))
+    return ours or bool(same_origin.is_same_origin_request(request))
 
 
 def _place_path(event_slug: str) -> str:
@@ -224,7 +228,7 @@ def _place_claims(request: AnyRequest, event_slug: str) -> jwt.Claims | None:
     if not cookie:
         return None
     try:
-        claims = jwt.read(cookie, frozenset({"place"}), event_slug)
+        claims = jwt.verify(cookie, frozenset({"place"}), event_slug)
     except problems.Problem:
         return None
     who = claims.values.get("who")

@@ -7,7 +7,7 @@ from uuid import UUID
 from django.db import connection
 
 from apps.kernel.db import arrays, sql
-from apps.kernel.fastpath.batch_loader import Gatherer
+from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.queue.identity.caller import Caller
 
 _accounts_places = sql.load("apps.queue", "accounts_places")
@@ -58,9 +58,9 @@ def guests_places(asked: Sequence[tuple[int, str]]) -> dict[tuple[int, str], UUI
     event_ids, visitor_ids = zip(*asked, strict=True)
     with connection.cursor() as cursor:
         rows = _guests_places.rows(
-            cursor, event_ids=arrays.numbers(event_ids), visitor_ids=arrays.words(list(visitor_ids))
+            cursor, event_ids=arrays.numbers(event_ids), visitor_ids=arrays.texts(list(visitor_ids))
         )
     return {(event_id, visitor_id): entry_id for event_id, visitor_id, entry_id in rows}
 
 
-_places: Gatherer[_Owner, UUID | None] = Gatherer(live_places)
+_places: BatchLoader[_Owner, UUID | None] = BatchLoader(live_places)

@@ -39,7 +39,7 @@ def bring_along(visitor_id: str, account_id: int) -> int:
         try:
             changed += merge(event_id, visitor_id, account_id)
         except DatabaseError as error:
-            if not transactions.is_passing(error):
+            if not transactions.is_transient(error):
                 raise
             logger.warning("a guest's place at event %s is merged later: %s", event_id, error)
     return changed

@@ -27,8 +27,8 @@ from django.db import close_old_connections
 from psycopg import Connection
 
 from apps.kernel.db import sql, transactions
-from apps.kernel.db.leader_election import Lead
-from apps.kernel.observability.repeated_errors import Troubles
+from apps.kernel.db.leader_election import Leadership
+from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.queue import proofs
 from apps.queue.errors import ActRefused
 from apps.queue.lobby import beacon
@@ -122,9 +122,9 @@ class Drawer:
     """One drawer: its session, and its steps while it has the lock."""
 
     def __init__(self, conninfo: str = "") -> None:
-        self.lead = Lead("drawer", LOCK_KEY, conninfo=conninfo, options=SESSION_OPTIONS)
+        self.lead = Leadership("drawer", LOCK_KEY, conninfo=conninfo, options=SESSION_OPTIONS)
         self._ask_again_at: dict[int, float] = {}
-        self._troubles = Troubles(logger)
+        self._repeated_errors = RepeatedErrors(logger)
         self._chunk = CHUNK
 
     def run_once(self) -> bool:
@@ -132,26 +132,26 @@ class Drawer:
         is at work."""
         try:
             if not self.lead.holds():
-                self._troubles.over(AWAY)
+                self._repeated_errors.over(AWAY)
                 return False
             session = self.lead.session
             assert session is not None
             with session.cursor() as cursor:
                 draws = [_UnderWay(*row) for row in _draws_under_way.rows(cursor)]
         except psycopg.Error as error:
-            self._troubles.met(AWAY, error)
+            self._repeated_errors.record_failure(AWAY, error)
             self.close()
             return False
-        self._troubles.over(AWAY)
+        self._repeated_errors.over(AWAY)
         went_on = False
         for draw in draws:
             failing = f"draw of event {draw.event_id}: this step failed, and is tried again"
             try:
                 went_on = self._advance(session, draw) or went_on
-                self._troubles.over(failing)
+                self._repeated_errors.over(failing)
             except (psycopg.Error, DrawBroken) as error:
                 # One draw's trouble (a lock that did not come in time, say) delays no other.
-                self._troubles.met(failing, error)
+                self._repeated_errors.record_failure(failing, error)
                 if session.closed:
                     self.close()
                     return False
@@ -190,9 +190,9 @@ class Drawer:
         failing = f"draw of event {draw.event_id}: round {chosen.number} cannot be had"
         try:
             value = beacon.fetch(chosen.source, chosen.number)
-            self._troubles.over(failing)
+            self._repeated_errors.over(failing)
         except beacon.BeaconAway as error:
-            self._troubles.met(failing, error)
+            self._repeated_errors.record_failure(failing, error)
             self._ask_again_at[draw.event_id] = time.monotonic() + BEACON_PAUSE_SECONDS
             return False
         return _keep(session, draw.event_id, value, who=None)
@@ -330,7 +330,7 @@ def give_beacon(event_id: int, value: bytes, *, who: str, why: str = "") -> None
 def loop(stopping: threading.Event) -> None:
     """Draws what is to be drawn, or stands by, until `stopping` is set."""
     drawer = Drawer()
-    troubles = Troubles(logger)
+    troubles = RepeatedErrors(logger)
     try:
         while not stopping.is_set():
             went_on = False
@@ -338,7 +338,7 @@ def loop(stopping: threading.Event) -> None:
                 went_on = drawer.run_once()
                 troubles.over("draw: this round failed")
             except Exception as error:  # noqa: BLE001 - Lobbies wait for it: it outlives whatever one round meets.
-                troubles.met("draw: this round failed", error)
+                troubles.record_failure("draw: this round failed", error)
             finally:
                 close_old_connections()
             if not went_on:

@@ -41,7 +41,7 @@ _freeze_draw = sql.load("apps.queue", "freeze_draw")
 def commit(event: events.EventView) -> None:
     """The house is bound to a secret it cannot change any more, and to what it will be used for. Runs inside the
     transaction that publishes the event. Raises beacon.SourceRefused."""
-    transactions.require()
+    transactions.require_transaction()
     secret = secrets.token_bytes(32)
     opens_at = event.policy.opens_at
     reveal_by = opens_at + timedelta(seconds=REVEAL_WITHIN_SECONDS)

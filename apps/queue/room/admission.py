@@ -106,7 +106,7 @@ def admit_next(
     Marked ones count in every cap, have a record of their own, and do not move the head: nobody's place in line
     depends on them.
     """
-    transactions.require(cursor)
+    transactions.require_transaction(cursor)
     refill(room, now)
     is_off = room.state == WaitingRoom.State.OFF
     active = 0
@@ -164,7 +164,7 @@ def active_count(event_id: int) -> int:
 
 def free_slots(cursor: sql.Cursor, event_id: int) -> int:
     """Slots whose time is over are free, of this event; how many. Passes over entries that somebody is just using."""
-    transactions.require(cursor)
+    transactions.require_transaction(cursor)
     freed = _expire_admissions.count(cursor, limit=FREE_BATCH_MAX, event_id=event_id, grace_seconds=BUSY_GRACE_SECONDS)
     return freed + _note_no_shows.count(cursor, limit=FREE_BATCH_MAX, event_id=event_id)
 

@@ -13,8 +13,8 @@ import psycopg
 from django.db import DatabaseError, close_old_connections
 
 from apps.kernel.db import sql
-from apps.kernel.db.leader_election import Lead, beside_the_work
-from apps.kernel.observability.repeated_errors import Troubles
+from apps.kernel.db.leader_election import Leadership, lock_session_options
+from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.queue.errors import Fenced
 from apps.queue.room import admission, rate_control
 from apps.queue.snapshot import room_snapshot
@@ -36,11 +36,11 @@ class Gatekeeper:
     """One gatekeeper's part in the election, and its ticks while it leads."""
 
     def __init__(self, conninfo: str = "") -> None:
-        self.lead = Lead(LEADERSHIP, LOCK_KEY, conninfo=conninfo, options=beside_the_work(SILENCE_MS_MAX))
+        self.lead = Leadership(LEADERSHIP, LOCK_KEY, conninfo=conninfo, options=lock_session_options(SILENCE_MS_MAX))
         self.epoch = 0
         """Of its leadership; 0 while another leads."""
         self._pacer = rate_control.Pacer()
-        self._troubles = Troubles(logger)
+        self._repeated_errors = RepeatedErrors(logger)
 
     @property
     def leads(self) -> bool:
@@ -50,28 +50,28 @@ class Gatekeeper:
         """Every room that is due has been ticked, if this one leads or could take the lead; how many were let in."""
         try:
             leads = self._keep_or_take_the_lead()
-            self._troubles.over(AWAY)
+            self._repeated_errors.over(AWAY)
             if not leads:
                 return 0
             admitted = 0
             for event_id in admission.due_rooms():
-                self.lead.speak()
+                self.lead.send_heartbeat()
                 failing = f"gatekeeper: the tick of event {event_id} fails"
                 try:
                     admitted += admission.tick(event_id, self.epoch)
                 except DatabaseError as error:
                     # One room's trouble (a lock that did not come, say) delays no other; the next tick tries again.
-                    self._troubles.met(failing, error)
+                    self._repeated_errors.record_failure(failing, error)
                 else:
-                    self._troubles.over(failing)
-            self._pacer.run_if_due(self.epoch, before_each=self.lead.speak)
+                    self._repeated_errors.over(failing)
+            self._pacer.run_if_due(self.epoch, before_each=self.lead.send_heartbeat)
             self._show()
             return admitted
         except Fenced as error:
             logger.warning("gatekeeper: leads no more: %s", error)
             self.resign()
         except (psycopg.Error, DatabaseError) as error:
-            self._troubles.met(AWAY, error)
+            self._repeated_errors.record_failure(AWAY, error)
             self.resign()
         return 0
 
@@ -97,22 +97,22 @@ class Gatekeeper:
         try:
             room_snapshot.copy(room_snapshot.rooms_to_copy())
         except DatabaseError as error:
-            self._troubles.met(STALE, error)
+            self._repeated_errors.record_failure(STALE, error)
         else:
-            self._troubles.over(STALE)
+            self._repeated_errors.over(STALE)
 
 
 def loop(stopping: threading.Event) -> None:
     """Ticks, or stands by, until `stopping` is set."""
     gatekeeper = Gatekeeper()
-    troubles = Troubles(logger)
+    troubles = RepeatedErrors(logger)
     try:
         while not stopping.is_set():
             try:
                 gatekeeper.run_once()
                 troubles.over("gatekeeper: this round failed")
             except Exception as error:  # noqa: BLE001 - The line stands still without it: it outlives whatever it meets.
-                troubles.met("gatekeeper: this round failed", error)
+                troubles.record_failure("gatekeeper: this round failed", error)
             finally:
                 close_old_connections()
             stopping.wait(TICK_SECONDS)

@@ -21,9 +21,9 @@ STATEMENT_MS = 500
 CALM_SHARE = 0.8
 """Between this share of a limit and the limit nothing complains, and nothing invites more people either."""
 
-hold_seconds = health_signals.Sign("hold_seconds", health_signals.percentile_95, window_seconds=5)
+hold_seconds = health_signals.HealthSignal("hold_seconds", health_signals.percentile_95, window_seconds=5)
 """How long a hold took, refusals included. A short window: after a cut the old slow ones must soon be forgotten."""
-payment_faults = health_signals.Sign("payment_faults", health_signals.mean)
+payment_faults = health_signals.HealthSignal("payment_faults", health_signals.mean)
 """1 for a charge over which the provider gave no usable answer, 0 for one it answered. A decline is an answer."""
 
 

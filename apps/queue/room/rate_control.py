@@ -17,7 +17,7 @@ from django.db import DatabaseError, connection
 
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
-from apps.kernel.observability.repeated_errors import Troubles
+from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.queue.errors import ActRefused, Fenced
 from apps.queue.models import RateChange, RoomAct, WaitingRoom
 from apps.queue.room import health
@@ -112,7 +112,7 @@ def _change(room: Room, now: datetime, to: float, reason: str) -> None:
 def keep_within_bounds(room: Room, rate_before: float, now: datetime) -> None:
     """A room whose limits an operator has just set lets in no faster than the new rate and no slower than the new
     floor. Joins the transaction that has the room locked, and saves nothing; `rate_before` was in force."""
-    transactions.require()
+    transactions.require_transaction()
     if room.rate_now is None:
         return
     floor, ceiling = bounds(room.rate_per_second, room.rate_floor)
@@ -158,7 +158,7 @@ class Pacer:
     def __init__(self) -> None:
         self._due_at = 0.0
         """On the process's monotonic clock."""
-        self._troubles = Troubles(logger)
+        self._repeated_errors = RepeatedErrors(logger)
 
     def run_if_due(self, epoch: int, *, before_each: Callable[[], None] = lambda: None) -> int:
         """Every room in use has made its step if one is due; how many rates changed. Raises Fenced.
@@ -175,9 +175,9 @@ class Pacer:
             limits = health.limits()
             verdict = health.judge(health.read(limits), limits)
         except DatabaseError as error:
-            self._troubles.met("the rates stay as they are", error)
+            self._repeated_errors.record_failure("the rates stay as they are", error)
             return 0
-        self._troubles.over("the rates stay as they are")
+        self._repeated_errors.over("the rates stay as they are")
         changed = 0
         for event_id in event_ids:
             before_each()
@@ -185,9 +185,9 @@ class Pacer:
                 changed += step(event_id, epoch, verdict)
             except DatabaseError as error:
                 # One room's lock that does not come delays no other room's step.
-                self._troubles.met(f"event {event_id} keeps its rate in this step", error)
+                self._repeated_errors.record_failure(f"event {event_id} keeps its rate in this step", error)
             else:
-                self._troubles.over(f"event {event_id} keeps its rate in this step")
+                self._repeated_errors.over(f"event {event_id} keeps its rate in this step")
         return changed
 
 

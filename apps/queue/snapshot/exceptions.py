@@ -97,7 +97,7 @@ class Feed:
             self._read_slice()
         except DatabaseError as error:
             self._due_at = time.monotonic() + FEED_SECONDS
-            logger.warning("exceptional places are as of a moment ago: %s", log_context.brief(error))
+            logger.warning("exceptional places are as of a moment ago: %s", log_context.summarize_error(error))
         finally:
             self._reading.release()
 

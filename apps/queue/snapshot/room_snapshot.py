@@ -235,7 +235,7 @@ def replace_copy(event_id: int) -> tuple[Board, int]:
     raw = encode(board)
     client.set(key(event_id), raw, px=COPY_KEPT_MS)
     if _decoder.decode(client.get(key(event_id)) or b"null") != board:
-        raise redis.RedisAway("it did not give back what was written")
+        raise redis.RedisUnavailable("it did not give back what was written")
     return board, len(raw)
 
 

@@ -11,8 +11,8 @@ from django.db import connection
 from apps.events import facade as events
 from apps.kernel.db import arrays, sql
 from apps.kernel.fastpath import thread_pool
-from apps.kernel.fastpath.batch_loader import Gatherer
-from apps.kernel.fastpath.cache import Flights, RememberedTogether
+from apps.kernel.fastpath.batch_loader import BatchLoader
+from apps.kernel.fastpath.cache import BatchRefreshingCache, InFlightReads
 from apps.kernel.http import problems
 from apps.kernel.tokens import jwt
 from apps.queue.entries import positions
@@ -34,11 +34,11 @@ FEED_STALE_SHARE = 0.5
 EVENTS_MAX = 1_000
 
 # What the organiser changes (sales closed, an event canceled) holds in the lane after two seconds at the latest.
-events_known: RememberedTogether[str, events.EventView] = RememberedTogether(
+events_known: BatchRefreshingCache[str, events.EventView] = BatchRefreshingCache(
     events.get_events, missing=events.EventNotFound, fresh_seconds=1.0, stale_seconds=1.0, most=EVENTS_MAX
 )
-_boards: Flights[int] = Flights()
-_feeds: Flights[int] = Flights()
+_boards: InFlightReads[int] = InFlightReads()
+_feeds: InFlightReads[int] = InFlightReads()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def see(entry_ids: Sequence[UUID]) -> list[Seen | None]:
 
 
 _entries_by_id = sql.load("apps.queue", "entries_by_id")
-_entries: Gatherer[UUID, Seen | None] = Gatherer(see)
+_entries: BatchLoader[UUID, Seen | None] = BatchLoader(see)
 
 
 async def event_of(slug: str) -> events.EventView:
@@ -82,9 +82,9 @@ def told_at_sight(event: events.EventView, token: str) -> bytes | None:
     """The answer to a poll with this token, if it is plain that its place waits, as it is of nearly everybody in a
     crowd. None: ask in full. Raises as `caller_of` does."""
     try:
-        claims = jwt.read(token, OF_THE_QUEUE, audience=event.slug)
+        claims = jwt.verify(token, OF_THE_QUEUE, audience=event.slug)
     except problems.TokenInvalid:
-        if jwt.names_a_key(token):
+        if jwt.has_key_id(token):
             raise
         return None  # Another kind of token, for somebody else to read.
     number = number_of(claims)
@@ -114,13 +114,13 @@ async def status(event: events.EventView, caller: Caller) -> EntryView | None:
     entry_id = caller.entry_id or await entry_lookup.live_place_of(event.id, caller)
     if entry_id is not None:
         return await come(event, caller, await _entries.ask(entry_id))
-    return await thread_pool.ask(positions.status, event, caller)
+    return await thread_pool.run_in_thread(positions.status, event, caller)
 
 
 async def come(event: events.EventView, caller: Caller, seen: Seen | None) -> EntryView | None:
     """As `line.status` of a caller whose entry has just been seen."""
     if seen is not None and seen.is_coming and seen.entry.event_id == event.id:
-        return await thread_pool.ask(positions.status, event, caller)
+        return await thread_pool.run_in_thread(positions.status, event, caller)
     return at_hand(event, seen)
 
 
@@ -171,7 +171,7 @@ async def stand(event: events.EventView, entry: EntryView) -> Place:
     board = await _board(event.id, 0)
     place = Place(of_number(board, entry.number), entry)
     if entry.is_marked or place.outlook.ahead == 0 or entry_status.is_drawn(board, entry.number):
-        return await thread_pool.ask(entry_status.stand, event, entry)
+        return await thread_pool.run_in_thread(entry_status.stand, event, entry)
     return place
 
 
@@ -205,7 +205,7 @@ async def _board(event_id: int, with_number: int) -> boards.Board:
     if board.next_number > with_number:
         return board
     # That reading was begun before this number was handed out.
-    return await thread_pool.ask(boards.of, event_id, with_number=with_number)
+    return await thread_pool.run_in_thread(boards.of, event_id, with_number=with_number)
 
 
 def _board_at_hand(event_id: int, with_number: int) -> boards.Board | None:

@@ -11,7 +11,7 @@ from uuid import UUID
 from psycopg import Connection
 
 from apps.kernel.db import sql, transactions
-from apps.kernel.group_commit.batcher import Batcher, finds_itself
+from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
 
 GROUP_MAX = 512
 TIMEOUT_MS = 5_000
@@ -26,7 +26,9 @@ def _read(connection: Connection[Any], entry_ids: list[UUID]) -> Sequence[int | 
     return [numbers.get(entry_id) for entry_id in entry_ids]
 
 
-lookups: Batcher[UUID, int | None] = Batcher("exchange", _read, find_committed=finds_itself, batch_max=GROUP_MAX)
+lookups: Batcher[UUID, int | None] = Batcher(
+    "exchange", _read, find_committed=decide_finds_committed, batch_max=GROUP_MAX
+)
 
 
 def number_of(entry_id: UUID) -> int | None:

@@ -13,6 +13,6 @@ def count_try(caller: queue.Caller, payload: dict[str, Any], address: Callable[[
     RateLimited, as for promo codes."""
     if not payload.get("access_code"):
         return
-    wait = rate_limits.ask("code", address(), str(caller.entry_id or caller.account_id or caller.visitor_id))
+    wait = rate_limits.check_request("code", address(), str(caller.entry_id or caller.account_id or caller.visitor_id))
     if wait is not None:
         raise problems.RateLimited(wait)

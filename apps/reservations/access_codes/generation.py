@@ -16,7 +16,7 @@ STANDING = (*Reservation.LIVE, Reservation.Status.CONFIRMED)
 def lock_codes(code_ids: Iterable[int]) -> list[AccessCode]:
     """These codes, as they are under the lock that their uses are counted under, taken in id order: holds by them wait.
     Joins the caller's transaction."""
-    transactions.require()
+    transactions.require_transaction()
     return list(AccessCode.objects.select_for_update(no_key=True).filter(pk__in=list(code_ids)).order_by("pk"))
 
 

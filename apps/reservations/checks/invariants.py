@@ -114,7 +114,7 @@ class _Places:
     lost: Rows = field(default_factory=list)
 
 
-def _scope(survey: auditor.Survey) -> _Scope:
+def _scope(survey: auditor.AuditContext) -> _Scope:
     if survey.only:
         one = events.get_event(survey.only)
         return _Scope([one], one.id, {one.id: one.slug})
@@ -122,7 +122,7 @@ def _scope(survey: auditor.Survey) -> _Scope:
     return _Scope(views, None, {view.id: view.slug for view in views})
 
 
-def _walk_seats(survey: auditor.Survey) -> _Seats:
+def _walk_seats(survey: auditor.AuditContext) -> _Seats:
     scope, seen = survey.once(_scope), _Seats()
 
     def look(cursor: Any, after: int, until: int) -> None:
@@ -136,14 +136,14 @@ def _walk_seats(survey: auditor.Survey) -> _Seats:
         seen.shared += _seats_shared.rows(cursor, after=after, until=until)
 
     if scope.event_id is None:
-        beyond = auditor.walk(_seats_end, 0, look)
+        beyond = auditor.scan_in_batches(_seats_end, 0, look)
     else:
-        with auditor.read() as cursor:
+        with auditor.read_cursor() as cursor:
             ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=scope.event_id)
         if first is not None:
-            auditor.walk(_seats_end, first - 1, look, last=last)
+            auditor.scan_in_batches(_seats_end, first - 1, look, last=last)
     # Beyond the last seat there are only lines for seats that do not exist.
-    with auditor.read() as cursor:
+    with auditor.read_cursor() as cursor:
         look(cursor, beyond or 0, LAST_SEAT)
     if scope.event_id is not None:
         seen.facts = [row for row in seen.facts if row[1] == scope.event_id]
@@ -152,7 +152,7 @@ def _walk_seats(survey: auditor.Survey) -> _Seats:
     return seen
 
 
-def _walk_reservations(survey: auditor.Survey) -> _Reservations:
+def _walk_reservations(survey: auditor.AuditContext) -> _Reservations:
     scope, seen = survey.once(_scope), _Reservations()
 
     def look(cursor: Any, after: UUID, until: UUID) -> None:
@@ -163,11 +163,11 @@ def _walk_reservations(survey: auditor.Survey) -> _Reservations:
         seen.ledger += _ledger.rows(cursor, **piece)
         seen.access += _access.rows(cursor, **piece, known_seconds=GUARD_KNOWN_SECONDS)
 
-    auditor.walk(_reservations_end, UUID(int=0), look)
+    auditor.scan_in_batches(_reservations_end, UUID(int=0), look)
     return seen
 
 
-def _walk_lines(survey: auditor.Survey) -> Rows:
+def _walk_lines(survey: auditor.AuditContext) -> Rows:
     """Lines that hold for a reservation that does not exist: a walk over the reservations cannot see them."""
     scope = survey.once(_scope)
     seen: Rows = []
@@ -175,27 +175,27 @@ def _walk_lines(survey: auditor.Survey) -> Rows:
     def look(cursor: Any, after: int, until: int) -> None:
         seen.extend(_lines_of_none.rows(cursor, after=after, until=until, event_id=scope.event_id))
 
-    auditor.walk(_lines_end, 0, look)
+    auditor.scan_in_batches(_lines_end, 0, look)
     return seen
 
 
-def _list_sections(survey: auditor.Survey) -> Rows:
-    with auditor.read() as cursor:
+def _list_sections(survey: auditor.AuditContext) -> Rows:
+    with auditor.read_cursor() as cursor:
         return list(_sections.rows(cursor, event_id=survey.once(_scope).event_id))
 
 
-def _look_at_places(survey: auditor.Survey) -> _Places:
+def _look_at_places(survey: auditor.AuditContext) -> _Places:
     scope, seen = survey.once(_scope), _Places()
     for section_id, event_id, kind, _ in survey.once(_list_sections):
         if kind == "general_admission" and event_id in scope.slugs:
-            with auditor.read() as cursor:
+            with auditor.read_cursor() as cursor:
                 seen.rows += _places.rows(cursor, section_id=section_id)
-    with auditor.read() as cursor:
+    with auditor.read_cursor() as cursor:
         seen.lost += _places_lost.rows(cursor, event_id=scope.event_id)
     return seen
 
 
-def _check_i1(survey: auditor.Survey) -> Iterator[str]:
+def _check_i1(survey: auditor.AuditContext) -> Iterator[str]:
     scope, seats = survey.once(_scope), survey.once(_walk_seats)
     for section_id, event_id, kind, capacity in survey.once(_list_sections):
         is_suspect = section_id in seats.uneven or seats.totals.get(section_id, 0) != capacity
@@ -203,7 +203,7 @@ def _check_i1(survey: auditor.Survey) -> Iterator[str]:
             continue
         # Seats may have been added between two pieces, or the event published after the last: asked once more, at one
         # moment.
-        with auditor.read() as cursor:
+        with auditor.read_cursor() as cursor:
             rows = _section.rows(cursor, section_id=section_id)
         for _, section, capacity_now, total, available, blocked, held, sold, line_held, line_sold in rows:
             yield (
@@ -244,7 +244,7 @@ def _check_i1(survey: auditor.Survey) -> Iterator[str]:
             )
 
 
-def _check_i2(survey: auditor.Survey) -> Iterator[str]:
+def _check_i2(survey: auditor.AuditContext) -> Iterator[str]:
     scope, seats = survey.once(_scope), survey.once(_walk_seats)
     for seat, event_id, count in seats.shared:
         yield f"{scope.name(event_id)}: seat {seat} is on {count} live lines"
@@ -255,7 +255,7 @@ def _check_i2(survey: auditor.Survey) -> Iterator[str]:
         )
 
 
-def _check_i3(survey: auditor.Survey) -> Iterator[str]:
+def _check_i3(survey: auditor.AuditContext) -> Iterator[str]:
     scope = survey.once(_scope)
     for event_id, section, _, capacity, blocked, _, taken, by_lines, _ in survey.once(_look_at_places).rows:
         if capacity is None:
@@ -267,7 +267,7 @@ def _check_i3(survey: auditor.Survey) -> Iterator[str]:
             )
 
 
-def _check_i5(survey: auditor.Survey) -> Iterator[str]:
+def _check_i5(survey: auditor.AuditContext) -> Iterator[str]:
     scope = survey.once(_scope)
     for event_id, entry, count in sorted(survey.once(_walk_reservations).admissions, key=str):
         yield f"{scope.name(event_id)}: admission {entry} has {count} live reservations"
@@ -289,11 +289,11 @@ def _above_cap(event_id: int, most: int) -> Rows:
             rows = above.rows(cursor, event_id=event_id, after=after, until=until, per_buyer_max=most)
             found.extend((kind, *row) for row in rows)
 
-        auditor.walk(ends, "", look, event_id=event_id)
+        auditor.scan_in_batches(ends, "", look, event_id=event_id)
     return found
 
 
-def _check_access(survey: auditor.Survey) -> Iterator[str]:
+def _check_access(survey: auditor.AuditContext) -> Iterator[str]:
     scope = survey.once(_scope)
     for event_id, reservation, status, section, code in survey.once(_walk_reservations).access:
         which = f"{scope.name(event_id)}: reservation {reservation} is {status}"
@@ -307,12 +307,12 @@ def _check_access(survey: auditor.Survey) -> Iterator[str]:
         for above in (_access_codes, _access_of_buyers):
             found.extend(above.rows(cursor, after=after, until=until, event_id=scope.event_id))
 
-    auditor.walk(_access_codes_end, 0, look)
+    auditor.scan_in_batches(_access_codes_end, 0, look)
     for event_id, code, who, most, count in found:
         yield f"{scope.name(event_id)}: access code {code}{who}: used by {count} reservations, at most {most} may"
 
 
-def _check_ledger(survey: auditor.Survey) -> Iterator[str]:
+def _check_ledger(survey: auditor.AuditContext) -> Iterator[str]:
     scope, reservations = survey.once(_scope), survey.once(_walk_reservations)
     for event_id, reservation, status, pay_deadline, confirmed_at, ended_at, *_ in reservations.facts:
         when = {"paying": pay_deadline, "confirmed": confirmed_at, "canceled": ended_at, "expired": ended_at}
@@ -328,7 +328,7 @@ def _check_ledger(survey: auditor.Survey) -> Iterator[str]:
             yield f"{which} is {status}, the ledger says {before} → {after}"
 
 
-def _check_stranded(survey: auditor.Survey) -> Iterator[str]:
+def _check_stranded(survey: auditor.AuditContext) -> Iterator[str]:
     scope, seats = survey.once(_scope), survey.once(_walk_seats)
     for seat, event_id, status, owner, _, state in seats.owners:
         if status is not None and state not in _STANDING:
@@ -345,11 +345,11 @@ def _check_stranded(survey: auditor.Survey) -> Iterator[str]:
             )
 
 
-def _check_overdue(survey: auditor.Survey) -> Iterator[str]:
+def _check_overdue(survey: auditor.AuditContext) -> Iterator[str]:
     scope = survey.once(_scope)
     # The moment is fixed before the read: against a clock that moves on in it no index could serve.
     before = clock.now() - timedelta(seconds=STRANDED_SECONDS)
-    with auditor.read() as cursor:
+    with auditor.read_cursor() as cursor:
         rows = _overdue.rows(cursor, before=before, event_id=scope.event_id, limit=OVERDUE_MAX)
     for event_id, reservation, status, deadline in rows:
         yield (

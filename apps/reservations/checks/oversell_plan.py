@@ -86,7 +86,7 @@ class Plan:
 def find(event_id: int) -> Iterator[Oversold]:
     """Everything that more buyers have than there is."""
     sections = {section.id: section for section in events.list_sections(event_id)}
-    with auditor.read() as cursor:
+    with auditor.read_cursor() as cursor:
         claims, names = claims_on(cursor, event_id)
         rows = repair.read_places(cursor, [pk for pk, section in sections.items() if section.is_general_admission])
     for seat_id, claimed in claims.items():
@@ -103,7 +103,7 @@ def plan(event: events.EventView) -> Plan:
     """What would be done about what is oversold now, in the event's own way. Changes nothing."""
     made = Plan(event, event.policy.oversell, tuple(find(event.id)))
     if made.oversold:
-        with auditor.read() as cursor:
+        with auditor.read_cursor() as cursor:
             claims, names = claims_on(cursor, event.id)
             general = [section.id for section in events.list_sections(event.id) if section.is_general_admission]
             rows = [row for row in repair.read_places(cursor, general) if row.excess]

@@ -14,7 +14,7 @@ from django.db import connection
 
 from apps.events import facade as events
 from apps.kernel.checks import auditor, reconciler
-from apps.kernel.checks.reconciler import GONE, REPAIRED, Difference, NeedsPerson, Repair
+from apps.kernel.checks.reconciler import GONE, REPAIRED, Difference, ManualRepairRequired, Repair
 from apps.kernel.db import sql, transactions
 from apps.reservations.checks import oversell_plan
 from apps.reservations.checks import repair as inventory_repair
@@ -93,7 +93,7 @@ def _each(find: FindIn) -> Find:
 
 
 def _find_capacity(event: events.EventView) -> Found:
-    with auditor.read() as cursor:
+    with auditor.read_cursor() as cursor:
         rows = _capacity.rows(cursor, event_id=event.id)
     for section, kind, capacity, seats, without, there, places in rows:
         where = f"{event.slug}/{section}"
@@ -142,7 +142,7 @@ def _find_lines(part: int | None) -> Found:
     def look(cursor: Any, after: UUID, until: UUID) -> None:
         seen.extend(_lines.rows(cursor, after=after, until=until, event_id=part))
 
-    auditor.walk(_reservations_end, UUID(int=0), look)
+    auditor.scan_in_batches(_reservations_end, UUID(int=0), look)
     for event_id, reservation_id, status, live, lines, seat_count, quantity, total, cost, wrong in seen:
         where, about = f"{slugs.get(event_id, event_id)}: reservation {reservation_id}", (event_id, reservation_id)
         if status not in inventory_repair.STANDING and live:
@@ -167,7 +167,7 @@ def _find_lines(part: int | None) -> Found:
 
 def _find_lines_of_none(event: events.EventView) -> Found:
     for section in events.list_sections(event.id):
-        with auditor.read() as cursor:
+        with auditor.read_cursor() as cursor:
             rows = _lines_of_none.rows(cursor, section_id=section.id, limit=FOUND_MAX)
         for reservation_id, count, quantity in rows:
             yield Difference(
@@ -223,7 +223,7 @@ def _hold_again(cursor: sql.Cursor, reservation_id: UUID, reason: Reason) -> str
     lines = _all_lines.rows(cursor, reservation_id=reservation_id)
     live = {row[0] for row in _live_lines.rows(cursor, reservation_ids=[reservation_id])}
     if not lines:
-        raise NeedsPerson("it has no lines, so nothing says what it held")
+        raise ManualRepairRequired("it has no lines, so nothing says what it held")
     dead = [line for line in lines if line[0] not in live]
     if not dead:
         return GONE
@@ -236,10 +236,10 @@ def _hold_again(cursor: sql.Cursor, reservation_id: UUID, reason: Reason) -> str
     seats = [(seat_id, inventory_repair.read_seat(cursor, seat_id)) for seat_id in sorted(seat_ids)]
     for seat_id, seat in seats:
         if seat is None or seat.standing or not (seat.status == _Status.AVAILABLE or seat.owner == reservation_id):
-            raise NeedsPerson(f"its seat {seat_id} is not free any more")
+            raise ManualRepairRequired(f"its seat {seat_id} is not free any more")
     for row in inventory_repair.read_places(cursor, asked):
         if row.by_lines + asked[row.section_id] > row.room:
-            raise NeedsPerson(f"{row.section} has not room for its {asked[row.section_id]} places any more")
+            raise ManualRepairRequired(f"{row.section} has not room for its {asked[row.section_id]} places any more")
     _revive_lines.count(cursor, reservation_id=reservation_id)
     for _, seat in seats:
         if seat is not None:
@@ -266,13 +266,13 @@ def _find_seats(part: int | None) -> Found:
 
     first, last, beyond = 1, None, None
     if part is not None:
-        with auditor.read() as cursor:
+        with auditor.read_cursor() as cursor:
             ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=part)
     if first is not None:
-        far = auditor.walk(_seats_end, first - 1, look, last=last)
+        far = auditor.scan_in_batches(_seats_end, first - 1, look, last=last)
         beyond = far if part is None else beyond
     # Beyond the last seat there are only lines for seats without a row.
-    with auditor.read() as cursor:
+    with auditor.read_cursor() as cursor:
         look(cursor, beyond or 0, LAST_SEAT)
     for event_id, section, seat_id, guid, status, owner, owner_status, holder, holder_status in seen:
         if part not in (None, event_id):
@@ -297,7 +297,7 @@ def _repair_seat(difference: Difference, by: str) -> str:
         with transactions.write(), connection.cursor() as cursor:
             seen = inventory_repair.read_seat(cursor, seat_id)
             if seen is None:
-                raise NeedsPerson("there is no inventory row to put right")
+                raise ManualRepairRequired("there is no inventory row to put right")
             inventory_repair.lock(cursor, reservations=seen.involved, seats=[seat_id])
             # Everything again, under the locks. Somebody new on the seat is locked before it, in the next attempt.
             seat = inventory_repair.read_seat(cursor, seat_id)
@@ -311,15 +311,15 @@ def _repair_seat(difference: Difference, by: str) -> str:
 def _owner_of(seat: inventory_repair.Seat) -> UUID | None:
     """Whose the locked seat is. Raises NeedsPerson when that would take it from somebody."""
     if len(seat.standing) > 1:
-        raise NeedsPerson("it is sold twice: manage.py compensate")
+        raise ManualRepairRequired("it is sold twice: manage.py compensate")
     owner = seat.standing[0] if seat.standing else None
     if seat.status == _Status.BLOCKED and owner is None:
-        raise NeedsPerson("it is blocked, and names a reservation that has no line on it")
+        raise ManualRepairRequired("it is blocked, and names a reservation that has no line on it")
     if seat.owner is not None and seat.owner != owner and seat.owner_stands:
         if seat.owner_has_line:
-            raise NeedsPerson(f"reservation {seat.owner} has a line for it that does not hold")
+            raise ManualRepairRequired(f"reservation {seat.owner} has a line for it that does not hold")
         if seat.owner_line_places != seat.owner_seat_count:
-            raise NeedsPerson(f"reservation {seat.owner} may have lost its line")
+            raise ManualRepairRequired(f"reservation {seat.owner} may have lost its line")
     return owner
 
 
@@ -330,7 +330,7 @@ def _find_places(event: events.EventView) -> Found:
     rows = []
     for section in events.list_sections(event.id):
         if section.is_general_admission:
-            with auditor.read() as cursor:
+            with auditor.read_cursor() as cursor:
                 rows += inventory_repair.read_places(cursor, [section.id])
     for row in rows:
         if row.taken != row.by_lines or row.taken < 0:
@@ -351,10 +351,10 @@ def _repair_places(difference: Difference, by: str) -> str:
         if not rows:
             return GONE
         if rows[0].excess and rows[0].taken != rows[0].by_lines:
-            raise NeedsPerson(f"{rows[0].excess} more are promised than there are: manage.py compensate")
+            raise ManualRepairRequired(f"{rows[0].excess} more are promised than there are: manage.py compensate")
         missed = inventory_repair.is_missed(cursor, rows[0])
         if missed:
-            raise NeedsPerson(f"reservation {missed} may have lost its line")
+            raise ManualRepairRequired(f"reservation {missed} may have lost its line")
         reason = Reason(Kind.REPAIRED, by, difference.line)
         return REPAIRED if inventory_repair.put_places(cursor, rows[0], reason, taken=rows[0].by_lines) else GONE
 
@@ -363,7 +363,7 @@ def _repair_places(difference: Difference, by: str) -> str:
 
 
 def _find_overdue(event: events.EventView) -> Found:
-    with auditor.read() as cursor:
+    with auditor.read_cursor() as cursor:
         rows = _overdue.rows(cursor, event_id=event.id, seconds=ORPHANED_SECONDS, limit=FOUND_MAX)
     for reservation_id, status, seat_count, seconds in rows:
         yield Difference(
@@ -382,12 +382,12 @@ def _repair_overdue(difference: Difference, by: str) -> str:
     while release.sweep(event_id=event_id, by=f"reconcile:{by}").reservations == release.SWEEP_MAX:
         pass
     if Reservation.objects.filter(pk=reservation_id, status__in=Reservation.LIVE).exists():
-        raise NeedsPerson("it cannot give back what it holds, or somebody is deciding it just now")
+        raise ManualRepairRequired("it cannot give back what it holds, or somebody is deciding it just now")
     return REPAIRED
 
 
 def _find_entries(event: events.EventView) -> Found:
-    with auditor.read() as cursor:
+    with auditor.read_cursor() as cursor:
         rows = _entries.rows(cursor, event_id=event.id, limit=FOUND_MAX)
     for reservation_id, status, seat_count, entry_id, entry_status in rows:
         entry = f"place in line {entry_id} " + (f"is {entry_status}" if entry_status else "does not exist")

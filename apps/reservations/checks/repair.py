@@ -96,7 +96,7 @@ def lock(
     sections: Iterable[int] = (),
 ) -> None:
     """All these rows are locked, in the one order. Reservations that do not exist are passed over."""
-    transactions.require(cursor)
+    transactions.require_transaction(cursor)
     for reservation_id in sorted(set(reservations)):
         _lock_reservation.rows(cursor, reservation_id=reservation_id)
     seat_ids, section_ids = sorted(set(seats)), sorted(set(sections))

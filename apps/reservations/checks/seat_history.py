@@ -104,7 +104,7 @@ def provide_order_names(provider: Callable[[Sequence[UUID]], dict[UUID, str]]) -
 
 def timeline(event: events.EventView, seat: events.SeatView) -> Timeline:
     """What the ledger says of this seat of the event."""
-    with auditor.read() as cursor:
+    with auditor.read_cursor() as cursor:
         changes = [
             (kind, json.loads(detail) if isinstance(detail, str) else detail, who, why, at)
             for kind, detail, who, why, at in _changes_of_seat.rows(cursor, seat_id=seat.id)

@@ -25,7 +25,7 @@ from redis import Redis
 from apps.events import facade as events
 from apps.kernel import clock, duty_cycle, redis
 from apps.kernel.db import sql, transactions
-from apps.kernel.db.leader_election import Lead
+from apps.kernel.db.leader_election import Leadership
 from apps.kernel.http import idempotency
 from apps.kernel.observability import log_context
 from apps.kernel.push import channel_layer as live
@@ -142,7 +142,7 @@ class Relay:
             is_news = self._told.get(event_id) != frame.id or event_id in self._moved or event_id in self._touched
             if now - self._told_at.get(event_id, float("-inf")) >= (pause if is_news else TELL_SECONDS_MAX):
                 due[event_id] = frame
-        if not due or not live.tell_all([self._message(event_id, frame) for event_id, frame in due.items()]):
+        if not due or not live.send_to_groups([self._message(event_id, frame) for event_id, frame in due.items()]):
             return
         for event_id, frame in due.items():
             self._told_at[event_id], self._told[event_id] = now, frame.id
@@ -195,11 +195,11 @@ class Relay:
             new = {event_id: frame for event_id, frame in self._last.items() if ids[event_id] != frame.id}
             if new:
                 _write(client, new, fresh_seconds)
-        except redis.RedisAway as error:
+        except redis.RedisUnavailable as error:
             if self.has_redis:
                 logger.warning(
                     "relay: Redis is away (%s); frames are in PostgreSQL until it answers again",
-                    log_context.brief(error),
+                    log_context.summarize_error(error),
                 )
             self.has_redis = False
         else:
@@ -228,7 +228,7 @@ def _write(client: Redis, frames: Mapping[int, _Frame], fresh_seconds: float) ->
 
 def loop(stopping: threading.Event) -> None:
     """Runs until `stopping` is set; a restarted database or a lost Redis costs windows, not the relay."""
-    lead = Lead("relay", LOCK_KEY)
+    lead = Leadership("relay", LOCK_KEY)
     relay: Relay | None = None
     has_database = True
     window_at = time.monotonic()
@@ -250,14 +250,15 @@ def loop(stopping: threading.Event) -> None:
             has_database = True
         except (DatabaseError, psycopg.Error) as error:
             pause = WINDOW_SECONDS
-            if isinstance(error, DatabaseError) and log_context.lost_connection(error) is None:
+            if isinstance(error, DatabaseError) and log_context.find_connection_error(error) is None:
                 logger.exception("relay: this window failed; the next one recounts everything")
             elif has_database:
                 logger.error(
-                    "relay: the database is away (%s); no recount until it answers again", log_context.brief(error)
+                    "relay: the database is away (%s); no recount until it answers again",
+                    log_context.summarize_error(error),
                 )
                 has_database = False
         finally:
             close_old_connections()
-        stopping.wait(max(pause, duty_cycle.rest_seconds(begun)))
+        stopping.wait(max(pause, duty_cycle.pause_seconds(begun)))
     lead.resign()

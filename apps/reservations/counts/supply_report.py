@@ -22,7 +22,7 @@ class Reporter:
             return 0
         begun = time.monotonic()
         count = report_supply()
-        self._rests_until = time.monotonic() + duty_cycle.rest_seconds(begun)
+        self._rests_until = time.monotonic() + duty_cycle.pause_seconds(begun)
         return count
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from apps.kernel.fastpath.batch_loader import GROUP_MAX, WAITING_MAX, Gatherer
-from apps.kernel.fastpath.redis_connection import Courier
+from apps.kernel.fastpath.batch_loader import GROUP_MAX, WAITING_MAX, BatchLoader
+from apps.kernel.fastpath.redis_connection import AsyncRedis
 from apps.kernel.http import problems
 from apps.queue import facade as queue
 from apps.reservations.gate import gate
@@ -25,13 +25,13 @@ _Asked = tuple[gate.Question, "asyncio.Future[Answer]"]
 class Door:
     """Used on one loop at a time."""
 
-    def __init__(self, courier: Courier) -> None:
+    def __init__(self, courier: AsyncRedis) -> None:
         self._courier = courier
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[_Asked] = []
         self._is_asking = False
-        self._in_a_thread: Gatherer[gate.Question, Answer] = Gatherer(_ask_and_see)
-        self._let_through: Gatherer[gate.Question, Answer] = Gatherer(_see)
+        self._in_a_thread: BatchLoader[gate.Question, Answer] = BatchLoader(_ask_and_see)
+        self._let_through: BatchLoader[gate.Question, Answer] = BatchLoader(_see)
 
     async def ask(self, question: gate.Question) -> Answer:
         """The entry as it stands, unless the gate refuses; raises its refusal, or problems.Busy."""

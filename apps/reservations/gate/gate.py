@@ -222,7 +222,7 @@ def forget_request(event_id: int, entry_id: UUID, idempotency_key: str) -> None:
     redis.attempt(lambda client: client.zrem(keys(event_id)[1], _request_mark(str(entry_id), idempotency_key)))
 
 
-def tell_held(holds: Sequence[after_commit.Hold]) -> redis.Errand:
+def tell_held(holds: Sequence[after_commit.Hold]) -> redis.CommandBatch:
     """After their commit: these holds have what they took, and whoever made them is never refused. What Redis cannot
     be told it learns with the next reset."""
     told = []
@@ -235,7 +235,7 @@ def tell_held(holds: Sequence[after_commit.Hold]) -> redis.Errand:
     return _errand(told)
 
 
-def tell_ended(endings: Sequence[after_commit.Ended]) -> redis.Errand:
+def tell_ended(endings: Sequence[after_commit.Ended]) -> redis.CommandBatch:
     """After their commit: what these reservations had is free again."""
     told = []
     for event_id, of_event in _by_event(endings).items():
@@ -249,7 +249,7 @@ def tell_ended(endings: Sequence[after_commit.Ended]) -> redis.Errand:
     return _errand(told)
 
 
-def tell_moved(changes: Sequence[after_commit.Moved]) -> redis.Errand:
+def tell_moved(changes: Sequence[after_commit.Moved]) -> redis.CommandBatch:
     """After their commit: staff put so much on sale, or took it off."""
     told = []
     for event_id, of_event in _by_event(changes).items():
@@ -288,14 +288,14 @@ def attempt_all(script: lua.Script, asked_for: _AskedFor) -> list[Any]:
     return [None] * len(asked_for) if answers is None else answers
 
 
-def _errand(told: _AskedFor) -> redis.Errand:
+def _errand(told: _AskedFor) -> redis.CommandBatch:
     """The same for news, which travel with others'."""
     runs = _runs(told)
 
     def hear(client: Redis, answers: Sequence[Any]) -> None:
         _careful(client, told, _note.heard(client, runs, list(answers)))
 
-    return redis.Errand(_note.commands(runs), hear)
+    return redis.CommandBatch(_note.commands(runs), hear)
 
 
 def _runs(asked_for: _AskedFor) -> list[lua.Run]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from apps.events import facade as events
 from apps.kernel.checks import reconciler
-from apps.kernel.checks.reconciler import GONE, REPAIRED, Difference, NeedsPerson
+from apps.kernel.checks.reconciler import GONE, REPAIRED, Difference, ManualRepairRequired
 from apps.reservations.gate import rebuild
 from apps.reservations.inventory.availability import free_counts
 
@@ -56,5 +56,5 @@ def _repair(difference: Difference, by: str) -> str:
         return GONE
     outcome = rebuild.reset(difference.about)
     if outcome not in rebuild.OPENED:
-        raise NeedsPerson(f"the gate was not reset ({outcome}); until it is, it refuses nobody")
+        raise ManualRepairRequired(f"the gate was not reset ({outcome}); until it is, it refuses nobody")
     return REPAIRED

@@ -78,15 +78,15 @@ def locking(asking: Iterable[Asking], *, waiting: bool) -> dict[str, sql.Call]:
     if not pairs:
         return {}
     words = sorted({(event_id, word) for event_id, word, _ in pairs})
-    codes = {"event_ids": arrays.numbers([one[0] for one in words]), "words": arrays.words([one[1] for one in words])}
+    codes = {"event_ids": arrays.numbers([one[0] for one in words]), "words": arrays.texts([one[1] for one in words])}
     return {
         "codes locked": (_lock_codes if waiting else _lock_codes_skipping).call(**codes),
         "codes shared": (_share_codes if waiting else _share_codes_skipping).call(**codes),
         "codes": _codes.call(**codes),
         "code uses": _uses_of_buyers.call(
             event_ids=arrays.numbers([one[0] for one in pairs]),
-            words=arrays.words([one[1] for one in pairs]),
-            buyers=arrays.words([one[2] for one in pairs]),
+            words=arrays.texts([one[1] for one in pairs]),
+            buyers=arrays.texts([one[2] for one in pairs]),
         ),
     }
 
@@ -148,7 +148,7 @@ class Codes:
     _more: dict[Word, int] = field(default_factory=dict)
     """Uses by winners of this transaction, less those they give up."""
 
-    def read(self, done: Mapping[str, roundtrip.Done]) -> None:
+    def read(self, done: Mapping[str, roundtrip.StatementResult]) -> None:
         """What `locking` gave is known."""
         if "codes" not in done:
             return

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from apps.events import facade as events
-from apps.kernel.fastpath.batch_loader import Gatherer
-from apps.kernel.fastpath.cache import RememberedTogether
+from apps.kernel.fastpath.batch_loader import BatchLoader
+from apps.kernel.fastpath.cache import BatchRefreshingCache
 from apps.reservations.holds.requests import House, guarded_of, named_seats
 
 HOUSES_MAX = 200
@@ -40,10 +40,10 @@ def _read_seats(asked: list[tuple[int, tuple[str, ...]]]) -> list[dict[str, int]
 
 # A section that staff guard or open, or a tier they rename, is known within two seconds. Prices are read by the hold
 # itself.
-_words: RememberedTogether[int, _Words] = RememberedTogether(
+_words: BatchRefreshingCache[int, _Words] = BatchRefreshingCache(
     _read_words, missing=KeyError, fresh_seconds=1.0, stale_seconds=1.0, most=HOUSES_MAX
 )
-_seat_reads: Gatherer[tuple[int, tuple[str, ...]], dict[str, int]] = Gatherer(_read_seats)
+_seat_reads: BatchLoader[tuple[int, tuple[str, ...]], dict[str, int]] = BatchLoader(_read_seats)
 # A published seat keeps its name and its id for ever.
 _seats: dict[tuple[int, str], int] = {}
 

@@ -36,21 +36,24 @@ def asking(requests: Sequence[HoldRequest]) -> list[sql.Call]:
         _reservations_of_entries.call(
             entry_ids=arrays.uuids([request.entry_id for request in requests]),
             event_ids=arrays.numbers([request.event.id for request in requests]),
-            buyers=arrays.words([request.buyer for request in requests]),
+            buyers=arrays.texts([request.buyer for request in requests]),
         ),
     ]
 
 
 def _recalling(scopes: list[str], requests: Sequence[HoldRequest]) -> sql.Call:
     return _recall_answers.call(
-        scopes=arrays.words(scopes),
-        keys=arrays.words([request.idempotency_key for request in requests]),
+        scopes=arrays.texts(scopes),
+        keys=arrays.texts([request.idempotency_key for request in requests]),
         remembered_hours=idempotency.REMEMBERED_HOURS,
     )
 
 
 def answers_of(
-    cursor: sql.Cursor, requests: Sequence[HoldRequest], recalled: roundtrip.Done, found: roundtrip.Done
+    cursor: sql.Cursor,
+    requests: Sequence[HoldRequest],
+    recalled: roundtrip.StatementResult,
+    found: roundtrip.StatementResult,
 ) -> Mapping[tuple[str, str], Remembered]:
     """The remembered answers by scope and key: under the buyer's name, and under those that the entry's earlier holds
     were made by, since who logs in is another buyer and asks again all the same."""
@@ -67,7 +70,7 @@ def answers_of(
     ]
     if others:
         call = _recalling([name for _, name in others], [request for request, _ in others])
-        (again,) = sql.together(cursor, [call])
+        (again,) = sql.execute_batch(cursor, [call])
         of_names = {(row[0], row[1]): row[2:] for row in again.rows}
         for request, name in others:
             answer = of_names.get((name, request.idempotency_key))
@@ -76,7 +79,7 @@ def answers_of(
     return known
 
 
-def standing_of(requests: Sequence[HoldRequest], found: roundtrip.Done) -> Mapping[UUID, Standing]:
+def standing_of(requests: Sequence[HoldRequest], found: roundtrip.StatementResult) -> Mapping[UUID, Standing]:
     """What stands in the way of each entry's holding anew: of several, one that is not paid."""
     by_entry: dict[UUID, Standing] = {}
     by_buyer: dict[tuple[int, str], Standing] = {}

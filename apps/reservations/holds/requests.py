@@ -114,7 +114,7 @@ def resolve(
         raise problems.Invalid(wrong)
     section, quantity = places if places else (None, 0)
     request = HoldRequest(
-        reservation_id=random_bytes.new_uuid_in_time(),
+        reservation_id=random_bytes.new_uuid7(),
         event=event,
         entry_id=entry.id,
         buyer=entry.buyer,
@@ -145,7 +145,7 @@ def code_of(asked: Any) -> str | None:
         return None
     try:
         return code_format.normal_code(asked)
-    except code_format.Unusable:
+    except code_format.InvalidCode:
         return None
 
 

@@ -20,7 +20,7 @@ from django.conf import settings
 from psycopg import Connection
 
 from apps.kernel.db import sql, transactions
-from apps.kernel.group_commit.batcher import Batcher, finds_itself
+from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
 from apps.kernel.group_commit.process_turns import Turns
 from apps.kernel.http import problems
 from apps.reservations.holds.outcomes import Contended, Held, HoldOutcome, Refused, Short, Verdict
@@ -48,7 +48,9 @@ logger = logging.getLogger(__name__)
 _create_caps = sql.load("apps.reservations", "create_caps", prepared=True)
 
 
-def hold(requests: Sequence[HoldRequest], write: transactions.Write = transactions.write_here) -> list[HoldOutcome]:
+def hold(
+    requests: Sequence[HoldRequest], write: transactions.TransactionOpener = transactions.write_on_django
+) -> list[HoldOutcome]:
     """Every request is decided: held and committed, or refused with its reason. One outcome per request, in order.
 
     `write` opens its transactions, this thread's own unless given; none may be under way. Raises only what is a fault
@@ -68,7 +70,7 @@ holds: Batcher[HoldRequest, HoldOutcome] = Batcher(
     # What an earlier attempt committed it finds by its key, which it looks up before it decides.
     "holds",
     _hold_on,
-    find_committed=finds_itself,
+    find_committed=decide_finds_committed,
     key=lambda request: request.event.id,
     committers_max=COMMITTERS_MAX,
     mixes=True,
@@ -80,7 +82,7 @@ holds: Batcher[HoldRequest, HoldOutcome] = Batcher(
 event waits behind another one's crowd, or behind a lock that somebody keeps there."""
 
 
-def _rounds(requests: Sequence[HoldRequest], write: transactions.Write) -> Iterator[dict[int, HoldOutcome]]:
+def _rounds(requests: Sequence[HoldRequest], write: transactions.TransactionOpener) -> Iterator[dict[int, HoldOutcome]]:
     """The outcomes by index, as each round settles them: who has won does not wait for who has lost."""
     undecided = list(range(len(requests)))
     last: dict[int, Contended | Short] = {}
@@ -117,7 +119,7 @@ def _decide(
     last: Mapping[int, Contended | Short],
     *,
     waiting: bool,
-    write: transactions.Write,
+    write: transactions.TransactionOpener,
 ) -> tuple[Mapping[int, Verdict], bool]:
     """One round's verdicts by index, and whether every lock came that was waited for."""
     asked = [requests[index] for index in undecided]
@@ -130,7 +132,7 @@ def _decide(
                 # The last word was the database's: a seat says free, and somebody's line is on it. Nobody is sold it.
                 logger.error("a free seat is somebody's all the same; run manage.py reconcile --repair: %s", error)
                 careful = True
-            elif not transactions.is_passing(error):
+            elif not transactions.is_transient(error):
                 raise
         else:
             return dict(zip(undecided, verdicts, strict=True)), patience != Patience.NONE
@@ -140,7 +142,7 @@ def _decide(
 
 
 def _sweep_for(
-    short: Mapping[int, Short], requests: Sequence[HoldRequest], *, waiting: bool, write: transactions.Write
+    short: Mapping[int, Short], requests: Sequence[HoldRequest], *, waiting: bool, write: transactions.TransactionOpener
 ) -> set[int]:
     """What is past its deadline and in these requests' way is free again, if nobody else is deciding it: the very
     reservations that hold it where they are known, else the longest overdue of the event. For which that is hopeless:
@@ -163,19 +165,19 @@ def _sweep_for(
     return hopeless
 
 
-def _is_hopeless(sweeping: Callable[..., SweepResult], *, waiting: bool, write: transactions.Write) -> bool:
+def _is_hopeless(sweeping: Callable[..., SweepResult], *, waiting: bool, write: transactions.TransactionOpener) -> bool:
     try:
         until = time.monotonic() + SWEEP_SECONDS_MAX
         swept = sweeping(waiting=waiting, until=until, lock_ms=SWEEP_WAIT_MS, write=write)
     except transactions.FAILURES as error:
         # Somebody keeps what we waited for. The losers are decided as things stand; the winners keep their answers.
-        if not transactions.is_passing(error):
+        if not transactions.is_transient(error):
             raise
         return False
     return waiting and swept.found > 0 and swept.stranded == swept.found
 
 
-def _prepare_caps(requests: Sequence[HoldRequest], write: transactions.Write) -> None:
+def _prepare_caps(requests: Sequence[HoldRequest], write: transactions.TransactionOpener) -> None:
     """The cap rows of these requests are there. One that somebody is just making may be missing: who needs that one
     is then told to come back, and nobody else."""
     keys = sorted(
@@ -186,7 +188,7 @@ def _prepare_caps(requests: Sequence[HoldRequest], write: transactions.Write) ->
     try:
         _make_caps(keys, write, LOCK_WAIT_MS)
     except transactions.FAILURES as error:
-        if not transactions.is_passing(error):
+        if not transactions.is_transient(error):
             raise
     else:
         return
@@ -194,11 +196,11 @@ def _prepare_caps(requests: Sequence[HoldRequest], write: transactions.Write) ->
         try:
             _make_caps([key], write, CAP_WAIT_MS)
         except transactions.FAILURES as error:
-            if not transactions.is_passing(error):
+            if not transactions.is_transient(error):
                 raise
 
 
-def _make_caps(keys: Sequence[tuple[int, str]], write: transactions.Write, lock_ms: int) -> None:
+def _make_caps(keys: Sequence[tuple[int, str]], write: transactions.TransactionOpener, lock_ms: int) -> None:
     event_ids, buyers = [event_id for event_id, _ in keys], [buyer for _, buyer in keys]
     with write(lock_ms=lock_ms, statement_ms=STATEMENT_MS) as cursor:
-        sql.finish(cursor, [_create_caps.call(event_ids=event_ids, buyers=buyers)])
+        sql.execute_batch_and_commit(cursor, [_create_caps.call(event_ids=event_ids, buyers=buyers)])

@@ -84,7 +84,7 @@ def locking_caps(requests: Sequence[HoldRequest], patience: Patience) -> dict[st
     keys = sorted({(request.event.id, request.buyer) for request in capped})
     if not keys:
         return {}
-    event_ids, buyers = arrays.numbers([one for one, _ in keys]), arrays.words([buyer for _, buyer in keys])
+    event_ids, buyers = arrays.numbers([one for one, _ in keys]), arrays.texts([buyer for _, buyer in keys])
     lock = _lock_caps if patience.is_waiting else _lock_caps_skipping
     return {
         "caps": lock.call(event_ids=event_ids, buyers=buyers),

@@ -48,7 +48,7 @@ _live_lines_on_seats = sql.load(_PACKAGE, "live_lines_on_seats", prepared=True)
 
 
 def decide_once(
-    requests: Sequence[HoldRequest], *, patience: Patience, write: transactions.Write, careful: bool = False
+    requests: Sequence[HoldRequest], *, patience: Patience, write: transactions.TransactionOpener, careful: bool = False
 ) -> list[Verdict]:
     """One transaction, and after its commit whoever keeps copies is told. `careful`: a seat that says free under
     somebody's live line, which no service leaves behind, is not taken for free."""
@@ -103,7 +103,7 @@ class _Batch:
     untils: dict[int, tuple[datetime, str]] = field(default_factory=dict)
     """By event, until when a hold of this moment lasts, and how the public API writes it."""
     codes: access_codes.Codes = field(default_factory=access_codes.Codes)
-    ahead: dict[str, roundtrip.Done] = field(default_factory=dict)
+    ahead: dict[str, roundtrip.StatementResult] = field(default_factory=dict)
     """What travelled with an earlier lock, by what it is for."""
     _open: list[tuple[int, HoldRequest]] = field(default_factory=list)
     _judged: int = 0
@@ -124,13 +124,13 @@ class _Batch:
         coming = statements.locking_admissions(entry_ids, self.patience)
         # Of busy ones too: nobody waits for these locks while he has one of those that we may yet wait for.
         lock = queue.locking_entries(entry_ids, waiting=waiting)
-        reading = [clock.reading(), *prior_answers.asking(self.requests)]
+        reading = [clock.now_call(), *prior_answers.asking(self.requests)]
         if any(request.replaces is not None for request in self.requests):
-            came, locked = sql.together(self.cursor, [coming, lock])
+            came, locked = sql.execute_batch(self.cursor, [coming, lock])
             self._pass_over_busy(came)
             replaced = [request.replaces for _, request in self.open() if request.replaces is not None]
             self.replaced = lock_replaced(self.cursor, replaced, waiting=waiting) if replaced else {}
-            moment, recalled, found = sql.together(self.cursor, reading)
+            moment, recalled, found = sql.execute_batch(self.cursor, reading)
         else:
             came, locked, moment, recalled, found = self._send(
                 statements.coming_next(self.requests, self.patience), coming, lock, *reading
@@ -150,7 +150,7 @@ class _Batch:
             if verdict is not None:
                 self.verdicts[index] = verdict
 
-    def _pass_over_busy(self, came: roundtrip.Done) -> None:
+    def _pass_over_busy(self, came: roundtrip.StatementResult) -> None:
         """Who asks for an entry that somebody else is deciding for has to come again. (Whoever waited has come.)"""
         busy = set() if self.patience.is_waiting else {row[0] for row in came.rows}
         for index, request in self.open() if busy else ():
@@ -416,9 +416,9 @@ class _Batch:
     def _locking_places(self) -> dict[str, sql.Call]:
         return statements.locking_places([request for _, request in self.open()], self.replaced, self.patience)
 
-    def _send(self, named: Mapping[str, sql.Call], *first: sql.Call) -> list[roundtrip.Done]:
+    def _send(self, named: Mapping[str, sql.Call], *first: sql.Call) -> list[roundtrip.StatementResult]:
         """The first ones' answers; those of the named ones, which travel with them, are in `ahead`."""
-        done = sql.together(self.cursor, [*first, *named.values()])
+        done = sql.execute_batch(self.cursor, [*first, *named.values()])
         self.ahead.update(zip(named, done[len(first) :], strict=True))
         return done[: len(first)]
 

@@ -84,7 +84,7 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
     won = [win.request for win in wins]
     ids = arrays.uuids([request.reservation_id for request in won])
     entry_ids = arrays.uuids([request.entry_id for request in won])
-    buyers = arrays.words([request.buyer for request in won])
+    buyers = arrays.texts([request.buyer for request in won])
     deadlines = arrays.moments([win.reserved_until for win in wins])
     calls = [
         *_taking_seats(wins),
@@ -93,7 +93,7 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
         _inserting_lines(wins, ids),
         _insert_transitions.call(
             reservation_ids=ids,
-            from_statuses=arrays.words([""] * len(won)),
+            from_statuses=arrays.texts([""] * len(won)),
             whos=buyers,
             to_status="pending_payment",
             why="hold",
@@ -101,18 +101,18 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
         ),
         queue.setting_busy_until(entry_ids, deadlines, len(wins)),
         _remember_answers.call(
-            scopes=arrays.words([request.scope for request in won]),
-            keys=arrays.words([request.idempotency_key for request in won]),
-            fingerprints=arrays.words([request.fingerprint for request in won]),
+            scopes=arrays.texts([request.scope for request in won]),
+            keys=arrays.texts([request.idempotency_key for request in won]),
+            fingerprints=arrays.texts([request.fingerprint for request in won]),
             # JSON writes a line feed as two other characters, so an answer is always one line.
             lines="\n".join([win.answer for win in wins]),
             now=now,
         ),
     ]
     try:
-        sql.finish(cursor, calls)
+        sql.execute_batch_and_commit(cursor, calls)
     except transactions.FAILURES as error:
-        if not transactions.is_miscount(error):
+        if not transactions.is_rowcount_mismatch(error):
             raise
         raise LostRow(str(error)) from error
 
@@ -189,7 +189,7 @@ def _headers(wins: Sequence[Win], at_hand: dict[str, arrays.Array] | None = None
         or {
             "ids": arrays.uuids([request.reservation_id for request in won]),
             "entry_ids": arrays.uuids([request.entry_id for request in won]),
-            "buyers": arrays.words([request.buyer for request in won]),
+            "buyers": arrays.texts([request.buyer for request in won]),
             "deadlines": arrays.moments([win.reserved_until for win in wins]),
         }
     ) | {
@@ -197,7 +197,7 @@ def _headers(wins: Sequence[Win], at_hand: dict[str, arrays.Array] | None = None
         "account_ids": arrays.numbers([win.account_id for win in wins]),
         "seat_counts": arrays.numbers([sum([line[3] for line in win.lines]) for win in wins]),
         "totals": arrays.numbers([win.total_minor for win in wins]),
-        "currencies": arrays.words([request.event.currency for request in won]),
+        "currencies": arrays.texts([request.event.currency for request in won]),
     }
 
 

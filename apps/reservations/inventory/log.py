@@ -40,7 +40,7 @@ def record(
     now: datetime,
 ) -> None:
     """Each change is on record with who, why and when. Joins the transaction of this cursor that made them."""
-    transactions.require(cursor)
+    transactions.require_transaction(cursor)
     _insert_inventory_changes.count(
         cursor,
         event_id=event_id,

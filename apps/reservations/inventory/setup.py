@@ -3,7 +3,7 @@
 from django.db import connection, transaction
 
 from apps.kernel.db import sql
-from apps.kernel.db.transactions import require
+from apps.kernel.db.transactions import require_transaction
 
 _materialise_seats = sql.load("apps.reservations", "materialise_seats")
 _refresh_inventory = sql.load("apps.reservations", "refresh_inventory")
@@ -13,7 +13,7 @@ _materialise_general_admission = sql.load("apps.reservations", "materialise_gene
 def materialise(event_id: int) -> None:
     """Every seat and every general-admission section of the event has its inventory row. Joins the transaction that
     publishes; doing it twice changes nothing."""
-    require()
+    require_transaction()
     with connection.cursor() as cursor:
         if _materialise_seats.count(cursor, event_id=event_id):
             # After the commit: its lock would make two publications wait for each other. Without it, autovacuum comes.

@@ -54,7 +54,7 @@ class Moved:
     free: dict[int, int]
 
 
-Listener = Callable[[Sequence[News]], redis.Errand | None]
+Listener = Callable[[Sequence[News]], redis.CommandBatch | None]
 """Is told in the thread that committed; what it has to send to Redis travels with what others have."""
 
 _on_held: list[Listener[Hold]] = []
@@ -110,6 +110,6 @@ def _tell(listeners: Sequence[Listener[News]], news: Sequence[News]) -> None:
         except Exception:  # The commit stands whatever a copy of it meets.
             logger.exception("%s was told of a commit and failed", getattr(listener, "__qualname__", listener))
     try:
-        redis.run_errands([errand for errand in errands if errand is not None])
+        redis.run_command_batches([errand for errand in errands if errand is not None])
     except Exception:
         logger.exception("Redis was told of a commit and something failed")

@@ -19,7 +19,7 @@ def complete_slot(entry_id: UUID) -> None:
     A payment may come late and revive an expired reservation whose buyer has held anew since: that hold keeps the
     entry, and its slot, until it ends.
     """
-    with transactions.write_here() as cursor:
+    with transactions.write_on_django() as cursor:
         deadlines = _lock_and_read(cursor, [entry_id])
         if entry_id in deadlines:
             queue.set_busy_until(cursor, deadlines)
@@ -28,7 +28,10 @@ def complete_slot(entry_id: UUID) -> None:
 
 
 def refresh_slots(
-    entry_ids: Collection[UUID], write: transactions.Write = transactions.write_here, *, lock_ms: int | None = None
+    entry_ids: Collection[UUID],
+    write: transactions.TransactionOpener = transactions.write_on_django,
+    *,
+    lock_ms: int | None = None,
 ) -> None:
     """Each entry's slot is busy until its live reservation's deadline; without one, what is left of its admission may
     start another, unless the entry has bought something by then (a payment came late, while this hold lived): it is
@@ -51,5 +54,5 @@ def _lock_and_read(cursor: sql.Cursor, entry_ids: Collection[UUID]) -> dict[UUID
     """These entries are locked; the deadline of each one's live reservation, read by a statement of its own, though in
     one journey: its snapshot is taken after the last lock came."""
     locking = queue.locking_entries(list(entry_ids))
-    _, deadlines = sql.together(cursor, [locking, _deadlines_of_entries.call(entry_ids=sorted(entry_ids))])
+    _, deadlines = sql.execute_batch(cursor, [locking, _deadlines_of_entries.call(entry_ids=sorted(entry_ids))])
     return dict(deadlines.rows)

@@ -27,7 +27,7 @@ from redis import Redis
 
 from apps.kernel import clock, redis
 from apps.kernel.db import sql
-from apps.kernel.observability.repeated_errors import Troubles
+from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.reservations.lifecycle import after_commit
 from apps.reservations.lifecycle.release import SWEEP_MAX, sweep_these
 
@@ -62,19 +62,19 @@ def register() -> None:
     after_commit.on_ended(_ended)
 
 
-def _held(holds: Sequence[after_commit.Hold]) -> redis.Errand:
+def _held(holds: Sequence[after_commit.Hold]) -> redis.CommandBatch:
     return _noting(_by_event([(hold.event_id, hold.reservation_id, hold.deadline) for hold in holds]))
 
 
-def _moved(deadlines: Sequence[after_commit.Deadline]) -> redis.Errand:
+def _moved(deadlines: Sequence[after_commit.Deadline]) -> redis.CommandBatch:
     return _noting(_by_event([(one.event_id, one.reservation_id, one.deadline) for one in deadlines]))
 
 
-def _ended(endings: Sequence[after_commit.Ended]) -> redis.Errand:
+def _ended(endings: Sequence[after_commit.Ended]) -> redis.CommandBatch:
     members: dict[int, list[str]] = {}
     for ending in endings:
         members.setdefault(ending.event_id, []).append(str(ending.reservation_id))
-    return redis.Errand([("ZREM", key(event_id), *ids) for event_id, ids in members.items()])
+    return redis.CommandBatch([("ZREM", key(event_id), *ids) for event_id, ids in members.items()])
 
 
 def _by_event(deadlines: Sequence[tuple[int, UUID, datetime]]) -> Deadlines:
@@ -84,7 +84,7 @@ def _by_event(deadlines: Sequence[tuple[int, UUID, datetime]]) -> Deadlines:
     return found
 
 
-def _noting(deadlines: Deadlines, *, only_missing: bool = False) -> redis.Errand:
+def _noting(deadlines: Deadlines, *, only_missing: bool = False) -> redis.CommandBatch:
     """Puts these into the set. `only_missing`: what it has of them already stays as it is."""
     commands: list[Sequence[Any]] = []
     for event_id, of_event in deadlines.items():
@@ -92,7 +92,7 @@ def _noting(deadlines: Deadlines, *, only_missing: bool = False) -> redis.Errand
         how = ["NX"] if only_missing else []
         commands.append(["ZADD", key(event_id), *how, *chain.from_iterable(pairs)])
         commands.append(["ZADD", EVENTS_KEY, "GT", max(pairs)[0], str(event_id)])
-    return redis.Errand(commands)
+    return redis.CommandBatch(commands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Watcher:
         with connection.cursor() as cursor:
             rows = _standing_deadlines.rows(cursor, after=after, after_id=after_id, limit=FILL_PAGE)
         page = _by_event([(event_id, one, deadline) for one, event_id, deadline in rows])
-        if not redis.run_errands([_noting(page, only_missing=True)] if page else []):
+        if not redis.run_command_batches([_noting(page, only_missing=True)] if page else []):
             self._begin_filling()
             return False
         if len(rows) == FILL_PAGE:
@@ -195,7 +195,7 @@ def _reservation_ids(members: Sequence[bytes]) -> list[UUID]:
 
 def loop(stopping: threading.Event) -> None:
     """Watches until `stopping` is set; a restarted database or a lost Redis costs releases, never the watcher."""
-    watcher, troubles = Watcher(), Troubles(logger)
+    watcher, troubles = Watcher(), RepeatedErrors(logger)
     failing = "deadlines: this round failed; other nets have what it missed"
     while not stopping.is_set():
         begun, goes_on = time.monotonic(), False
@@ -203,7 +203,7 @@ def loop(stopping: threading.Event) -> None:
             goes_on = watcher.run_once()
             troubles.over(failing)
         except Exception as error:  # noqa: BLE001 - It outlives whatever one round meets (a restarted database).
-            troubles.met(failing, error)
+            troubles.record_failure(failing, error)
         finally:
             close_old_connections()
         if not goes_on:

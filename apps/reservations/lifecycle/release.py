@@ -98,7 +98,7 @@ def sweep(
     waiting: bool = False,
     until: float | None = None,
     lock_ms: int = LOCK_WAIT_MS,
-    write: transactions.Write = transactions.write_here,
+    write: transactions.TransactionOpener = transactions.write_on_django,
 ) -> SweepResult:
     """Up to `limit` reservations past their deadline are expired and what they held is free; of this event, or of
     all. A transaction of its own. Any number of sweeps may run at once: each passes over what another has.
@@ -127,7 +127,7 @@ def sweep_these(
     goes_round: bool = False,
     until: float | None = None,
     lock_ms: int | None = None,
-    write: transactions.Write = transactions.write_here,
+    write: transactions.TransactionOpener = transactions.write_on_django,
 ) -> SweepResult:
     """Those of these reservations that are past their deadline are expired, unless somebody else is deciding them. A
     transaction of its own. `waiting`: see `sweep`; `goes_round`: see `sweep_all`, `until` on the monotonic clock."""
@@ -158,7 +158,7 @@ def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: fl
             rows = _lock_lapsed.rows(cursor, limit=SWEEP_MAX, lapsed_seconds=lapsed_seconds, apart_from=apart_from)
             return _ids(rows)
 
-        swept = _sweep(lock_lapsed, by, lock_ms, transactions.write_here, goes_round=True, until=until)
+        swept = _sweep(lock_lapsed, by, lock_ms, transactions.write_on_django, goes_round=True, until=until)
         total += swept.reservations
         if swept.found < SWEEP_MAX or _is_past(until):
             return total
@@ -168,7 +168,7 @@ def _sweep(
     lock: Callable[[sql.Cursor], list[UUID]],
     by: str,
     lock_ms: int,
-    write: transactions.Write,
+    write: transactions.TransactionOpener,
     *,
     goes_round: bool = False,
     until: float | None = None,
@@ -184,7 +184,7 @@ def _sweep(
         in_the_way: Exception = error
     except transactions.FAILURES as error:
         # Neither must a lock that somebody keeps.
-        if not goes_round or not found or not transactions.is_passing(error):
+        if not goes_round or not found or not transactions.is_transient(error):
             raise
         in_the_way = error
     else:
@@ -220,13 +220,13 @@ def _is_past(until: float | None) -> bool:
     return until is not None and time.monotonic() >= until
 
 
-def _refresh_slots(entry_ids: Sequence[UUID], lock_ms: int, write: transactions.Write) -> None:
+def _refresh_slots(entry_ids: Sequence[UUID], lock_ms: int, write: transactions.TransactionOpener) -> None:
     """The slots of what was swept, whose end is committed: an entry that somebody keeps locked must not keep others
     from being swept. Its slot is free by its own deadline then."""
     try:
         refresh_slots(entry_ids, write, lock_ms=lock_ms)
     except transactions.FAILURES as error:
-        if not transactions.is_passing(error):
+        if not transactions.is_transient(error):
             raise
         logger.warning("the slots of %s swept reservations wait for their own deadlines: %s", len(entry_ids), error)
 
@@ -351,9 +351,9 @@ def end(reservation: Reservation, *, who: str, why: str) -> None:
 
 def lock(reservation_id: UUID) -> Reservation:
     """The reservation as it is under its lock. Joins the caller's transaction. Raises ReservationNotFound."""
-    transactions.require()
+    transactions.require_transaction()
     with connection.cursor() as cursor:
-        found = model_rows.of(Reservation, _lock_reservation.rows(cursor, reservation_id=reservation_id))
+        found = model_rows.build_instances(Reservation, _lock_reservation.rows(cursor, reservation_id=reservation_id))
     if not found:
         raise ReservationNotFound
     return found[0]

@@ -25,9 +25,9 @@ from apps.events import facade as events
 from apps.kernel import rate_limits
 from apps.kernel.fastpath import response, thread_pool
 from apps.kernel.fastpath.etags import has_etag
-from apps.kernel.fastpath.request import Forward, Receive, Request, Scope, Send
+from apps.kernel.fastpath.request import ForwardToSite, Receive, Request, Scope, Send
 from apps.kernel.fastpath.response import JSON, Reply
-from apps.kernel.fastpath.server_extensions import ENDING, STREAM
+from apps.kernel.fastpath.server_extensions import SHUTDOWN_NOTICE, START_STREAM
 from apps.kernel.http import client_address, problems, same_origin
 from apps.kernel.observability import request_metrics
 from apps.kernel.push.buffered_listener import QueuedListener
@@ -96,7 +96,7 @@ class Doors:
             event = await queue.event_soon(slug)
             caller = await self._check(request, event, wanted)
             # Before 1.1 there is no answer without an end.
-            if request.takes_events() and scope.get("http_version") != "1.0":
+            if request.accepts_event_stream() and scope.get("http_version") != "1.0":
                 await self._stream(request, send, event, caller, wanted)
             else:
                 answer = await self._poll(request, event, wanted)
@@ -106,12 +106,12 @@ class Doors:
             answer = _refusal(request, error)
             status = answer.status
             await _send(answer, request, send)
-        request_metrics.served("updates", request.method, status, monotonic() - begun)
+        request_metrics.record_response("updates", request.method, status, monotonic() - begun)
 
     def _let_in(self, request: Request) -> None:
-        address, headers = client_address.of_scope(request.scope), request.headers
+        address, headers = client_address.address_from_scope(request.scope), request.headers
         named = kinds.token_of(headers.get("authorization", ""), headers.get("cookie", ""))
-        wait_seconds = rate_limits.ask("read", address, named)
+        wait_seconds = rate_limits.check_request("read", address, named)
         if wait_seconds is not None:
             raise problems.RateLimited(wait_seconds)
 
@@ -121,14 +121,14 @@ class Doors:
             return None
         try:
             caller = await queue.caller_soon(request, event.slug)
-        except Forward:
+        except ForwardToSite:
             caller = queue.Caller()  # A session that is over, or such: the site sets it right, here it proves nothing.
         if wanted.sections:
             if not caller.is_known:
                 raise problems.TokenMissing
             queue.require_entry(event.id, await queue.status_soon(event, caller))
         for kind, thing in wanted.things:
-            await thread_pool.ask(self._authorize[kind], caller, request, thing)
+            await thread_pool.run_in_thread(self._authorize[kind], caller, request, thing)
         return caller
 
     async def _frames(self, event: events.EventView, wanted: "_Wanted") -> list[Frame]:
@@ -177,7 +177,7 @@ class Doors:
         self._require_room()
         await self.following.follow(event)
         self._sections(event, wanted)
-        begin = request.scope.get(STREAM)
+        begin = request.scope.get(START_STREAM)
         if request.method == "HEAD":
             await _send(Reply(200, b"", _STREAM_HEADERS), request, send)
             return
@@ -187,7 +187,7 @@ class Doors:
         listener = begin(Reply(200, b"", _STREAM_HEADERS).stream_lines(request.id, secure=request.is_secure()))
         if listener is None:
             return
-        listener.on_hung_up, listener.on_server_ends = self.hub.leave, self.hub.send_away
+        listener.on_disconnect, listener.on_shutdown = self.hub.leave, self.hub.disconnect
         await self._welcome(listener, event, caller, wanted)
 
     async def _welcome(
@@ -265,15 +265,15 @@ class Doors:
             await send({"type": "websocket.close", "code": 4000 + _refusal(request, error).status})
             return
         await send({"type": "websocket.accept"})
-        ending = scope.get(ENDING)
+        ending = scope.get(SHUTDOWN_NOTICE)
         if ending is not None:
-            ending.tell = partial(self.hub.send_away, listener)
+            ending.tell = partial(self.hub.disconnect, listener)
         leaving = asyncio.get_running_loop().create_task(self._leave_with(listener, receive))
         try:
             await self._welcome(listener, event, caller, wanted)
             while (message := await listener.next()) is not None:
                 await send({"type": "websocket.send", "text": message})
-            if listener.is_sent_away:
+            if listener.is_disconnected:
                 await send({"type": "websocket.close", "code": 1001})
         finally:
             leaving.cancel()
@@ -306,9 +306,9 @@ def _require_own_page(request: Request) -> None:
     """A page of somebody else's opens no socket with our visitors' cookies, and one that is no browser's needs none.
     Raises what a write is refused with (`apps.kernel.http.same_origin`), or Malformed for an address that is not
     ours."""
-    if not request.is_for_us():
+    if not request.has_allowed_host():
         raise problems.Malformed
-    is_ours = same_origin.is_ours(request)
+    is_ours = same_origin.is_same_origin_request(request)
     if is_ours is False or (is_ours is None and request.COOKIES and request.bearer() is None):
         raise problems.CrossOrigin
 
@@ -327,7 +327,7 @@ def _refusal(request: Request, error: BaseException) -> Reply:
     known = problems.from_exception(error)
     if known is None:
         logger.error("%s failed", request.path, exc_info=error)
-    return response.refusal(known or problems.Fault())
+    return response.problem_reply(known or problems.Fault())
 
 
 async def _send(answer: Reply, request: Request, send: Send) -> None:

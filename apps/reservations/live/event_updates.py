@@ -96,7 +96,7 @@ class Following:
         """The event is followed from now on; what everybody is told who comes."""
         followed = self._by_id.get(event.id)
         if followed is None or not followed.latest:
-            sections = await thread_pool.ask(_sections_of, event.id)
+            sections = await thread_pool.run_in_thread(_sections_of, event.id)
             followed = self._by_id.setdefault(event.id, _Followed(event, sections))
             followed.wanted_at = monotonic()
             self._ensure_tasks()
@@ -141,8 +141,8 @@ class Following:
                 if self._channel is None:
                     self._channel = await layer.new_channel()
                 self._heard(await layer.receive(self._channel))
-            except redis.RedisAway as error:
-                logger.debug("listeners are told by PostgreSQL: %s", log_context.brief(error))
+            except redis.RedisUnavailable as error:
+                logger.debug("listeners are told by PostgreSQL: %s", log_context.summarize_error(error))
                 await asyncio.sleep(SILENT_READ_SECONDS)
 
     async def _subscribe(self, channel: str, followed: Collection[_Followed]) -> None:
@@ -150,8 +150,8 @@ class Following:
             try:
                 await get_channel_layer().group_add(group_of(one.event.id), channel)
                 one.is_subscribed = True
-            except redis.RedisAway as error:
-                logger.debug("subscribed to later: %s", log_context.brief(error))
+            except redis.RedisUnavailable as error:
+                logger.debug("subscribed to later: %s", log_context.summarize_error(error))
                 return
 
     def _heard(self, message: Mapping[str, Any]) -> None:
@@ -254,9 +254,9 @@ class Following:
         begun = monotonic()
         wanted = [self._by_id[event_id] for event_id in event_ids if event_id in self._by_id]
         try:
-            found = await thread_pool.ask(read_told, [one.event.id for one in wanted])
+            found = await thread_pool.run_in_thread(read_told, [one.event.id for one in wanted])
         except Exception as error:  # noqa: BLE001 - PostgreSQL is away: what was told last stands, and is asked again.
-            logger.debug("listeners are told nothing new: %s", log_context.brief(error))
+            logger.debug("listeners are told nothing new: %s", log_context.summarize_error(error))
             for one in wanted:
                 one.read_at = monotonic()
             return
@@ -266,7 +266,7 @@ class Following:
             if told is None:
                 continue
             if told.is_own:
-                one.rest_until = monotonic() + duty_cycle.rest_seconds(begun)
+                one.rest_until = monotonic() + duty_cycle.pause_seconds(begun)
             self._tell_counts(one, told)
             self._tell_state(one, is_late=told.is_late)
 
@@ -279,7 +279,7 @@ class Following:
         try:
             document = await queue.progress_soon(followed.event)
         except Exception as error:  # noqa: BLE001 - As above.
-            logger.debug("how far the line is is told later: %s", log_context.brief(error))
+            logger.debug("how far the line is is told later: %s", log_context.summarize_error(error))
             return
         if document is None:
             return
@@ -295,9 +295,9 @@ class Following:
             announced.asked_at = monotonic()
         try:
             known = {event_id: announced.read_to for event_id, announced in asked.items()}
-            found = await thread_pool.ask(events.announcements_since, known)
+            found = await thread_pool.run_in_thread(events.announcements_since, known)
         except Exception as error:  # noqa: BLE001 - As above.
-            logger.debug("announcements are looked for again: %s", log_context.brief(error))
+            logger.debug("announcements are looked for again: %s", log_context.summarize_error(error))
             return
         for event_id, feed in found.items():
             for told in asked[event_id].read(feed):
@@ -307,8 +307,8 @@ class Following:
         if self._channel is not None:
             try:
                 await get_channel_layer().group_discard(group_of(event_id), self._channel)
-            except redis.RedisAway as error:
-                logger.debug("a group is left later: %s", log_context.brief(error))
+            except redis.RedisUnavailable as error:
+                logger.debug("a group is left later: %s", log_context.summarize_error(error))
 
     def _beside(self, act: Any) -> None:
         task = asyncio.get_running_loop().create_task(act)

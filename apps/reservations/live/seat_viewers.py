@@ -78,7 +78,7 @@ class Shoppers:
                     self._hub.leave_topic(shopper.listener, topic)
                     shopper.listener.tell(frame("seats", _no_more(section, problem), about=section))
                 return
-            logger.debug("whether somebody may still choose is asked again: %s", log_context.brief(error))
+            logger.debug("whether somebody may still choose is asked again: %s", log_context.summarize_error(error))
         self._wait(shopper)
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from apps.kernel import duty_cycle
 from apps.kernel.fastpath import thread_pool
 from apps.kernel.observability import log_context
-from apps.kernel.push.frames import Changes, Frame, Key, frame
+from apps.kernel.push.frames import DeltaFrame, Frame, Key, frame
 from apps.kernel.push.hub import Hub, Listener
 from apps.reservations.live.queries import OwnerReader, read_seats
 
@@ -68,7 +68,7 @@ class Watch(ABC, Generic[Thing, State]):
         """The same once, for nobody who stays."""
         state = self._known.get(thing)
         if state is None:
-            state = (await thread_pool.ask(self.read, [thing])).get(thing)
+            state = (await thread_pool.run_in_thread(self.read, [thing])).get(thing)
         return None if state is None else self.whole(thing, state)
 
     def moved(self, things: Collection[Thing]) -> None:
@@ -100,11 +100,11 @@ class Watch(ABC, Generic[Thing, State]):
             await self._read_now(due)
         except Exception as error:  # noqa: BLE001 - They stay due: the next round reads them.
             self._due.update(due)
-            logger.debug("listeners are told later: %s", log_context.brief(error))
-        self._rest_until = begun + max(ROUND_SECONDS, monotonic() - begun + duty_cycle.rest_seconds(begun))
+            logger.debug("listeners are told later: %s", log_context.summarize_error(error))
+        self._rest_until = begun + max(ROUND_SECONDS, monotonic() - begun + duty_cycle.pause_seconds(begun))
 
     async def _read_now(self, things: Collection[Thing]) -> None:
-        found = await thread_pool.ask(self.read, things)
+        found = await thread_pool.run_in_thread(self.read, things)
         for thing in things:
             before, after = self._known.get(thing), found.get(thing)
             if after is None:
@@ -126,12 +126,12 @@ class Seats(Watch[tuple[int, str], dict[str, str]]):
         return {thing: found[thing[0]] for thing in things}
 
     def whole(self, thing: tuple[int, str], state: dict[str, str]) -> Frame:
-        return Changes(_key(thing), {"section_id": thing[1], "complete": True}, "seats", state)
+        return DeltaFrame(_key(thing), {"section_id": thing[1], "complete": True}, "seats", state)
 
     def changed(self, thing: tuple[int, str], before: dict[str, str], after: dict[str, str]) -> Frame:
         told = {guid: status for guid, status in after.items() if before.get(guid) != status}
         told |= {guid: "available" for guid in before if guid not in after}
-        return Changes(_key(thing), {"section_id": thing[1]}, "seats", told)
+        return DeltaFrame(_key(thing), {"section_id": thing[1]}, "seats", told)
 
 
 def _key(thing: tuple[int, str]) -> Key:

@@ -273,7 +273,7 @@ def changing() -> Iterator[sql.Cursor]:
         with transactions.write(lock_ms=LOCK_WAIT_MS, statement_ms=STATEMENT_MS), connection.cursor() as cursor:
             yield cursor
     except DatabaseError as error:
-        if not transactions.is_passing(error):
+        if not transactions.is_transient(error):
             raise
         raise problems.Busy("Others are busy with these places just now. Nothing was changed; try again.") from error
 
@@ -281,7 +281,7 @@ def changing() -> Iterator[sql.Cursor]:
 def lock_seats(event: events.EventView, cursor: sql.Cursor, names: Mapping[int, str]) -> list[SeatState]:
     """These seats, by id with their public ids, as they are under their locks, taken in id order. Joins the transaction
     of this cursor. Raises InventoryMissing."""
-    transactions.require(cursor)
+    transactions.require_transaction(cursor)
     states = [SeatState(*row) for row in _lock_stock_seats.rows(cursor, seat_ids=sorted(names))]
     if len(states) < len(names):
         raise _missing(
@@ -354,7 +354,7 @@ def after_a_sweep(event: events.EventView, act: Callable[[], _Result]) -> _Resul
             while sweep(event_id=event.id, by="stock").reservations:
                 pass
         except DatabaseError as error:
-            if not transactions.is_passing(error):
+            if not transactions.is_transient(error):
                 raise
             raise problems.Busy from error
     # Also where there was nothing to sweep: somebody else's sweep may have been first by a moment.

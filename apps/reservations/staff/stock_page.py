@@ -48,7 +48,7 @@ def stock_desk(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResp
     if request.method != "POST":
         return _page(request, event, site)
     by = {"who": request.user.get_username(), "why": request.POST.get("why", "")}
-    return admin_actions.carry_out(
+    return admin_actions.run_action(
         request,
         ACTS,
         lambda act: act(event, request.POST, by),

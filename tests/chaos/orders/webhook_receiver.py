@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from apps.kernel.safe_http import Answer, NotReached
+from apps.kernel.safe_http import Answer, RequestFailed
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Organizer:
         message_id = headers["Fairgate-Message-Id"]
         self._reach("before", message_id)
         if self.is_away:
-            raise NotReached("nobody there")
+            raise RequestFailed("nobody there")
         if self.status < 300:
             self.told[UUID(message_id)] += 1
         self._reach("after", message_id)

@@ -154,7 +154,7 @@ def test_an_answer_lost_together_with_the_commit_is_found_again(monkeypatch: pyt
     event = make_event(general_admission=4)
     leader = wish(event, seats=["hall-E-10"])
     reservations.hold([leader])
-    travel, cut = roundtrip.Cursor.travel, []
+    travel, cut = roundtrip.Cursor.execute_batch, []
 
     def travel_and_cut(self: roundtrip.Cursor, texts: list[str], *, commits: bool = False) -> Any:
         done = travel(self, texts, commits=commits)
@@ -164,7 +164,7 @@ def test_an_answer_lost_together_with_the_commit_is_found_again(monkeypatch: pyt
             raise psycopg.OperationalError("the line is cut")
         return done
 
-    monkeypatch.setattr(roundtrip.Cursor, "travel", travel_and_cut)
+    monkeypatch.setattr(roundtrip.Cursor, "execute_batch", travel_and_cut)
     requests = [wish(event, ga_section="floor", ga_quantity=1), wish(event, seats=["hall-A-1"])]
     outcomes = [caller.result() for caller in together(leader, requests)]
     assert len(cut) == 1
@@ -183,13 +183,13 @@ def test_a_batch_goes_to_the_ledger_and_back_as_seldom_as_can_be(
     """What locks and reads, with named seats again for what is free, and what writes and commits; caps go ahead."""
     event = make_event(general_admission=4, per_buyer_max=most)
     request = wish(event, **payload)  # Joins the line, by journeys of its own.
-    make, made = roundtrip.Cursor._make, []
+    make, made = roundtrip.Cursor._send_batch, []
 
     def counted(self: roundtrip.Cursor, texts: list[str]) -> Any:
         made.append(texts)
         return make(self, texts)
 
-    monkeypatch.setattr(roundtrip.Cursor, "_make", counted)
+    monkeypatch.setattr(roundtrip.Cursor, "_send_batch", counted)
     with connect() as on:
         (outcome,) = reservations.hold([request], transactions.writes_on(on))
     assert is_held(outcome)

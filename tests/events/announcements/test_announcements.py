@@ -248,7 +248,7 @@ def test_listeners_are_told_after_the_commit_and_not_before(monkeypatch: pytest.
         told.append((group, message, in_another_connection(AnnouncementVersion.objects.count)))
         return True
 
-    monkeypatch.setattr(channel_layer, "tell", tell)
+    monkeypatch.setattr(channel_layer, "send_to_group", tell)
     said = say(concert)
     frame = ["announcement", "1", "", said.document()]
     assert told == [(f"live.{concert.id}", {"type": "news", "event": concert.id, "frames": [frame]}, 1)]
@@ -376,4 +376,4 @@ def test_what_redis_refuses_is_no_outage(concert: EventView, redis_client: Redis
     redis_client.set(redis_cache.key_of(concert.id), "no hash")
     say(concert)
     assert read(concert) == ["Doors open at seven."]
-    assert not redis.rests()
+    assert not redis.is_paused()

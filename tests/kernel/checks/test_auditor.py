@@ -81,8 +81,8 @@ def test_the_command_speaks_json() -> None:
     assert [check["invariant"] for check in report["checks"]] == ["I1"]
 
 
-def out_of_time(survey: auditor.Survey) -> Iterator[str]:
-    with auditor.read() as cursor:
+def out_of_time(survey: auditor.AuditContext) -> Iterator[str]:
+    with auditor.read_cursor() as cursor:
         cursor.execute("SET LOCAL statement_timeout = '1ms'")
         cursor.execute("SELECT pg_sleep(10)")
     yield from ()
@@ -101,13 +101,13 @@ def test_what_could_not_be_checked_is_neither_clean_nor_a_breach_and_hides_no_ot
     assert "1 check without an answer" in out.getvalue()
     kept = AuditRun.objects.get()
     assert (kept.breach_count, kept.unchecked_count, kept.is_clean) == (0, 1, False)
-    assert auditor.standing().colour == "amber"
+    assert auditor.get_status().colour == "amber"
 
 
 def test_checks_share_what_one_of_them_has_read_and_only_within_one_audit() -> None:
     read: list[str] = []
 
-    def walk(survey: auditor.Survey) -> int:
+    def walk(survey: auditor.AuditContext) -> int:
         read.append(survey.only)
         return len(read)
 
@@ -143,18 +143,18 @@ def test_a_stopped_auditor_does_not_look_green(client: Client) -> None:
     """Clean just now is green; the same result three minutes later says nothing any more; a breach stays red."""
     client.force_login(get_user_model().objects.create_superuser("chief"))
     auditor.register("I1", "everything adds up", lambda survey: breaches())
-    assert auditor.standing().colour == "amber"
+    assert auditor.get_status().colour == "amber"
     kept = auditor.run_and_record()
-    assert auditor.standing().colour == "green"
+    assert auditor.get_status().colour == "green"
     assert '<li class="success">The latest audit is clean' in client.get("/admin/").content.decode()
     kept.started_at -= timedelta(seconds=auditor.LATE_SECONDS + 1)
     kept.save()
-    assert auditor.standing().colour == "amber"
+    assert auditor.get_status().colour == "amber"
     page = client.get("/admin/").content.decode()
     assert '<li class="warning">No audit for 3\xa0minutes: the auditor seems to have stopped.' in page
     kept.breach_count = 2
     kept.save()
-    assert auditor.standing().colour == "red"
+    assert auditor.get_status().colour == "red"
     page = client.get("/admin/").content.decode()
     assert '<li class="error">No audit for' in page
     assert "2 breaches" in page

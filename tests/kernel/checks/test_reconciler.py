@@ -9,7 +9,14 @@ from django.test import Client
 
 from apps.kernel import tasks
 from apps.kernel.checks import reconciler
-from apps.kernel.checks.reconciler import GONE, NEEDS_PERSON, REPAIRED, REPORTED, Difference, NeedsPerson
+from apps.kernel.checks.reconciler import (
+    GONE,
+    NEEDS_MANUAL_REPAIR,
+    REPAIRED,
+    REPORTED,
+    Difference,
+    ManualRepairRequired,
+)
 from apps.kernel.models import ReconcileRun
 
 pytestmark = pytest.mark.django_db
@@ -53,7 +60,7 @@ def test_what_a_repair_says_is_what_is_told() -> None:
     def repair(difference: Difference, by: str) -> str:
         match difference.kind:
             case "person":
-                raise NeedsPerson("somebody has it")
+                raise ManualRepairRequired("somebody has it")
             case "refused":
                 raise DataError("the database said no")
         return GONE
@@ -62,7 +69,7 @@ def test_what_a_repair_says_is_what_is_told() -> None:
     reconciler.register("y", "promise", finds("nobody"))
     reconciler.register("z", "promise", lambda part: [Difference("known", "z differs", None, "ask the house")], repair)
     findings = reconciler.run(repair_by="ada")
-    assert states(findings) == [NEEDS_PERSON, REPORTED, GONE, NEEDS_PERSON, NEEDS_PERSON]
+    assert states(findings) == [NEEDS_MANUAL_REPAIR, REPORTED, GONE, NEEDS_MANUAL_REPAIR, NEEDS_MANUAL_REPAIR]
     lines = [outcome.line for finding in findings for outcome in finding.outcomes]
     assert lines[0] == "person differs; needs a person: somebody has it"
     assert lines[1] == "refused differs: not repaired: the database said no"

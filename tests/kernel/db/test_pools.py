@@ -34,7 +34,7 @@ LISTS: dict[str, tuple[str, list[Any]]] = {
 
 @pytest.fixture
 def connection() -> Iterator[Connection[Any]]:
-    pool = pools.beside_django("lists", size_max=1, connect_ms=10_000)
+    pool = pools.create_pool("lists", size_max=1, connect_ms=10_000)
     pool.open()
     try:
         with pool.connection() as connection:

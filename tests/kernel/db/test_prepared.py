@@ -8,14 +8,14 @@ import pytest
 from psycopg import Connection
 
 from apps.kernel.db import pools, prepared, sql, transactions
-from apps.kernel.group_commit.batcher import Batcher, finds_itself
+from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
 def connection() -> Iterator[Connection[Any]]:
-    pool = pools.beside_django("preparing", size_max=1, connect_ms=10_000, prepares=True)
+    pool = pools.create_pool("preparing", size_max=1, connect_ms=10_000, prepares=True)
     pool.open()
     try:
         with pool.connection() as found:
@@ -40,7 +40,7 @@ def made_up(name: str, text: str) -> sql.Statement:
 
 
 def test_a_committer_s_connection_keeps_every_statement_that_says_so(connection: Connection[Any]) -> None:
-    assert prepared.is_on(connection)
+    assert prepared.is_enabled_on(connection)
     assert kept(connection) == {f"fairgate_{name}" for name in prepared._texts}
     assert {"fairgate_insert_reservations", "fairgate_lock_entries_skipping"} <= kept(connection)
     names = "SELECT name, parameter_types::text FROM pg_prepared_statements"
@@ -53,11 +53,11 @@ def test_it_gives_what_its_text_gives(connection: Connection[Any]) -> None:
         "made_up", "-- Heading.\nSELECT %(word)s::text, %(n)s::bigint + %(n)s, 5 %% 3, %(ids)s::uuid[] -- end"
     )
     connection.execute("DEALLOCATE ALL")
-    prepared.keep(connection)
+    prepared.prepare_all(connection)
     params: dict[str, Any] = {"word": "it's $1 ö %(n)s", "n": 4, "ids": []}
     with connection.cursor() as cursor:
         by_plan = statement.rows(cursor, **params)
-        (both,) = sql.together(cursor, [statement.call(**params)])
+        (both,) = sql.execute_batch(cursor, [statement.call(**params)])
         as_text = sql.Statement("made_up", statement.text).rows(cursor, **params)
     assert by_plan == both.rows == as_text == [("it's $1 ö %(n)s", 8, 2, [])]
     ((calls,),) = connection.execute(
@@ -68,11 +68,11 @@ def test_it_gives_what_its_text_gives(connection: Connection[Any]) -> None:
 
 def test_one_that_does_not_fit_the_tables_leaves_all_of_them_text(connection: Connection[Any]) -> None:
     made_up("to_come", "SELECT %(n)s::int FROM a_table_of_the_next_migration")
-    pool = pools.beside_django("preparing too early", size_max=1, connect_ms=10_000, prepares=True)
+    pool = pools.create_pool("preparing too early", size_max=1, connect_ms=10_000, prepares=True)
     pool.open()
     try:
         with pool.connection() as early, early.cursor() as cursor:
-            assert not prepared.is_on(early)
+            assert not prepared.is_enabled_on(early)
             assert len(sql.load("apps.kernel", "read_clock", prepared=True).rows(cursor)) == 1
     finally:
         pool.close()
@@ -83,13 +83,13 @@ def test_what_is_not_there_any_more_costs_another_attempt_and_no_request() -> No
     read_clock = sql.load("apps.kernel", "read_clock", prepared=True)
 
     def decide(connection: Connection[Any], requests: list[int]) -> list[int]:
-        if prepared.is_on(connection):
+        if prepared.is_enabled_on(connection):
             connection.execute("DEALLOCATE ALL")
         with transactions.write_on(connection) as cursor:
             read_clock.rows(cursor)
         return requests
 
-    batcher: Batcher[int, int] = Batcher("pooled", decide, find_committed=finds_itself)
+    batcher: Batcher[int, int] = Batcher("pooled", decide, find_committed=decide_finds_committed)
     try:
         assert batcher.submit_sync(1, 20_000) == 1
         assert batcher.submit_sync(2, 20_000) == 2
@@ -106,4 +106,4 @@ def test_two_of_one_name_are_refused() -> None:
 def test_a_connection_that_is_gone_is_not_kept(connection: Connection[Any]) -> None:
     connection.close()
     with pytest.raises(psycopg.OperationalError):
-        prepared.keep(connection)
+        prepared.prepare_all(connection)

@@ -39,7 +39,7 @@ def of_django() -> Any:
 
 
 def of_a_pool() -> Any:
-    pool = pools.beside_django("limits", size_max=1, connect_ms=10_000)
+    pool = pools.create_pool("limits", size_max=1, connect_ms=10_000)
     pool.open()
     try:
         with pool.connection() as on:

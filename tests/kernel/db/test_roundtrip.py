@@ -51,12 +51,12 @@ def test_each_statement_gives_its_own_rows_or_how_many_it_touched(cursor: roundt
         statement("UPDATE thing SET n = n + 1 WHERE n = %(n)s").call(n=3),
         statement("SELECT n FROM thing WHERE n = %(n)s").call(n=3),
     ]
-    together = sql.together(cursor, calls)
+    together = sql.execute_batch(cursor, calls)
     assert [done.rows for done in together] == [(), (), [(2,), (3,)], (), []]
     assert [done.touched for done in together[1:4]] == [3, 2, 1]
     cursor.execute("DROP TABLE thing")
     with sql.observe(lambda name, moment: None):
-        one_by_one = sql.together(cursor, calls)
+        one_by_one = sql.execute_batch(cursor, calls)
     assert [(list(done.rows), done.touched) for done in one_by_one] == [
         (list(done.rows), done.touched) for done in together
     ]
@@ -66,20 +66,20 @@ def test_on_django_s_connection_they_take_the_beginning_along_and_fail_as_its_ow
     made = statement("CREATE TABLE passing (n int)").call()
     filled = statement("INSERT INTO passing VALUES (%(n)s), (%(n)s)").call(n=3)
     with django.cursor() as cursor, suppress(KeyError), transaction.atomic():
-        assert [done.touched for done in sql.together(cursor, [made, filled])][1] == 2
+        assert [done.touched for done in sql.execute_batch(cursor, [made, filled])][1] == 2
         with pytest.raises(DataError), transaction.atomic():
-            sql.together(cursor, [filled, statement("SELECT 1 / %(n)s").call(n=0)])
-        assert sql.together(cursor, [statement("SELECT n FROM passing").call()])[0].rows == [(3,), (3,)]
+            sql.execute_batch(cursor, [filled, statement("SELECT 1 / %(n)s").call(n=0)])
+        assert sql.execute_batch(cursor, [statement("SELECT n FROM passing").call()])[0].rows == [(3,), (3,)]
         raise KeyError
     with django.cursor() as cursor:
-        assert sql.together(cursor, [statement("SELECT to_regclass('passing')").call()])[0].rows == [(None,)]
+        assert sql.execute_batch(cursor, [statement("SELECT to_regclass('passing')").call()])[0].rows == [(None,)]
 
 
 def test_after_one_that_fails_none_runs_and_the_transaction_is_undone() -> None:
     with connect() as connection:
         connection.cursor_factory = psycopg.ClientCursor
         with pytest.raises(psycopg.errors.DivisionByZero), transactions.write_on(connection) as on:
-            sql.together(on, [
+            sql.execute_batch(on, [
                 statement("CREATE TABLE never (n int)").call(),
                 statement("SELECT 1 / %(n)s").call(n=0),
                 statement("SELECT 2").call(),
@@ -105,14 +105,14 @@ def test_what_is_written_out_is_read_back(cursor: roundtrip.Cursor) -> None:
     cursor.execute(
         "SELECT %s::uuid[], %s::bigint[], %s::timestamptz[], %s::text[], %s::text[], %s::text[], %s::uuid[]",
         [
-            arrays.uuids(ids), arrays.numbers([1, None, -2**62]), arrays.moments(times), arrays.words(HARD_WORDS),
-            arrays.words(["plain", "visitor:some-one"]), arrays.words([]), arrays.uuids([]),
+            arrays.uuids(ids), arrays.numbers([1, None, -2**62]), arrays.moments(times), arrays.texts(HARD_WORDS),
+            arrays.texts(["plain", "visitor:some-one"]), arrays.texts([]), arrays.uuids([]),
         ],
     )  # fmt: skip
     found = [ids, [1, None, -(2**62)], times, HARD_WORDS, ["plain", "visitor:some-one"], [], []]
     assert cursor.fetchall() == [tuple(found)]
     cursor.execute(
-        "SELECT %s::boolean[], %s::bytea[]", [arrays.flags([True, False]), arrays.octets([b"", b"\x00\xff'"])]
+        "SELECT %s::boolean[], %s::bytea[]", [arrays.flags([True, False]), arrays.byte_strings([b"", b"\x00\xff'"])]
     )
     assert cursor.fetchall() == [([True, False], [b"", b"\x00\xff'"])]
 
@@ -122,7 +122,7 @@ def test_together_every_kind_of_value_stands_in_the_text_as_psycopg_would_bind_i
 ) -> None:
     now = datetime.now(UTC)
     values = [
-        arrays.words(HARD_WORDS),
+        arrays.texts(HARD_WORDS),
         HARD_WORDS,
         *HARD_WORDS,
         7,
@@ -142,4 +142,4 @@ def test_together_every_kind_of_value_stands_in_the_text_as_psycopg_would_bind_i
         for value, cast in zip(values, casts, strict=True)
     ]
     expected = [HARD_WORDS, *values[1:]]
-    assert [done.rows[0][0] for done in sql.together(cursor, calls)] == expected
+    assert [done.rows[0][0] for done in sql.execute_batch(cursor, calls)] == expected

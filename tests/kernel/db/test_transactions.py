@@ -59,8 +59,8 @@ def test_a_write_on_a_connection_beside_django_s_has_the_same_limits_and_is_as_m
             IdempotentAnswer.objects.update(status=202)
             with pytest.raises(errors.LockNotAvailable) as late, transactions.write_on(beside, lock_ms=10) as cursor:
                 cursor.execute("UPDATE kernel_idempotentanswer SET status = 203")
-        assert transactions.is_passing(late.value)
-        assert not transactions.is_passing(twice.value)
+        assert transactions.is_transient(late.value)
+        assert not transactions.is_transient(twice.value)
         beside.close()
         with pytest.raises(RuntimeError, match="gone"), transactions.write_on(beside):
             raise AssertionError("never reached")
@@ -73,7 +73,7 @@ def test_a_write_begins_with_its_first_statement_and_may_end_with_its_last() -> 
         " VALUES (%(scope)s, '1', 'f', 201, '{}', clock_timestamp())",
     )
     update = sql.Statement(
-        "update", sql.exactly_touching("UPDATE kernel_idempotentanswer SET status = 202 WHERE scope = %(scope)s")
+        "update", sql.check_rowcount("UPDATE kernel_idempotentanswer SET status = 202 WHERE scope = %(scope)s")
     )
     with rival_connection() as other:
         other.ensure_connection()
@@ -81,55 +81,55 @@ def test_a_write_begins_with_its_first_statement_and_may_end_with_its_last() -> 
         assert beside is not None
         status = beside.info
         with transactions.write_on(beside) as cursor:
-            transactions.require(cursor)
+            transactions.require_transaction(cursor)
             assert status.transaction_status == TransactionStatus.IDLE
         assert status.transaction_status == TransactionStatus.IDLE, "there was nothing to do"
         with transactions.write_on(beside, lock_ms=10) as cursor:
-            assert sql.together(cursor, [sql.Statement("show", "SHOW lock_timeout").call()])[0].rows == [("10ms",)]
-            sql.finish(cursor, [insert.call(scope="a"), update.call(scope="a", rows=1)])
+            assert sql.execute_batch(cursor, [sql.Statement("show", "SHOW lock_timeout").call()])[0].rows == [("10ms",)]
+            sql.execute_batch_and_commit(cursor, [insert.call(scope="a"), update.call(scope="a", rows=1)])
             assert status.transaction_status == TransactionStatus.IDLE
             assert IdempotentAnswer.objects.get().status == 202
         with pytest.raises(errors.DataError) as wrong, transactions.write_on(beside) as cursor:
-            sql.finish(cursor, [insert.call(scope="b"), update.call(scope="b", rows=2)])
-        assert transactions.is_miscount(wrong.value)
-        assert not transactions.is_miscount(ValueError())
+            sql.execute_batch_and_commit(cursor, [insert.call(scope="b"), update.call(scope="b", rows=2)])
+        assert transactions.is_rowcount_mismatch(wrong.value)
+        assert not transactions.is_rowcount_mismatch(ValueError())
         with (
             sql.observe(lambda name, when: None),
             pytest.raises(errors.DataError) as looked_on,
             transactions.write_on(beside) as cursor,
         ):
-            sql.finish(cursor, [insert.call(scope="b"), update.call(scope="b", rows=0)])
-        assert transactions.is_miscount(looked_on.value)
+            sql.execute_batch_and_commit(cursor, [insert.call(scope="b"), update.call(scope="b", rows=0)])
+        assert transactions.is_rowcount_mismatch(looked_on.value)
         assert IdempotentAnswer.objects.count() == 1
 
 
 def test_a_cursor_of_either_kind_tells_whether_it_is_in_a_transaction() -> None:
     with connection.cursor() as ours:
         with pytest.raises(transactions.OutsideTransaction):
-            transactions.require(ours)
+            transactions.require_transaction(ours)
         with transaction.atomic():
-            transactions.require(ours)
+            transactions.require_transaction(ours)
         with transactions.write():
-            transactions.require(ours)
+            transactions.require_transaction(ours)
     with rival_connection() as other:
         other.ensure_connection()
         beside = other.connection
         assert beside is not None
         with beside.cursor() as theirs, pytest.raises(transactions.OutsideTransaction):
-            transactions.require(theirs)
+            transactions.require_transaction(theirs)
         with transactions.write_on(beside) as theirs:
-            transactions.require(theirs)
+            transactions.require_transaction(theirs)
             before = clock.now_on(theirs)
             assert clock.now_on(theirs) > before, "it moves on inside a transaction"
             with pytest.raises(transactions.OutsideTransaction):
-                transactions.require()
+                transactions.require_transaction()
 
 
 def test_what_joins_a_transaction_refuses_to_run_without_one() -> None:
     with pytest.raises(transactions.OutsideTransaction):
-        transactions.require()
+        transactions.require_transaction()
     with transactions.write():
-        transactions.require()
+        transactions.require_transaction()
 
 
 def test_a_lock_that_does_not_come_in_time_is_passing_and_a_broken_rule_is_not() -> None:
@@ -142,14 +142,14 @@ def test_a_lock_that_does_not_come_in_time_is_passing_and_a_broken_rule_is_not()
         with pytest.raises(DatabaseError) as late, transactions.write(lock_ms=10):
             IdempotentAnswer.objects.update(status=202)
         keeper.rollback()
-    assert transactions.is_passing(late.value)
+    assert transactions.is_transient(late.value)
     assert isinstance(late.value.__cause__, errors.LockNotAvailable)
     with pytest.raises(IntegrityError) as twice, transactions.write():
         IdempotentAnswer.objects.create(scope="a", key="1", created_at=now, **ROW)
-    assert not transactions.is_passing(twice.value)
+    assert not transactions.is_transient(twice.value)
     assert transactions.violated_constraint(twice.value) == "idempotent_answer_once"
     assert transactions.violated_constraint(ValueError()) is None
-    assert not transactions.is_passing(ValueError())
+    assert not transactions.is_transient(ValueError())
 
 
 def test_the_victim_of_a_deadlock_is_passing() -> None:
@@ -175,7 +175,7 @@ def test_the_victim_of_a_deadlock_is_passing() -> None:
         ended.append(error)
     ended.append(beside.outcome().error)
     (victim,) = [error for error in ended if error is not None]
-    assert transactions.is_passing(victim)
+    assert transactions.is_transient(victim)
 
 
 def test_the_clock_moves_on_inside_a_transaction_and_is_the_database_s() -> None:

@@ -7,41 +7,41 @@ from pathlib import Path
 
 import pytest
 
-from apps.kernel.fastpath.active_events import ACTIVE_SECONDS, NOTE_SECONDS, Activity, place_of
+from apps.kernel.fastpath.active_events import ACTIVE_SECONDS, NOTE_SECONDS, ActiveEvents, slot_of
 
-A, B = place_of("a"), place_of("b")
+A, B = slot_of("a"), slot_of("b")
 
 
 def test_another_process_sees_it_for_as_long_as_it_is_active(tmp_path: Path) -> None:
-    ours, theirs = Activity(tmp_path / "new" / "active"), Activity(tmp_path / "new" / "active")
-    assert not ours.is_any_beside(A, 1_000.0)
+    ours, theirs = ActiveEvents(tmp_path / "new" / "active"), ActiveEvents(tmp_path / "new" / "active")
+    assert not ours.is_any_other_active(A, 1_000.0)
     theirs.note(B, 1_000.0)
-    assert not ours.is_any_beside(A, 1_000.0), "it looks now and then"
-    assert ours.is_any_beside(A, 1_000.0 + NOTE_SECONDS)
-    assert not ours.is_any_beside(B, 1_000.0 + NOTE_SECONDS)
+    assert not ours.is_any_other_active(A, 1_000.0), "it looks now and then"
+    assert ours.is_any_other_active(A, 1_000.0 + NOTE_SECONDS)
+    assert not ours.is_any_other_active(B, 1_000.0 + NOTE_SECONDS)
     ours.note(A, 1_000.0 + NOTE_SECONDS)
-    assert theirs.is_any_beside(B, 1_000.0 + NOTE_SECONDS)
-    assert not ours.is_any_beside(A, 1_000.0 + 2 * NOTE_SECONDS + ACTIVE_SECONDS)
+    assert theirs.is_any_other_active(B, 1_000.0 + NOTE_SECONDS)
+    assert not ours.is_any_other_active(A, 1_000.0 + 2 * NOTE_SECONDS + ACTIVE_SECONDS)
 
 
 def test_its_own_events_a_process_sees_at_once(tmp_path: Path) -> None:
-    ours = Activity(tmp_path / "active")
-    assert not ours.is_any_beside(A, 1_000.0)
+    ours = ActiveEvents(tmp_path / "active")
+    assert not ours.is_any_other_active(A, 1_000.0)
     ours.note(B, 1_000.0)
-    assert ours.is_any_beside(A, 1_000.0)
+    assert ours.is_any_other_active(A, 1_000.0)
 
 
 def test_what_another_start_of_the_machine_left_behind_is_not_active(tmp_path: Path) -> None:
-    Activity(tmp_path / "active").note(B, 9_000.0)
-    assert not Activity(tmp_path / "active").is_any_beside(A, 1_000.0)
+    ActiveEvents(tmp_path / "active").note(B, 9_000.0)
+    assert not ActiveEvents(tmp_path / "active").is_any_other_active(A, 1_000.0)
 
 
 def test_without_the_file_a_process_sees_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
-    ours = Activity(tmp_path / "file" / "active")
+    ours = ActiveEvents(tmp_path / "file" / "active")
     with caplog.at_level(logging.WARNING):
         ours.note(B, 1_000.0)
-        assert ours.is_any_beside(A, 1_000.0)
+        assert ours.is_any_other_active(A, 1_000.0)
     assert len(caplog.records) == 1
 
 
@@ -50,14 +50,14 @@ def test_where_the_disk_is_full_a_process_sees_itself(tmp_path: Path, monkeypatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    ours = Activity(tmp_path / "active")
+    ours = ActiveEvents(tmp_path / "active")
     ours.note(B, 1_000.0)
-    assert ours.is_any_beside(A, 1_000.0)
-    assert not Activity(tmp_path / "active").is_any_beside(A, 1_000.0)
+    assert ours.is_any_other_active(A, 1_000.0)
+    assert not ActiveEvents(tmp_path / "active").is_any_other_active(A, 1_000.0)
 
 
 def test_a_file_of_another_size_is_made_fit(tmp_path: Path) -> None:
     (tmp_path / "active").write_bytes(b"something else")
-    ours = Activity(tmp_path / "active")
+    ours = ActiveEvents(tmp_path / "active")
     ours.note(B, 1_000.0)
-    assert ours.is_any_beside(A, 1_000.0)
+    assert ours.is_any_other_active(A, 1_000.0)

@@ -9,8 +9,8 @@ import pytest
 
 from apps.kernel import duty_cycle
 from apps.kernel.fastpath import batch_loader, cache, thread_pool
-from apps.kernel.fastpath.batch_loader import Gatherer
-from apps.kernel.fastpath.cache import Remembered, RememberedTogether
+from apps.kernel.fastpath.batch_loader import BatchLoader
+from apps.kernel.fastpath.cache import BatchRefreshingCache, RefreshingCache
 from apps.kernel.http import problems
 from tests.support.event_loops import next_turn
 
@@ -20,7 +20,7 @@ SECONDS_MAX = 20
 @pytest.fixture(autouse=True)
 def told(monkeypatch: pytest.MonkeyPatch) -> "Threads":
     threads_told = Threads()
-    monkeypatch.setattr(thread_pool, "ask", threads_told.ask)
+    monkeypatch.setattr(thread_pool, "run_in_thread", threads_told.ask)
     return threads_told
 
 
@@ -55,7 +55,7 @@ async def test_what_comes_while_a_group_is_answered_is_the_next_group(told: Thre
         return [question * 10 for question in questions]
 
     gate = told.gate = asyncio.Event()
-    gatherer: Gatherer[int, int] = Gatherer(act)
+    gatherer: BatchLoader[int, int] = BatchLoader(act)
     first = asyncio.create_task(gatherer.ask(1))
     await next_turn()
     await next_turn()
@@ -69,7 +69,7 @@ async def test_what_comes_while_a_group_is_answered_is_the_next_group(told: Thre
 
 
 async def test_who_asks_again_in_the_moment_of_the_answer_is_answered() -> None:
-    gatherer: Gatherer[int, int] = Gatherer(lambda questions: questions)
+    gatherer: BatchLoader[int, int] = BatchLoader(lambda questions: questions)
 
     async def ask_on_and_on() -> int:
         return sum([await gatherer.ask(number) for number in range(100)])
@@ -82,18 +82,20 @@ async def test_a_group_that_fails_fails_for_all_and_the_next_one_is_asked() -> N
 
     def act(questions: list[int]) -> list[int]:
         if fails.pop() if fails else False:
-            raise problems.LedgerAway
+            raise problems.DatabaseUnavailable
         return questions
 
-    gatherer: Gatherer[int, int] = Gatherer(act)
+    gatherer: BatchLoader[int, int] = BatchLoader(act)
     both = await within(asyncio.gather(gatherer.ask(1), gatherer.ask(2), return_exceptions=True))
-    assert [type(one) for one in both] == [problems.LedgerAway] * 2
+    assert [type(one) for one in both] == [problems.DatabaseUnavailable] * 2
     assert both[0] is not both[1]
     assert await within(gatherer.ask(3)) == 3
 
 
 async def test_one_question_may_be_refused_beside_others_that_are_answered() -> None:
-    gatherer: Gatherer[int, int] = Gatherer(lambda asked: [problems.NotOwner() if one == 2 else one for one in asked])
+    gatherer: BatchLoader[int, int] = BatchLoader(
+        lambda asked: [problems.NotOwner() if one == 2 else one for one in asked]
+    )
     answers = await within(asyncio.gather(*(gatherer.ask(number) for number in (1, 2, 3)), return_exceptions=True))
     assert [answers[0], type(answers[1]), answers[2]] == [1, problems.NotOwner, 3]
 
@@ -101,7 +103,7 @@ async def test_one_question_may_be_refused_beside_others_that_are_answered() -> 
 async def test_too_many_waiting_are_refused_at_once(monkeypatch: pytest.MonkeyPatch, told: Threads) -> None:
     monkeypatch.setattr(batch_loader, "WAITING_MAX", 2)
     gate = told.gate = asyncio.Event()
-    gatherer: Gatherer[int, int] = Gatherer(lambda questions: questions)
+    gatherer: BatchLoader[int, int] = BatchLoader(lambda questions: questions)
     waiting = [asyncio.create_task(gatherer.ask(number)) for number in range(2)]
     await next_turn()
     await until(lambda: not gatherer._waiting)
@@ -124,7 +126,7 @@ async def test_a_value_is_read_once_for_all_and_anew_beside_those_who_ask(
         read.append(key)
         return f"{key}{len(read)}"
 
-    remembered: Remembered[str, str] = Remembered(value, fresh_seconds=1, stale_seconds=1, most=2)
+    remembered: RefreshingCache[str, str] = RefreshingCache(value, fresh_seconds=1, stale_seconds=1, most=2)
     assert await within(asyncio.gather(*(remembered.get("a") for _ in range(5)))) == ["a1"] * 5
     now[0] += 0.9
     assert await within(remembered.get("a")) == "a1"
@@ -141,7 +143,7 @@ async def test_a_value_is_read_once_for_all_and_anew_beside_those_who_ask(
 async def test_what_is_dear_to_read_is_read_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(cache.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(duty_cycle, "REST_TIMES", 3.0)
+    monkeypatch.setattr(duty_cycle, "PAUSE_FACTOR", 3.0)
     read: list[float] = []
 
     def slowly(key: str) -> int:
@@ -149,7 +151,7 @@ async def test_what_is_dear_to_read_is_read_seldom(monkeypatch: pytest.MonkeyPat
         now[0] += 2.0
         return len(read)
 
-    remembered: Remembered[str, int] = Remembered(slowly, fresh_seconds=0.2, stale_seconds=0.3, most=2)
+    remembered: RefreshingCache[str, int] = RefreshingCache(slowly, fresh_seconds=0.2, stale_seconds=0.3, most=2)
     assert await within(remembered.get("a")) == 1
     now[0] = 105.9
     assert await within(remembered.get("a")) == 1
@@ -171,7 +173,7 @@ async def test_a_refusal_is_not_remembered_and_a_canceled_caller_ends_nothing_fo
             raise problems.NotFound
         return there[0]
 
-    remembered: Remembered[str, str] = Remembered(value, fresh_seconds=9, stale_seconds=9, most=2)
+    remembered: RefreshingCache[str, str] = RefreshingCache(value, fresh_seconds=9, stale_seconds=9, most=2)
     with pytest.raises(problems.NotFound):
         await within(remembered.get("a"))
     there.append("found")
@@ -191,7 +193,7 @@ async def test_what_is_asked_for_of_many_is_read_anew_for_all_of_them_at_once(mo
         return {key: moment[0] for key in keys if key != "gone"}
 
     monkeypatch.setattr(cache, "time", SimpleNamespace(monotonic=lambda: moment[0]))
-    values = RememberedTogether(read, missing=KeyError, fresh_seconds=1.0, stale_seconds=1.0, most=10)
+    values = BatchRefreshingCache(read, missing=KeyError, fresh_seconds=1.0, stale_seconds=1.0, most=10)
     for key in ("first", "second", "third"):
         await within(values.get(key))
     with pytest.raises(KeyError):

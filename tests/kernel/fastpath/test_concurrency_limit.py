@@ -11,20 +11,20 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from apps.kernel.fastpath import concurrency_limit as module
-from apps.kernel.fastpath.active_events import ACTIVE_SECONDS, Activity
-from apps.kernel.fastpath.concurrency_limit import Turnstile
-from apps.kernel.fastpath.dispatcher import Heard, Lane, Route
-from apps.kernel.fastpath.request import Forward, Request
-from apps.kernel.fastpath.response import Reply, personal
+from apps.kernel.fastpath.active_events import ACTIVE_SECONDS, ActiveEvents
+from apps.kernel.fastpath.concurrency_limit import ConcurrencyLimit
+from apps.kernel.fastpath.dispatcher import Dispatcher, PendingAnswer, Route
+from apps.kernel.fastpath.request import ForwardToSite, Request
+from apps.kernel.fastpath.response import Reply, private_reply
 from apps.kernel.http import problems
 from tests.support.connections import connection, request
 from tests.support.event_loops import next_turn
 
 
-def turnstile(**given: Any) -> Turnstile:
+def turnstile(**given: Any) -> ConcurrencyLimit:
     if "activity" not in given:
-        given["activity"] = Activity(Path(mkdtemp(prefix="fairgate-turnstile-")) / "active")
-    return Turnstile(
+        given["activity"] = ActiveEvents(Path(mkdtemp(prefix="fairgate-turnstile-")) / "active")
+    return ConcurrencyLimit(
         "tests", **{"alone_max": 2, "beside_max": 1, "waiting_max": 2, "knows": lambda event: True, **given}
     )
 
@@ -65,12 +65,12 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def a_crowd_beside_another_event() -> tuple[Turnstile, list[int]]:
+def a_crowd_beside_another_event() -> tuple[ConcurrencyLimit, list[int]]:
     """Two of it are under way and five wait; who of those has gone on."""
     gate = turnstile(beside_max=2, waiting_max=9)
     went: list[int] = []
-    assert gate.pass_now("quiet")
-    assert [gate.pass_now("hot") for _ in range(3)] == [True, True, False]
+    assert gate.try_acquire("quiet")
+    assert [gate.try_acquire("hot") for _ in range(3)] == [True, True, False]
     for number in range(5):
         gate.wait("hot", lambda refusal, number=number: went.append(number))
     return gate, went
@@ -79,14 +79,14 @@ def a_crowd_beside_another_event() -> tuple[Turnstile, list[int]]:
 async def test_so_many_pass_and_the_others_go_on_in_their_order_as_these_leave() -> None:
     gate = turnstile()
     went: list[object] = []
-    assert [gate.pass_now("a") for _ in range(3)] == [True, True, False]
+    assert [gate.try_acquire("a") for _ in range(3)] == [True, True, False]
     gate.wait("a", lambda refusal: went.append((1, refusal)))
-    assert not gate.pass_now("a")
+    assert not gate.try_acquire("a")
     gate.wait("a", lambda refusal: went.append((2, refusal)))
     with pytest.raises(problems.Busy):
         gate.wait("a", went.append)
     gate.leave("a")
-    assert not gate.pass_now("a"), "nobody overtakes those who wait"
+    assert not gate.try_acquire("a"), "nobody overtakes those who wait"
     await next_turn()
     assert went == [(1, None)]
     gate.leave("a")
@@ -94,7 +94,7 @@ async def test_so_many_pass_and_the_others_go_on_in_their_order_as_these_leave()
     await next_turn()
     assert went == [(1, None), (2, None)]
     gate.leave("a")
-    assert [gate.pass_now("a") for _ in range(3)] == [True, True, False]
+    assert [gate.try_acquire("a") for _ in range(3)] == [True, True, False]
 
 
 async def test_beside_another_event_fewer_are_under_way_until_that_has_been_quiet(
@@ -103,14 +103,14 @@ async def test_beside_another_event_fewer_are_under_way_until_that_has_been_quie
     now = 1_000.0
     monkeypatch.setattr(module, "monotonic", lambda: now)
     gate = turnstile()
-    assert gate.pass_now("a")
-    assert gate.pass_now("b")
-    assert not gate.pass_now("a")
+    assert gate.try_acquire("a")
+    assert gate.try_acquire("b")
+    assert not gate.try_acquire("a")
     gate.leave("b")
-    assert not gate.pass_now("a"), "b was active a moment ago"
+    assert not gate.try_acquire("a"), "b was active a moment ago"
     now += 2 * ACTIVE_SECONDS
-    assert gate.pass_now("a")
-    assert not gate.pass_now("a")
+    assert gate.try_acquire("a")
+    assert not gate.try_acquire("a")
 
 
 async def test_beside_another_event_a_crowd_comes_in_groups_and_rests_after_each(clocks: Clocks) -> None:
@@ -119,16 +119,16 @@ async def test_beside_another_event_a_crowd_comes_in_groups_and_rests_after_each
     await clocks.run(0.05)
     assert went == [], "the next group comes when all of this one have left"
     gate.leave("hot")
-    await clocks.run(0.05 * module.REST_TIMES - 0.01)
+    await clocks.run(0.05 * module.PAUSE_FACTOR - 0.01)
     assert went == []
-    assert not gate.pass_now("hot")
+    assert not gate.try_acquire("hot")
     await clocks.run(0.02)
     assert went == [0, 1]
-    assert gate.pass_now("quiet")
+    assert gate.try_acquire("quiet")
     gate.leave("hot")
     await clocks.run(0.2)
     gate.leave("hot")
-    await clocks.run(module.REST_SECONDS_MAX)
+    await clocks.run(module.PAUSE_SECONDS_MAX)
     assert went == [0, 1, 2, 3], "no rest is longer"
     # One is left: no crowd any more, which goes on at once.
     gate.leave("hot")
@@ -136,34 +136,34 @@ async def test_beside_another_event_a_crowd_comes_in_groups_and_rests_after_each
     assert went == [0, 1, 2, 3, 4]
     gate.leave("hot")
     gate.leave("hot")
-    assert gate.pass_now("hot")
+    assert gate.try_acquire("hot")
 
 
 async def test_one_who_is_slow_keeps_no_place_but_its_own(clocks: Clocks) -> None:
     gate, went = a_crowd_beside_another_event()
     gate.leave("hot")
-    await clocks.run(module.LOOK_SECONDS)
+    await clocks.run(module.CHECK_SECONDS)
     assert went == [0], "the other one is slow"
     gate.leave("hot")
-    await clocks.run(module.REST_SECONDS_MAX)
+    await clocks.run(module.PAUSE_SECONDS_MAX)
     assert went == [0, 1]
     gate.leave("hot")
     gate.leave("hot")
-    await clocks.run(module.REST_SECONDS_MAX)
+    await clocks.run(module.PAUSE_SECONDS_MAX)
     assert went == [0, 1, 2, 3]
 
 
 async def test_who_has_waited_too_long_hears_so_though_nobody_leaves(clocks: Clocks) -> None:
     gate = turnstile(alone_max=1)
     went: list[Any] = []
-    assert gate.pass_now("a")
+    assert gate.try_acquire("a")
     gate.wait("a", went.append)
     await clocks.run(module.WAIT_SECONDS_MAX)
     assert went == []
-    await clocks.run(2 * module.LOOK_SECONDS)
+    await clocks.run(2 * module.CHECK_SECONDS)
     assert [type(what) for what in went] == [problems.Busy]
     gate.leave("a")
-    assert gate.pass_now("a")
+    assert gate.try_acquire("a")
 
 
 async def test_who_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_goes(
@@ -173,10 +173,10 @@ async def test_who_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_g
     monkeypatch.setattr(module, "monotonic", lambda: now)
     gate = turnstile(alone_max=1)
     went: list[Any] = []
-    assert gate.pass_now("a")
+    assert gate.try_acquire("a")
     gate.wait("a", went.append)
     now += module.WAIT_SECONDS_MAX + 1
-    assert not gate.pass_now("a")
+    assert not gate.try_acquire("a")
     gate.wait("a", went.append)
     gate.leave("a")
     await next_turn()
@@ -185,7 +185,7 @@ async def test_who_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_g
 
 async def test_who_goes_while_it_waits_takes_nobodys_turn() -> None:
     gate = turnstile(alone_max=1)
-    assert gate.pass_now("a")
+    assert gate.try_acquire("a")
     gone, stays = asyncio.create_task(gate.come("a")), asyncio.create_task(gate.come("a"))
     await next_turn()
     gone.cancel()
@@ -205,8 +205,8 @@ async def test_who_goes_while_it_waits_takes_nobodys_turn() -> None:
 
 async def test_events_that_nobody_knows_do_not_pass_here() -> None:
     gate = turnstile(knows=lambda event: event == "a")
-    assert gate.concerns("a")
-    assert not gate.concerns("made up")
+    assert gate.applies_to("a")
+    assert not gate.applies_to("made up")
 
 
 @pytest.mark.parametrize("limits", [{"alone_max": 0}, {"beside_max": 0}, {"waiting_max": -1}])
@@ -218,22 +218,24 @@ def test_limits_by_which_nobody_could_pass_are_refused(limits: dict[str, int]) -
 class House:
     """One route behind a turnstile, whose answers come when the test says so."""
 
-    def __init__(self, gate: Turnstile) -> None:
+    def __init__(self, gate: ConcurrencyLimit) -> None:
         self.heard: list[asyncio.Future[None]] = []
-        self._lane = Lane([Route("POST", "events/<slug>/thing", self._handle, "thing", "hold", self._look, gate)], echo)
-        self.at_sight = self._lane.at_sight
+        self._lane = Dispatcher(
+            [Route("POST", "events/<slug>/thing", self._handle, "thing", "hold", self._look, gate)], echo
+        )
+        self.respond_sync = self._lane.respond_sync
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self._lane(scope, receive, send)
 
-    def _look(self, request: Request, slug: str, body: bytes | bytearray) -> Heard:
+    def _look(self, request: Request, slug: str, body: bytes | bytearray) -> PendingAnswer:
         if body == b"{}":
             raise problems.NotOwner
         self.heard.append(asyncio.get_running_loop().create_future())
-        return Heard(self.heard[-1], lambda said: personal({"by": slug}))
+        return PendingAnswer(self.heard[-1], lambda said: private_reply({"by": slug}))
 
     async def _handle(self, request: Request, slug: str) -> Reply:
-        return personal({"handled": await request.json_object()})
+        return private_reply({"handled": await request.json_object()})
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -301,7 +303,7 @@ async def test_who_does_not_read_the_answer_keeps_nobodys_place() -> None:
 
 async def test_what_was_read_before_its_turn_is_there_for_the_site() -> None:
     async def handler(request: Request, slug: str) -> Reply:
-        raise Forward
+        raise ForwardToSite
 
     async def site(scope: Any, receive: Any, send: Any) -> None:
         body = b""
@@ -312,14 +314,16 @@ async def test_what_was_read_before_its_turn_is_there_for_the_site() -> None:
         await send({"type": "http.response.body", "body": body})
 
     gate = turnstile(alone_max=1)
-    wire, line = connection(Lane([Route("POST", "events/<slug>/thing", handler, "thing", "hold", None, gate)], site))
+    wire, line = connection(
+        Dispatcher([Route("POST", "events/<slug>/thing", handler, "thing", "hold", None, gate)], site)
+    )
     for _ in range(2):
         asked = thing("hot")
         for piece in (asked[:-3], asked[-3:-1], asked[-1:]):
             wire.data_received(piece)
             await next_turn()
         assert await line.answers(1) == [(200, {"a": 1})]
-        assert gate.pass_now("hot")
+        assert gate.try_acquire("hot")
         gate.leave("hot")
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from apps.kernel import rate_limits
 from apps.kernel.fastpath import request as requests
-from apps.kernel.fastpath.dispatcher import Lane, Route
-from apps.kernel.fastpath.request import ClientGone, Forward, Request
-from apps.kernel.fastpath.response import Reply, personal
+from apps.kernel.fastpath.dispatcher import Dispatcher, Route
+from apps.kernel.fastpath.request import ClientDisconnected, ForwardToSite, Request
+from apps.kernel.fastpath.response import Reply, private_reply
 from apps.kernel.http import client_address, problems
 from apps.kernel.observability import request_metrics
 from apps.kernel.rate_limits import Limits
@@ -29,7 +29,7 @@ class Door:
     site_answers: int = 0
 
     def __post_init__(self) -> None:
-        self.lane = Lane(
+        self.lane = Dispatcher(
             [
                 Route("GET", "events/<slug>/thing", self._handle, "thing", "read"),
                 Route("POST", "events/<slug>/thing", self._handle, "do", "write"),
@@ -92,11 +92,13 @@ class Door:
 async def test_what_is_answered_and_what_is_handed_on_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[tuple[str, str, int]] = []
     monkeypatch.setattr(
-        request_metrics, "served", lambda route, method, status, seconds: counted.append((route, method, status))
+        request_metrics,
+        "record_response",
+        lambda route, method, status, seconds: counted.append((route, method, status)),
     )
 
     def forwards(request: Request, argument: str) -> Reply:
-        raise Forward
+        raise ForwardToSite
 
     await door().ask()
     for handed_on in (door(forwards), door()):
@@ -106,7 +108,9 @@ async def test_what_is_answered_and_what_is_handed_on_are_counted_apart(monkeypa
     assert counted == [("thing", "GET", 200), ("forwarded", "GET", 404), ("forwarded", "GET", 404)]
 
 
-def door(handler: Callable[[Request, str], Any] = lambda request, argument: personal({"argument": argument})) -> Door:
+def door(
+    handler: Callable[[Request, str], Any] = lambda request, argument: private_reply({"argument": argument}),
+) -> Door:
     return Door(handler)
 
 
@@ -162,13 +166,13 @@ async def test_a_handler_may_forward_refuse_fail_or_find_nobody_left(caplog: pyt
 
         return door(handler)
 
-    behind = raising(Forward())
+    behind = raising(ForwardToSite())
     assert await behind.ask() is None
     assert behind.forwarded == ["GET /api/events/concert/thing"]
     refused = await raising(problems.TokenMissing()).ask()
     assert refused is not None
     assert (refused[0], refused[2]["type"], refused[1]["www-authenticate"]) == (401, "token-missing", "Bearer")
-    assert await raising(ClientGone()).ask() is None
+    assert await raising(ClientDisconnected()).ask() is None
     failed = await raising(ZeroDivisionError("secret")).ask()
     assert failed is not None
     assert (failed[0], failed[2]["type"]) == (500, "fault")
@@ -185,7 +189,7 @@ async def test_head_is_answered_without_a_body() -> None:
 
 async def test_a_body_is_read_whole_and_no_further_than_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     async def echo(request: Request, argument: str) -> Reply:
-        return personal(await request.json_object())
+        return private_reply(await request.json_object())
 
     json_type = {"content_type": "application/json"}
     whole = await door(echo).ask("POST", body=[b'{"a":', b"1}"], content_length="7", **json_type)
@@ -231,7 +235,7 @@ async def test_who_dribbles_a_body_is_cut_off(monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture
 def _strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     rates = dict.fromkeys(rate_limits.KINDS, ((0.001, 1), (0.001, 1)))
-    monkeypatch.setattr(rate_limits, "ask", Limits(rates, []).ask)
+    monkeypatch.setattr(rate_limits, "check_request", Limits(rates, []).ask)
     client_address.forget_settings()
     yield
     client_address.forget_settings()

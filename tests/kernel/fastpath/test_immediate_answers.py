@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from apps.kernel.fastpath.dispatcher import Heard, Lane, Route
-from apps.kernel.fastpath.request import Forward, Request
-from apps.kernel.fastpath.response import Reply, personal
+from apps.kernel.fastpath.dispatcher import Dispatcher, PendingAnswer, Route
+from apps.kernel.fastpath.request import ForwardToSite, Request
+from apps.kernel.fastpath.response import Reply, private_reply
 from apps.kernel.http import problems
 from tests.support.connections import connection, request
 from tests.support.event_loops import next_turn
@@ -22,9 +22,9 @@ class House:
     def __init__(self, sight: Callable[[Request, str, bytearray], Any]) -> None:
         self.asked = 0
         """Times that the handler was."""
-        self._lane = Lane([Route(method, "events/<slug>/thing", self._handle, "thing", "read", sight)
+        self._lane = Dispatcher([Route(method, "events/<slug>/thing", self._handle, "thing", "read", sight)
                            for method in ("GET", "POST")], self._site)  # fmt: skip
-        self.at_sight = self._lane.at_sight
+        self.respond_sync = self._lane.respond_sync
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self._lane(scope, receive, send)
@@ -32,7 +32,7 @@ class House:
     async def _handle(self, request: Request, slug: str) -> Reply:
         self.asked += 1
         body = await request.json_object() if request.method == "POST" else {}
-        return personal({"by": "handler", **body})
+        return private_reply({"by": "handler", **body})
 
     async def _site(self, scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"2")]})
@@ -40,7 +40,7 @@ class House:
 
 
 async def test_what_is_told_at_sight_makes_no_task() -> None:
-    house = House(lambda request, slug, body: personal({"by": "sight", "of": slug, "body": body.decode()}))
+    house = House(lambda request, slug, body: private_reply({"by": "sight", "of": slug, "body": body.decode()}))
     wire, line = connection(house)
     wire.data_received(request("POST", THING, b'{"a":1}'))
     assert not wire.tasks
@@ -67,7 +67,11 @@ async def test_answers_keep_the_order_of_their_requests() -> None:
     heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def sight(request: Request, slug: str, body: bytearray) -> Any:
-        return Heard(heard, lambda said: personal({"said": said})) if request.method == "POST" else personal({})
+        return (
+            PendingAnswer(heard, lambda said: private_reply({"said": said}))
+            if request.method == "POST"
+            else private_reply({})
+        )
 
     wire, line = connection(House(sight))
     wire.data_received(request("POST", THING, b"{}") + request("GET", THING) * 3)
@@ -82,7 +86,7 @@ async def test_what_was_heard_may_be_a_refusal_a_fault_or_the_beginning_of_more(
     loop = asyncio.get_running_loop()
 
     async def rest() -> Reply:
-        return personal({"by": "rest"}, 201)
+        return private_reply({"by": "rest"}, 201)
 
     said: list[tuple[Exception | str, Callable[[Any], Any]]] = [
         (problems.NotOwner(), lambda answer: pytest.fail("it is a refusal")),
@@ -93,7 +97,7 @@ async def test_what_was_heard_may_be_a_refusal_a_fault_or_the_beginning_of_more(
     found = []
     for what, then in said:
         heard: asyncio.Future[Any] = loop.create_future()
-        wire, line = connection(House(lambda request, slug, body: Heard(heard, then)))  # noqa: B023 - asked at once
+        wire, line = connection(House(lambda request, slug, body: PendingAnswer(heard, then)))  # noqa: B023 - asked at once
         wire.data_received(request("GET", THING))
         heard.set_exception(what) if isinstance(what, Exception) else heard.set_result(what)
         found += await line.answers(1)
@@ -113,9 +117,9 @@ async def test_a_refusal_at_sight_is_the_handlers_and_what_is_the_sites_goes_the
 
     class Forwarding(House):
         async def _handle(self, request: Request, slug: str) -> Reply:
-            raise Forward
+            raise ForwardToSite
 
-    for house in (Forwarding(lambda request, slug, body: refuse(Forward())), Forwarding(lambda *_: None)):
+    for house in (Forwarding(lambda request, slug, body: refuse(ForwardToSite())), Forwarding(lambda *_: None)):
         wire, line = connection(house)
         wire.data_received(request("GET", THING) + request("GET", "/elsewhere"))
         assert [found for found, _ in await line.answers(2)] == [404, 404]
@@ -123,7 +127,7 @@ async def test_a_refusal_at_sight_is_the_handlers_and_what_is_the_sites_goes_the
 
 async def test_a_client_that_has_gone_is_written_nothing_and_one_that_does_not_read_has_a_task() -> None:
     heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    wire, line = connection(House(lambda request, slug, body: Heard(heard, lambda said: personal({}))))
+    wire, line = connection(House(lambda request, slug, body: PendingAnswer(heard, lambda said: private_reply({}))))
     wire.data_received(request("GET", THING))
     wire.connection_lost(None)
     heard.set_result("too late")

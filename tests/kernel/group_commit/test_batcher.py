@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 
-from apps.kernel.group_commit.batcher import METRICS, Batcher, Misdecided, OutcomeUnknown, finds_itself
+from apps.kernel.group_commit.batcher import METRICS, Batcher, InvalidDecision, OutcomeUnknown, decide_finds_committed
 from apps.kernel.http import problems
 from tests.support.batches import (
     SECONDS_MAX,
@@ -421,7 +421,7 @@ def test_an_answer_from_an_open_transaction_is_not_given() -> None:
         connection.execute("BEGIN")  # type: ignore[attr-defined]
         return [1 for _ in requests]
 
-    target: Batcher[Note, int] = Batcher("open", leave_open, find_committed=finds_itself)
+    target: Batcher[Note, int] = Batcher("open", leave_open, find_committed=decide_finds_committed)
     try:
         with pytest.raises(RuntimeError, match="left open"):
             target.submit_sync(Note("x"), TIMEOUT_MS)
@@ -473,5 +473,5 @@ def test_who_is_left_out_of_the_parts_is_not_told_that_it_was_carried_out() -> N
         callers = three_in_one_batch(target, decider)
         decider.forgets = True
         decider.gate.open()
-        assert isinstance(callers[0].error(), Misdecided)
+        assert isinstance(callers[0].error(), InvalidDecision)
         assert [caller.result() for caller in callers[1:]] == [2, 3]

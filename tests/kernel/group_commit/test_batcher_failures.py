@@ -9,7 +9,7 @@ import pytest
 from django.db import connections
 
 from apps.kernel.db import transactions
-from apps.kernel.group_commit.batcher import Batcher, Misdecided, OutcomeUnknown, finds_itself
+from apps.kernel.group_commit.batcher import Batcher, InvalidDecision, OutcomeUnknown, decide_finds_committed
 from apps.kernel.http import problems
 from tests.support.batches import (
     TIMEOUT_MS,
@@ -32,7 +32,7 @@ from tests.support.batches import (
 )
 from tests.support.servers import temporary_place
 from ticketing.devserver import postgres
-from ticketing.devserver.data_folder import Place
+from ticketing.devserver.data_folder import ServerFolder
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_note_tables")]
 
@@ -134,9 +134,9 @@ def test_a_wrong_number_of_outcomes_is_nobody_s_answer_and_nothing_is_decided_tw
         write_notes(connection, requests)
         return [1] * count
 
-    target: Batcher[Note, int] = Batcher("miscounting", miscount, find_committed=finds_itself)
+    target: Batcher[Note, int] = Batcher("miscounting", miscount, find_committed=decide_finds_committed)
     try:
-        with pytest.raises(Misdecided, match=f"{count} outcomes for 1"):
+        with pytest.raises(InvalidDecision, match=f"{count} outcomes for 1"):
             target.submit_sync(Note("x"), TIMEOUT_MS)
     finally:
         target.close()
@@ -365,14 +365,14 @@ def test_a_decide_of_two_transactions_that_fails_after_its_first_repeats_nothing
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
+def place() -> Iterator[ServerFolder]:
     place, end = temporary_place()
     yield place
     end()
 
 
 @pytest.mark.slow
-def test_the_database_restarts_in_the_middle_of_a_batch_and_stays_away_for_a_while(place: Place) -> None:
+def test_the_database_restarts_in_the_middle_of_a_batch_and_stays_away_for_a_while(place: ServerFolder) -> None:
     """A batch is under way; the server restarts; the batch is decided once, on a new session. Later the server is
     gone: the callers are told that nothing was changed. It comes back: who asks again is served."""
 
@@ -394,7 +394,7 @@ def test_the_database_restarts_in_the_middle_of_a_batch_and_stays_away_for_a_whi
         with batcher(connect_ms=1_000) as target:
             assert target.submit_sync(Note("before"), TIMEOUT_MS) == 5
             cluster.stop()
-            with pytest.raises(problems.LedgerAway):
+            with pytest.raises(problems.DatabaseUnavailable):
                 target.submit_sync(Note("nothing there"), TIMEOUT_MS)
             start(cluster.port)
             assert submit_until_decided(target, Note("after")) == 6
@@ -414,7 +414,7 @@ def submit_until_decided(target: Batcher[Note, int], note: Note) -> int:
     for _ in range(20):
         try:
             return target.submit_sync(note, TIMEOUT_MS)
-        except problems.LedgerAway:
+        except problems.DatabaseUnavailable:
             continue
     raise AssertionError("the batcher never came back")
 
@@ -424,8 +424,8 @@ def test_while_the_database_is_away_all_who_wait_are_told_together() -> None:
     decider, gate = Decider(), Gate()
 
     class Slow(Batcher[Note, int]):
-        def _take_up(self, keys: Any, now: float) -> list[Any]:
-            calls = super()._take_up(keys, now)
+        def _dequeue(self, keys: Any, now: float) -> list[Any]:
+            calls = super()._dequeue(keys, now)
             if calls:
                 gate.pass_through()
             return calls
@@ -440,6 +440,6 @@ def test_while_the_database_is_away_all_who_wait_are_told_together() -> None:
         errors = [caller.error() for caller in callers]
     finally:
         target.close()
-    assert [type(error) for error in errors] == [problems.LedgerAway] * 4
+    assert [type(error) for error in errors] == [problems.DatabaseUnavailable] * 4
     assert len({id(error) for error in errors}) == 4
     assert decider.batches == []

@@ -11,7 +11,7 @@ import pytest
 from psycopg import Connection
 
 from apps.kernel.group_commit import batcher as group_commit
-from apps.kernel.group_commit.batcher import Batcher, finds_itself
+from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
 from apps.kernel.group_commit.process_turns import Turns
 from tests.support.batches import Aside, Gate, until
 
@@ -96,7 +96,7 @@ def test_what_comes_while_a_batch_waits_for_its_turn_is_in_it(tmp_path: Path) ->
     batcher: Batcher[int, int] = Batcher(
         "in turn",
         decide,
-        find_committed=finds_itself,
+        find_committed=decide_finds_committed,
         meets_at=lambda request: "event",
         turns=Patient(tmp_path / "turns"),
     )
@@ -132,7 +132,7 @@ def test_several_keys_have_one_turn_and_who_comes_meanwhile_goes_with_them(tmp_p
     batcher: Batcher[str, str] = Batcher(
         "in turn",
         decide,
-        find_committed=finds_itself,
+        find_committed=decide_finds_committed,
         key=lambda request: request,
         meets_at=lambda request: request,
         mixes=True,
@@ -144,14 +144,14 @@ def test_several_keys_have_one_turn_and_who_comes_meanwhile_goes_with_them(tmp_p
         callers.append(Aside(lambda: batcher.submit_sync(request, LONG_MS)))
 
     try:
-        with rival(tmp_path / "turns", group_commit._TOGETHER) as other:
+        with rival(tmp_path / "turns", group_commit._MIXED_TURN) as other:
             submit("first")
             gate.until_reached()
             for number, request in enumerate("ab"):
                 submit(request)
                 until(lambda number=number: batcher.waiting_count > number, "it waits")  # type: ignore[misc]
             gate.open()
-            until(lambda: bool(batcher._together), "both wait for the turn")
+            until(lambda: bool(batcher._mixed_since), "both wait for the turn")
             submit("c")
             until(lambda: batcher.waiting_count == 3, "it waits")
             tell(other)
@@ -166,7 +166,7 @@ def test_a_turn_that_does_not_come_is_gone_without(tmp_path: Path) -> None:
     batcher: Batcher[int, int] = Batcher(
         "out of turn",
         lambda connection, requests: requests,
-        find_committed=finds_itself,
+        find_committed=decide_finds_committed,
         meets_at=lambda request: "event",
         turns=Turns(tmp_path / "turns"),
     )

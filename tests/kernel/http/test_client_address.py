@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from apps.kernel.http import client_address
-from ticketing.settings_parser import AddressRefused, networks, rate
+from ticketing.settings_parser import InvalidSetting, parse_networks, parse_rate
 
 PROXY = "10.0.0.1"
 
@@ -33,8 +33,8 @@ def both(peer: str, forwarded: str | None) -> str:
     if forwarded is not None:
         scope["headers"] += [(b"x-forwarded-for", part.encode("latin-1")) for part in forwarded.split("|")]
         environ["HTTP_X_FORWARDED_FOR"] = forwarded.replace("|", ",")
-    found = client_address.of_scope(scope)
-    assert client_address.of_environ(environ) == found
+    found = client_address.address_from_scope(scope)
+    assert client_address.address_from_environ(environ) == found
     return found
 
 
@@ -91,39 +91,45 @@ def test_whatever_the_header_says_there_is_an_answer(peer: str, forwarded: bytes
 def test_https_is_what_a_trusted_proxy_says_it_is() -> None:
     def scheme(peer: str, said: bytes) -> str:
         scope = {"client": (peer, 1), "scheme": "http", "headers": [(b"x-forwarded-proto", said)]}
-        return client_address.scheme_of_scope(scope)
+        return client_address.scheme_from_scope(scope)
 
     assert [scheme(PROXY, said) for said in (b"https", b"http, HTTPS", b"gopher", b"")] == ["https"] * 2 + ["http"] * 2
     assert scheme("203.0.113.1", b"https") == "http"
     environ = {"REMOTE_ADDR": "203.0.113.1", "HTTP_X_FORWARDED_PROTO": "https"}
-    client_address.forget_claims(environ)
+    client_address.strip_untrusted_headers(environ)
     assert "HTTP_X_FORWARDED_PROTO" not in environ
-    for known in ({"REMOTE_ADDR": PROXY}, {"REMOTE_ADDR": "::1", "HTTP_X_FAIRGATE_LANE": client_address.mark()}):
+    for known in (
+        {"REMOTE_ADDR": PROXY},
+        {"REMOTE_ADDR": "::1", "HTTP_X_FAIRGATE_LANE": client_address.forward_token()},
+    ):
         environ = {**known, "HTTP_X_FORWARDED_PROTO": "https"}
-        client_address.forget_claims(environ)
+        client_address.strip_untrusted_headers(environ)
         assert environ["HTTP_X_FORWARDED_PROTO"] == "https"
 
 
 def test_the_site_takes_the_lanes_word_and_nobody_elses() -> None:
     said = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "203.0.113.1"}
-    assert client_address.of_environ({**said, "HTTP_X_FAIRGATE_LANE": client_address.mark()}) == "203.0.113.1"
-    for mark in ("", "0" * 48, client_address.mark()[:-1], "ä\x80"):
+    assert (
+        client_address.address_from_environ({**said, "HTTP_X_FAIRGATE_LANE": client_address.forward_token()})
+        == "203.0.113.1"
+    )
+    for mark in ("", "0" * 48, client_address.forward_token()[:-1], "ä\x80"):
         forged = {**said, "HTTP_X_FAIRGATE_LANE": mark}
-        assert not client_address.came_through_lane(forged)
-        assert client_address.of_environ(forged) == "127.0.0.1"
-    unknown = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FAIRGATE_LANE": client_address.mark()}
-    assert client_address.of_environ(unknown) == "", "the lane does not know either: a socket file"
+        assert not client_address.is_forwarded_by_fastpath(forged)
+        assert client_address.address_from_environ(forged) == "127.0.0.1"
+    unknown = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FAIRGATE_LANE": client_address.forward_token()}
+    assert client_address.address_from_environ(unknown) == "", "the lane does not know either: a socket file"
 
 
 def test_a_slip_in_the_settings_is_one_sentence() -> None:
-    assert networks("TRUSTED_PROXIES", ["10.0.0.0/8", " ::1", ""]) == [
+    assert parse_networks("TRUSTED_PROXIES", ["10.0.0.0/8", " ::1", ""]) == [
         ipaddress.ip_network("10.0.0.0/8"),
         ipaddress.ip_network("::1"),
     ]
-    assert rate("RATE_LIMIT_JOIN_ADDRESS", "0.5:10") == (0.5, 10)
-    assert rate("RATE_LIMIT_JOIN_ADDRESS", "off") is None
-    with pytest.raises(AddressRefused, match=r"^TRUSTED_PROXIES must name networks"):
-        networks("TRUSTED_PROXIES", ["10.0.0.1/8"])
+    assert parse_rate("RATE_LIMIT_JOIN_ADDRESS", "0.5:10") == (0.5, 10)
+    assert parse_rate("RATE_LIMIT_JOIN_ADDRESS", "off") is None
+    with pytest.raises(InvalidSetting, match=r"^TRUSTED_PROXIES must name networks"):
+        parse_networks("TRUSTED_PROXIES", ["10.0.0.1/8"])
     for wrong in ("", "10", "10:", "ten:5", "10:0", "0:5", "-1:5", "nan:5", "inf:5", "10:5:5", "10:1.5"):
-        with pytest.raises(AddressRefused, match=r"^RATE_LIMIT_JOIN_ADDRESS must look like RATE:BURST"):
-            rate("RATE_LIMIT_JOIN_ADDRESS", wrong)
+        with pytest.raises(InvalidSetting, match=r"^RATE_LIMIT_JOIN_ADDRESS must look like RATE:BURST"):
+            parse_rate("RATE_LIMIT_JOIN_ADDRESS", wrong)

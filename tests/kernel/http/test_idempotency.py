@@ -26,19 +26,19 @@ JSON = st.recursive(
 
 def remember(key: str, fingerprint: str, answer: Answer, at: Any) -> None:
     with transaction.atomic():
-        idempotency.remember("test:x", key, fingerprint, answer, at)
+        idempotency.store_answer("test:x", key, fingerprint, answer, at)
 
 
 @pytest.mark.django_db
 def test_a_remembered_answer_comes_back_as_it_was_until_its_time_is_over() -> None:
     now = clock.now()
-    assert idempotency.recall("test:x", "key", "f", now) is None
+    assert idempotency.find_answer("test:x", "key", "f", now) is None
     remember("key", "f", ANSWER, now)
-    assert idempotency.recall("test:x", "key", "f", now) == ANSWER
-    assert idempotency.recall("test:y", "key", "f", now) is None
+    assert idempotency.find_answer("test:x", "key", "f", now) == ANSWER
+    assert idempotency.find_answer("test:y", "key", "f", now) is None
     day = timedelta(hours=idempotency.REMEMBERED_HOURS)
-    assert idempotency.recall("test:x", "key", "f", now + day) == ANSWER
-    assert idempotency.recall("test:x", "key", "f", now + day + timedelta(seconds=1)) is None
+    assert idempotency.find_answer("test:x", "key", "f", now + day) == ANSWER
+    assert idempotency.find_answer("test:x", "key", "f", now + day + timedelta(seconds=1)) is None
 
 
 @pytest.mark.django_db
@@ -46,7 +46,7 @@ def test_a_key_used_for_another_request_is_refused() -> None:
     now = clock.now()
     remember("key", "f", ANSWER, now)
     with pytest.raises(problems.IdempotencyMismatch):
-        idempotency.recall("test:x", "key", "another", now)
+        idempotency.find_answer("test:x", "key", "another", now)
 
 
 @pytest.mark.django_db
@@ -54,17 +54,17 @@ def test_a_key_whose_time_is_over_may_mean_something_new() -> None:
     now = clock.now()
     remember("key", "f", ANSWER, now - timedelta(hours=idempotency.REMEMBERED_HOURS, seconds=1))
     remember("key", "another", Answer(202, "{}"), now)
-    assert idempotency.recall("test:x", "key", "another", now) == Answer(202, "{}")
+    assert idempotency.find_answer("test:x", "key", "another", now) == Answer(202, "{}")
 
 
 @pytest.mark.django_db(transaction=True)
 def test_an_answer_is_remembered_only_with_the_change_it_answers() -> None:
     with pytest.raises(transactions.OutsideTransaction):
-        idempotency.remember("test:x", "key", "f", ANSWER, clock.now())
+        idempotency.store_answer("test:x", "key", "f", ANSWER, clock.now())
     with transaction.atomic():
-        idempotency.remember("test:x", "key", "f", ANSWER, clock.now())
+        idempotency.store_answer("test:x", "key", "f", ANSWER, clock.now())
         transaction.set_rollback(True)
-    assert idempotency.recall("test:x", "key", "f", clock.now()) is None
+    assert idempotency.find_answer("test:x", "key", "f", clock.now()) is None
 
 
 @pytest.mark.django_db(transaction=True)
@@ -77,12 +77,12 @@ def test_two_changes_under_one_key_are_one_change_and_its_answer_stands() -> Non
     answers = [Answer(201, "first"), Answer(201, "second")]
 
     def change(answer: Answer) -> None:
-        assert idempotency.recall("test:x", "key", "f", clock.now()) is None
+        assert idempotency.find_answer("test:x", "key", "f", clock.now()) is None
         with transactions.write():
             IdempotentAnswer.objects.create(
                 scope="change", key=answer.body, fingerprint="", status=200, answer="", created_at=clock.now()
             )
-            idempotency.remember("test:x", "key", "f", answer, clock.now())
+            idempotency.store_answer("test:x", "key", "f", answer, clock.now())
             if answer.body == "first":
                 rivals.append(Beside(lambda: change(answers[1])).until_it_waits())
 
@@ -90,7 +90,7 @@ def test_two_changes_under_one_key_are_one_change_and_its_answer_stands() -> Non
     change(answers[0])
     with pytest.raises(problems.IdempotencyInProgress):
         rivals[0].result()
-    assert idempotency.recall("test:x", "key", "f", clock.now()) == answers[0]
+    assert idempotency.find_answer("test:x", "key", "f", clock.now()) == answers[0]
     assert list(IdempotentAnswer.objects.filter(scope="change").values_list("key", flat=True)) == ["first"]
 
 

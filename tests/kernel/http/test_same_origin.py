@@ -5,7 +5,7 @@ from django.test import Client, RequestFactory
 
 from apps.events import facade as events
 from apps.kernel.http import problems
-from apps.kernel.http.same_origin import came_from_here, refusal
+from apps.kernel.http.same_origin import find_problem, is_same_origin
 from apps.queue.models import QueueEntry
 from tests.support import factories
 
@@ -46,7 +46,7 @@ ELSEWHERE = "https://evil.example"
 )
 def test_what_the_headers_show(settings, origin: str | None, fetch_site: str | None, ours: bool | None) -> None:
     settings.CSRF_TRUSTED_ORIGINS = [TRUSTED]
-    assert came_from_here(origin, fetch_site, OWN) is ours
+    assert is_same_origin(origin, fetch_site, OWN) is ours
 
 
 def refused(path: str, *, cookie: bool, content_type: str = "", body: bytes = b"", **headers: str) -> str:
@@ -57,7 +57,7 @@ def refused(path: str, *, cookie: bool, content_type: str = "", body: bytes = b"
     request.META["HTTP_HOST"] = "testserver"
     if cookie:
         request.COOKIES["visitor"] = "whatever"
-    problem = refusal(request)
+    problem = find_problem(request)
     return "" if problem is None else problem.type
 
 

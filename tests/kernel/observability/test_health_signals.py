@@ -14,13 +14,13 @@ from django.db import connection
 from apps.kernel.db import transactions
 from apps.kernel.models import Signal
 from apps.kernel.observability import health_signals
-from apps.kernel.observability.health_signals import Reading, Reporter, Sign, Statistic, mean, percentile_95
+from apps.kernel.observability.health_signals import HealthSignal, Reading, Reporter, Statistic, mean, percentile_95
 from tests.kernel.group_commit.test_batcher_failures import elsewhere
 from tests.support.batches import ask, sessions_of, until
 from tests.support.races import Beside, storm, values
 from tests.support.servers import temporary_place
 from ticketing.devserver import postgres
-from ticketing.devserver.data_folder import Place
+from ticketing.devserver.data_folder import ServerFolder
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,9 +32,9 @@ def reporter() -> Iterator[Reporter]:
     reporter.close()
 
 
-def sign_of(name: str, statistic: Statistic, *, reporter: Reporter, window_seconds: float = 3_600) -> Sign:
+def sign_of(name: str, statistic: Statistic, *, reporter: Reporter, window_seconds: float = 3_600) -> HealthSignal:
     """With a long window: however slow the machine, what a test measured is not too old when it is reported."""
-    return Sign(name, statistic, window_seconds=window_seconds, reporter=reporter)
+    return HealthSignal(name, statistic, window_seconds=window_seconds, reporter=reporter)
 
 
 def rows() -> list[tuple[str, float, int]]:
@@ -224,7 +224,7 @@ def test_a_forked_child_reports_its_own_measurements_as_another_process(reporter
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
+def place() -> Iterator[ServerFolder]:
     place, end = temporary_place()
     yield place
     end()
@@ -232,7 +232,7 @@ def place() -> Iterator[Place]:
 
 @pytest.mark.slow
 def test_while_the_database_is_away_reports_are_dropped_and_said_once_and_go_on_afterwards(
-    place: Place, caplog: pytest.LogCaptureFixture
+    place: ServerFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
     def start(port: int | None = None) -> postgres.Postgres:
         passwords = {"password": "Secret1", "superuser_password": "Secret2"}

@@ -29,7 +29,7 @@ class Kept(logging.Handler):
 def kept() -> Iterator[Kept]:
     """What reaches the console through filters of this test's own, so that no earlier test used up the minute."""
     handler = Kept()
-    for one in (log_context.WithRequestId(), log_context.Refusals()):
+    for one in (log_context.RequestIdFilter(), log_context.SuspiciousRequestFilter()):
         handler.addFilter(one)
     handler.setFormatter(logging.Formatter(settings.LOGGING["formatters"]["plain"]["format"]))
     root = logging.getLogger()
@@ -77,7 +77,7 @@ def test_a_server_that_is_away_is_one_line_a_minute_without_a_trace(
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    logger = logger_with(log_context.Outages())
+    logger = logger_with(log_context.OutageFilter())
     for _ in range(5):
         fail(logger, error)
     assert len(kept.lines) == 1
@@ -90,7 +90,7 @@ def test_a_server_that_is_away_is_one_line_a_minute_without_a_trace(
 
 @pytest.mark.parametrize("error", [ValueError("ours"), Deadlock("ours"), OperationalError("ours")])
 def test_every_other_error_is_whole_every_time(kept: Kept, error: Exception) -> None:
-    logger = logger_with(log_context.Outages())
+    logger = logger_with(log_context.OutageFilter())
     for _ in range(3):
         fail(logger, error)
     assert len(kept.lines) == 3
@@ -98,7 +98,7 @@ def test_every_other_error_is_whole_every_time(kept: Kept, error: Exception) -> 
 
 
 def test_a_warning_is_one_line_a_minute_and_errors_beside_it_are_not_touched(kept: Kept) -> None:
-    logger = logger_with(log_context.Warnings())
+    logger = logger_with(log_context.WarningFilter())
     for number in range(3):
         logger.warning("the broker is away (%s)", number)
         logger.error("a payment failed")
@@ -134,4 +134,4 @@ def test_a_fault_of_ours_is_logged_with_its_trace_and_the_id_of_its_request(
 
 @pytest.mark.parametrize("name", ["celery.beat", "django_celery_beat.schedulers", "apps.kernel.maintenance"])
 def test_the_processes_that_meet_an_outage_every_second_spare_the_log(name: str) -> None:
-    assert any(isinstance(one, log_context.Outages) for one in logging.getLogger(name).filters)
+    assert any(isinstance(one, log_context.OutageFilter) for one in logging.getLogger(name).filters)

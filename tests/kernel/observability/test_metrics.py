@@ -148,8 +148,8 @@ def _no_traffic() -> Iterable[None]:
 
 def test_what_was_served_is_counted_by_route_method_and_status() -> None:
     for seconds in (0.0005, 0.001, 0.3, 60.0):
-        request_metrics.served("poll", "GET", 200, seconds)
-    request_metrics.begun()
+        request_metrics.record_response("poll", "GET", 200, seconds)
+    request_metrics.request_started()
     found = figures(request_metrics.METRICS[0])
     of_poll = " route=poll method=GET status=200"
     assert found[f"fairgate_http_request_seconds_bucket{of_poll} le=0.001"] == 2
@@ -161,10 +161,10 @@ def test_what_was_served_is_counted_by_route_method_and_status() -> None:
 
 def test_no_client_can_make_the_figures_grow() -> None:
     for number in range(5_000):
-        request_metrics.served("forwarded", f"METHOD{number}", 200, 0.1)
+        request_metrics.record_response("forwarded", f"METHOD{number}", 200, 0.1)
     assert len(request_metrics._cells) == 1
     for number in range(5_000):
-        request_metrics.served(f"route {number}", "GET", 200, 0.1)
+        request_metrics.record_response(f"route {number}", "GET", 200, 0.1)
     assert len(request_metrics._cells) <= request_metrics.CELLS_MAX + 1
 
 
@@ -257,5 +257,5 @@ def test_the_site_logs_its_routes_and_never_a_path_a_query_or_a_token(
     client.get("/secret/nowhere")
     assert [(line["route"], line["status"]) for line in lines] == [("api_docs", 200), ("unknown", 404)]
     assert "secret" not in json.dumps(lines)
-    found = figures(metrics.of_house)
+    found = figures(metrics.machine_metrics)
     assert found["fairgate_http_request_seconds_count route=api_docs method=GET status=200"] == 1

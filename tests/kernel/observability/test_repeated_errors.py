@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from django.db import OperationalError
 
-from apps.kernel.observability.repeated_errors import Troubles
+from apps.kernel.observability.repeated_errors import RepeatedErrors
 
 WHAT = "the tick of event 7 fails"
 
@@ -28,9 +28,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def troubles(caplog: pytest.LogCaptureFixture) -> Troubles:
+def troubles(caplog: pytest.LogCaptureFixture) -> RepeatedErrors:
     caplog.set_level(logging.INFO)
-    return Troubles(logging.getLogger("of.a.loop"))
+    return RepeatedErrors(logging.getLogger("of.a.loop"))
 
 
 def lock_that_does_not_come() -> OperationalError:
@@ -41,10 +41,10 @@ def lock_that_does_not_come() -> OperationalError:
 
 
 def test_the_same_trouble_four_times_a_second_is_a_line_a_minute_and_one_at_its_end(
-    clock: Clock, troubles: Troubles, caplog: pytest.LogCaptureFixture
+    clock: Clock, troubles: RepeatedErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(4 * 90):
-        troubles.met(WHAT, lock_that_does_not_come())
+        troubles.record_failure(WHAT, lock_that_does_not_come())
         clock.now += 0.25
     troubles.over(WHAT)
     troubles.over(WHAT)
@@ -58,21 +58,21 @@ def test_the_same_trouble_four_times_a_second_is_a_line_a_minute_and_one_at_its_
 
 
 def test_an_error_of_another_kind_and_another_trouble_are_said_at_once(
-    clock: Clock, troubles: Troubles, caplog: pytest.LogCaptureFixture
+    clock: Clock, troubles: RepeatedErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     for error in (lock_that_does_not_come(), ValueError("ours"), ValueError("ours"), lock_that_does_not_come()):
-        troubles.met(WHAT, error)
-    troubles.met("another", ValueError("ours"))
+        troubles.record_failure(WHAT, error)
+    troubles.record_failure("another", ValueError("ours"))
     assert [message.partition(":")[0] for message in caplog.messages] == [WHAT, WHAT, "another"]
     assert [bool(record.exc_info) for record in caplog.records] == [False, True, True]
     assert [record.levelno for record in caplog.records] == [logging.WARNING, logging.ERROR, logging.ERROR]
 
 
 def test_what_comes_back_after_more_than_a_minute_is_a_new_trouble(
-    clock: Clock, troubles: Troubles, caplog: pytest.LogCaptureFixture
+    clock: Clock, troubles: RepeatedErrors, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
-        troubles.met(WHAT, lock_that_does_not_come())
+        troubles.record_failure(WHAT, lock_that_does_not_come())
         clock.now += 61
     troubles.over(WHAT)
     assert caplog.messages[-1] == f"{WHAT}: no longer, after 1 times in 61 s"

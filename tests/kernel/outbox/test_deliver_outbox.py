@@ -8,7 +8,7 @@ from django.core.management import call_command
 from django.db import DatabaseError
 
 from apps.kernel.outbox import facade as outbox
-from apps.kernel.outbox.delivery import Crew
+from apps.kernel.outbox.delivery import Delivery
 from apps.kernel.outbox.management.commands import deliver_outbox
 from apps.kernel.outbox.models import OutboxMessage
 from tests.kernel.outbox.test_delivery import SECONDS_MAX, Deliveries, left, publish
@@ -22,7 +22,7 @@ def deliveries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deliveries]:
     monkeypatch.setattr(outbox, "_topics", {})
     monkeypatch.setattr(outbox, "_wake", [])
     handler = Deliveries()
-    outbox.handle("test", handler.handle)
+    outbox.register_handler("test", handler.handle)
     yield handler
     handler.go_on.set()
 
@@ -59,9 +59,9 @@ def test_it_goes_on_with_what_its_messages_led_to_and_leaves_what_is_not_due(
         if message.body["number"]:
             publish(("chain", message.body["number"] - 1))
         else:
-            raise outbox.Later(60)
+            raise outbox.RetryLater(60)
 
-    outbox.handle("test", lead_on)
+    outbox.register_handler("test", lead_on)
     publish(("chain", 5))
     call_command("deliver_outbox")
     assert capsys.readouterr().out == "outbox: 6 messages handed over\n"
@@ -85,11 +85,11 @@ def test_an_empty_outbox_is_no_news(deliveries: Deliveries, capsys: Any) -> None
 def interrupt_when_stuck(deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody presses Ctrl-C while a message is under way."""
 
-    def wait(crew: Crew, seconds: float | None) -> bool:
+    def wait(crew: Delivery, seconds: float | None) -> bool:
         assert deliveries.is_stuck.wait(SECONDS_MAX)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Crew, "wait", wait)
+    monkeypatch.setattr(Delivery, "wait", wait)
 
 
 def test_who_interrupts_it_lets_what_is_under_way_end_and_leaves_the_rest(
@@ -97,14 +97,14 @@ def test_who_interrupts_it_lets_what_is_under_way_end_and_leaves_the_rest(
 ) -> None:
     settings.OUTBOX_DELIVERERS = 1
     interrupt_when_stuck(deliveries, monkeypatch)
-    close = Crew.close
+    close = Delivery.close
 
-    def close_and_let_end(crew: Crew, seconds: float) -> bool:
+    def close_and_let_end(crew: Delivery, seconds: float) -> bool:
         assert not close(crew, 0)
         deliveries.go_on.set()
         return close(crew, SECONDS_MAX)
 
-    monkeypatch.setattr(Crew, "close", close_and_let_end)
+    monkeypatch.setattr(Delivery, "close", close_and_let_end)
     publish(("stuck", 1), ("late", 2))
     with pytest.raises(SystemExit) as ended:
         call_command("deliver_outbox")
@@ -118,8 +118,8 @@ def test_what_does_not_end_in_time_is_left_to_its_claim(
 ) -> None:
     interrupt_when_stuck(deliveries, monkeypatch)
     monkeypatch.setattr(deliver_outbox, "END_SECONDS_MAX", 0)
-    crew = Crew(2)
-    monkeypatch.setattr(deliver_outbox, "Crew", lambda *_, **__: crew)
+    crew = Delivery(2)
+    monkeypatch.setattr(deliver_outbox, "Delivery", lambda *_, **__: crew)
     publish(("stuck", 1))
     with pytest.raises(SystemExit):
         call_command("deliver_outbox")

@@ -8,7 +8,7 @@ import pytest
 from django.db import DatabaseError, transaction
 
 from apps.kernel.outbox import facade as outbox
-from apps.kernel.outbox.delivery import Crew
+from apps.kernel.outbox.delivery import Delivery
 from apps.kernel.outbox.facade import Message
 from apps.kernel.outbox.models import OutboxMessage
 
@@ -43,16 +43,16 @@ def deliveries(monkeypatch: pytest.MonkeyPatch) -> Deliveries:
     monkeypatch.setattr(outbox, "_topics", {})
     monkeypatch.setattr(outbox, "_wake", [])
     handler = Deliveries()
-    outbox.handle("test", handler.handle)
+    outbox.register_handler("test", handler.handle)
     return handler
 
 
 @pytest.fixture
-def crews() -> Iterator[Callable[[int], Crew]]:
-    begun: list[Crew] = []
+def crews() -> Iterator[Callable[[int], Delivery]]:
+    begun: list[Delivery] = []
 
-    def begin(size: int) -> Crew:
-        begun.append(Crew(size))
+    def begin(size: int) -> Delivery:
+        begun.append(Delivery(size))
         return begun[-1]
 
     yield begin
@@ -163,7 +163,7 @@ def test_a_topic_that_may_be_slow_leaves_the_other_deliverers_to_the_rest(delive
         stuck.release()
         assert is_let_go.wait(SECONDS_MAX)
 
-    outbox.handle("slow", hold, together_max=1)
+    outbox.register_handler("slow", hold, together_max=1)
     with transaction.atomic():
         for number in range(5):
             outbox.publish("slow", f"slow-{number}", {})

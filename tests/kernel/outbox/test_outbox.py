@@ -35,7 +35,7 @@ def handled(monkeypatch: pytest.MonkeyPatch) -> Handled:
             if act is not None:
                 act(message)
 
-        outbox.handle("test", handler, **options)
+        outbox.register_handler("test", handler, **options)
         return seen
 
     return handle
@@ -82,7 +82,7 @@ def test_whoever_delivers_is_woken_after_the_commit_and_a_wake_up_that_fails_los
         woken.append(transaction.get_connection().in_atomic_block)
         raise ConnectionError("no broker")
 
-    outbox.on_written(wake)
+    outbox.register_wake(wake)
     publish()
     assert woken == [False]
     assert outbox.deliver() == 1
@@ -130,13 +130,13 @@ def test_a_topic_says_how_often_and_after_what_waits_its_messages_are_tried(hand
 
 
 def test_a_wait_doubles_from_its_first_seconds_to_its_longest() -> None:
-    waits = [outbox.doubling(5, 60)(attempts).total_seconds() for attempts in (1, 2, 3, 4, 5, 1_000)]
+    waits = [outbox.exponential_backoff(5, 60)(attempts).total_seconds() for attempts in (1, 2, 3, 4, 5, 1_000)]
     assert waits == [5, 10, 20, 40, 60, 60]
 
 
 def test_a_handler_that_says_later_has_not_failed_however_often_it_says_so(handled: Handled) -> None:
     def not_now(message: Message) -> None:
-        raise outbox.Later(90, "the provider rests")
+        raise outbox.RetryLater(90, "the provider rests")
 
     seen = handled(not_now, attempts_max=2)  # type: ignore[call-arg]
     publish()
@@ -184,8 +184,8 @@ def test_a_message_put_aside_can_be_revived_with_all_its_attempts(handled: Handl
     outbox.deliver()
     (dead,) = OutboxMessage.objects.filter(dead_at__isnull=False)
     seen = handled(None)
-    assert outbox.revive([dead.pk], clock.now()) == 1
-    assert outbox.revive([dead.pk], clock.now()) == 0
+    assert outbox.retry_given_up([dead.pk], clock.now()) == 1
+    assert outbox.retry_given_up([dead.pk], clock.now()) == 0
     assert outbox.deliver() == 1
     assert [message.attempts for message in seen] == [1]
 
@@ -460,7 +460,7 @@ def test_a_revived_message_is_found_and_who_stands_behind_it_waits(handled: Hand
     assert outbox.deliver() == 1
     handled(seen.append)
     publish("a", number=2)
-    outbox.revive([seen[0].id], clock.now())
+    outbox.retry_given_up([seen[0].id], clock.now())
     assert outbox.deliver() == 2
     assert [message.body["number"] for message in seen] == [1, 1, 2]
 
@@ -496,7 +496,7 @@ def test_the_outbox_tells_how_it_stands(handled: Handled) -> None:
     OutboxMessage.objects.filter(key="stuck").update(claimed_at=now - timedelta(minutes=6))
     OutboxMessage.objects.filter(key="due").update(available_at=now - timedelta(minutes=1))
     OutboxMessage.objects.filter(key="done").update(claimed_at=F("done_at") - timedelta(seconds=4))
-    standing = outbox_metrics.standing()
+    standing = outbox_metrics.get_status()
     assert (standing.published_per_minute, standing.pending, standing.stuck, standing.given_up) == (4, 2, 1, 1)
     assert standing.mean_seconds_to_deletion == pytest.approx(4)
     assert 60 <= standing.lag_seconds < 120

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.kernel.push.frames import Changes, Frame, Key, chunk, farewell_event, frame
+from apps.kernel.push.frames import DeltaFrame, Frame, Key, chunk, closing_event, frame
 
 SEATS = [f"A-{number}" for number in range(6)]
 STATUSES = ["available", "held", "sold", "blocked"]
@@ -18,7 +18,7 @@ def test_one_document_in_three_forms() -> None:
     assert one.chunk == b"%x\r\n%b\r\n" % (len(one.event), one.event)
     assert json.loads(one.text) == {"event": "sections", "id": "e-7", "data": {"sections": []}}
     assert b"id:" not in frame("queue", {}).event
-    assert farewell_event(1.5).startswith(b"retry: 1500\nevent: bye\n")
+    assert closing_event(1.5).startswith(b"retry: 1500\nevent: bye\n")
     assert chunk(b"0123456789abcdef") == b"10\r\n0123456789abcdef\r\n"
 
 
@@ -33,7 +33,7 @@ def test_changes_that_are_told_together_are_those_that_are_told_one_by_one(
     changes: list[dict[str, str]], data: st.DataObject
 ) -> None:
     """Wherever a listener stops reading and goes on, it ends with the same seats."""
-    frames = [Changes(Key("seats", "hall"), {"section_id": "hall"}, "seats", one) for one in changes]
+    frames = [DeltaFrame(Key("seats", "hall"), {"section_id": "hall"}, "seats", one) for one in changes]
     one_by_one: dict[str, str] = {}
     for told in changes:
         one_by_one |= told
@@ -51,8 +51,8 @@ def test_changes_that_are_told_together_are_those_that_are_told_one_by_one(
 
 def test_what_was_told_whole_stays_whole_when_it_waits() -> None:
     key = Key("seats", "hall")
-    whole = Changes(key, {"section_id": "hall", "complete": True}, "seats", {"A-1": "sold"})
-    change = Changes(key, {"section_id": "hall"}, "seats", {"A-2": "held"})
+    whole = DeltaFrame(key, {"section_id": "hall", "complete": True}, "seats", {"A-1": "sold"})
+    change = DeltaFrame(key, {"section_id": "hall"}, "seats", {"A-2": "held"})
     assert json.loads(change.after(whole).data) == {
         "section_id": "hall", "complete": True, "seats": {"A-1": "sold", "A-2": "held"},
     }  # fmt: skip

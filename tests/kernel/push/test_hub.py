@@ -143,7 +143,7 @@ async def test_at_the_end_everybody_is_told_another_moment_to_come_back() -> Non
     assert hub.count == 0
     seconds = sorted(one for ear in ears for one in ear.farewells)
     assert len(set(seconds)) > 40
-    assert 0.5 <= seconds[0] < seconds[-1] <= 0.5 + hubs.RETURN_SECONDS_MAX
+    assert 0.5 <= seconds[0] < seconds[-1] <= 0.5 + hubs.RECONNECT_SECONDS_MAX
 
 
 async def test_a_queue_that_is_not_emptied_holds_little_and_then_the_newest() -> None:

@@ -33,12 +33,12 @@ def signing_key() -> tuple[str, bytes]:
 
 def refused(token: str, **options: Any) -> str:
     with pytest.raises(problems.Problem) as problem:
-        own_jwt.read(token, KINDS, **options)
+        own_jwt.verify(token, KINDS, **options)
     return problem.value.type
 
 
 def test_a_token_says_what_it_was_issued_with() -> None:
-    claims = own_jwt.read(own_jwt.issue("queue", "entry-1", HOUR, "concert", num=7), KINDS, audience="concert")
+    claims = own_jwt.verify(own_jwt.issue("queue", "entry-1", HOUR, "concert", num=7), KINDS, audience="concert")
     assert (claims.typ, claims.subject, claims.audience, claims.values["num"]) == ("queue", "entry-1", "concert", 7)
 
 
@@ -98,7 +98,7 @@ def test_an_old_key_still_verifies_a_dropped_one_does_not_and_the_first_one_sign
     issued = own_jwt.issue("queue", "x", HOUR)
     settings.TOKEN_KEYS = ["new:" + "b" * 32, "old:" + "a" * 32]
     keys.forget()
-    assert own_jwt.read(issued, KINDS).subject == "x"
+    assert own_jwt.verify(issued, KINDS).subject == "x"
     assert jwt.get_unverified_header(own_jwt.issue("queue", "x", HOUR))["kid"] == "new"
     settings.TOKEN_KEYS = ["new:" + "b" * 32]
     keys.forget()

@@ -48,7 +48,7 @@ def signed(header: bytes | dict[str, Any], body: bytes | dict[str, Any], *, secr
 
 def ours(token: str) -> dict[str, Any] | str:
     try:
-        return own_jwt.read(token, KINDS).values
+        return own_jwt.verify(token, KINDS).values
     except problems.Problem as problem:
         return problem.type
 

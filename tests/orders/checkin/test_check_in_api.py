@@ -232,6 +232,6 @@ def test_a_volunteer_takes_back_only_what_the_link_let_in(concert, ticket) -> No
 def test_scans_are_limited_like_all_writes(client, concert, settings) -> None:
     from apps.kernel.rate_limits import kinds
 
-    assert kinds.of("POST", PATH) == "write"
-    assert kinds.of("POST", f"{PATH}/batch") == "write"
-    assert kinds.of("GET", PATH) == "page"
+    assert kinds.kind_of("POST", PATH) == "write"
+    assert kinds.kind_of("POST", f"{PATH}/batch") == "write"
+    assert kinds.kind_of("GET", PATH) == "page"

@@ -9,7 +9,7 @@ from django.core import mail
 
 from apps.kernel import clock
 from apps.kernel.db import transactions
-from apps.kernel.outbox.delivery import Crew
+from apps.kernel.outbox.delivery import Delivery
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import selectors, topics
 from apps.orders.cancellation import order_cancellation
@@ -334,7 +334,7 @@ def test_one_stuck_charge_delays_nobody_and_charges_begin_in_the_order_of_arriva
 
     monkeypatch.setattr(sandbox.Sandbox, "charge", call)
     monkeypatch.setattr(charges, "record_answer", note)
-    crew = Crew(2)
+    crew = Delivery(2)
     try:
         crew.wake()
         for _ in orders[1:]:

@@ -274,8 +274,8 @@ def test_the_reconciliation_leaves_what_it_may_not_ask_about_as_it_is_and_says_w
     (finding,) = [one for one in reconciler.run(repair_by="test") if one.name == "unsettled money"]
     found = finding.outcomes
     assert {one.difference.kind: one.state for one in found} == {
-        "unsettled_payment": reconciler.NEEDS_PERSON,
-        "unsettled_refund": reconciler.NEEDS_PERSON,
+        "unsettled_payment": reconciler.NEEDS_MANUAL_REPAIR,
+        "unsettled_refund": reconciler.NEEDS_MANUAL_REPAIR,
     }
     assert all("rests" in one.reason and "is asked again by itself" in one.reason for one in found)
     assert questions == []

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.events import facade as events
-from apps.kernel.codes.code_format import Unusable, normal_code
+from apps.kernel.codes.code_format import InvalidCode, normal_code
 from apps.orders.promo_codes.discounts import Discount
 
 PERCENT, PER_TICKET, PER_ORDER = "percent", "per_ticket", "per_order"
@@ -102,7 +102,7 @@ def test_however_it_is_typed_it_is_one_code(typed: str) -> None:
 def test_a_normal_code_is_normal_already(text: str) -> None:
     try:
         plain = normal_code(text)
-    except Unusable:
+    except InvalidCode:
         return
     assert normal_code(plain) == plain
     assert len(plain) <= 40
@@ -111,5 +111,5 @@ def test_a_normal_code_is_normal_already(text: str) -> None:
 
 @pytest.mark.parametrize("typed", ["X" * 41, "A\0B", "A\N{RIGHT-TO-LEFT OVERRIDE}B", "\N{ZERO WIDTH SPACE}"])
 def test_what_nobody_can_print_or_read_out_is_no_code(typed: str) -> None:
-    with pytest.raises(Unusable):
+    with pytest.raises(InvalidCode):
         normal_code(typed)

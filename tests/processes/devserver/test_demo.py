@@ -23,7 +23,7 @@ from tests.support.servers import environment_without_run
 from ticketing.demo_state import read_state
 from ticketing.devserver import demo as demos
 from ticketing.devserver import postgres, valkey
-from ticketing.devserver.data_folder import Place, settle
+from ticketing.devserver.data_folder import ServerFolder, prepare_folder
 from ticketing.devserver.ports import free_port, is_free
 from ticketing.devserver.processes import end, wait_gone
 from ticketing.devserver.servers import Servers
@@ -41,7 +41,7 @@ def checkout() -> Iterator[Path]:
     copy_checkout(folder)
     yield folder
     end(lambda: left_in(folder), polite_seconds=5)
-    place = settle(folder)
+    place = prepare_folder(folder)
     valkey.stop(place)
     postgres.stop(place)
     if place.folder.is_relative_to(folder):
@@ -256,7 +256,7 @@ def until(holds: Callable[[], bool]) -> bool:
     return True
 
 
-def test_with_other_servers_named_it_uses_those_and_leaves_them_running(checkout: Path, place: Place) -> None:
+def test_with_other_servers_named_it_uses_those_and_leaves_them_running(checkout: Path, place: ServerFolder) -> None:
     cluster = postgres.start(place, password="Secret1", superuser_password="Secret2", settings=postgres.DISPOSABLE)
     copy = valkey.start(place, password="Secret3")
     theirs = {"DATABASE_URL": cluster.url(), "REDIS_URL": copy.url}
@@ -313,7 +313,7 @@ def test_only_the_house_goes_through_a_pooler(tmp_path: Path, monkeypatch: pytes
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(demos.subprocess, "run", run)
-    place = Place(tmp_path, None, tmp_path, tmp_path)
+    place = ServerFolder(tmp_path, None, tmp_path, tmp_path)
     ours = Servers(postgres.Postgres(place, os.getpid(), 3, "b", "s"), None)
     for servers, url, past in ((Servers(None, None), pooled, direct), (ours, own, own)):
         started = demos.Demo(tmp_path, 8000, secrets=secrets, servers=servers)

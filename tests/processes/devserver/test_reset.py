@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers import CHECKOUT
-from ticketing.devserver.data_folder import settle
+from ticketing.devserver.data_folder import prepare_folder
 from ticketing.devserver.demo import DemoFailed
 from ticketing.devserver.reset import reset
 
 
 def test_the_data_is_gone_and_only_that(tmp_path: Path) -> None:
-    place = settle(tmp_path)
+    place = prepare_folder(tmp_path)
     (place.folder / "secrets.json").write_text("{}")
     (tmp_path / ".local" / "celerybeat").write_text("")
     (tmp_path / ".local" / "mine.txt").write_text("kept")
@@ -23,7 +23,7 @@ def test_the_data_is_gone_and_only_that(tmp_path: Path) -> None:
 
 
 def test_while_the_demo_runs_nothing_is_removed(tmp_path: Path) -> None:
-    place = settle(tmp_path)
+    place = prepare_folder(tmp_path)
     # Locks are a process's own: another one must hold it for us to be refused.
     code = "import sys; from pathlib import Path; from ticketing.devserver.demo import only_one\n"
     code += "with only_one(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"

@@ -16,7 +16,7 @@ from redis import AuthenticationError, Redis
 from tests.support.servers import CHECKOUT, environment_without_run
 from ticketing.devserver import data_folder as places
 from ticketing.devserver import postgres, valkey
-from ticketing.devserver.data_folder import Account, Place, ServersFailed, furnish, settle
+from ticketing.devserver.data_folder import Account, ServerFolder, ServersFailed, create_folder, prepare_folder
 from ticketing.devserver.ports import free_port, is_free
 from ticketing.devserver.postgres import DISPOSABLE, Postgres
 from ticketing.devserver.processes import wait_gone
@@ -27,7 +27,7 @@ WAIT_SECONDS_MAX = 30
 PASSWORDS = {"password": "Secret1", "superuser_password": "Secret2"}
 
 
-def start(place: Place, preferred_port: int | None = None, **passwords: str) -> Postgres:
+def start(place: ServerFolder, preferred_port: int | None = None, **passwords: str) -> Postgres:
     return postgres.start(place, **{**PASSWORDS, **passwords}, settings=DISPOSABLE, preferred_port=preferred_port)
 
 
@@ -37,11 +37,11 @@ def ask(url: str, statement: str) -> object:
         return cursor.fetchone()[0] if cursor.description else None
 
 
-def processes_of(place: Place) -> list[psutil.Process]:
+def processes_of(place: ServerFolder) -> list[psutil.Process]:
     return [*postgres._processes_of(place), *valkey._processes_of(place)]
 
 
-def kill_everything(place: Place, *, but: int | None = None) -> None:
+def kill_everything(place: ServerFolder, *, but: int | None = None) -> None:
     def doomed() -> list[psutil.Process]:
         return [process for process in processes_of(place) if process.pid != but]
 
@@ -51,7 +51,7 @@ def kill_everything(place: Place, *, but: int | None = None) -> None:
     assert wait_gone(doomed, WAIT_SECONDS_MAX)
 
 
-def test_postgresql_18_runs_on_loopback_behind_scram_with_utc(place: Place) -> None:
+def test_postgresql_18_runs_on_loopback_behind_scram_with_utc(place: ServerFolder) -> None:
     cluster = start(place)
     assert str(ask(cluster.url(), "SHOW server_version")).startswith("18.")
     assert ask(cluster.url(), "SHOW listen_addresses") == "127.0.0.1"
@@ -64,21 +64,21 @@ def test_postgresql_18_runs_on_loopback_behind_scram_with_utc(place: Place) -> N
         ask(cluster.url().replace("Secret1", "guessed"), "SELECT 1")
 
 
-def test_the_owner_of_the_database_makes_others_but_is_no_superuser(place: Place) -> None:
+def test_the_owner_of_the_database_makes_others_but_is_no_superuser(place: ServerFolder) -> None:
     cluster = start(place)
     assert ask(cluster.url(), "SELECT rolsuper FROM pg_roles WHERE rolname = current_user") is False
     ask(cluster.url(), "CREATE DATABASE another")
     assert ask(cluster.url("another"), "SELECT current_database()") == "another"
 
 
-def test_the_demos_settings_survive_a_power_cut(place: Place) -> None:
+def test_the_demos_settings_survive_a_power_cut(place: ServerFolder) -> None:
     cluster = postgres.start(place, **PASSWORDS)
     for setting in ("fsync", "synchronous_commit", "full_page_writes"):
         assert ask(cluster.url(), f"SHOW {setting}") == "on"
     assert int(str(ask(cluster.url(), "SHOW max_connections"))) >= 100
 
 
-def test_valkey_9_wants_its_password_and_writes_no_copy_of_the_copy(place: Place) -> None:
+def test_valkey_9_wants_its_password_and_writes_no_copy_of_the_copy(place: ServerFolder) -> None:
     copy = valkey.start(place, password="Secret3")
     with Redis.from_url(copy.url, decode_responses=True) as client:
         assert client.info("server")["valkey_version"].startswith("9.")
@@ -89,7 +89,7 @@ def test_valkey_9_wants_its_password_and_writes_no_copy_of_the_copy(place: Place
         stranger.ping()
 
 
-def test_no_server_runs_as_root_and_nobody_else_can_look_into_their_folder(place: Place) -> None:
+def test_no_server_runs_as_root_and_nobody_else_can_look_into_their_folder(place: ServerFolder) -> None:
     cluster, copy = start(place), valkey.start(place, password="Secret3")
     for pid in (cluster.pid, copy.pid):
         uid = psutil.Process(pid).uids().effective
@@ -99,13 +99,13 @@ def test_no_server_runs_as_root_and_nobody_else_can_look_into_their_folder(place
     assert place.postgres_data.stat().st_mode & 0o077 == 0
 
 
-def test_no_password_stands_on_a_command_line(place: Place) -> None:
+def test_no_password_stands_on_a_command_line(place: ServerFolder) -> None:
     cluster, copy = start(place), valkey.start(place, password="Secret3")
     for pid in (cluster.pid, copy.pid):
         assert "Secret" not in " ".join(psutil.Process(pid).cmdline())
 
 
-def test_after_a_stop_no_process_is_left_and_the_data_is_there_at_the_next_start(place: Place) -> None:
+def test_after_a_stop_no_process_is_left_and_the_data_is_there_at_the_next_start(place: ServerFolder) -> None:
     cluster = start(place)
     valkey.start(place, password="Secret3")
     ask(cluster.url(), "CREATE TABLE kept AS SELECT 42 AS number")
@@ -118,7 +118,7 @@ def test_after_a_stop_no_process_is_left_and_the_data_is_there_at_the_next_start
     assert ask(again.url(), "SELECT number FROM kept") == 42
 
 
-def test_after_kill_9_the_next_start_has_what_was_committed(place: Place) -> None:
+def test_after_kill_9_the_next_start_has_what_was_committed(place: ServerFolder) -> None:
     cluster = postgres.start(place, **PASSWORDS)
     valkey.start(place, password="Secret3")
     ask(cluster.url(), "CREATE TABLE kept AS SELECT 42 AS number")
@@ -130,7 +130,7 @@ def test_after_kill_9_the_next_start_has_what_was_committed(place: Place) -> Non
         assert client.dbsize() == 0
 
 
-def test_servers_that_a_killed_run_left_running_are_replaced(place: Place) -> None:
+def test_servers_that_a_killed_run_left_running_are_replaced(place: ServerFolder) -> None:
     left = start(place), valkey.start(place, password="Secret3")
     new = start(place), valkey.start(place, password="Secret3")
     assert {server.pid for server in left}.isdisjoint(server.pid for server in new)
@@ -139,7 +139,7 @@ def test_servers_that_a_killed_run_left_running_are_replaced(place: Place) -> No
     assert {server.pid for server in left}.isdisjoint(running)
 
 
-def test_orphans_of_a_killed_postmaster_do_not_keep_the_next_from_starting(place: Place) -> None:
+def test_orphans_of_a_killed_postmaster_do_not_keep_the_next_from_starting(place: ServerFolder) -> None:
     cluster = start(place)
     with psycopg.connect(cluster.url()) as connection:
         os.kill(cluster.pid, 9)
@@ -149,7 +149,7 @@ def test_orphans_of_a_killed_postmaster_do_not_keep_the_next_from_starting(place
             connection.execute("SELECT 1")
 
 
-def test_a_pid_file_that_names_somebody_elses_process_does_not_stand_in_the_way(place: Place) -> None:
+def test_a_pid_file_that_names_somebody_elses_process_does_not_stand_in_the_way(place: ServerFolder) -> None:
     cluster = start(place)
     bystander = valkey.start(place, password="Secret3")
     pid_file = place.postgres_data / "postmaster.pid"
@@ -162,14 +162,16 @@ def test_a_pid_file_that_names_somebody_elses_process_does_not_stand_in_the_way(
     assert cluster.pid != bystander.pid
 
 
-def test_a_taken_port_is_left_to_whoever_has_it(place: Place) -> None:
+def test_a_taken_port_is_left_to_whoever_has_it(place: ServerFolder) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as holder:
         taken = holder.getsockname()[1]
         assert start(place, preferred_port=taken).port != taken
         assert valkey.start(place, password="Secret3", preferred_port=taken).port != taken
 
 
-def test_a_port_that_is_taken_at_the_last_moment_is_replaced(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_is_taken_at_the_last_moment_is_replaced(
+    place: ServerFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as holder:
         taken = holder.getsockname()[1]
         offered = [taken, free_port(), taken, free_port()]
@@ -180,7 +182,7 @@ def test_a_port_that_is_taken_at_the_last_moment_is_replaced(place: Place, monke
         assert offered == []
 
 
-def test_a_cluster_whose_passwords_were_lost_keeps_its_data_and_takes_new_ones(place: Place) -> None:
+def test_a_cluster_whose_passwords_were_lost_keeps_its_data_and_takes_new_ones(place: ServerFolder) -> None:
     cluster = start(place)
     ask(cluster.url(), "CREATE TABLE kept AS SELECT 42 AS number")
     cluster.stop()
@@ -190,7 +192,7 @@ def test_a_cluster_whose_passwords_were_lost_keeps_its_data_and_takes_new_ones(p
         ask(again.superuser_url().replace("New2", "Secret2"), "SELECT 1")
 
 
-def test_a_cluster_half_made_by_a_killed_run_is_made_again(place: Place) -> None:
+def test_a_cluster_half_made_by_a_killed_run_is_made_again(place: ServerFolder) -> None:
     half = place.folder / "postgres.unfinished"
     half.mkdir()
     (half / "PG_VERSION").write_text("18\n")
@@ -198,7 +200,7 @@ def test_a_cluster_half_made_by_a_killed_run_is_made_again(place: Place) -> None
     assert not half.exists()
 
 
-def test_secrets_are_made_once_and_closed_to_others(place: Place) -> None:
+def test_secrets_are_made_once_and_closed_to_others(place: ServerFolder) -> None:
     secrets = keep_secrets(place)
     assert keep_secrets(place) == secrets
     assert len(set(secrets.values())) == len(secrets)
@@ -210,22 +212,22 @@ def test_secrets_are_made_once_and_closed_to_others(place: Place) -> None:
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 5_000_000))
     with pytest.raises(ServersFailed, match=r"has 5 MB of disk left; the servers need \d+ MB$"):
-        furnish(tmp_path / "servers", None)
+        create_folder(tmp_path / "servers", None)
 
 
 def test_a_program_that_runs_out_of_disk_says_so_in_one_line() -> None:
     said = "creating files ... \ninitdb: error: could not write: No space left on device\ninitdb: removing directory\n"
-    assert places.last_words(said) == "initdb: error: could not write: No space left on device"
+    assert places.find_error_line(said) == "initdb: error: could not write: No space left on device"
 
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "servers").mkdir()
     stranger = Account("stranger", os.geteuid() + 4242, os.getegid())
     with pytest.raises(ServersFailed, match="belongs to user id"):
-        furnish(tmp_path / "servers", stranger)
+        create_folder(tmp_path / "servers", stranger)
     (tmp_path / "link").symlink_to(tmp_path / "servers")
     with pytest.raises(ServersFailed, match="belongs to user id"):
-        furnish(tmp_path / "link", None)
+        create_folder(tmp_path / "link", None)
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root hands the servers to another account")
@@ -235,10 +237,10 @@ def test_a_checkout_that_others_cannot_enter_has_its_servers_elsewhere(tmp_path:
     checkout = closed / "checkout"
     checkout.mkdir()
     modes = {path: path.stat().st_mode for path in (tmp_path, closed, checkout)}
-    place = settle(checkout)
+    place = prepare_folder(checkout)
     try:
         assert place.folder.parent == Path("/var/tmp")
-        assert settle(checkout).folder == place.folder
+        assert prepare_folder(checkout).folder == place.folder
         assert ask(start(place).url(), "SELECT 1") == 1
         assert {path: path.stat().st_mode for path in modes} == modes
     finally:
@@ -248,13 +250,13 @@ def test_a_checkout_that_others_cannot_enter_has_its_servers_elsewhere(tmp_path:
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root hands the servers to another account")
 def test_programs_that_the_account_cannot_reach_are_copied(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: ServerFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account = place.account
     assert account
     installed = places.installed_programs()
     monkeypatch.setattr(places, "can_execute", lambda program, account: False)
-    copied = furnish(place.folder, account)
+    copied = create_folder(place.folder, account)
     assert copied.postgres_bin.is_relative_to(place.folder)
     assert copied.valkey_server.is_relative_to(place.folder)
     assert copied.postgres_bin.stat().st_uid == account.uid
@@ -262,7 +264,7 @@ def test_programs_that_the_account_cannot_reach_are_copied(
     with Redis.from_url(valkey.start(copied, password="Secret3").url) as client:
         assert client.ping()
     kept = copied.valkey_server.stat().st_ino
-    assert furnish(place.folder, account).valkey_server.stat().st_ino == kept
+    assert create_folder(place.folder, account).valkey_server.stat().st_ino == kept
     assert places.installed_programs() == installed
 
 

@@ -12,7 +12,7 @@ import psutil
 
 from tests.support.servers import CHECKOUT, environment_without_run
 from ticketing.devserver import supervisor
-from ticketing.devserver.supervisor import Patience
+from ticketing.devserver.supervisor import RestartPolicy
 
 WAIT_SECONDS_MAX = 60
 
@@ -69,9 +69,9 @@ def test_a_process_that_cannot_start_ends_the_house_with_its_status(tmp_path: Pa
 
 def test_patience_ends_with_a_failed_start_and_with_too_many_deaths_at_once_and_grows_back() -> None:
     young = supervisor.FIRST_LIFE_SECONDS_MIN - 0.1
-    assert not Patience(0.0).allows(young, killed=False)
-    assert Patience(0.0).allows(young, killed=True)
-    patience = Patience(0.0)
+    assert not RestartPolicy(0.0).allows(young, killed=False)
+    assert RestartPolicy(0.0).allows(young, killed=True)
+    patience = RestartPolicy(0.0)
     deaths = [10.0 + number for number in range(supervisor.RESTARTS_MAX)]
     assert all(patience.allows(at, killed=False) for at in deaths)
     assert not patience.allows(deaths[-1] + 1, killed=True)

@@ -82,7 +82,7 @@ def test_what_was_lost_on_the_way_is_heard_all_the_same(
     with Events(house.port, event.slug) as one:
         one.until(lambda one: one.last("state"), "it listens")
         with monkeypatch.context() as patched:
-            patched.setattr(channel_layer, "tell", lambda *_: False)
+            patched.setattr(channel_layer, "send_to_group", lambda *_: False)
             say(event, "Lost.")
         say(event, "Heard.")
         until_read(one, {1: "Lost.", 2: "Heard."})

@@ -18,11 +18,11 @@ from tests.processes.live.conftest import Relays, serving
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.web_processes import WAIT_SECONDS_MAX, Web, until
 from ticketing.simulator.api import Api, open_session
-from ticketing.simulator.queue_rules import LineSeen
+from ticketing.simulator.queue_rules import ObservedQueue
 from ticketing.simulator.stats import Figures
-from ticketing.simulator.stream_listeners import Ears
+from ticketing.simulator.stream_listeners import StreamListeners
 from ticketing.simulator.streams import open_streams
-from ticketing.simulator.visitors import Door
+from ticketing.simulator.visitors import VisitorContext
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -37,7 +37,7 @@ class Crowd:
     def __init__(self, house: Web, event: events.EventView) -> None:
         self._house, self._event = house, event
         self.figures = Figures()
-        self.ears: Ears | None = None
+        self.ears: StreamListeners | None = None
         self._begun = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._listen()))
 
@@ -55,9 +55,11 @@ class Crowd:
         self._loop, self._ending = asyncio.get_running_loop(), asyncio.Event()
         base, slug = f"http://127.0.0.1:{self._house.port}", self._event.slug
         async with open_session(4, anywhere=False) as session:
-            door = Door(slug, Api(base, session, self.figures), self.figures, LineSeen(self.figures.breaches))
+            door = VisitorContext(
+                slug, Api(base, session, self.figures), self.figures, ObservedQueue(self.figures.breaches)
+            )
             opens = open_streams(base, slug, anywhere=False)
-            ears = self.ears = Ears(door, random.Random(1), LISTENERS, "sse", opens)
+            ears = self.ears = StreamListeners(door, random.Random(1), LISTENERS, "sse", opens)
             ears.begin(1.0)
             self._begun.set()
             try:
@@ -68,7 +70,7 @@ class Crowd:
 
 
 @contextmanager
-def listening(house: Web, event: events.EventView) -> Iterator[Ears]:
+def listening(house: Web, event: events.EventView) -> Iterator[StreamListeners]:
     crowd = Crowd(house, event)
     crowd.begin()
     assert crowd.ears is not None
@@ -79,7 +81,7 @@ def listening(house: Web, event: events.EventView) -> Iterator[Ears]:
     assert not crowd.figures.breaches.counts, crowd.figures.breaches
 
 
-def until_all_hear(ears: Ears, event: events.EventView) -> None:
+def until_all_hear(ears: StreamListeners, event: events.EventView) -> None:
     """What the ledger says, counted there and then."""
     floor = next(section.id for section in events.list_sections(event.id) if section.slug == "floor")
     free = (("floor", reservations.availability(event.id)[floor].available),)

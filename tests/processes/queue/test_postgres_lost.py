@@ -149,7 +149,7 @@ def test_postgresql_restarts_and_goes_away_in_the_midst_of_a_storm_of_joins(
         told = [caller.result() for caller in callers[:21]]
         assert [place.number for place in told] == list(range(6, 27))
         assert {type(caller.error()) for caller in callers[21:31]} == {OutcomeUnknown}
-        assert {type(caller.error()) for caller in callers[31:]} == {problems.LedgerAway}
+        assert {type(caller.error()) for caller in callers[31:]} == {problems.DatabaseUnavailable}
         own_ledger.start()
         patience(SECONDS_MAX)
         again = [_join_until_answered(event, visitor(number)) for number in range(44)]
@@ -172,6 +172,6 @@ def _join_until_answered(event: Any, caller: facade.Caller) -> facade.EntryView:
     for _ in range(20):
         try:
             return positions.join(event, caller)
-        except (problems.Busy, problems.LedgerAway):
+        except (problems.Busy, problems.DatabaseUnavailable):
             continue
     raise AssertionError("never answered")

@@ -80,7 +80,7 @@ def messages_delivered() -> Iterator[None]:
 def test_a_crowd_comes_through_the_room_while_redis_loses_everything(
     live_site: str, redis_client: "Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(population, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(population, "CHECK_SECONDS", 0.05)
     event = make_room("flash-sale", rate=RATE, active=ACTIVE, general_admission=200)
     plan = Plan(
         event=event.slug,

@@ -82,7 +82,7 @@ def test_a_leader_whose_session_ended_leads_no_more_and_what_it_began_is_refused
     assert second.run_once() == 3
     WaitingRoom.objects.update(active_max=9)
     pass_time(event)
-    first.lead.speak = lambda: None  # type: ignore[method-assign]  # It does not look before it acts.
+    first.lead.send_heartbeat = lambda: None  # type: ignore[method-assign]  # It does not look before it acts.
     assert first.run_once() == 0
     assert not first.leads
     assert statuses(event).count("ready") == 6

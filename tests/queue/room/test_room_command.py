@@ -53,7 +53,7 @@ def test_an_evening_by_command(line: events.EventView) -> None:
     assert say("concert", "remove", "3") == "concert: 3 had ended already"
     assert say("concert", "message", "--clear") == "concert: no message any more"
     assert say("concert", "open") == "concert: open"
-    typist = cli.who_types()
+    typist = cli.get_os_username()
     assert [(act.who, act.what, act.detail, act.why) for act in RoomAct.objects.order_by("id")] == [
         (typist, "state", "open → paused", "the till is down"),
         (typist, "message", "Back at 8.", ""),

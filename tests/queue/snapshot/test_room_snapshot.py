@@ -196,14 +196,14 @@ def test_while_redis_is_away_it_is_asked_once_a_second_and_told_of_once(
 
     def fail(client: Redis) -> None:
         asked.append("again")
-        raise redis.RedisAway("gone")
+        raise redis.RedisUnavailable("gone")
 
     # The house's own logger spares its reader; this one says everything.
     monkeypatch.setattr(redis, "logger", logging.getLogger("tests.outages"))
-    monkeypatch.setattr(redis, "REST_SECONDS", 3_600.0)
+    monkeypatch.setattr(redis, "OUTAGE_PAUSE_SECONDS", 3_600.0)
     assert [redis.attempt(fail) for _ in range(5)] == [None] * 5
     assert len(asked) == 1
-    monkeypatch.setattr(redis, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(redis, "OUTAGE_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(redis._outage, "rests_until", 0.0)
     assert [redis.attempt(fail) for _ in range(2)] == [None] * 2
     assert redis.attempt(lambda client: client.ping()) is True
@@ -217,7 +217,7 @@ def test_an_error_that_redis_answers_is_no_outage(caplog: pytest.LogCaptureFixtu
     redis.client().set("kind", "text")
     assert redis.attempt(lambda client: client.hgetall("kind")) is None
     assert redis.attempt(lambda client: client.get("kind")) == b"text"
-    assert log_context.brief(RuntimeError("one\ntwo")) == "one"
+    assert log_context.summarize_error(RuntimeError("one\ntwo")) == "one"
 
 
 def test_the_board_tells_the_time_of_the_database(event: EventView) -> None:

@@ -263,7 +263,7 @@ def test_a_lobby_place_is_exchanged_for_a_number_once_it_is_drawn(
     drawn = ask(token)
     assert (drawn["status"], drawn["position_in_queue"]) == ("waiting", 4)
     assert "stage" not in drawn
-    claims = jwt.read(str(drawn["queue_token"]), frozenset({"queue"}), event.slug)
+    claims = jwt.verify(str(drawn["queue_token"]), frozenset({"queue"}), event.slug)
     assert (claims.subject, claims.values["num"]) == (str(lobby[0].id), 4)
     again = ask(str(drawn["queue_token"]))
     assert again["position_in_queue"] == 4

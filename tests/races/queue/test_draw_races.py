@@ -10,7 +10,7 @@ from django.db import connection
 
 from apps.kernel import clock
 from apps.kernel.db import sql
-from apps.kernel.db.leader_election import Lead
+from apps.kernel.db.leader_election import Leadership
 from apps.queue import facade
 from apps.queue.entries import positions
 from apps.queue.lobby import draw as lobby_draw
@@ -153,12 +153,12 @@ def test_drawers_without_the_lock_of_leadership_still_draw_once(monkeypatch: pyt
     event, _ = make_lobby(entrants=6)
     close_lobby(event)
 
-    def everybody_leads(self: Lead) -> bool:
+    def everybody_leads(self: Leadership) -> bool:
         if self.session is None:
             self.session = psycopg.connect(self._conninfo, autocommit=True)
         return True
 
-    monkeypatch.setattr(Lead, "holds", everybody_leads)
+    monkeypatch.setattr(Leadership, "holds", everybody_leads)
 
     def act(number: int) -> None:
         drawer = Drawer(database_url())

@@ -130,7 +130,7 @@ def test_trying_a_code_says_what_it_opens_and_holds_nothing(fan: Client, presale
 
 
 def test_tries_of_codes_are_limited(fan: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limits, "ask", lambda kind, *_: 4.0 if kind == "code" else None)
+    monkeypatch.setattr(rate_limits, "check_request", lambda kind, *_: 4.0 if kind == "code" else None)
     for button in ({}, {"use_code": "1"}):
         response = hold(fan, **BOX, access_code="GUESS", **button)
         assert response.status_code == 429

@@ -97,7 +97,7 @@ def test_tries_are_limited_and_holds_without_a_code_are_not(
         asked.append(named)
         return 3.0 if len(asked) > 1 else None
 
-    monkeypatch.setattr(rate_limits, "ask", ask)
+    monkeypatch.setattr(rate_limits, "check_request", ask)
     assert_problem(hold(api, token, **PLACE, access_code="GUESS1"), 403, "access-code-wrong")
     refused = hold(api, token, **PLACE, access_code="FANCLUB")
     assert_problem(refused, 429, "rate-limited")

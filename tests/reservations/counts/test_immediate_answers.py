@@ -17,7 +17,7 @@ from tests.support.factories import assert_audit_clean, join, make_event
 from tests.support.queue.rooms import full_line, make_room
 from tests.support.queue.snapshots import remember
 from tests.support.reservations.gates import nothing_grows_old, open_gate
-from ticketing.fastpath_routes import lane_in_front_of
+from ticketing.fastpath_routes import create_dispatcher
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PLACE = {"ga_section": "floor", "ga_quantity": 1}
@@ -35,8 +35,8 @@ class AtSight:
     """A process's lane, with its connection."""
 
     def __init__(self) -> None:
-        self._lane = lane_in_front_of(self._forward)
-        self.at_sight = self._lane.at_sight
+        self._lane = create_dispatcher(self._forward)
+        self.respond_sync = self._lane.respond_sync
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self._lane(scope, receive, send)
@@ -86,7 +86,7 @@ def test_what_is_gone_is_refused_at_sight_and_never_to_whoever_has_it() -> None:
 
     async def ask() -> None:
         process = AtSight()
-        assert await reservations.courier.be_ready()
+        assert await reservations.courier.wait_until_connected()
 
         async def try_to_hold(
             entry: EntryView, key: str, body: Any = PLACE, spoiled: str = ""

@@ -120,7 +120,7 @@ def test_without_redis_the_frame_is_in_postgresql_all_the_same(
     make_event()
 
     def away() -> None:
-        raise redis.RedisAway("connection refused")
+        raise redis.RedisUnavailable("connection refused")
 
     monkeypatch.setattr(redis, "client", away)
     with caplog.at_level(logging.WARNING):
@@ -136,7 +136,7 @@ def test_redis_that_goes_and_returns_is_said_once_each_however_many_events_and_w
     make_event("second", venue="B")
 
     def away() -> None:
-        raise redis.RedisAway("connection refused")
+        raise redis.RedisUnavailable("connection refused")
 
     one = relay.Relay()
     caplog.clear()

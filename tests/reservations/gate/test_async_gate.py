@@ -11,7 +11,7 @@ import pytest
 
 from apps.events import facade as events
 from apps.kernel.fastpath import thread_pool
-from apps.kernel.fastpath.redis_connection import Courier
+from apps.kernel.fastpath.redis_connection import AsyncRedis
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from apps.reservations.gate import gate
@@ -47,12 +47,12 @@ class Asker:
 
     def __init__(self, event: events.EventView) -> None:
         self.event = event
-        self.courier = Courier()
+        self.courier = AsyncRedis()
         self.door = Door(self.courier)
 
     async def ready(self) -> "Asker":
         """It knows the event, and asks on the loop."""
-        assert await self.courier.be_ready()
+        assert await self.courier.wait_until_connected()
         await asyncio.gather(self.put(join_of(self.event)), return_exceptions=True)
         return self
 
@@ -79,13 +79,13 @@ async def said(asked: "asyncio.Future[queue.Seen | None]") -> str:
 
 def counting_threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
-    ask = thread_pool.ask
+    ask = thread_pool.run_in_thread
 
     async def counting(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         asked.append(act.__name__)
         return await ask(act, *args, **kwargs)
 
-    monkeypatch.setattr(thread_pool, "ask", counting)
+    monkeypatch.setattr(thread_pool, "run_in_thread", counting)
     return asked
 
 
@@ -103,7 +103,7 @@ def test_what_is_gone_needs_no_thread_and_what_returns_is_seen_at_once(
         assert [await said(one) for one in both] == ["sold out", "let through", "sold out"]
         assert answers("refused") == refused + 2
         assert asked == ["_see"], "only for whom the gate lets through"
-        await thread_pool.ask(reservations.release, live, "test")
+        await thread_pool.run_in_thread(reservations.release, live, "test")
         assert await asker.says(late) == "let through"
         asker.courier.close()
 
@@ -154,7 +154,7 @@ def test_a_redis_that_knows_neither_the_gate_nor_its_command_is_taught_again(
     async def ask() -> None:
         asker = await Asker(event).ready()
         assert await asker.says(late, "before") == "let through"
-        await thread_pool.ask(open_gate, event)
+        await thread_pool.run_in_thread(open_gate, event)
         assert await asker.says(late, "after") == "sold out"
         assert await asker.says(holder, "last") == "let through"
         asker.courier.close()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.connections import connection, request
 from tests.support.tiers import examples
-from ticketing.server.fast_parser import read
+from ticketing.server.fast_parser import parse_request
 
 PLAIN = request("POST", "/api/events/concert/reservations?n=1", b'{"a":1}', Idempotency_Key="one", Cookie="a=b; c=d")
 
@@ -39,7 +39,7 @@ class Reading:
 
 def same_as_httptools(data: bytes) -> bool:
     """Whether it was read; then as httptools reads it, or this fails."""
-    piece = read(data)
+    piece = parse_request(data)
     if piece is None:
         return False
     reading = Reading(data)
@@ -82,12 +82,12 @@ def test_what_everybody_sends_is_read() -> None:
 )  # fmt: skip
 def test_what_is_not_plain_is_left_to_httptools(what: bytes, by: bytes) -> None:
     assert PLAIN.count(what) >= 1
-    assert read(PLAIN.replace(what, by, 1)) is None
+    assert parse_request(PLAIN.replace(what, by, 1)) is None
 
 
 def test_two_requests_at_once_are_left_to_httptools() -> None:
-    assert read(PLAIN + PLAIN) is None
-    assert read(request("GET", "/") + PLAIN) is None
+    assert parse_request(PLAIN + PLAIN) is None
+    assert parse_request(request("GET", "/") + PLAIN) is None
 
 
 _names = st.sampled_from(

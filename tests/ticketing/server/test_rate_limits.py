@@ -11,7 +11,7 @@ import pytest
 from apps.kernel import rate_limits
 from apps.kernel.http import client_address
 from apps.kernel.rate_limits import Limits
-from ticketing.server.site_proxy import Forwarder, _question
+from ticketing.server.site_proxy import Forwarder, _request_headers
 
 NOBODY = 1  # No site listens there: whatever is forwarded is answered 503.
 
@@ -19,7 +19,7 @@ NOBODY = 1  # No site listens there: whatever is forwarded is answered 503.
 @pytest.fixture(autouse=True)
 def _strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     rates = dict.fromkeys(rate_limits.KINDS, ((0.001, 1), (0.001, 1)))
-    monkeypatch.setattr(rate_limits, "ask", Limits(rates, [ipaddress.ip_network("127.0.0.0/8")]).ask)
+    monkeypatch.setattr(rate_limits, "check_request", Limits(rates, [ipaddress.ip_network("127.0.0.0/8")]).ask)
     client_address.forget_settings()
     yield
     client_address.forget_settings()
@@ -82,11 +82,11 @@ def test_the_site_hears_whose_request_it_is_from_the_lane_alone(settings: Any) -
     settings.TRUSTED_PROXIES = [ipaddress.ip_network("10.0.0.1")]
     claims = {"x_forwarded_for": "1.1.1.1, 203.0.113.9", "x_forwarded_proto": "https", "x_fairgate_lane": "mine"}
     for peer, address, scheme in (("10.0.0.1", "203.0.113.9", "https"), ("203.0.113.5", "203.0.113.5", "http")):
-        told = [pair for pair in _question(request(peer, **claims), None) if pair[0].startswith("x-f")]
+        told = [pair for pair in _request_headers(request(peer, **claims), None) if pair[0].startswith("x-f")]
         assert sorted(told) == [
-            ("x-fairgate-lane", client_address.mark()),
+            ("x-fairgate-lane", client_address.forward_token()),
             ("x-forwarded-for", address),
             ("x-forwarded-proto", scheme),
         ]
         environ = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in told}
-        assert client_address.of_environ({"REMOTE_ADDR": "127.0.0.1", **environ}) == address
+        assert client_address.address_from_environ({"REMOTE_ADDR": "127.0.0.1", **environ}) == address

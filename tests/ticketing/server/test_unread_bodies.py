@@ -11,7 +11,7 @@ from django.core.handlers.wsgi import WSGIHandler
 from django.core.signals import request_started
 from django.db import close_old_connections
 
-from ticketing.startup import hearing_out
+from ticketing.startup import drain_request_body
 
 BODY = b'{"visitor_id": "' + b"a" * 100_000 + b'"}'
 
@@ -54,11 +54,11 @@ def test_a_body_that_nobody_wanted_is_heard_out() -> None:
     django = WSGIHandler()
     unread, heard = BytesIO(BODY), BytesIO(BODY)
     assert (ask(django, unread), unread.tell()) == ("404 Not Found", 0), "the control: by itself it is left unread"
-    assert (ask(hearing_out(django), heard), heard.tell()) == ("404 Not Found", len(BODY))
+    assert (ask(drain_request_body(django), heard), heard.tell()) == ("404 Not Found", len(BODY))
 
 
 def test_it_listens_no_longer_than_it_must() -> None:
-    application = hearing_out(WSGIHandler())
+    application = drain_request_body(WSGIHandler())
     endless, none = BytesIO(b"x" * (settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 5)), BytesIO(b"the next request")
     assert (ask(application, endless, 10**8), endless.tell()) == ("404 Not Found", settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
     assert (ask(application, none, 0), none.tell()) == ("404 Not Found", 0)

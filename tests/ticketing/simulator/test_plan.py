@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from tests.support.servers import CHECKOUT
 from ticketing.management.commands import simulate
 from ticketing.simulator.plan import PlanRefused, addresses_of, check_base, is_loopback
-from ticketing.simulator.queue_rules import LineSeen, claims_of, number_of
+from ticketing.simulator.queue_rules import ObservedQueue, claims_of, number_of
 from ticketing.simulator.stats import Breaches, most_within, passes_rate, per_second, percentiles
 
 NOBODY = "http://127.0.0.1:1"
@@ -123,7 +123,7 @@ def test_a_token_that_says_nothing_is_no_trouble(token: str) -> None:
 
 
 def test_whoever_may_have_ended_is_not_counted_as_inside() -> None:
-    line = LineSeen(Breaches(), active_max=2)
+    line = ObservedQueue(Breaches(), active_max=2)
     for number, visitor in enumerate("abc", start=1):
         line.admitted(visitor, number, at=10.0, seconds_left=300)
         if visitor == "a":

@@ -17,8 +17,8 @@ from ticketing.simulator import stream_listeners
 from ticketing.simulator.plan import Plan, PlanRefused
 from ticketing.simulator.population import Run, run
 from ticketing.simulator.report import progress, report
-from ticketing.simulator.stream_listeners import Ear, Ears, Frame
-from ticketing.simulator.streams import Stream, _Read
+from ticketing.simulator.stream_listeners import Frame, StreamListener, StreamListeners
+from ticketing.simulator.streams import Stream, _FrameCache
 
 DOORS = ("sse", "websocket")
 
@@ -27,7 +27,7 @@ DOORS = ("sse", "websocket")
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_listeners, "FIRST_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(stream_listeners, "SETTLED_SECONDS", 0.2)
-    monkeypatch.setattr(stream_listeners, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(stream_listeners, "CHECK_SECONDS", 0.02)
 
 
 async def listened(house: Any, **wishes: Any) -> Run:
@@ -39,7 +39,7 @@ async def listened(house: Any, **wishes: Any) -> Run:
     return result
 
 
-def heard(result: Run) -> stream_listeners.Heard:
+def heard(result: Run) -> stream_listeners.ListenerResults:
     assert result.ears is not None
     return result.ears.heard
 
@@ -88,13 +88,13 @@ async def test_streams_that_end_without_a_word_are_opened_again_and_say_what_was
 @pytest.mark.parametrize("door", DOORS)
 async def test_who_is_sent_away_comes_back_when_told_to(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    open_in = Ears.open_in
+    open_in = StreamListeners.open_in
 
-    def note(self: Ears, seconds: float, ear: Ear) -> None:
+    def note(self: StreamListeners, seconds: float, ear: StreamListener) -> None:
         pauses.append(seconds)
         open_in(self, seconds, ear)
 
-    monkeypatch.setattr(Ears, "open_in", note)
+    monkeypatch.setattr(StreamListeners, "open_in", note)
 
     async def sends_away(voice: Voice, number: int, house: Any) -> None:
         await voice.say("sections", counts(house.free), "e-1")
@@ -178,16 +178,16 @@ async def test_what_changes_at_the_end_is_waited_for() -> None:
 
     async with open_house() as house:
         house.streams.speaks = tells_later
-        truth = Ears._truth
+        truth = StreamListeners._fetch_counts
 
-        async def sold_meanwhile(self: Ears) -> Any:
+        async def sold_meanwhile(self: StreamListeners) -> Any:
             house.free = 19
             found = await truth(self)
             changes.set()
             return found
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(Ears, "_truth", sold_meanwhile)
+            patched.setattr(StreamListeners, "_fetch_counts", sold_meanwhile)
             result = await listened(house)
     assert result.is_clean, result.figures.breaches
     assert heard(result).wrong == 0
@@ -226,10 +226,10 @@ class _Ear:
 
     def opened(self) -> None: ...
 
-    def hears(self, frame: Frame) -> None:
+    def receive(self, frame: Frame) -> None:
         self.frames.append(frame)
 
-    def fails(self, example: str) -> None:
+    def report_breach(self, example: str) -> None:
         raise AssertionError(example)
 
 
@@ -246,7 +246,7 @@ def test_wherever_a_stream_is_cut_the_same_is_heard(cuts: list[int], size: int, 
     data = HEAD + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
     random.Random(seed).shuffle(cuts)
     ear = _Ear()
-    stream = Stream(ear, b"", _Read())  # type: ignore[arg-type]
+    stream = Stream(ear, b"", _FrameCache())  # type: ignore[arg-type]
     for some in _cut(data, cuts):
         stream.data_received(some)
     assert [frame.id for frame in ear.frames if frame.free] == ["e-0", "e-1", "e-2"]

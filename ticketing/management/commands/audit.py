@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.checks import auditor
-from apps.kernel.cli import refuse_in_one_line
+from apps.kernel.cli import report_errors_in_one_line
 from apps.kernel.models import AuditRun
 
 
@@ -21,7 +21,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        refuse_in_one_line(parser)
+        report_errors_in_one_line(parser)
         parser.add_argument(
             "event", nargs="?", default="", metavar="EVENT", help="only this event, by its id in addresses"
         )

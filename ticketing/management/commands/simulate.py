@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from uvloop import new_event_loop
 
-from apps.kernel.cli import refuse_in_one_line
+from apps.kernel.cli import report_errors_in_one_line
 from ticketing.simulator.plan import Plan, PlanRefused, check_base
 from ticketing.simulator.population import Run, run
 from ticketing.simulator.report import progress, report
@@ -37,7 +37,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []  # It is a client: nothing of this house need be in order here.
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        refuse_in_one_line(parser)
+        report_errors_in_one_line(parser)
         add = parser.add_argument
         add("event", metavar="EVENT", help="the event's slug, as in solstice-fields")
         add("--visitors", required=True, metavar="N", help="how many come")
@@ -66,7 +66,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             plan = _plan(options)
-            _open_many_files(plan)
+            _raise_file_limit(plan)
             result = _run(plan, self._progress())
         except PlanRefused as error:
             raise CommandError(str(error)) from error
@@ -126,7 +126,7 @@ def _plan(options: dict[str, Any]) -> Plan:
         base=check_base(options["url"] or settings.SITE_URL, anywhere=anywhere),
         visitors=visitors,
         over_seconds=_number(options["over"], "--over"),
-        buyers=_some_of(visitors, options["buyers"], "--buyers"),
+        buyers=_parse_count_or_share(visitors, options["buyers"], "--buyers"),
         listeners=_whole(options["listeners"], "--listeners"),
         listen_by=options["listen_by"],
         least_seconds=_number(options["least"], "--for"),
@@ -146,7 +146,7 @@ def _plan(options: dict[str, Any]) -> Plan:
     )
 
 
-def _open_many_files(plan: Plan) -> None:
+def _raise_file_limit(plan: Plan) -> None:
     """Each stream is a file: as many as this account may open, not as many as it is given at first."""
     given, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
@@ -188,7 +188,7 @@ def _share(text: Any, option: str) -> float:
     return share
 
 
-def _some_of(all_of_them: int, text: Any, option: str) -> int:
+def _parse_count_or_share(all_of_them: int, text: Any, option: str) -> int:
     """A count, or a share of them."""
     said = str(text).strip()
     if said.endswith("%") or "." in said:

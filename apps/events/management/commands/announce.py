@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import event_views
 from apps.events.announcements import feed, service
-from apps.kernel.cli import refuse_in_one_line, take_options_anywhere, who_types, whole_number
+from apps.kernel.cli import allow_intermixed_options, get_os_username, report_errors_in_one_line, whole_number
 
 SHOWN = 10
 
@@ -18,8 +18,8 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        refuse_in_one_line(parser)
-        take_options_anywhere(parser)
+        report_errors_in_one_line(parser)
+        allow_intermixed_options(parser)
         parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
         parser.add_argument("text", nargs="?", metavar="TEXT", help="plain text of at most 500 characters")
         which = parser.add_mutually_exclusive_group()
@@ -41,7 +41,7 @@ class Command(BaseCommand):
     def _act(self, event: event_views.EventView, options: dict[str, Any]) -> str:
         text, correct, take_back = options["text"], options["correct"], options["take_back"]
         key = options["key"]
-        who = options["who"] or who_types()
+        who = options["who"] or get_os_username()
         if take_back is not None:
             if text is not None:
                 raise CommandError("say TEXT, or --take-back")

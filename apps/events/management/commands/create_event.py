@@ -13,7 +13,7 @@ from apps.events.event_views import RoomWish
 from apps.events.plans import PlanError, read_file
 from apps.events.pricing import PricePolicy
 from apps.events.publication import EventRefused
-from apps.kernel.cli import refuse_in_one_line, whole_number
+from apps.kernel.cli import report_errors_in_one_line, whole_number
 
 
 class Command(BaseCommand):
@@ -23,7 +23,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        refuse_in_one_line(parser)
+        report_errors_in_one_line(parser)
         add = parser.add_argument
         add("slug", metavar="SLUG", help="the event's id in addresses: lower-case letters, digits, hyphens")
         add("--name", required=True)

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.kernel.cli import refuse_in_one_line, who_types
+from apps.kernel.cli import get_os_username, report_errors_in_one_line
 from apps.kernel.http import problems
 from apps.kernel.templatetags.fairgate import money
 from apps.orders.cancellation import event_cancellation
@@ -24,7 +24,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        refuse_in_one_line(parser)
+        report_errors_in_one_line(parser)
         parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
         how = parser.add_mutually_exclusive_group(required=True)
         how.add_argument("--reason", default="", metavar="WORDS", help="what every buyer is told, in the mail")
@@ -39,7 +39,7 @@ class Command(BaseCommand):
             if options["resume"]:
                 event_cancellation.resume(event.id)
             else:
-                event_cancellation.begin(event.id, options["reason"], f"operator:{who_types()}")
+                event_cancellation.begin(event.id, options["reason"], f"operator:{get_os_username()}")
         except (CancellationMissing, problems.Invalid) as problem:
             raise CommandError(problem.detail) from problem
 

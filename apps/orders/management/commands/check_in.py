@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from apps.events import facade as events
-from apps.kernel.cli import refuse_in_one_line, who_types
+from apps.kernel.cli import get_os_username, report_errors_in_one_line
 from apps.kernel.http import problems
 from apps.orders.checkin.check_in import Outcome, ScanAnswer, scan, undo_entry
 from apps.orders.checkin.counts import count_entered
@@ -26,7 +26,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        refuse_in_one_line(parser)
+        report_errors_in_one_line(parser)
         parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
         parser.add_argument("codes", nargs="*", metavar="CODE", help="in one argument; none: one per line")
         parser.add_argument("--undo", action="store_true", help="take back the check-ins of these codes")
@@ -39,7 +39,7 @@ class Command(BaseCommand):
             event = events.get_event(options["event"])
         except events.EventNotFound as error:
             raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
-        who = f"command:{options['who'] or who_types()}"[:120]
+        who = f"command:{options['who'] or get_os_username()}"[:120]
         codes: Iterable[str] = options["codes"]
         if not codes and not options["count"]:
             codes = sys.stdin

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.kernel.cli import limit, number
+from apps.kernel.cli import parse_bounded_integer, parse_limit
 from apps.kernel.codes import generation
 from apps.kernel.codes.generation import LIMIT_MAX
 from apps.orders.models import PromoCode
@@ -25,7 +25,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        generation.ask_for(
+        generation.add_code_arguments(
             parser,
             uses="orders that may use each code",
             of_one_buyer="orders of one buyer that may use each code",
@@ -44,9 +44,9 @@ class Command(BaseCommand):
         except events.EventNotFound as error:
             raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
         ids = {category.key: category.id for category in events.list_categories(event.id)}
-        categories = generation.chosen("--category", options["category"], ids)
+        categories = generation.resolve_ids("--category", options["category"], ids)
         values = self._values(options) | {"event_id": event.id}
-        made = generation.make_as_asked(PromoCode, "categories", categories, options, USES_MAX, **values)
+        made = generation.make_from_options(PromoCode, "categories", categories, options, USES_MAX, **values)
         generation.write_csv(self.stdout, made)
 
     def _values(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -54,6 +54,6 @@ class Command(BaseCommand):
         option, field, most = _VALUES[kind]
         return {
             "kind": kind,
-            field: number(options[option], f"--{option.replace('_', '-')}", most),
-            "places_max": limit(options["tickets"], "--tickets", LIMIT_MAX),
+            field: parse_bounded_integer(options[option], f"--{option.replace('_', '-')}", most),
+            "places_max": parse_limit(options["tickets"], "--tickets", LIMIT_MAX),
         }

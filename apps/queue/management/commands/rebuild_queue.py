@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
 from apps.kernel import redis
-from apps.kernel.cli import refuse_in_one_line
+from apps.kernel.cli import report_errors_in_one_line
 from apps.kernel.observability import log_context
 from apps.queue.models import WaitingRoom
 from apps.queue.snapshot import rebuild
@@ -19,7 +19,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        refuse_in_one_line(parser)
+        report_errors_in_one_line(parser)
         parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -28,8 +28,8 @@ class Command(BaseCommand):
             done = rebuild.rebuild(events.get_event(slug).id)
         except (events.EventNotFound, WaitingRoom.DoesNotExist):
             raise CommandError(f"no event {slug} has been published") from None
-        except redis.RedisAway as error:
-            raise CommandError(f"Redis is away, and so is the copy: {log_context.brief(error)}") from None
+        except redis.RedisUnavailable as error:
+            raise CommandError(f"Redis is away, and so is the copy: {log_context.summarize_error(error)}") from None
         self.stdout.write(
             f"{slug}: room {done.board.state}, head {done.board.head:,}, next number {done.board.next_number:,}: "
             f"{done.bytes_count} bytes written and read back in {done.seconds * 1_000:.1f} ms"

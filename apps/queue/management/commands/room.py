@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.kernel.cli import acts_on_event, who_types, whole_number
+from apps.kernel.cli import add_event_actions, get_os_username, whole_number
 from apps.queue.entries import vip_links
 from apps.queue.errors import ActRefused
 from apps.queue.models import VipLink, WaitingRoom
@@ -36,7 +36,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        act = acts_on_event(parser)
+        act = add_event_actions(parser)
 
         act("show", "how the room stands, and what was done to it last", changes=False)
         for name, (_, words) in STATES.items():
@@ -71,7 +71,7 @@ class Command(BaseCommand):
             standing = summary_of(event.id)
         except (events.EventNotFound, WaitingRoom.DoesNotExist) as error:
             raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
-        self.by = {"who": options.get("who") or who_types(), "why": options.get("why", "")}
+        self.by = {"who": options.get("who") or get_os_username(), "why": options.get("why", "")}
         try:
             self.stdout.write(self._act(options["act"], event, standing, options))
         except ActRefused as refused:

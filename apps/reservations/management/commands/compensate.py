@@ -8,7 +8,7 @@ from django.db import DatabaseError
 
 from apps.events import facade as events
 from apps.kernel.checks import reconciler
-from apps.kernel.cli import refuse_in_one_line, who_types
+from apps.kernel.cli import get_os_username, report_errors_in_one_line
 from apps.kernel.db import transactions
 from apps.reservations.checks import oversell_compensation, oversell_plan
 from apps.reservations.lifecycle import release
@@ -25,7 +25,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        refuse_in_one_line(parser)
+        report_errors_in_one_line(parser)
         parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
         parser.add_argument(
             "--apply",
@@ -48,7 +48,7 @@ class Command(BaseCommand):
         approved_by = " ".join(options["approved_by"].split())
         if len(approved_by) > NAME_MAX or not approved_by.isprintable():
             raise CommandError(f"--approved-by: a name of at most {NAME_MAX} printable characters")
-        by = f"operator:{who_types()}"
+        by = f"operator:{get_os_username()}"
         if options["apply"]:
             self._sweep_and_repair(event, by)
         plan = oversell_plan.plan(event)
@@ -77,7 +77,7 @@ class Command(BaseCommand):
                 ended += count
             repaired = reconciler.run_and_record(event.id, repair_by=by).repaired_count
         except DatabaseError as error:
-            if not transactions.is_passing(error):
+            if not transactions.is_transient(error):
                 raise
             raise CommandError(f"{event.slug}: {_BUSY}") from error
         finally:
@@ -101,7 +101,7 @@ class Command(BaseCommand):
                 f"{event.slug}: {error}; that step was not done. Run reconcile --repair, then this again."
             ) from error
         except DatabaseError as error:
-            if not transactions.is_passing(error):
+            if not transactions.is_transient(error):
                 raise
             raise CommandError(f"{event.slug}: {_BUSY}") from error
         left = list(oversell_plan.find(event.id))

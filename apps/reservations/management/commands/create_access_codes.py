@@ -18,7 +18,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        generation.ask_for(
+        generation.add_code_arguments(
             parser, uses="reservations by each code", of_one_buyer="reservations of one buyer by each code"
         )
         parser.add_argument(
@@ -31,6 +31,6 @@ class Command(BaseCommand):
         except events.EventNotFound as error:
             raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
         ids = {section.slug: section.id for section in events.list_sections(event.id)}
-        opened = generation.chosen("--section", options["section"], ids)
-        made = generation.make_as_asked(AccessCode, "sections", opened, options, USES_MAX, event_id=event.id)
+        opened = generation.resolve_ids("--section", options["section"], ids)
+        made = generation.make_from_options(AccessCode, "sections", opened, options, USES_MAX, event_id=event.id)
         generation.write_csv(self.stdout, made, link=lambda code: link_of(event.slug, code.code))

@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.kernel.cli import refuse_in_one_line
+from apps.kernel.cli import report_errors_in_one_line
 from apps.reservations.gate.ledger_check import Examined
 from apps.reservations.gate.preload import Preloaded, preload
 
@@ -27,7 +27,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        refuse_in_one_line(parser)
+        report_errors_in_one_line(parser)
         parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
 from apps.kernel.checks import reconciler
-from apps.kernel.cli import refuse_in_one_line, who_types
+from apps.kernel.cli import get_os_username, report_errors_in_one_line
 
 
 class Command(BaseCommand):
@@ -19,7 +19,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        refuse_in_one_line(parser)
+        report_errors_in_one_line(parser)
         parser.add_argument("event", nargs="?", metavar="EVENT", help="only this event, by its id in addresses")
         parser.add_argument(
             "--repair", action="store_true", help="report, then put right what takes nothing from anybody"
@@ -33,7 +33,7 @@ class Command(BaseCommand):
                 part = events.get_event(options["event"]).id
             except events.EventNotFound as error:
                 raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
-        result = reconciler.run_and_record(part, repair_by=f"operator:{who_types()}" if options["repair"] else "")
+        result = reconciler.run_and_record(part, repair_by=f"operator:{get_os_username()}" if options["repair"] else "")
         found = result.difference_count or result.failure_count
         if options["json"]:
             report = {

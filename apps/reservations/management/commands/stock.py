@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
-from apps.kernel.cli import acts_on_event, who_types, whole_number
+from apps.kernel.cli import add_event_actions, get_os_username, whole_number
 from apps.kernel.http import problems
 from apps.kernel.templatetags.fairgate import money
 from apps.reservations.models import BlockedFor
@@ -27,7 +27,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        act = acts_on_event(parser)
+        act = add_event_actions(parser)
 
         def seats(added: ArgumentParser) -> None:
             added.add_argument("seats", nargs="*", metavar="SEAT", help="seats by id, such as stalls-A-1")
@@ -80,7 +80,7 @@ class Command(BaseCommand):
             raise CommandError(f"{event.slug}: {problem.detail}") from problem
 
     def _act(self, event: events.EventView, options: dict[str, Any]) -> str:
-        by: dict[str, Any] = {"who": options.get("who") or who_types(), "why": options.get("why", "")}
+        by: dict[str, Any] = {"who": options.get("who") or get_os_username(), "why": options.get("why", "")}
         match options["act"]:
             case "block":
                 return self._block(event, options, by)

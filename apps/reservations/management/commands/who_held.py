@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.kernel.cli import refuse_in_one_line
+from apps.kernel.cli import report_errors_in_one_line
 from apps.reservations.checks import seat_history
 
 
@@ -20,7 +20,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        refuse_in_one_line(parser)
+        report_errors_in_one_line(parser)
         parser.add_argument("seat", metavar="SEAT", help="the seat's id, such as stalls-A-1")
         parser.add_argument(
             "--at",

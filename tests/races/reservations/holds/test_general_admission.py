@@ -64,7 +64,7 @@ def test_a_write_that_misses_a_row_ends_the_whole_transaction(monkeypatch: pytes
     """Where a lock were ever to fail, the count of rows touched does not lie: nothing is kept, the fault is loud."""
     event = make_event(general_admission=2)
     requests = [wish(event, ga_section="floor", ga_quantity=2), wish(event, seats=["hall-A-1"])]
-    text = sql.exactly_touching(take_general_admission.text + " AND false")
+    text = sql.check_rowcount(take_general_admission.text + " AND false")
     without_stock = sql.Statement("take_general_admission", text)
     monkeypatch.setattr(writes, "_take_general_admission", without_stock)
     with pytest.raises(writes.LostRow):

@@ -264,7 +264,7 @@ def test_who_replaces_never_waits_for_an_own_seat_after_the_other_locks(patient:
     with rival_connection() as keeper, statements() as names:
         run("BEGIN", using=keeper)
         run(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
-        (verdict,) = transaction.decide_once([request], patience=Patience.GLANCING, write=transactions.write_here)
+        (verdict,) = transaction.decide_once([request], patience=Patience.GLANCING, write=transactions.write_on_django)
     assert isinstance(verdict, Contended)
     assert "end_reservations" not in names
     assert is_held(ask(request))

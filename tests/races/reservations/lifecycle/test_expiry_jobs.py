@@ -49,7 +49,7 @@ lock_reservation = sql.load("apps.reservations", "lock_reservation")
 @pytest.fixture
 def no_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     def away() -> None:
-        raise redis.RedisAway("connection refused")
+        raise redis.RedisUnavailable("connection refused")
 
     monkeypatch.setattr(redis, "client", away)
 

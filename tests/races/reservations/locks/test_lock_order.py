@@ -224,7 +224,7 @@ def show(rows: int = 1, **options: Any) -> events.EventView:
 def decide(
     requests: Sequence[reservations.HoldRequest], patience: statements.Patience = statements.Patience.WAITING
 ) -> None:
-    transaction.decide_once(requests, patience=patience, write=transactions.write_here)
+    transaction.decide_once(requests, patience=patience, write=transactions.write_on_django)
 
 
 def prepare_caps(*requests: reservations.HoldRequest) -> None:

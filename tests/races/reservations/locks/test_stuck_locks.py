@@ -95,7 +95,7 @@ def test_who_has_won_is_answered_while_the_losers_are_still_being_decided() -> N
     event = make_event()
     requests = [wish(event, seats=["hall-A-1"]), wish(event, seats=["hall-A-2"])]
     with kept(SEAT, "hall-A-1"):
-        rounds = service._rounds(requests, transactions.write_here)
+        rounds = service._rounds(requests, transactions.write_on_django)
         assert list(next(rounds)) == [1]
         (left,) = rounds
     assert list(left) == [0]

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from apps.kernel import secret_key
-from apps.kernel.outbox.delivery import Crew
+from apps.kernel.outbox.delivery import Delivery
 
 END_SECONDS_MAX = 3.0
 """Who interrupts the command waits so long for what is under way."""
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         secret_key.require_key()
         # A ledger that is away is told by this thread, in one line.
         connection.ensure_connection()
-        crew = Crew(settings.OUTBOX_DELIVERERS, messages_max=max(0, options["limit"]))
+        crew = Delivery(settings.OUTBOX_DELIVERERS, messages_max=max(0, options["limit"]))
         crew.wake()
         is_interrupted = False
         try:

@@ -155,7 +155,7 @@ def settle_late_charge(key: str, occurred_at: datetime) -> bytes:
 
 def _lock(key: str) -> SandboxCharge:
     with connection.cursor() as cursor:
-        found = model_rows.of(SandboxCharge, _lock_charge.rows(cursor, idempotency_key=key))
+        found = model_rows.build_instances(SandboxCharge, _lock_charge.rows(cursor, idempotency_key=key))
     if not found:
         raise SandboxCharge.DoesNotExist(key)
     return found[0]
