@@ -32,7 +32,7 @@ from rest_framework_simplejwt.tokens import AccessToken, RefreshToken
 from apps.kernel import rate_limits
 from apps.kernel.http import client_address, problems
 from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import PERSONAL
+from apps.kernel.http.openapi import NO_STORE_HEADERS
 from apps.kernel.tokens.jwt import LENGTH_MAX as TOKEN_LENGTH_MAX
 from apps.orders import facade as orders
 from apps.queue import facade as queue
@@ -146,10 +146,10 @@ class LogIn(LoginView):
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         # Before the session begins: where this fails, the form can be sent again.
-        orders.attach_orders(queue.visitor_of(self.request), form.get_user().pk)
+        orders.attach_orders(queue.visitor_id_of(self.request), form.get_user().pk)
         response = super().form_valid(form)
         # After it: a place that is the account's already is not seen by a browser that is nobody yet.
-        queue.bring_along(queue.visitor_of(self.request), form.get_user().pk)
+        queue.merge_guest_entries(queue.visitor_id_of(self.request), form.get_user().pk)
         return response
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -175,9 +175,9 @@ class SignUp(RedirectURLMixin, FormView):
             # Two sign-ups at once: the name is unique, and the other one was first.
             form.add_error("username", "There is an account with this address already: log in instead.")
             return self.form_invalid(form)
-        orders.attach_orders(queue.visitor_of(self.request), user.pk)
+        orders.attach_orders(queue.visitor_id_of(self.request), user.pk)
         login(self.request, user, backend="django.contrib.auth.backends.ModelBackend")
-        queue.bring_along(queue.visitor_of(self.request), user.pk)
+        queue.merge_guest_entries(queue.visitor_id_of(self.request), user.pk)
         response = super().form_valid(form)
         _set_signed_in_cookie(self.request, response)
         return response
@@ -203,7 +203,7 @@ def current_user(request: HttpRequest) -> HttpResponse:
     else:
         response = HttpResponse(status=204)
         _delete_signed_in_cookie(response)
-    response.headers["Cache-Control"] = PERSONAL["Cache-Control"]
+    response.headers["Cache-Control"] = NO_STORE_HEADERS["Cache-Control"]
     return response
 
 
@@ -228,7 +228,7 @@ def form_is_stale(request: HttpRequest, reason: str = "") -> HttpResponse:
         "action_label": "Open it again" if is_ours else "See all events",
     }
     response = render(request, "problem.html", context, status=403)
-    response.headers["Cache-Control"] = PERSONAL["Cache-Control"]
+    response.headers["Cache-Control"] = NO_STORE_HEADERS["Cache-Control"]
     return response
 
 
@@ -272,7 +272,7 @@ class Tokens(APIView):
         if user is None:
             raise CredentialsWrong
         refresh = RefreshToken.for_user(user)
-        return Response({"access": str(refresh.access_token), "refresh": str(refresh)}, headers=PERSONAL)
+        return Response({"access": str(refresh.access_token), "refresh": str(refresh)}, headers=NO_STORE_HEADERS)
 
 
 class TokensRefreshed(APIView):
@@ -296,7 +296,7 @@ class TokensRefreshed(APIView):
         user = get_user_model().objects.filter(pk=refresh.get(jwt_settings.USER_ID_CLAIM), is_active=True).first()
         if user is None:
             raise problems.TokenInvalid("The account of this token is gone.")
-        return Response({"access": str(AccessToken.for_user(user))}, headers=PERSONAL)
+        return Response({"access": str(AccessToken.for_user(user))}, headers=NO_STORE_HEADERS)
 
 
 page_urls = [

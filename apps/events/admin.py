@@ -113,7 +113,7 @@ class SeatingPlanAdmin(admin.ModelAdmin):
             messages.warning(request, note)
 
 
-class OfDraft:
+class DraftOnlyMixin:
     """Part of an event that may be edited until the event is published."""
 
     def has_add_permission(self, request: HttpRequest, obj: Event | None = None) -> bool:
@@ -126,7 +126,7 @@ class OfDraft:
         return obj is None or obj.status == Event.Status.DRAFT
 
 
-class OnSaleInline(OfDraft, admin.StackedInline):
+class OnSaleInline(DraftOnlyMixin, admin.StackedInline):
     model = OnSale
 
 
@@ -142,7 +142,7 @@ class CategoryForm(forms.ModelForm):
         return color
 
 
-class CategoryInline(OfDraft, admin.TabularInline):
+class CategoryInline(DraftOnlyMixin, admin.TabularInline):
     model = Category
     form = CategoryForm
     extra = 0
@@ -180,7 +180,7 @@ class SectionForm(forms.ModelForm):
         return capacity
 
 
-class SectionInline(OfDraft, admin.TabularInline):
+class SectionInline(DraftOnlyMixin, admin.TabularInline):
     model = Section
     form = SectionForm
     fields = ("name", "slug", "capacity", "category", "position", "needs_access")

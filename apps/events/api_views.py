@@ -17,7 +17,7 @@ from apps.kernel.http import problems
 CATALOGUE_MAX_AGE_SECONDS = 2
 
 
-def _said(card: selectors.EventCard) -> dict[str, Any]:
+def _card_document(card: selectors.EventCard) -> dict[str, Any]:
     return {
         "event_id": card.slug,
         "name": card.name,
@@ -49,7 +49,7 @@ class EventList(_Public):
     )
     def get(self, request: Request) -> Response:
         cards = selectors.list_catalogue(request.query_params.get("q", ""))
-        return _answer(EventListSerializer({"events": [_said(card) for card in cards]}).data)
+        return _answer(EventListSerializer({"events": [_card_document(card) for card in cards]}).data)
 
 
 class EventDetail(_Public):
@@ -59,7 +59,7 @@ class EventDetail(_Public):
             page = selectors.get_event_page(event)
         except event_views.EventNotFound as error:
             raise problems.NotFound("There is no such event.") from error
-        said = _said(page.card) | {
+        said = _card_document(page.card) | {
             "description": page.card.description,
             "hold_minutes": page.hold_minutes,
             "seats_per_reservation": page.seats_per_reservation,

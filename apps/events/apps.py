@@ -11,4 +11,4 @@ class EventsConfig(AppConfig):
         from apps.kernel import maintenance
 
         maintenance.register("refresh the announcements at hand", redis_cache.REFRESH_SECONDS, redis_cache.refresh)
-        maintenance.register("archive old announcements", archive.EVERY_SECONDS, archive.archive_old)
+        maintenance.register("archive old announcements", archive.INTERVAL_SECONDS, archive.archive_old)

@@ -109,7 +109,7 @@ def resize_section(section_id: int, capacity: int) -> None:
         raise problems.Invalid({"section": "no general-admission section"})
 
 
-def guard_section(section_id: int, *, needs_access: bool, now: datetime) -> bool:
+def set_section_access(section_id: int, *, needs_access: bool, now: datetime) -> bool:
     """From `now` on nobody holds in the section without an access code, or everybody may again; whether that is new.
     Raises Invalid for no section at all."""
     transactions.require_transaction()

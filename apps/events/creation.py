@@ -15,12 +15,12 @@ from django.utils.text import slugify
 
 from apps.events.changes import CAPACITY_MAX, PRICE_MINOR_MAX
 from apps.events.currencies import CODES
-from apps.events.event_views import RoomWish
+from apps.events.event_views import WaitingRoomSettings
 from apps.events.models import Category, Event, OnSale, SeatingPlan, Section, Venue
 from apps.events.plans import Limits, Plan, PlanError, parse_plan, to_layout
 from apps.events.plans.colors import PALETTE
 from apps.events.plans.plan import CATEGORY_CHARACTERS_MAX, label
-from apps.events.pricing import FEE_MINOR_MAX, PLAIN_PRICES, RATE_MAX, PricePolicy
+from apps.events.pricing import DEFAULT_PRICE_POLICY, FEE_MINOR_MAX, RATE_MAX, PricePolicy
 from apps.events.publication import (
     PUBLISH_LOCK_MS,
     PUBLISH_STATEMENT_MS,
@@ -86,8 +86,8 @@ class EventSpec:
     hold_minutes: int = 10
     seats_per_reservation_max: int = 8
     per_buyer_max: int | None = None
-    room: RoomWish | None = None  # None: no waiting room
-    price_policy: PricePolicy = PLAIN_PRICES
+    room: WaitingRoomSettings | None = None  # None: no waiting room
+    price_policy: PricePolicy = DEFAULT_PRICE_POLICY
     tax_rates: Mapping[str, int] = field(default_factory=dict)  # category, or general admission, to basis points
     needs_access: tuple[str, ...] = ()  # ids of sections that nobody holds in without an access code
     description: str = ""
@@ -114,7 +114,7 @@ def create_event(spec: EventSpec) -> Created:
     longer says draft. Raises EventDiffers for other values, EventRefused or PlanError for a description that cannot
     be; nothing is written then.
     """
-    _check_words(spec)
+    _check_texts(spec)
     _check_numbers(spec)
     plan = parse_plan(spec.plan, plan_limits()) if spec.plan is not None else None
     _check_offer(spec, plan)
@@ -137,7 +137,7 @@ def create_event(spec: EventSpec) -> Created:
             return Created(outcome, event.pk, plan.notes if plan is not None else ())
         published = publish_locked(event)
         if published:
-            _guard(event, spec)
+            _require_access_codes(event, spec)
     if published:
         refresh_statistics()
     outcome = Outcome.PUBLISHED if published else Outcome.UNCHANGED
@@ -148,7 +148,7 @@ def plan_limits() -> Limits:
     return Limits(file_bytes_max=settings.SEATING_PLAN_FILE_MAX_BYTES, seats_max=settings.SEATING_PLAN_SEATS_MAX)
 
 
-def at_venue(moment: datetime, timezone: str) -> datetime:
+def resolve_venue_time(moment: datetime, timezone: str) -> datetime:
     """The moment with an offset: its own, or the venue's. Raises EventRefused for a time that the venue's clock
     never shows, or shows twice."""
     try:
@@ -195,7 +195,7 @@ def store_plan(venue: Venue, plan: Plan, data: bytes, name: str = "") -> Seating
     return stored
 
 
-def _word(value: str, what: str, characters_max: int, *, empty: bool = False) -> None:
+def _check_label(value: str, what: str, characters_max: int, *, empty: bool = False) -> None:
     try:
         label(value, what, characters_max, empty=empty)
     except PlanError as error:
@@ -204,15 +204,15 @@ def _word(value: str, what: str, characters_max: int, *, empty: bool = False) ->
         raise EventRefused(f"{what} begins or ends with a space")
 
 
-def _check_words(spec: EventSpec) -> None:
+def _check_texts(spec: EventSpec) -> None:
     if len(spec.slug) > 80 or not _SLUG.fullmatch(spec.slug):
         raise EventRefused(
             f"the slug {spec.slug[:90]!r} must be lower-case letters, digits and single hyphens, at most 80"
         )
-    _word(spec.name, "the name", 200)
-    _word(spec.venue, "the venue", 200)
-    _word(spec.city, "the city", 120, empty=True)
-    _word(spec.address, "the address", 300, empty=True)
+    _check_label(spec.name, "the name", 200)
+    _check_label(spec.venue, "the venue", 200)
+    _check_label(spec.city, "the city", 120, empty=True)
+    _check_label(spec.address, "the address", 300, empty=True)
     if len(spec.description) > DESCRIPTION_CHARACTERS_MAX or "\x00" in spec.description:
         raise EventRefused(f"the description must be printable and at most {DESCRIPTION_CHARACTERS_MAX} characters")
     if spec.currency not in CODES:
@@ -221,31 +221,31 @@ def _check_words(spec: EventSpec) -> None:
         raise EventRefused(f"the time zone {spec.timezone[:64]!r} is not known; an IANA name is, as in Europe/Berlin")
 
 
-def _in_range(value: int, low: int, high: int, what: str) -> None:
+def _check_range(value: int, low: int, high: int, what: str) -> None:
     if not low <= value <= high:
         raise EventRefused(f"{what} must be between {low} and {high}, not {value}")
 
 
 def _check_numbers(spec: EventSpec) -> None:
-    _in_range(spec.hold_minutes, 1, HOLD_MINUTES_MAX, "hold minutes")
-    _in_range(spec.seats_per_reservation_max, 1, SEATS_PER_RESERVATION_MAX, "seats per reservation")
+    _check_range(spec.hold_minutes, 1, HOLD_MINUTES_MAX, "hold minutes")
+    _check_range(spec.seats_per_reservation_max, 1, SEATS_PER_RESERVATION_MAX, "seats per reservation")
     if spec.per_buyer_max is not None:
-        _in_range(spec.per_buyer_max, 1, PER_BUYER_MAX, "seats per buyer")
+        _check_range(spec.per_buyer_max, 1, PER_BUYER_MAX, "seats per buyer")
     policy = spec.price_policy
-    _in_range(policy.ticket_fee_minor, 0, FEE_MINOR_MAX, "the fee per ticket")
-    _in_range(policy.order_fee_minor, 0, FEE_MINOR_MAX, "the fee per order")
-    _in_range(policy.ticket_fee_rate, 0, RATE_MAX, "the fee per ticket in basis points")
-    _in_range(policy.tax_rate, 0, RATE_MAX, "the tax in basis points")
+    _check_range(policy.ticket_fee_minor, 0, FEE_MINOR_MAX, "the fee per ticket")
+    _check_range(policy.order_fee_minor, 0, FEE_MINOR_MAX, "the fee per order")
+    _check_range(policy.ticket_fee_rate, 0, RATE_MAX, "the fee per ticket in basis points")
+    _check_range(policy.tax_rate, 0, RATE_MAX, "the tax in basis points")
     for category, rate in spec.tax_rates.items():
-        _in_range(rate, 0, RATE_MAX, f"the tax of “{category[:80]}” in basis points")
+        _check_range(rate, 0, RATE_MAX, f"the tax of “{category[:80]}” in basis points")
     if spec.room is not None:
-        _in_range(spec.room.rate_per_second, 1, ROOM_RATE_MAX, "the waiting room's rate")
-        _in_range(spec.room.active_max, 1, ROOM_ACTIVE_MAX, "the waiting room's active")
+        _check_range(spec.room.rate_per_second, 1, ROOM_RATE_MAX, "the waiting room's rate")
+        _check_range(spec.room.active_max, 1, ROOM_ACTIVE_MAX, "the waiting room's active")
     for category, price in spec.prices.items():
-        _in_range(price, 0, PRICE_MINOR_MAX, f"the price of “{category[:80]}”")
+        _check_range(price, 0, PRICE_MINOR_MAX, f"the price of “{category[:80]}”")
     for area in spec.general_admission:
-        _in_range(area.capacity, 1, CAPACITY_MAX, f"the capacity of “{area.name[:80]}”")
-        _in_range(area.price_minor, 0, PRICE_MINOR_MAX, f"the price of “{area.name[:80]}”")
+        _check_range(area.capacity, 1, CAPACITY_MAX, f"the capacity of “{area.name[:80]}”")
+        _check_range(area.price_minor, 0, PRICE_MINOR_MAX, f"the price of “{area.name[:80]}”")
 
 
 def _check_offer(spec: EventSpec, plan: Plan | None) -> None:
@@ -270,7 +270,7 @@ def _check_offer(spec: EventSpec, plan: Plan | None) -> None:
         raise EventRefused(f"more than {GENERAL_ADMISSION_SECTIONS_MAX} general admission sections")
     taken = {section.slug: section.name for section in plan.sections} if plan is not None else {}
     for area in spec.general_admission:
-        _word(area.name, "the general admission name", CATEGORY_CHARACTERS_MAX)
+        _check_label(area.name, "the general admission name", CATEGORY_CHARACTERS_MAX)
         slug = slugify(area.name)
         if not slug:
             raise EventRefused(f"the general admission name “{area.name}” has no letter or digit to make an id of")
@@ -284,7 +284,7 @@ def _check_offer(spec: EventSpec, plan: Plan | None) -> None:
         raise EventRefused(f"no section {unknown[0][:80]!r} to need an access code; there are {', '.join(taken)}")
 
 
-def _guard(event: Event, spec: EventSpec) -> None:
+def _require_access_codes(event: Event, spec: EventSpec) -> None:
     """Those of the event's sections that are to need an access code do; a plan's sections are there once published."""
     open_ones = Section.objects.filter(event=event, slug__in=spec.needs_access, needs_access_since=None)
     open_ones.update(needs_access_since=clock.now())
@@ -314,9 +314,9 @@ def _venue_differences(venue: Venue, spec: EventSpec) -> list[str]:
 def _write(spec: EventSpec, plan: Plan | None) -> Event:
     venue = _venue(spec)
     now = clock.now()
-    starts_at = at_venue(spec.starts_at, venue.timezone)
-    opens_at = at_venue(spec.opens_at, venue.timezone) if spec.opens_at is not None else now
-    closes_at = at_venue(spec.closes_at, venue.timezone) if spec.closes_at is not None else None
+    starts_at = resolve_venue_time(spec.starts_at, venue.timezone)
+    opens_at = resolve_venue_time(spec.opens_at, venue.timezone) if spec.opens_at is not None else now
+    closes_at = resolve_venue_time(spec.closes_at, venue.timezone) if spec.closes_at is not None else None
     if starts_at <= now:
         raise EventRefused(f"the event would start in the past ({starts_at.isoformat()})")
     if starts_at >= _LATEST:
@@ -365,7 +365,7 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
 def _lobby_opens_at(spec: EventSpec, timezone: str) -> datetime | None:
     if spec.room is None or spec.room.lobby_opens_at is None:
         return None
-    return at_venue(spec.room.lobby_opens_at, timezone)
+    return resolve_venue_time(spec.room.lobby_opens_at, timezone)
 
 
 def _write_offer(event: Event, spec: EventSpec, plan: Plan | None) -> None:
@@ -402,17 +402,17 @@ def _write_offer(event: Event, spec: EventSpec, plan: Plan | None) -> None:
             category=category,
             position=first_section + index,
         )
-    _guard(event, spec)
+    _require_access_codes(event, spec)
 
 
 def _differences(event: Event, spec: EventSpec) -> list[str]:
     """What the description says otherwise than the standing event, one phrase each."""
     venue = event.venue
-    stands, given = _standing_values(event), _given_values(spec, venue.timezone)
+    stands, given = _stored_values(event), _given_values(spec, venue.timezone)
     if event.status == Event.Status.DRAFT:
         # Of a plan's sections nothing can stand before there are any.
         there = set(Section.objects.filter(event=event).values_list("slug", flat=True))
-        given["needs-access"] = _listed(there.intersection(spec.needs_access))
+        given["needs-access"] = _join_slugs(there.intersection(spec.needs_access))
     if given["on-sale"] == "now":
         # "At once" was said when the event was made; any moment that has passed is that moment.
         opens_at = event.on_sale.opens_at
@@ -432,22 +432,22 @@ def _differences(event: Event, spec: EventSpec) -> list[str]:
     return found
 
 
-def _listed(slugs: Iterable[str]) -> str:
+def _join_slugs(slugs: Iterable[str]) -> str:
     return ", ".join(sorted(slugs)) or "none"
 
 
-def _moment(moment: datetime | None) -> str:
+def _format_moment(moment: datetime | None) -> str:
     return "none" if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _room(room: RoomWish | None, lobby_opens_at: datetime | None) -> str:
+def _describe_room(room: WaitingRoomSettings | None, lobby_opens_at: datetime | None) -> str:
     if room is None:
         return "off"
-    lobby = "" if lobby_opens_at is None else f",lobby={_moment(lobby_opens_at)}"
+    lobby = "" if lobby_opens_at is None else f",lobby={_format_moment(lobby_opens_at)}"
     return f"rate={room.rate_per_second},active={room.active_max}{lobby}"
 
 
-def _said_of(policy: PricePolicy) -> dict[str, str]:
+def _price_policy_values(policy: PricePolicy) -> dict[str, str]:
     return {
         "ticket-fee": str(policy.ticket_fee_minor),
         "ticket-fee-rate": str(policy.ticket_fee_rate),
@@ -460,22 +460,22 @@ def _said_of(policy: PricePolicy) -> dict[str, str]:
 
 def _given_values(spec: EventSpec, timezone: str) -> dict[str, str]:
     plan = "none" if spec.plan is None else f"{hashlib.sha256(spec.plan).hexdigest()[:12]}…"
-    closes_at = None if spec.closes_at is None else at_venue(spec.closes_at, timezone)
+    closes_at = None if spec.closes_at is None else resolve_venue_time(spec.closes_at, timezone)
     return {
         "name": f"“{spec.name}”",
         "description": f"“{spec.description}”",
         "venue": f"“{spec.venue}”",
-        "starts": _moment(at_venue(spec.starts_at, timezone)),
+        "starts": _format_moment(resolve_venue_time(spec.starts_at, timezone)),
         "currency": spec.currency,
         "plan": plan,
-        "on-sale": "now" if spec.opens_at is None else _moment(at_venue(spec.opens_at, timezone)),
-        "on-sale-ends": _moment(closes_at),
+        "on-sale": "now" if spec.opens_at is None else _format_moment(resolve_venue_time(spec.opens_at, timezone)),
+        "on-sale-ends": _format_moment(closes_at),
         "hold-minutes": str(spec.hold_minutes),
         "seats-per-reservation": str(spec.seats_per_reservation_max),
         "per-buyer": "none" if spec.per_buyer_max is None else str(spec.per_buyer_max),
-        "waiting-room": _room(spec.room, _lobby_opens_at(spec, timezone)),
-        "needs-access": _listed(set(spec.needs_access)),
-        **_said_of(spec.price_policy),
+        "waiting-room": _describe_room(spec.room, _lobby_opens_at(spec, timezone)),
+        "needs-access": _join_slugs(set(spec.needs_access)),
+        **_price_policy_values(spec.price_policy),
         **{f"price of “{name}”": str(price) for name, price in spec.prices.items()},
         **{f"tax of “{name}”": str(rate) for name, rate in spec.tax_rates.items()},
         **{
@@ -485,7 +485,7 @@ def _given_values(spec: EventSpec, timezone: str) -> dict[str, str]:
     }
 
 
-def _standing_values(event: Event) -> dict[str, str]:
+def _stored_values(event: Event) -> dict[str, str]:
     on_sale = event.on_sale
     general = list(Section.objects.filter(event=event, kind=Section.Kind.GENERAL_ADMISSION).select_related("category"))
     theirs = {section.category_id for section in general}
@@ -495,24 +495,24 @@ def _standing_values(event: Event) -> dict[str, str]:
         "name": f"“{event.name}”",
         "description": f"“{event.description}”",
         "venue": f"“{event.venue.name}”",
-        "starts": _moment(event.starts_at),
+        "starts": _format_moment(event.starts_at),
         "currency": event.currency,
         "plan": "none" if event.plan is None else f"{event.plan.digest[:12]}…",
-        "on-sale": _moment(on_sale.opens_at),
-        "on-sale-ends": _moment(on_sale.closes_at),
+        "on-sale": _format_moment(on_sale.opens_at),
+        "on-sale-ends": _format_moment(on_sale.closes_at),
         "hold-minutes": str(on_sale.hold_minutes),
         "seats-per-reservation": str(on_sale.seats_per_reservation_max),
         "per-buyer": "none" if on_sale.per_buyer_max is None else str(on_sale.per_buyer_max),
-        "waiting-room": _room(
+        "waiting-room": _describe_room(
             None
             if on_sale.room_rate_per_second is None or on_sale.room_active_max is None
-            else RoomWish(on_sale.room_rate_per_second, on_sale.room_active_max),
+            else WaitingRoomSettings(on_sale.room_rate_per_second, on_sale.room_active_max),
             on_sale.room_lobby_opens_at,
         ),
-        "needs-access": _listed(
+        "needs-access": _join_slugs(
             Section.objects.filter(event=event, needs_access_since__isnull=False).values_list("slug", flat=True)
         ),
-        **_said_of(on_sale.price_policy),
+        **_price_policy_values(on_sale.price_policy),
         **{f"price of “{category.key}”": str(category.price_minor) for category in prices},
         **{f"tax of “{one.key}”": str(one.tax_rate) for one in categories if one.tax_rate is not None},
         **{

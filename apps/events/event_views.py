@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import Max, Q
 
 from apps.events.models import Category, Event, OnSale, Seat, Section
-from apps.events.pricing import PLAIN_PRICES, PricePolicy
+from apps.events.pricing import DEFAULT_PRICE_POLICY, PricePolicy
 from apps.kernel import clock
 from apps.kernel.db import arrays, sql
 from apps.kernel.http import problems
@@ -50,7 +50,7 @@ def selling_state(
 
 
 @dataclass(frozen=True, slots=True)
-class RoomWish:
+class WaitingRoomSettings:
     """The waiting room that the organiser wants; what the room is now is the queue's to say."""
 
     rate_per_second: int
@@ -70,7 +70,7 @@ class Policy:
     grace_seconds: int
     seats_per_reservation_max: int
     per_buyer_max: int | None
-    room: RoomWish | None = None
+    room: WaitingRoomSettings | None = None
     """None: no waiting room, everyone is let in at once."""
     oversell: str = OnSale.Oversell.CANCEL_NEWEST
     """How an oversell would be made up for: cancel_newest or house_seats."""
@@ -88,7 +88,7 @@ class EventView:
     currency: str
     status: str
     policy: Policy
-    price_policy: PricePolicy = PLAIN_PRICES
+    price_policy: PricePolicy = DEFAULT_PRICE_POLICY
 
     def selling_state(self, at: datetime) -> str:
         """One of upcoming, on_sale, closed, canceled: derived from the policy at a moment. "Sold out" needs the
@@ -178,7 +178,9 @@ def _event_view(
     room_rate: int | None, room_active_max: int | None, lobby_opens_at: datetime | None, *price_policy: int,
 ) -> EventView:  # fmt: skip
     room = (
-        None if room_rate is None or room_active_max is None else RoomWish(room_rate, room_active_max, lobby_opens_at)
+        None
+        if room_rate is None or room_active_max is None
+        else WaitingRoomSettings(room_rate, room_active_max, lobby_opens_at)
     )
     policy = Policy(
         opens_at=opens_at,
@@ -308,7 +310,7 @@ def seat_ids_of_guids(event_id: int, guids: Iterable[str]) -> dict[str, int]:
     return dict(Seat.objects.filter(event_id=event_id, guid__in=wanted).values_list("guid", "pk"))
 
 
-def seats_of_name(guid: str) -> dict[int, SeatView]:
+def seats_across_events(guid: str) -> dict[int, SeatView]:
     """The seats of this public id, by event: a plan used again has it again. Drafts have none."""
     if not sql.is_text(guid):
         return {}
@@ -330,7 +332,7 @@ def seat_guids(cursor: sql.Cursor, seat_ids: Iterable[int]) -> dict[int, str]:
     return dict(_seat_guids.rows(cursor, seat_ids=ids)) if ids else {}
 
 
-def reading_prices(event_ids: Iterable[int]) -> sql.Call:
+def read_prices_call(event_ids: Iterable[int]) -> sql.Call:
     """Category id and price in minor units, as it is now, of every category of these events: for a transaction that
     freezes it into what it writes, and sends this together with its locks."""
     return _prices.call(event_ids=arrays.numbers(event_ids))

@@ -11,9 +11,9 @@ from apps.events.event_views import (
     EventView,
     Policy,
     PriceView,
-    RoomWish,
     SeatView,
     SectionView,
+    WaitingRoomSettings,
     get_event,
     get_event_by_id,
     get_events,
@@ -24,14 +24,14 @@ from apps.events.event_views import (
     list_sections_of,
     plan_version,
     policy_of,
-    reading_prices,
+    read_prices_call,
     seat_guids,
     seat_guids_of_section,
     seat_ids_in_plan_order,
     seat_ids_of_guids,
+    seats_across_events,
     seats_by_guid,
     seats_by_id,
-    seats_of_name,
     section_ids,
     section_rows,
     section_seats,
@@ -55,33 +55,34 @@ __all__ = [
     "PRICE_MINOR_MAX",
     "Announcement",
     "AnnouncementFeed",
-    "AnnouncementsStanding",
     "Availability",
     "Bill",
+    "BillItem",
     "BillLine",
     "CategoryView",
+    "CurrentAnnouncements",
     "EventNotFound",
     "EventView",
-    "Place",
     "Policy",
     "PriceChange",
     "PricePolicy",
     "PriceView",
-    "RoomWish",
     "SeatView",
     "SectionSlugs",
     "SectionView",
+    "WaitingRoomSettings",
     "add_category",
+    "allocate_amount",
     "announcements_of",
     "announcements_since",
     "availability",
+    "calculate_bill",
     "cancel_event",
     "category_id",
     "describe_bill",
     "get_event",
     "get_event_by_id",
     "get_events",
-    "guard_section",
     "list_categories",
     "list_categories_of",
     "list_events",
@@ -94,35 +95,34 @@ __all__ = [
     "percent",
     "plan_version",
     "policy_of",
-    "price",
     "provide_availability",
     "publish_listeners",
-    "reading_prices",
+    "read_prices_call",
     "reprice_category",
     "resize_section",
     "seat_guids",
     "seat_guids_of_section",
     "seat_ids_in_plan_order",
     "seat_ids_of_guids",
+    "seats_across_events",
     "seats_by_guid",
     "seats_by_id",
-    "seats_of_name",
     "section_ids",
     "section_rows",
     "section_seats",
     "section_slugs",
     "selling_event_ids",
     "selling_state",
-    "spread",
+    "set_section_access",
 ]
 
 # What it all costs; see apps/events/pricing.py.
 Bill = pricing.Bill
 BillLine = pricing.BillLine
-Place = pricing.Place
+BillItem = pricing.BillItem
 percent = pricing.percent
-price = pricing.price
-spread = pricing.spread
+calculate_bill = pricing.calculate_bill
+allocate_amount = pricing.allocate_amount
 
 
 def describe_bill() -> Any:
@@ -143,12 +143,12 @@ move_seats = changes.move_seats
 cancel_event = changes.cancel_event
 reprice_category = changes.reprice_category
 resize_section = changes.resize_section
-guard_section = changes.guard_section
+set_section_access = changes.set_section_access
 
 # What the organizer says to everybody; see apps/events/announcements/.
 Announcement = queries.Announcement
 AnnouncementFeed = feed.Feed
-AnnouncementsStanding = queries.Standing
+CurrentAnnouncements = queries.CurrentAnnouncements
 ANNOUNCEMENT_FRAME = service.FRAME
 
 

@@ -19,7 +19,7 @@ from apps.events.selectors import EventCard
 BROWSER_SECONDS = 10
 
 
-def lifetime(cards: Sequence[EventCard], seconds: int) -> str:
+def page_cache_control(cards: Sequence[EventCard], seconds: int) -> str:
     """`Cache-Control` of a page that shows these events, for at most so many seconds in shared caches."""
     shared, stale, browser = seconds, min(settings.CACHE_STALE_SECONDS, seconds), min(BROWSER_SECONDS, seconds)
     left = [
@@ -35,7 +35,7 @@ def lifetime(cards: Sequence[EventCard], seconds: int) -> str:
     return f"public, max-age={browser}, s-maxage={shared}, stale-while-revalidate={stale}"
 
 
-def fixed_lifetime(seconds: int) -> str:
+def fixed_cache_control(seconds: int) -> str:
     """`Cache-Control` of a file that no clock changes."""
     return f"public, max-age={seconds}, stale-while-revalidate={min(settings.CACHE_STALE_SECONDS, seconds)}"
 

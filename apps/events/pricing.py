@@ -4,7 +4,7 @@ freezes its answer into an order.
 Every line is rounded by itself, half up, to the currency's smallest unit. So a place costs the same alone and among
 others, in whatever order they are named; a total is the sum of what was shown beside each place; and what goes back for
 one place is what was paid for it. Nothing is left over to be spread, but an amount that comes off a whole order:
-`spread` does that to the last unit.
+`allocate_amount` does that to the last unit.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from apps.kernel.templatetags.fairgate import money
 
-WHOLE = 10_000
+BASIS_POINTS = 10_000
 """Rates are in basis points: 1,900 is 19 percent."""
-RATE_MAX = WHOLE
+RATE_MAX = BASIS_POINTS
 FEE_MINOR_MAX = 10**9
 PLACE, FEE = "place", "fee"
 
@@ -42,22 +42,22 @@ class PricePolicy:
         """The fee on a place of this price."""
         if not price_minor and self.waives_fees_when_free:
             return 0
-        return self.ticket_fee_minor + _half_up(price_minor * self.ticket_fee_rate, WHOLE)
+        return self.ticket_fee_minor + _half_up(price_minor * self.ticket_fee_rate, BASIS_POINTS)
 
     def taxed(self, amount_minor: int) -> tuple[int, int]:
         """The tax on an amount, and what is to be paid for it: the amount itself where it has the tax in it."""
         if self.tax_included:
-            return _half_up(amount_minor * self.tax_rate, WHOLE + self.tax_rate), amount_minor
-        tax_minor = _half_up(amount_minor * self.tax_rate, WHOLE)
+            return _half_up(amount_minor * self.tax_rate, BASIS_POINTS + self.tax_rate), amount_minor
+        tax_minor = _half_up(amount_minor * self.tax_rate, BASIS_POINTS)
         return tax_minor, amount_minor + tax_minor
 
-    def at_rate(self, tax_rate: int | None) -> "PricePolicy":
+    def with_tax_rate(self, tax_rate: int | None) -> "PricePolicy":
         """The same for a place whose category is taxed at this rate, its fee with it; None: at the event's."""
         return self if tax_rate is None or tax_rate == self.tax_rate else replace(self, tax_rate=tax_rate)
 
     def place_total_minor(self, price_minor: int, tax_rate: int | None = None) -> int:
         """What a place of this price and its category's rate comes to, its fee and the tax on both in it."""
-        return self.at_rate(tax_rate).taxed(price_minor + self.place_fee_minor(price_minor))[1]
+        return self.with_tax_rate(tax_rate).taxed(price_minor + self.place_fee_minor(price_minor))[1]
 
     @property
     def order_fee_total_minor(self) -> int:
@@ -84,11 +84,11 @@ class PricePolicy:
         return said
 
 
-PLAIN_PRICES = PricePolicy()
+DEFAULT_PRICE_POLICY = PricePolicy()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BillItem:
     """One place that somebody wants, at its face price. `line_id` is the reservation's line, `place` from 1 in it."""
 
     line_id: int
@@ -232,14 +232,14 @@ def _is_of(line: BillLine, rate: int, included: bool) -> bool:
     return (line.tax_rate, line.tax_included) == (rate, included)
 
 
-class Code(Protocol):
+class DiscountCode(Protocol):
     """What lowers prices."""
 
-    def discounts(self, places: Sequence[Place], left_minor: Sequence[int]) -> Sequence[int]:
+    def discounts(self, places: Sequence[BillItem], left_minor: Sequence[int]) -> Sequence[int]:
         """How much comes off each place, of what other codes left of its price; never more than that."""
 
 
-def price(places: Iterable[Place], policy: PricePolicy, codes: Sequence[Code] = ()) -> Bill:
+def calculate_bill(places: Iterable[BillItem], policy: PricePolicy, codes: Sequence[DiscountCode] = ()) -> Bill:
     """The bill for these places: discounts come off the face price, fees on top of what is left, tax last.
 
     Where the policy waives fees on what is free, a place that costs nothing bears none, nor does an order whose places
@@ -257,8 +257,8 @@ def price(places: Iterable[Place], policy: PricePolicy, codes: Sequence[Code] = 
     return Bill(tuple(lines))
 
 
-def _place_line(place: Place, left_minor: int, policy: PricePolicy) -> BillLine:
-    policy = policy.at_rate(place.tax_rate)
+def _place_line(place: BillItem, left_minor: int, policy: PricePolicy) -> BillLine:
+    policy = policy.with_tax_rate(place.tax_rate)
     fee_minor = policy.place_fee_minor(left_minor)
     tax_minor, total_minor = policy.taxed(left_minor + fee_minor)
     return BillLine(
@@ -290,7 +290,7 @@ def _order_fee(policy: PricePolicy) -> BillLine:
     )
 
 
-def spread(amount_minor: int, weights: Sequence[int]) -> list[int]:
+def allocate_amount(amount_minor: int, weights: Sequence[int]) -> list[int]:
     """The amount in parts as the weights are to each other, to the last unit: each has its share rounded down, and
     what is left goes one by one to the largest remainders, of equal ones to the first."""
     whole = sum(weights)

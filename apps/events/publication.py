@@ -92,7 +92,7 @@ def _check(event: Event, plan: Plan | None, categories: Mapping[str, Category]) 
         return
     unpriced = [name for name in used_categories(plan) if name not in categories]
     if unpriced:
-        raise EventRefused(f"no price for {_listed(unpriced)}")
+        raise EventRefused(f"no price for {_quote_names(unpriced)}")
     taken = {section.slug for section in general}
     clash = next((section.slug for section in plan.sections if section.slug in taken), None)
     if clash is not None:
@@ -105,7 +105,7 @@ def used_categories(plan: Plan) -> list[str]:
     return [category.name for index, category in enumerate(plan.categories) if index in found]
 
 
-def _listed(names: list[str]) -> str:
+def _quote_names(names: list[str]) -> str:
     return ", ".join(f"“{name}”" for name in names)
 
 

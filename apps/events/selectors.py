@@ -252,7 +252,7 @@ def _plan(slug: str) -> dict[str, Any]:
     return {
         "event": event.slug,
         "currency": event.currency,
-        "size": [_short(value) for value in (layout["size"] if layout is not None else (0, 0))],
+        "size": [_round_coordinate(value) for value in (layout["size"] if layout is not None else (0, 0))],
         "seat_radius": radius,
         "categories": [
             {
@@ -281,15 +281,15 @@ def _plan(slug: str) -> dict[str, Any]:
             "section": [section_at[row[1]] for row in rows],
             "row": [row[2] for row in rows],
             "number": [row[3] for row in rows],
-            "x": [_short(row[4]) for row in rows],
-            "y": [_short(row[5]) for row in rows],
+            "x": [_round_coordinate(row[4]) for row in rows],
+            "y": [_round_coordinate(row[5]) for row in rows],
             "category": [category_at[row[6]] for row in rows],
             "flags": [(1 if row[7] else 0) | (2 if row[8] else 0) for row in rows],
         },
     }
 
 
-def _short(value: float) -> float | int:
+def _round_coordinate(value: float) -> float | int:
     """One decimal is a tenth of a pixel; whole numbers lose their ".0"."""
     rounded = round(value, 1)
     return int(rounded) if rounded == int(rounded) else rounded
@@ -303,7 +303,7 @@ def _seat_radius(rows: list[tuple[Any, ...]]) -> float | int:
         if before[1] == after[1] and before[2] == after[2]
     )
     real = [gap for gap in gaps if gap > 0]
-    return _short(real[len(real) // 4] * 0.42) if real else 10
+    return _round_coordinate(real[len(real) // 4] * 0.42) if real else 10
 
 
 def _outline(
@@ -315,7 +315,7 @@ def _outline(
     else:
         named = (area for area in areas if area.text is not None and slugify(area.text.text) == section.slug)
         line = next((corners for area in named if (corners := area_outline(area))), [])
-    return [[_short(x), _short(y)] for x, y in line]
+    return [[_round_coordinate(x), _round_coordinate(y)] for x, y in line]
 
 
 def _area(area: Area) -> dict[str, Any]:
@@ -328,22 +328,22 @@ def _area(area: Area) -> dict[str, Any]:
     }[area.shape]
     drawn: dict[str, Any] = {
         "shape": area.shape,
-        "x": _short(area.x),
-        "y": _short(area.y),
-        **{name: _short(value) for name, value in sizes.items()},
-        "rotation": _short(area.rotation),
+        "x": _round_coordinate(area.x),
+        "y": _round_coordinate(area.y),
+        **{name: _round_coordinate(value) for name, value in sizes.items()},
+        "rotation": _round_coordinate(area.rotation),
         "color": area.color,
         "border_color": area.border_color,
     }
     if area.shape == "polygon":
-        drawn["points"] = [[_short(x), _short(y)] for x, y in area.points]
+        drawn["points"] = [[_round_coordinate(x), _round_coordinate(y)] for x, y in area.points]
     if area.text is not None:
         text = area.text
         drawn["text"] = {
-            "x": _short(text.x),
-            "y": _short(text.y),
+            "x": _round_coordinate(text.x),
+            "y": _round_coordinate(text.y),
             "text": text.text,
             "color": text.color,
-            "size": _short(text.size),
+            "size": _round_coordinate(text.size),
         }
     return drawn

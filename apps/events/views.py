@@ -20,7 +20,7 @@ from apps.events.posters import drawing as poster_drawing
 _CARD = tuple(field.name for field in fields(selectors.EventCard))
 
 
-def _shown(card: selectors.EventCard) -> dict[str, Any]:
+def _card_context(card: selectors.EventCard) -> dict[str, Any]:
     shown = {name: getattr(card, name) for name in _CARD}
     return shown | {"poster_url": reverse("events:poster", args=[card.slug])}
 
@@ -33,8 +33,8 @@ def catalogue(request: HttpRequest) -> HttpResponseBase:
     is_brief = bool(search) or any(card.state in ("on_sale", "sold_out") for card in cards)
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_brief else settings.CACHE_PAGE_SECONDS
     # Without the request: whoever asks, and whatever waits for them, these are the same bytes.
-    html = render_to_string("events/catalogue.html", {"events": [_shown(card) for card in cards], "q": search})
-    return http_cache.public_page(request, html, http_cache.lifetime(cards, seconds))
+    html = render_to_string("events/catalogue.html", {"events": [_card_context(card) for card in cards], "q": search})
+    return http_cache.public_page(request, html, http_cache.page_cache_control(cards, seconds))
 
 
 @lru_cache(maxsize=4_096)
@@ -53,7 +53,7 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
     prices = {price for section in page.sections for price in section.prices}
     is_selling = page.card.state in ("on_sale", "sold_out")
     said = feed.read(page.event_id, page.card.starts_at)
-    shown = _shown(page.card) | {
+    shown = _card_context(page.card) | {
         "hold_minutes": page.hold_minutes,
         "seats_per_reservation": page.seats_per_reservation,
         "per_buyer_cap": page.per_buyer_cap,
@@ -67,7 +67,7 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_sold_out else settings.CACHE_PAGE_SECONDS
     context = {"event": shown, "news": template_context.newest(said)}
     html = render_to_string("events/event.html", context)  # As above.
-    return http_cache.public_page(request, html, http_cache.lifetime([page.card], seconds))
+    return http_cache.public_page(request, html, http_cache.page_cache_control([page.card], seconds))
 
 
 def _plan_etag(request: HttpRequest, slug: str) -> str | None:
@@ -80,7 +80,7 @@ def _plan_etag(request: HttpRequest, slug: str) -> str | None:
 @require_safe
 def plan(request: HttpRequest, slug: str) -> HttpResponse:
     answer = _plan(request, slug)
-    answer.headers["Cache-Control"] = http_cache.fixed_lifetime(settings.CACHE_PAGE_SECONDS)
+    answer.headers["Cache-Control"] = http_cache.fixed_cache_control(settings.CACHE_PAGE_SECONDS)
     return answer
 
 
@@ -106,7 +106,7 @@ def _poster_response(request: HttpRequest, drawing: str) -> HttpResponse:
     answer = condition(etag_func=lambda _: f'"{hashlib.sha256(drawing.encode()).hexdigest()[:24]}"')(
         lambda _: HttpResponse(drawing, content_type="image/svg+xml; charset=utf-8")
     )(request)
-    answer.headers["Cache-Control"] = http_cache.fixed_lifetime(settings.CACHE_POSTER_SECONDS)
+    answer.headers["Cache-Control"] = http_cache.fixed_cache_control(settings.CACHE_POSTER_SECONDS)
     # Opened by itself a drawing is a document: it may draw, and nothing else.
     answer.headers["Content-Security-Policy"] = "default-src 'none'; style-src 'unsafe-inline'; font-src data:; sandbox"
     return answer

@@ -85,7 +85,7 @@ def open_reservation(request: HttpRequest, reservation_id: UUID) -> reservations
 
 def known_caller(request: HttpRequest) -> queue.Caller:
     """Whom the request speaks for. Raises TokenMissing when it proves nothing."""
-    caller = queue.caller_of(request)
+    caller = queue.authenticate(request)
     if not caller.is_known:
         raise problems.TokenMissing
     return caller

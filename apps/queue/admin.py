@@ -52,7 +52,7 @@ STATES = {
     "drain": WaitingRoom.State.DRAINED,
     "switch_off": WaitingRoom.State.OFF,
 }
-HURTS = {
+CONFIRMATIONS = {
     "drain": ("Drain?", "Drain", "all who wait are told that the line is closed"),
     "switch_off": ("Switch the waiting room off?", "Switch off", "all who wait are let in at once, without any cap"),
 }
@@ -86,7 +86,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
                 room = summary_of(int(object_id))
                 context |= {
                     "room": room,
-                    "moves": operations.MOVES.get(room.state, ()),
+                    "moves": operations.STATE_TRANSITIONS.get(room.state, ()),
                     "may_move_people": request.user.has_perm("queue.change_queueentry"),
                     "may_make_links": request.user.has_perm("queue.add_viplink"),
                 }
@@ -124,26 +124,27 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
         if request.method != "POST":
             return back
         act = request.POST.get("action", "")
-        asked = self._ask(request, WaitingRoom.objects.filter(pk=event_id), act) if act in HURTS else None
+        asked = self._ask(request, WaitingRoom.objects.filter(pk=event_id), act) if act in CONFIRMATIONS else None
         if asked is not None:
             return asked
         by = {"who": request.user.get_username(), "why": request.POST.get("why", "")[:200]}
         try:
-            said = self._do(request, room, act, by)
+            said = self._perform_act(request, room, act, by)
         except ActRefused as refused:
             messages.error(request, f"{str(refused).capitalize()}.")
         else:
             messages.success(request, said)
         return back
 
-    def _do(self, request, room, act, by):
+    def _perform_act(self, request, room, act, by):
         given = request.POST.get
         if act in STATES:
             state = STATES[act]
             operations.set_state(room.pk, state, **by)
             return f"The room is {state}."
         if act == "admit_now":
-            return f"{format_count(operations.admit_now(room.pk, _count(given('count', '')), **by), 'visitor')} let in."
+            admitted = operations.admit_now(room.pk, _parse_count(given("count", "")), **by)
+            return f"{format_count(admitted, 'visitor')} let in."
         if act in ("message", "clear_message"):
             text = given("message", "") if act == "message" else ""
             changed = operations.set_message(room.pk, text, **by)
@@ -152,7 +153,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
             if not request.user.has_perm("queue.change_queueentry"):
                 raise PermissionDenied
             whom = given("whom", "").strip()
-            place = operations.find_place(room.pk, whom)
+            place = operations.find_entry_id(room.pk, whom)
             if act == "remove":
                 return f"{whom} {'is out of the line' if operations.remove(place, **by) else 'had ended already'}."
             is_in = operations.let_through(place, **by)
@@ -160,7 +161,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
         raise ActRefused("press the button of what is to be done; nothing has changed")
 
     def _ask(self, request, queryset, act):
-        title, button, then = HURTS[act]
+        title, button, then = CONFIRMATIONS[act]
         return confirm_action(
             self, request, queryset.select_related("event"), title=title, button=button,
             effect=lambda room: (str(room.event), f"{then} ({summary_of(room.pk).waiting_words} waiting now)"),
@@ -198,7 +199,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
             try:
                 count = operations.admit_now(
                     room.pk,
-                    _count(request.POST.get("count", "")),
+                    _parse_count(request.POST.get("count", "")),
                     who=request.user.get_username(),
                     why=request.POST.get("why", ""),
                 )
@@ -207,7 +208,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
                 messages.warning(request, f"{room.event}: {refused}.")
 
 
-def _count(text):
+def _parse_count(text):
     text = text.strip()
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
         raise ActRefused("say how many to let in")

@@ -8,15 +8,15 @@ from rest_framework.views import APIView
 from apps.events import facade as events
 from apps.kernel.http import problems
 from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import PERSONAL
-from apps.queue.cookies import carry_joined, carry_place, joining_as
+from apps.kernel.http.openapi import NO_STORE_HEADERS
+from apps.queue.cookies import resolve_joining_caller, set_join_cookies, update_place_cookie
 from apps.queue.entries import positions
-from apps.queue.errors import NoPlace
+from apps.queue.errors import EntryNotFound
 from apps.queue.identity import guest_merge
-from apps.queue.identity.caller import caller_of, drop_place, place_of_cookie
-from apps.queue.serializers import JoinBody, JoinedPlace, Place, joined_answer, place_answer
+from apps.queue.identity.caller import authenticate, caller_from_place_cookie, delete_place_cookie
+from apps.queue.serializers import JoinBody, JoinedPlace, Place, join_answer, status_answer
 from apps.queue.status import status
-from apps.queue.status.estimates import outlook
+from apps.queue.status.estimates import estimate
 
 
 class QueueView(APIView):
@@ -29,12 +29,14 @@ class QueueView(APIView):
     )
     def post(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
-        known = caller_of(request, found.slug)
-        caller = joining_as(known, get_json_object(request))
-        guest_merge.bring_along_at(found.id, caller)
+        known = authenticate(request, found.slug)
+        caller = resolve_joining_caller(known, get_json_object(request))
+        guest_merge.merge_guest_entry(found.id, caller)
         entry = positions.join(found, caller)
-        response = Response(joined_answer(found, status.stand(found, entry), entry), status=201, headers=PERSONAL)
-        carry_joined(request, response, known, caller, entry)
+        response = Response(
+            join_answer(found, status.status_of_entry(found, entry), entry), status=201, headers=NO_STORE_HEADERS
+        )
+        set_join_cookies(request, response, known, caller, entry)
         return response
 
     @extend_schema(
@@ -49,12 +51,12 @@ class QueueView(APIView):
     )
     def delete(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
-        caller = caller_of(request, found.slug)
-        guest_merge.bring_along_at(found.id, caller)
+        caller = authenticate(request, found.slug)
+        guest_merge.merge_guest_entry(found.id, caller)
         entry = positions.leave(found, caller)
-        answer = place_answer(found, status.Place(outlook(entry), entry))
-        response = Response(answer, headers=PERSONAL)
-        drop_place(request, response, found.slug)
+        answer = status_answer(found, status.QueueStatus(estimate(entry), entry))
+        response = Response(answer, headers=NO_STORE_HEADERS)
+        delete_place_cookie(request, response, found.slug)
         return response
 
 
@@ -69,19 +71,19 @@ class QueueStatusView(APIView):
         },
     )
     def get(self, request: Request, event: str) -> Response:
-        found = status.event_of(event)
+        found = status.get_cached_event(event)
         # What a browser's cookie says is enough to show the wait; at the turn it is asked who it really is.
-        caller = place_of_cookie(request, found.slug)
-        place = None if caller is None else status.glance(found, caller)
+        caller = caller_from_place_cookie(request, found.slug)
+        place = None if caller is None else status.status_from_snapshot(found, caller)
         if caller is None or place is None:
-            caller = caller_of(request, found.slug)
+            caller = authenticate(request, found.slug)
             if not caller.is_known:
                 raise problems.TokenMissing
-            guest_merge.bring_along_at(found.id, caller)
-            place = status.look(found, caller)
+            guest_merge.merge_guest_entry(found.id, caller)
+            place = status.get_status(found, caller)
         if place is None:
-            raise NoPlace
-        answer = place_answer(found, place)
-        response = Response(answer, headers=PERSONAL)
-        carry_place(request, response, found, caller, place, answer)
+            raise EntryNotFound
+        answer = status_answer(found, place)
+        response = Response(answer, headers=NO_STORE_HEADERS)
+        update_place_cookie(request, response, found, caller, place, answer)
         return response

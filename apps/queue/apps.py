@@ -12,8 +12,8 @@ class QueueConfig(AppConfig):
         from apps.queue import invariants
         from apps.queue.room import admission, operations, rate_control
 
-        events.on_publish(operations.open_room)
+        events.on_publish(operations.create_room)
         invariants.register()
         maintenance.register("expire admissions", 1, admission.expire_admissions)
-        maintenance.register("drain the rooms of what is over", 1, operations.drain_what_is_over)
-        maintenance.register("forget old rate changes", 3_600, rate_control.forget_old_changes)
+        maintenance.register("drain the rooms of what is over", 1, operations.drain_ended_rooms)
+        maintenance.register("forget old rate changes", 3_600, rate_control.delete_old_changes)

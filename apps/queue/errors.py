@@ -16,7 +16,7 @@ class NotOnSale(Problem):
     type, status, title = "not-on-sale", 409, "This event is not on sale now."
 
 
-class NoPlace(NotFound):
+class EntryNotFound(NotFound):
     title = "You have no place in this line; join it first."
 
 
@@ -38,5 +38,5 @@ class LinkRefused(Exception):
     """A VIP link that lets nobody through. Its text is the reason: used, revoked, expired, foreign or damaged."""
 
 
-class Fenced(RuntimeError):
+class StaleLeader(RuntimeError):
     """A younger leader has ticked this room: whoever meets it leads no more."""

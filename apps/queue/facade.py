@@ -13,32 +13,37 @@ from apps.queue.entries.positions import (
     EntryView,
     JoinOutcome,
     JoinRequest,
+    claim_or_get_entry,
     entry_by_id,
     join,
     join_async,
     join_many,
     require_on_sale,
-    status,
 )
 from apps.queue.errors import AdmissionExpired, NotAdmitted, NotOnSale
-from apps.queue.identity.async_caller import caller_of as caller_soon
+from apps.queue.identity.async_caller import authenticate as authenticate_async
 from apps.queue.identity.caller import (
     Caller,
-    caller_at_sight,
-    caller_of,
+    authenticate,
+    authenticate_from_token,
     new_visitor_id,
     set_visitor_cookie,
-    visitor_of,
+    visitor_id_of,
 )
-from apps.queue.identity.guest_merge import bring_along
+from apps.queue.identity.guest_merge import merge_guest_entries
 from apps.queue.models import QueueEntry
 from apps.queue.room.health import hold_seconds, payment_faults
 from apps.queue.room.operations import report_supplies, report_supply, rooms_in_use
-from apps.queue.status.async_status import Seen, event_at_hand, progress_soon, see
-from apps.queue.status.async_status import at_hand as entry_at_hand
-from apps.queue.status.async_status import come as come_soon
-from apps.queue.status.async_status import event_of as event_soon
-from apps.queue.status.async_status import status as status_soon
+from apps.queue.status.async_status import (
+    LoadedEntry,
+    claim_or_get_loaded,
+    get_cached_event,
+    get_room_progress,
+    load_entries,
+    loaded_entry_view,
+    peek_event,
+)
+from apps.queue.status.async_status import claim_or_get_entry as claim_or_get_entry_async
 
 __all__ = [
     "AdmissionExpired",
@@ -47,43 +52,43 @@ __all__ = [
     "EntryView",
     "JoinOutcome",
     "JoinRequest",
+    "LoadedEntry",
     "NotAdmitted",
     "NotOnSale",
-    "Seen",
-    "bring_along",
-    "caller_at_sight",
-    "caller_of",
-    "caller_soon",
-    "come_soon",
-    "complete",
-    "entry_at_hand",
+    "authenticate",
+    "authenticate_async",
+    "authenticate_from_token",
+    "claim_or_get_entry",
+    "claim_or_get_entry_async",
+    "claim_or_get_loaded",
+    "complete_entry",
     "entry_by_id",
-    "entry_states",
-    "event_at_hand",
-    "event_soon",
+    "entry_states_from_rows",
+    "get_cached_event",
+    "get_room_progress",
     "hold_seconds",
     "join",
     "join_async",
     "join_many",
+    "load_entries",
+    "loaded_entry_view",
     "lock_entries",
-    "locking_entries",
+    "lock_entries_call",
+    "merge_guest_entries",
     "new_visitor_id",
     "owns",
     "payment_faults",
-    "progress_soon",
+    "peek_event",
     "report_supplies",
     "report_supply",
     "require_entry",
     "require_on_sale",
     "require_owner",
     "rooms_in_use",
-    "see",
     "set_busy_until",
+    "set_busy_until_call",
     "set_visitor_cookie",
-    "setting_busy_until",
-    "status",
-    "status_soon",
-    "visitor_of",
+    "visitor_id_of",
 ]
 
 _lock_entries = sql.load("apps.queue", "lock_entries", prepared=True)
@@ -93,7 +98,7 @@ _set_busy_until = sql.load("apps.queue", "set_busy_until")
 _setting_busy_until = sql.load("apps.queue", "set_busy_until", prepared=True, exactly=True)
 
 
-_in_order = attrgetter("int")
+_id_sort_key = attrgetter("int")
 """PostgreSQL's order of ids, by which they are locked; compared as UUIDs they take ten times as long to sort."""
 
 
@@ -125,22 +130,23 @@ def lock_entries(cursor: sql.Cursor, entry_ids: Sequence[UUID], *, waiting: bool
     """These entries are locked, in id order, until the caller's transaction ends; without `waiting` those of them that
     nobody else has locked. Joins the caller's transaction."""
     require_transaction(cursor)
-    (done,) = sql.execute_batch(cursor, [locking_entries(entry_ids, waiting=waiting)])
-    return entry_states(done.rows)
+    (done,) = sql.execute_batch(cursor, [lock_entries_call(entry_ids, waiting=waiting)])
+    return entry_states_from_rows(done.rows)
 
 
-def locking_entries(entry_ids: Sequence[UUID], *, waiting: bool = True) -> sql.Call:
-    """The same lock, for a transaction that sends it together with what comes next; `entry_states` reads it."""
+def lock_entries_call(entry_ids: Sequence[UUID], *, waiting: bool = True) -> sql.Call:
+    """The same lock, for a transaction that sends it together with other statements; `entry_states_from_rows` reads
+    what it returns."""
     lock = _lock_entries if waiting else _lock_entries_skipping
-    return lock.call(entry_ids=arrays.uuids(sorted(entry_ids, key=_in_order)))
+    return lock.call(entry_ids=arrays.uuids(sorted(entry_ids, key=_id_sort_key)))
 
 
-def entry_states(rows: Iterable[tuple[Any, ...]]) -> dict[UUID, EntryState]:
-    """What `locking_entries` gave."""
+def entry_states_from_rows(rows: Iterable[tuple[Any, ...]]) -> dict[UUID, EntryState]:
+    """What `lock_entries_call` gave."""
     return {row[0]: EntryState(*row) for row in rows}
 
 
-def setting_busy_until(entry_ids: arrays.Array, moments: arrays.Array, count: int) -> sql.Call:
+def set_busy_until_call(entry_ids: arrays.Array, moments: arrays.Array, count: int) -> sql.Call:
     """As `set_busy_until` of so many, for a transaction that sends it together with its other writes; it fails if not
     all of them are there."""
     return _setting_busy_until.call(entry_ids=entry_ids, moments=moments, rows=count)
@@ -155,7 +161,7 @@ def set_busy_until(cursor: sql.Cursor, moments: Mapping[UUID, datetime | None]) 
         raise RuntimeError(f"{touched} of {len(ids)} entries updated")
 
 
-def complete(cursor: sql.Cursor, entry_id: UUID) -> None:
+def complete_entry(cursor: sql.Cursor, entry_id: UUID) -> None:
     """The entry's admission has served its purpose. The caller holds the entry's lock."""
     require_transaction(cursor)
     _complete_entry.count(cursor, entry_id=entry_id)

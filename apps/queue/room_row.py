@@ -62,17 +62,17 @@ def lock_rooms(cursor: sql.Cursor, event_ids: Sequence[int]) -> dict[int, Room]:
     """The rooms of these events by event, locked in id order until the caller's transaction ends: the first locks of
     the whole system. Without those that there are not. Joins the caller's transaction."""
     transactions.require_transaction(cursor)
-    (done,) = sql.execute_batch(cursor, [locking_rooms(event_ids)])
-    return rooms_of(done.rows)
+    (done,) = sql.execute_batch(cursor, [lock_rooms_call(event_ids)])
+    return rooms_from_rows(done.rows)
 
 
-def locking_rooms(event_ids: Sequence[int]) -> sql.Call:
-    """The same lock, for a transaction that sends it together with what comes next; `rooms_of` reads it."""
+def lock_rooms_call(event_ids: Sequence[int]) -> sql.Call:
+    """The same lock, for a transaction that sends it together with what comes next; `rooms_from_rows` reads it."""
     return _lock_rooms.call(event_ids=sorted(set(event_ids)))
 
 
-def rooms_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, Room]:
-    """What `locking_rooms` gave."""
+def rooms_from_rows(rows: Iterable[tuple[Any, ...]]) -> dict[int, Room]:
+    """What `lock_rooms_call` gave."""
     rooms = [Room(*row) for row in rows]
     return {room.event_id: room for room in rooms}
 
@@ -88,17 +88,17 @@ def lock_room(cursor: sql.Cursor, event_id: int) -> Room:
 def save_room(cursor: sql.Cursor, room: Room) -> None:
     """The room's row is as `room` says, whole: it was read under the lock that the caller still has."""
     transactions.require_transaction(cursor)
-    (done,) = sql.execute_batch(cursor, [saving_room(room)])
+    (done,) = sql.execute_batch(cursor, [save_room_call(room)])
     if done.touched != 1:
         raise RuntimeError(f"the room of event {room.event_id} is gone")
 
 
-def saving_room(room: Room) -> sql.Call:
+def save_room_call(room: Room) -> sql.Call:
     """The same, for a transaction that sends it together with others: it has touched one row."""
     return _save_room.call(**{name: getattr(room, name) for name in _FIELDS})
 
 
-def record(
+def record_act(
     cursor: sql.Cursor, event_id: int, at: datetime, who: str | None, what: RoomAct.What, detail: str, why: str = ""
 ) -> None:
     """The act is on record, in the transaction that does it. `who` None: it happened by itself."""
@@ -109,13 +109,13 @@ def record(
         cursor,
         event_id=event_id,
         at=at,
-        who=_plain(name)[:150],
+        who=_to_plain_text(name)[:150],
         what=str(what),
         detail=detail[:200],
-        why=_plain(why)[:200],
+        why=_to_plain_text(why)[:200],
     )
 
 
-def _plain(text: str) -> str:
+def _to_plain_text(text: str) -> str:
     """The text in one line without what the database could not store or a terminal would obey."""
     return "".join(character if character.isprintable() else " " for character in text)

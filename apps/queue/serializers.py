@@ -8,7 +8,7 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.queue.entries import positions
 from apps.queue.identity.caller import issue_admission_token, issue_queue_token
-from apps.queue.status.status import Place as PlaceSeen
+from apps.queue.status.status import QueueStatus as PlaceSeen
 
 STATUSES = ["lobby", "waiting", "paused", "ready", "completed", "expired", "left", "drained"]
 STAGES = ["lobby", "drawing"]
@@ -48,9 +48,9 @@ class JoinedPlace(Place):
     queue_token = serializers.CharField(required=False, help_text="Not for a signed-in user, who needs none.")
 
 
-def place_answer(event: events.EventView, place: PlaceSeen) -> dict[str, Any]:
+def status_answer(event: events.EventView, place: PlaceSeen) -> dict[str, Any]:
     """Where somebody stands, as the contract shows it."""
-    seen, entry = place.outlook, place.entry
+    seen, entry = place.estimate, place.entry
     answer: dict[str, Any] = {
         "status": seen.status,
         "position_in_queue": seen.ahead,
@@ -77,16 +77,16 @@ def place_answer(event: events.EventView, place: PlaceSeen) -> dict[str, Any]:
     return answer
 
 
-def joined_text(event: events.EventView, said: bytes, entry: positions.EntryView) -> bytes:
-    """`joined_answer` as text, where the place's own is written already."""
+def encode_join_answer(event: events.EventView, said: bytes, entry: positions.EntryView) -> bytes:
+    """`join_answer` as text, where the place's own is written already."""
     if entry.account_id is not None:
         return said
     return b'%b,"queue_token":"%b"}' % (said[:-1], issue_queue_token(entry.id, event.slug, entry.number).encode())
 
 
-def joined_answer(event: events.EventView, place: PlaceSeen, entry: positions.EntryView) -> dict[str, Any]:
+def join_answer(event: events.EventView, place: PlaceSeen, entry: positions.EntryView) -> dict[str, Any]:
     """The same, with the queue token of a visitor who has no account to be known by."""
-    answer = place_answer(event, place)
+    answer = status_answer(event, place)
     if entry.account_id is None:
         answer["queue_token"] = issue_queue_token(entry.id, event.slug, entry.number)
     return answer

@@ -15,21 +15,21 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.queue.entries import positions
-from apps.queue.errors import NoPlace, NotOnSale, RoomDrained, StillHolding
+from apps.queue.errors import EntryNotFound, NotOnSale, RoomDrained, StillHolding
 from apps.queue.identity import guest_merge
 from apps.queue.identity.caller import (
     Caller,
-    caller_of,
+    authenticate,
     check_visitor_id,
-    keep_place,
+    set_place_cookie,
     set_visitor_cookie,
 )
 from apps.queue.identity.cookie_check import repeat_with_cookie
 from apps.queue.room import operations
-from apps.queue.snapshot import room_snapshot as boards
+from apps.queue.snapshot import room_snapshot
 from apps.queue.status import status as entry_status
-from apps.queue.status.estimates import Outlook
-from apps.queue.status.status_messages import odds_words, wait_words
+from apps.queue.status.estimates import WaitEstimate
+from apps.queue.status.status_messages import describe_odds, describe_wait
 
 REFRESH_SECONDS_MIN = 3
 COUNTDOWN_HOURS_MAX = 24
@@ -47,24 +47,24 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
     event = events.get_event(slug)
     if request.method != "POST":
         return redirect("events:event", event.slug)  # A reload, a bookmark: the button is there.
-    known = caller_of(request, event.slug)
+    known = authenticate(request, event.slug)
     caller = known if known.is_known else Caller(visitor_id=_sent_visitor_id(request))
     if not caller.is_known:
         return repeat_with_cookie(request, event.slug, reverse("queue:join", args=[event.slug]))
     try:
-        guest_merge.bring_along_at(event.id, caller)
+        guest_merge.merge_guest_entry(event.id, caller)
         entry = positions.join(event, caller)
     except NotOnSale:
         return redirect("events:event", event.slug)  # That page says which: upcoming, closed or canceled.
     except RoomDrained as problem:
-        return _page(request, event, _why_drained(event), status=problem.status)
+        return _page(request, event, _drained_reason(event), status=problem.status)
     response = redirect("queue:wait" if entry.waits else "reservations:choose", event.slug)
     response.status_code = 303
     response.headers["Cache-Control"] = "no-store"
     if not known.is_known:
         set_visitor_cookie(request, response, caller.visitor_id)
     if entry.waits:
-        keep_place(request, response, event.slug, entry.id, entry.number)
+        set_place_cookie(request, response, event.slug, entry.id, entry.number)
     return response
 
 
@@ -81,18 +81,18 @@ def _sent_visitor_id(request: HttpRequest) -> str:
 def wait(request: HttpRequest, slug: str) -> HttpResponse:
     """The visitor sees where the line stands; whose turn it is goes straight on to choose."""
     event = events.get_event(slug)
-    caller = caller_of(request, event.slug)
-    guest_merge.bring_along_at(event.id, caller)
-    place = entry_status.look(event, caller) if caller.is_known else None
+    caller = authenticate(request, event.slug)
+    guest_merge.merge_guest_entry(event.id, caller)
+    place = entry_status.get_status(event, caller) if caller.is_known else None
     if place is None:
         return redirect("events:event", event.slug)
     if place.waits:
         entry_id = caller.entry_id if place.entry is None else place.entry.id
-        return _page(request, event, place=place.outlook, entry_id=entry_id)
+        return _page(request, event, place=place.estimate, entry_id=entry_id)
     if place.is_ready:
         return redirect("reservations:choose", event.slug)
     entry_id = None if place.entry is None else place.entry.id
-    return _page(request, event, place.outlook.status, entry_id=entry_id)
+    return _page(request, event, place.estimate.status, entry_id=entry_id)
 
 
 @csrf_exempt  # See `join`.
@@ -103,10 +103,10 @@ def leave(request: HttpRequest, slug: str) -> HttpResponse:
     event = events.get_event(slug)
     if request.method == "POST":
         try:
-            caller = caller_of(request, event.slug)
-            guest_merge.bring_along_at(event.id, caller)
+            caller = authenticate(request, event.slug)
+            guest_merge.merge_guest_entry(event.id, caller)
             positions.leave(event, caller)
-        except (NoPlace, problems.TokenMissing):
+        except (EntryNotFound, problems.TokenMissing):
             return redirect("events:event", event.slug)
         except StillHolding as problem:
             # What is held has a page of its own, and the one to choose on leads there.
@@ -119,11 +119,11 @@ def leave(request: HttpRequest, slug: str) -> HttpResponse:
     return response
 
 
-def _why_drained(event: events.EventView) -> str:
+def _drained_reason(event: events.EventView) -> str:
     """What a drained room's page is to say: everything is sold, or else that somebody, or the time, has closed it."""
     if event.is_over(clock.now()):
         return "over"
-    board = boards.of(event.id)
+    board = room_snapshot.get_snapshot(event.id)
     return "drained" if board.supply_available == board.supply_held == 0 else "shut"
 
 
@@ -131,7 +131,7 @@ def _page(
     request: HttpRequest,
     event: events.EventView,
     state: str = "",
-    place: Outlook | None = None,
+    place: WaitEstimate | None = None,
     entry_id: UUID | None = None,
     status: int = 200,
 ) -> HttpResponse:
@@ -147,13 +147,13 @@ def _page(
     context = {
         "event": event,
         "state": "drawing" if drawing else place.status,
-        "why_drained": _why_drained(event) if place.status == "drained" else "",
+        "why_drained": _drained_reason(event) if place.status == "drained" else "",
         "in_line": place.status != "drained",
         "place": place,
         "people_ahead": people_ahead,
         "entry_key": entry_id or "",
-        "wait_words": wait_words(place.status, place.wait_range, place.tickets_left),
-        "odds_words": odds_words(people_ahead, place.tickets_left),
+        "wait_words": describe_wait(place.status, place.wait_range, place.tickets_left),
+        "odds_words": describe_odds(people_ahead, place.tickets_left),
         "countdown_style": "words" if is_far else "digits",
         "now": now,
         "news": events.newest_announcements(event),

@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 from apps.events import facade as events
 from apps.kernel.http import client_address, idempotency, problems
 from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS, PERSONAL
+from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NO_STORE_HEADERS, NOT_YOURS
 from apps.queue import facade as queue
 from apps.reservations import facade, serializers
 from apps.reservations.access_codes.attempt_limit import count_try
@@ -116,7 +116,7 @@ class SeatsView(APIView):
             "page_size": page_size,
             "total": total,
         }
-        return Response(answer, headers=PERSONAL)
+        return Response(answer, headers=NO_STORE_HEADERS)
 
 
 class ReservationsView(APIView):
@@ -158,7 +158,9 @@ class ReservationsView(APIView):
         if entry is None:
             raise queue.NotAdmitted
         answer = facade.hold_one(found, entry, body, key, gate_asked=gate_asked)
-        return HttpResponse(answer.body, status=answer.status, content_type="application/json", headers=PERSONAL)
+        return HttpResponse(
+            answer.body, status=answer.status, content_type="application/json", headers=NO_STORE_HEADERS
+        )
 
 
 class ReservationView(APIView):
@@ -169,7 +171,7 @@ class ReservationView(APIView):
         responses={200: serializers.ReservationDetail, 401: NO_IDENTITY, 403: NOT_YOURS},
     )
     def get(self, request: Request, reservation_id: uuid.UUID) -> Response:
-        return Response(owned_reservation(request, reservation_id).contract(), headers=PERSONAL)
+        return Response(owned_reservation(request, reservation_id).contract(), headers=NO_STORE_HEADERS)
 
     @extend_schema(
         operation_id="release_reservation",
@@ -184,14 +186,14 @@ class ReservationView(APIView):
     )
     def delete(self, request: Request, reservation_id: uuid.UUID) -> Response:
         held = owned_reservation(request, reservation_id)
-        return Response(facade.release(held.id, who_of(held)).contract(), headers=PERSONAL)
+        return Response(facade.release(held.id, who_of(held)).contract(), headers=NO_STORE_HEADERS)
 
 
 def _pass_the_gate(request: Request, event_slug: str) -> bool:
     """Whether the gate was asked; raises what it refuses. Who calls wrongly is told so later, in the usual order; only
     a body is read once, so that it cannot be read is told here."""
     try:
-        caller = queue.caller_of(request, event_slug)
+        caller = queue.authenticate(request, event_slug)
         key = idempotency.key_of(request._request)
     except problems.Problem:
         return False
@@ -203,10 +205,10 @@ def _pass_the_gate(request: Request, event_slug: str) -> bool:
 
 def _entry_of(request: Request, event: events.EventView) -> queue.EntryView | None:
     """The caller's place in this event's line, if any. Raises TokenMissing for nobody."""
-    caller = queue.caller_of(request, event.slug)
+    caller = queue.authenticate(request, event.slug)
     if not caller.is_known:
         raise problems.TokenMissing
-    return queue.status(event, caller)
+    return queue.claim_or_get_entry(event, caller)
 
 
 def _count_of(request: Request, name: str, default: int, most: int, wrong: dict[str, str]) -> int:

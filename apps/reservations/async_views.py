@@ -88,23 +88,23 @@ async def hold(request: Request, slug: str) -> Reply:
     caller: queue.Caller | problems.Problem
     body: dict[str, Any] | problems.Problem
     try:
-        caller = await queue.caller_soon(request, slug)
+        caller = await queue.authenticate_async(request, slug)
     except problems.Problem as problem:
         caller = problem
     try:
         body = await request.json_object()
     except problems.Problem as problem:
         body = problem
-    event = await queue.event_soon(slug)
+    event = await queue.get_cached_event(slug)
     return await _hold(event, *_told(request, caller, body))
 
 
 def hold_at_sight(request: Request, slug: str, raw: bytes | bytearray) -> PendingAnswer | None:
     """`hold`, for whoever was let in."""
-    event = queue.event_at_hand(slug)
+    event = queue.peek_event(slug)
     if event is None:
         return None
-    known = _or_problem(queue.caller_at_sight, request, slug)
+    known = _or_problem(queue.authenticate_from_token, request, slug)
     if known is None:
         return None
     caller, body, key = _told(request, known, _or_problem(request.parse_json_object, raw))
@@ -115,14 +115,14 @@ def hold_at_sight(request: Request, slug: str, raw: bytes | bytearray) -> Pendin
 
 
 def _seen_at_the_door(
-    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.Seen | None
+    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.LoadedEntry | None
 ) -> PendingAnswer | Continuation:
     """`_hold_on` as far as nothing has to be waited for but the batch."""
-    is_coming = seen is not None and seen.is_coming
+    is_coming = seen is not None and seen.is_claimable
     house = None if is_coming else event_cache.at_hand(event, body)
     if house is None:
         return partial(_hold_on, event, caller, body, key, seen)
-    entry = queue.entry_at_hand(event, seen)
+    entry = queue.loaded_entry_view(event, seen)
     if entry is None:
         raise queue.NotAdmitted
     begun = time.monotonic()
@@ -168,17 +168,17 @@ async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, A
         return await _hold_on(
             event, caller, body, key, await _door.ask(gate.Question(event, caller.entry_id, body, key))
         )
-    entry = await queue.status_soon(event, caller)
+    entry = await queue.claim_or_get_entry_async(event, caller)
     if entry is not None and entry.is_ready:
         await _door.ask(gate.Question(event, entry.id, body, key))
     return await _hold_as(event, entry, body, key)
 
 
 async def _hold_on(
-    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.Seen | None
+    event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.LoadedEntry | None
 ) -> Reply:
     """The same from the gate on, which has let the caller's entry through."""
-    return await _hold_as(event, await queue.come_soon(event, caller, seen), body, key)
+    return await _hold_as(event, await queue.claim_or_get_loaded(event, caller, seen), body, key)
 
 
 async def _hold_as(event: events.EventView, entry: queue.EntryView | None, body: dict[str, Any], key: str) -> Reply:
@@ -221,13 +221,13 @@ def _forgotten(task: "asyncio.Task[None]") -> None:
 
 async def reservation(request: Request, reservation_id: str) -> Reply:
     """As `ReservationView.get`."""
-    caller = await queue.caller_soon(request)
+    caller = await queue.authenticate_async(request)
     view = await thread_pool.run_in_thread(owned_by, caller, uuid.UUID(reservation_id))
     return private_reply(view.contract())
 
 
 def _is_known(slug: str) -> bool:
-    return queue.event_at_hand(slug) is not None
+    return queue.peek_event(slug) is not None
 
 
 turnstile = ConcurrencyLimit(

@@ -11,7 +11,7 @@ from apps.reservations.facade import ReservationNotFound, ReservationView, get_r
 
 def owned_reservation(request: HttpRequest, reservation_id: uuid.UUID) -> ReservationView:
     """The caller's reservation. Raises TokenMissing for nobody, ReservationNotFound, TokenWrongEvent, NotOwner."""
-    return owned_by(queue.caller_of(request), reservation_id)
+    return owned_by(queue.authenticate(request), reservation_id)
 
 
 def owned_by(caller: queue.Caller, reservation_id: uuid.UUID) -> ReservationView:

@@ -102,20 +102,20 @@ class ReservationView:
         return counts
 
     @property
-    def places(self) -> Iterator[events.Place]:
+    def places(self) -> Iterator[events.BillItem]:
         """Every place, at the price that the hold froze."""
         for seat in self.seats:
-            yield events.Place(seat.line_id, 1, seat.label, seat.category_name, seat.price_minor, seat.tax_rate)
+            yield events.BillItem(seat.line_id, 1, seat.label, seat.category_name, seat.price_minor, seat.tax_rate)
         for held in self.general_admission:
             for place in range(1, held.quantity + 1):
-                yield events.Place(
+                yield events.BillItem(
                     held.line_id, place, held.label(place), held.category, held.price_minor, held.tax_rate
                 )
 
     @property
     def bill(self) -> events.Bill:
         """What it comes to for who uses no code."""
-        return events.price(self.places, self.price_policy)
+        return events.calculate_bill(self.places, self.price_policy)
 
     def contract(self) -> dict[str, Any]:
         """The reservation as the public API shows it."""

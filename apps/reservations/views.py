@@ -62,8 +62,8 @@ def choose(request: HttpRequest, slug: str) -> HttpResponse:
         response: HttpResponse = redirect(cookie.address_without(request))
         cookie.keep(request, response, event.slug, code)
         return response
-    caller = queue.caller_of(request, event.slug)
-    entry = queue.status(event, caller) if caller.is_known else None
+    caller = queue.authenticate(request, event.slug)
+    entry = queue.claim_or_get_entry(event, caller) if caller.is_known else None
     if event.selling_state(clock.now()) != "on_sale":
         return redirect("events:event", event.slug)
     try:
@@ -316,11 +316,11 @@ def _categories(sections: Sequence[events.SectionView], view: str) -> list[dict[
 def status(request: HttpRequest, slug: str) -> HttpResponseBase:
     """What is taken now, for the map: indexes into the seats of the event's plan."""
     event = events.get_event(slug)
-    caller = queue.caller_of(request, event.slug)
+    caller = queue.authenticate(request, event.slug)
     if not caller.is_known:
         return problems.respond(problems.TokenMissing())
     try:
-        entry = queue.require_entry(event.id, queue.status(event, caller))
+        entry = queue.require_entry(event.id, queue.claim_or_get_entry(event, caller))
     except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
         return problems.respond(problem)
     held = facade.live_reservation_of(entry.id) if _wants_change(request) else None

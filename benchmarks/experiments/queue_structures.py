@@ -394,13 +394,13 @@ class Ours:
         facade.join(self.event, facade.Caller(visitor_id=facade.new_visitor_id()))
 
     def position(self, number: int) -> int:
-        from apps.queue.identity.caller import caller_of
+        from apps.queue.identity.caller import authenticate
         from apps.queue.status import status
 
-        place = status.look(self.event, caller_of(self.requests[number], self.slug))
+        place = status.get_status(self.event, authenticate(self.requests[number], self.slug))
         assert place is not None
         assert place.entry is None, "answered from the board"
-        return place.outlook.ahead or 0
+        return place.estimate.ahead or 0
 
     def admit(self) -> int:
         from apps.queue.room import admission
@@ -418,7 +418,7 @@ class Ours:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_total_relation_size('queue_queueentry')")
             ((on_disk,),) = cursor.fetchall()
-        room_snapshot.copy([self.event.id])
+        room_snapshot.copy_to_redis([self.event.id])
         in_redis = redis.client().memory_usage(room_snapshot.key(self.event.id))
         return f"{megabytes(on_disk, self.size)} on disk, {in_redis:,} B in Redis"
 

@@ -174,25 +174,25 @@ def visitors(event: Any, elsewhere: Any, tokens: list[str]) -> dict[str, Act]:
 
 def joining(event: Any, tokens: Sequence[str] = ()) -> Act:
     from apps.queue import facade
-    from apps.queue.identity.caller import caller_of
+    from apps.queue.identity.caller import authenticate
 
-    again = itertools.cycle([caller_of(asking(token), event.slug) for token in tokens]) if tokens else None
+    again = itertools.cycle([authenticate(asking(token), event.slug) for token in tokens]) if tokens else None
     return lambda: facade.join(event, next(again) if again else facade.Caller(visitor_id=facade.new_visitor_id()))
 
 
 def polling_of(event: Any, tokens: list[str]) -> Act:
     """Everything a poll does but its HTTP: token read, place found, answer made."""
-    from apps.queue.identity.caller import caller_of
-    from apps.queue.serializers import place_answer
+    from apps.queue.identity.caller import authenticate
+    from apps.queue.serializers import status_answer
     from apps.queue.status import status
 
     requests = itertools.cycle([asking(token) for token in tokens])
 
     def act() -> None:
-        found = status.event_of(event.slug)
-        place = status.look(found, caller_of(next(requests), found.slug))
+        found = status.get_cached_event(event.slug)
+        place = status.get_status(found, authenticate(next(requests), found.slug))
         assert place is not None
-        place_answer(found, place)
+        status_answer(found, place)
 
     return act
 
@@ -270,7 +270,7 @@ def _draw(pipe: Connection, event_id: int) -> None:
     ticker.start()
     pipe.send(closing)
     assert pipe.recv() == "draw"
-    drawer = lobby_draw.Drawer()
+    drawer = lobby_draw.DrawWorker()
     steps = []
     while (step := _next_step(event_id)) is not None:
         begin = time.monotonic()

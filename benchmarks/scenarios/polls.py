@@ -80,8 +80,8 @@ def measure(sizes: list[int], rounds: int, polls: int, http_polls: int) -> None:
         ratios = [max(of) / min(of) for of in medians]
         print(f"{way:<14} largest to smallest median: {ratios[0]:.2f}, of CPU {ratios[1]:.2f}", flush=True)
     largest = sizes[-1]
-    room_snapshot.COPY_KEPT_MS = 60_000  # So that it is still there when its size is asked.
-    boards = room_snapshot.copy([event_of(size) for size in sizes])
+    room_snapshot.COPY_TTL_MS = 60_000  # So that it is still there when its size is asked.
+    boards = room_snapshot.copy_to_redis([event_of(size) for size in sizes])
     value = client.memory_usage(room_snapshot.key(event_of(largest)))
     shown = max(boards, key=lambda shown: shown.next_number)
     grown = int(client.info("memory")["used_memory"]) - used
@@ -107,12 +107,12 @@ def remembering_nothing(event: Any, tokens: list[str], polls: int, *, redis_is_t
 
     def act() -> None:
         fresh, room_snapshot.COPY_FRESH_SECONDS = room_snapshot.COPY_FRESH_SECONDS, 60.0 if redis_is_there else 0.0
-        kept, room_snapshot.COPY_KEPT_MS = room_snapshot.COPY_KEPT_MS, 60_000
-        room_snapshot.copy([event.id])
+        kept, room_snapshot.COPY_TTL_MS = room_snapshot.COPY_TTL_MS, 60_000
+        room_snapshot.copy_to_redis([event.id])
         for _ in range(polls):
-            room_snapshot.forget_everything()
+            room_snapshot.clear_cache()
             one_poll()
-        room_snapshot.COPY_FRESH_SECONDS, room_snapshot.COPY_KEPT_MS = fresh, kept
+        room_snapshot.COPY_FRESH_SECONDS, room_snapshot.COPY_TTL_MS = fresh, kept
 
     return act
 
@@ -120,18 +120,18 @@ def remembering_nothing(event: Any, tokens: list[str], polls: int, *, redis_is_t
 def at_the_service(event: Any, tokens: list[str], polls: int) -> Callable[[], None]:
     from django.test import RequestFactory
 
-    from apps.queue.identity.caller import caller_of
-    from apps.queue.serializers import place_answer
+    from apps.queue.identity.caller import authenticate
+    from apps.queue.serializers import status_answer
     from apps.queue.status import status
 
     requests = [RequestFactory().get("/", headers={"authorization": f"Bearer {token}"}) for token in tokens]
 
     def act() -> None:
         for number in range(polls):
-            found = status.event_of(event.slug)
-            place = status.look(found, caller_of(requests[number % len(requests)], found.slug))
+            found = status.get_cached_event(event.slug)
+            place = status.get_status(found, authenticate(requests[number % len(requests)], found.slug))
             assert place is not None
-            assert place_answer(found, place)["status"] == "waiting"
+            assert status_answer(found, place)["status"] == "waiting"
 
     return act
 
@@ -151,9 +151,9 @@ def by_the_ledger(event: Any, entry_ids: list[Any], polls: int) -> Callable[[], 
 
     def act() -> None:
         for number in range(polls):
-            place = status.look(event, facade.Caller(entry_id=entry_ids[number % len(entry_ids)]))
+            place = status.get_status(event, facade.Caller(entry_id=entry_ids[number % len(entry_ids)]))
             assert place is not None
-            assert place.outlook.status == "waiting"
+            assert place.estimate.status == "waiting"
 
     return act
 

@@ -59,12 +59,12 @@ def measure(server: Valkey, waiting: int, rounds: int, asked: int) -> None:
         took.setdefault(what, []).append(time.perf_counter() - begun)
 
     def heal(what: str, begun: float) -> None:
-        room_snapshot.of(event.id)
+        room_snapshot.get_snapshot(event.id)
         timed(what, begun)
         assert redis.client().exists(room_snapshot.key(event.id))
 
     for _ in range(rounds):
-        room_snapshot.copy([event.id])
+        room_snapshot.copy_to_redis([event.id])
         seen.add(positions(event, callers))
 
         redis.client().flushall()
@@ -75,21 +75,21 @@ def measure(server: Valkey, waiting: int, rounds: int, asked: int) -> None:
         seen.add(positions(event, callers))
 
         redis.client().flushall()
-        room_snapshot.forget_everything()
+        room_snapshot.clear_cache()
         heal("flushed, healed by the next poll", time.perf_counter())
         seen.add(positions(event, callers))
 
         os.kill(server.pid, signal.SIGKILL)
-        room_snapshot.forget_everything()
+        room_snapshot.clear_cache()
         begun = time.perf_counter()
-        room_snapshot.of(event.id)
+        room_snapshot.get_snapshot(event.id)
         timed("killed: the first poll without it", begun)
         seen.add(positions(event, callers))
         begun = time.perf_counter()
         server = valkey.start(server.place, password=server.password, preferred_port=server.port)
         timed("  started again, empty", begun)
         redis.forget_outage()  # The second in which a process leaves it alone is over.
-        room_snapshot.forget_everything()
+        room_snapshot.clear_cache()
         heal("  healed by the next poll", time.perf_counter())
         seen.add(positions(event, callers))
 
@@ -99,7 +99,7 @@ def measure(server: Valkey, waiting: int, rounds: int, asked: int) -> None:
         redis.client().delete("sorted-set")
     (order,) = orders
     (places,) = seen
-    print(f"{waiting:,} waiting: {order.places_count:,} places in the same order in every round: {order.digest[:16]}…")
+    print(f"{waiting:,} waiting: {order.entry_count:,} places in the same order in every round: {order.digest[:16]}…")
     print(f"{len(places):,} visitors asked {rounds * 5} times, before, during and after: each told the same every time")
     for what, seconds in took.items():
         print(f"{what:<40} {statistics.median(seconds) * 1_000:10.1f} ms, worst {max(seconds) * 1_000:10.1f} ms")
@@ -109,9 +109,9 @@ def positions(event: Any, callers: list[Any]) -> tuple[int | None, ...]:
     """What these visitors are told, by a process that remembers nothing."""
     from apps.queue.status import status
 
-    status.forget_everything()
-    places = [status.look(event, caller) for caller in callers]
-    return tuple(place.outlook.ahead for place in places if place is not None)
+    status.clear_caches()
+    places = [status.get_status(event, caller) for caller in callers]
+    return tuple(place.estimate.ahead for place in places if place is not None)
 
 
 def sorted_set(event_id: int) -> int:

@@ -54,7 +54,9 @@ def measure(options: argparse.Namespace, sizes: list[int], environment: dict[str
     from ticketing.devserver.ports import free_port
 
     port = free_port()
-    event = live_event.make_event(room=events.RoomWish(rate_per_second=LET_IN_PER_SECOND, active_max=BUYERS + WAITING))
+    event = live_event.make_event(
+        room=events.WaitingRoomSettings(rate_per_second=LET_IN_PER_SECOND, active_max=BUYERS + WAITING)
+    )
     tokens = live_event.let_in(event, BUYERS)
     waiting = live_event.wait_in_line(event, WAITING, after=BUYERS)
     found: dict[tuple[str, int], list[Figures]] = {}

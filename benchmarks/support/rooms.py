@@ -70,7 +70,7 @@ def crowd(slug: str, count: int) -> "EventView":
             starts_at=clock.now() + timedelta(days=30),
             currency="USD",
             general_admission=(GeneralAdmission("Floor", 100, 1_000),),
-            room=events.RoomWish(rate_per_second=50, active_max=500),
+            room=events.WaitingRoomSettings(rate_per_second=50, active_max=500),
             opens_at=clock.now() - timedelta(minutes=1),
         )
     )

@@ -54,7 +54,7 @@ def test_the_events_page_asks_for_what_is_new_where_nothing_is_heard(
     say(event, "The bar is open.")
     until_shown(page, ["The bar is open.", "Doors open at seven."])
     written = page.locator(f"{ITEMS} time").first.text_content()
-    in_another_connection(lambda: service.take_back(event.id, 1, who="bob"))
+    in_another_connection(lambda: service.retract(event.id, 1, who="bob"))
     until_shown(page, ["The bar is open."])
     page.reload()
     assert texts(page) == ["The bar is open."]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from apps.events import facade as events
-from apps.events.facade import RoomWish
+from apps.events.facade import WaitingRoomSettings
 from apps.queue import facade
 from apps.queue.entries import positions
 from apps.queue.models import QueueEntry, WaitingRoom
@@ -175,7 +175,7 @@ def test_what_one_holds_oneself_is_not_lost_while_one_chooses_anew(house: str, b
 @pytest.fixture
 def waiting() -> "tuple[events.EventView, list[facade.EntryView]]":
     """One is in, and one waits."""
-    event = an_event(room=RoomWish(rate_per_second=10, active_max=1), general_admission=20)
+    event = an_event(room=WaitingRoomSettings(rate_per_second=10, active_max=1), general_admission=20)
     return event, [join(event), join(event)]
 
 

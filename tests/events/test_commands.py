@@ -12,7 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from apps.events import facade
-from apps.events.management.commands.measure_plan_import import _house
+from apps.events.management.commands.measure_plan_import import _sample_plan
 from apps.events.models import Event, OnSale, Seat, Section, Venue
 from apps.events.plans import parse_plan
 from apps.events.publication import EventRefused, publish_event
@@ -75,7 +75,7 @@ def test_a_waiting_room_has_a_rate_and_a_cap_and_is_closed_until_the_on_sale_ope
     args = ("--general-admission", "Floor:10:5", "--waiting-room", "rate=20,active=300")
     create(*args)
     room = facade.get_event("hamlet").policy.room
-    assert room == facade.RoomWish(rate_per_second=20, active_max=300)
+    assert room == facade.WaitingRoomSettings(rate_per_second=20, active_max=300)
     assert "nothing changed" in create(*args)[0]
     with pytest.raises(CommandError, match="waiting-room is rate=20,active=300, not off"):
         create("--general-admission", "Floor:10:5")
@@ -86,7 +86,7 @@ def test_a_waiting_room_may_have_a_lobby_before_its_on_sale() -> None:
     args = ("--general-admission", "Floor:10:5", "--timezone", "Europe/Oslo", "--on-sale", "2190-01-01T09:00")
     create(*args, "--waiting-room", room)
     wish = facade.get_event("hamlet").policy.room
-    assert wish == facade.RoomWish(20, 300, datetime(2189, 12, 31, 22, tzinfo=UTC))
+    assert wish == facade.WaitingRoomSettings(20, 300, datetime(2189, 12, 31, 22, tzinfo=UTC))
     assert "nothing changed" in create(*args, "--waiting-room", room)[0]
     with pytest.raises(CommandError, match=r"active=300,lobby=2189-12-31T22:00:00Z, not rate=20,active=300$"):
         create(*args, "--waiting-room", "rate=20,active=300")
@@ -220,4 +220,4 @@ def test_from_a_shell_a_wrong_call_is_one_line_on_stderr_and_exit_1(args: list[s
 
 @pytest.mark.parametrize("seats", [1, 30, 601])
 def test_the_house_that_is_measured_has_exactly_the_seats_asked_for(seats: int) -> None:
-    assert parse_plan(json.dumps(_house(seats)).encode()).seat_count == seats
+    assert parse_plan(json.dumps(_sample_plan(seats)).encode()).seat_count == seats

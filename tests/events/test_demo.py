@@ -74,7 +74,7 @@ def test_all_three_are_on_sale_and_the_rush_is_ten_thousand_passes_two_each() ->
     (rush,) = facade.list_sections(views[SOLSTICE].id)
     assert (rush.kind, rush.capacity) == ("general_admission", 10_000)
     assert views[SOLSTICE].policy.per_buyer_max == 2
-    assert views[SOLSTICE].policy.room == facade.RoomWish(rate_per_second=50, active_max=500)
+    assert views[SOLSTICE].policy.room == facade.WaitingRoomSettings(rate_per_second=50, active_max=500)
     assert views[ORCHARD].policy.room is None
     floor = facade.list_sections(views[AFTERGLOW].id)[-1]
     assert (floor.slug, floor.kind) == ("floor", "general_admission")

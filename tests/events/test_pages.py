@@ -81,7 +81,7 @@ def test_the_state_follows_the_policy_the_clock_and_what_is_free(client: Client,
 
 
 def test_the_page_offers_the_lobby_while_it_is_open_and_says_before_when_it_will_be(client: Client) -> None:
-    make_event(room=facade.RoomWish(5, 50, in_days(1)), opens_at=in_days(2))
+    make_event(room=facade.WaitingRoomSettings(5, 50, in_days(1)), opens_at=in_days(2))
     before = client.get("/events/hamlet/")
     assert not before.context["event"]["has_open_lobby"]
     assert b"The lobby opens" in before.content

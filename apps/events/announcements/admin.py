@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 
-from apps.events.announcements.admin_page import announcements_desk
+from apps.events.announcements.admin_page import announcements_page
 from apps.events.models.announcements import AnnouncementArchive, AnnouncementVersion
 from apps.kernel.admin_lists import ReadOnlyAdmin
 
@@ -17,11 +17,13 @@ class AnnouncementVersionAdmin(ReadOnlyAdmin):
     search_fields = ["text", "who"]
 
     def get_urls(self) -> list[URLPattern]:
-        desk = path("of/<int:event_id>/", self.admin_site.admin_view(self.desk), name="events_announcements")
+        desk = path(
+            "of/<int:event_id>/", self.admin_site.admin_view(self.announcements_view), name="events_announcements"
+        )
         return [desk, *super().get_urls()]
 
-    def desk(self, request: HttpRequest, event_id: int) -> HttpResponse:
-        return announcements_desk(request, event_id, self.admin_site)
+    def announcements_view(self, request: HttpRequest, event_id: int) -> HttpResponse:
+        return announcements_page(request, event_id, self.admin_site)
 
 
 @admin.register(AnnouncementArchive)

@@ -11,23 +11,23 @@ from django.views.decorators.http import require_http_methods
 
 from apps.events import event_views
 from apps.events.announcements import feed, queries, service
-from apps.events.announcements.template_context import shown
+from apps.events.announcements.template_context import to_context
 from apps.events.models.announcements import TEXT_CHARACTERS_MAX, AnnouncementVersion
 from apps.kernel import admin_actions
 
-ADDRESS = "admin:events_announcements"
+URL_NAME = "admin:events_announcements"
 SHOWN = 10
 RECORD_SHOWN = 20
 MAY_SEE = "events.view_announcementversion"
-MAY_SAY = "events.add_announcementversion"
+MAY_POST = "events.add_announcementversion"
 MAY_CHANGE = "events.change_announcementversion"
 _NUMBER_DIGITS_MAX = 9
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def announcements_desk(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
+def announcements_page(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
     """One event's announcements; what is sent is done by a service."""
-    if not any(map(request.user.has_perm, (MAY_SEE, MAY_SAY, MAY_CHANGE))):
+    if not any(map(request.user.has_perm, (MAY_SEE, MAY_POST, MAY_CHANGE))):
         raise PermissionDenied
     try:
         event = event_views.get_event_by_id(event_id)
@@ -43,7 +43,7 @@ def announcements_desk(request: HttpRequest, event_id: int, site: AdminSite) -> 
         ACTS,
         lambda act: act(event_id, request.POST, who),
         lambda status: _page(request, event, site, status=status),
-        (ADDRESS, event_id),
+        (URL_NAME, event_id),
     )
 
 
@@ -60,15 +60,15 @@ def _correct(event_id: int, given: QueryDict, who: str) -> str:
     return "Everybody reads it corrected now." if said.is_new else "As before: it says that already."
 
 
-def _take_back(event_id: int, given: QueryDict, who: str) -> str:
-    said = service.take_back(event_id, _number(given, "announcement"), who=who)
+def _retract(event_id: int, given: QueryDict, who: str) -> str:
+    said = service.retract(event_id, _number(given, "announcement"), who=who)
     return "It is taken back." if said.is_new else "It was taken back already."
 
 
 ACTS: dict[str, tuple[Callable[[int, QueryDict, str], str], str]] = {
-    "post": (_post, MAY_SAY),
+    "post": (_post, MAY_POST),
     "correct": (_correct, MAY_CHANGE),
-    "take_back": (_take_back, MAY_CHANGE),
+    "take_back": (_retract, MAY_CHANGE),
 }
 
 
@@ -87,14 +87,14 @@ def _page(request: HttpRequest, event: event_views.EventView, site: AdminSite, *
         **site.each_context(request),
         "title": f"Announcements of {event.name}",
         "event": event,
-        "delivered": [one | {"key": uuid.uuid4()} for one in shown(delivered.shown[:SHOWN])],
+        "delivered": [one | {"key": uuid.uuid4()} for one in to_context(delivered.shown[:SHOWN])],
         "is_behind": delivered.standing.latest < latest,
         "record": AnnouncementVersion.objects.filter(event_id=event.id)[:RECORD_SHOWN],
         "key": uuid.uuid4(),
         "text_max": TEXT_CHARACTERS_MAX,
         "per_minute_max": service.PER_MINUTE_MAX,
         "given_text": given.get("text", "") if given.get("action") == "post" else "",
-        "may_say": request.user.has_perm(MAY_SAY),
+        "may_say": request.user.has_perm(MAY_POST),
         "may_change": request.user.has_perm(MAY_CHANGE),
     }
     return TemplateResponse(request, "admin/events/announcements.html", context, status=status)

@@ -28,7 +28,7 @@ class AnnouncementsView(_Public):
     )
     def get(self, request: Request, event: str) -> HttpResponseBase:
         found = feed.feed_of_event(event)
-        said = found.told(feed.since_of(request.query_params.get("since")))
+        said = found.told(feed.parse_since(request.query_params.get("since")))
         answer = HttpResponse(said.body, content_type="application/json", headers={"ETag": said.etag})
         patch_cache_control(answer, public=True, max_age=feed.MAX_AGE_SECONDS)
         return get_conditional_response(request._request, etag=said.etag, response=answer) or answer
@@ -44,7 +44,7 @@ class AnnouncementHistoryView(_Public):
     )
     def get(self, request: Request, event: str) -> HttpResponse:
         event_id = event_views.get_event(event).id
-        page = archive.history(event_id, feed.before_of(request.query_params.get("before")))
+        page = archive.history(event_id, feed.parse_before(request.query_params.get("before")))
         answer = HttpResponse(msgspec.json.encode(page), content_type="application/json")
         patch_cache_control(answer, public=True, max_age=feed.MAX_AGE_SECONDS)
         return answer

@@ -17,7 +17,7 @@ from apps.kernel.db import sql, transactions
 
 KEPT_DAYS = 30
 """Since the event began, and since anything was said of the announcement."""
-EVERY_SECONDS = 600.0
+INTERVAL_SECONDS = 600.0
 DAYS_MAX = 50
 PAGE_SIZE = 50
 
@@ -64,7 +64,7 @@ def _archive(event_id: int, day: date, before: datetime) -> int:
             first=min(ids),
             last=max(ids),
             version_count=len(versions),
-            standing_count=len(_standing(versions)),
+            standing_count=len(_current_announcements(versions)),
             body=gzip.compress(msgspec.json.encode(versions), mtime=0),
             archived_at=clock.now(),
         )
@@ -81,7 +81,7 @@ def versions_in(archive: AnnouncementArchive) -> list[Version]:
     return msgspec.json.decode(gzip.decompress(archive.body), type=list[Version])
 
 
-def _standing(versions: list[Version]) -> list[Announcement]:
+def _current_announcements(versions: list[Version]) -> list[Announcement]:
     last = {version.announcement: version for version in versions}
     return [
         Announcement.of(one.announcement, one.number, one.text, one.posted_at, one.at)
@@ -109,7 +109,11 @@ def history(event_id: int, before: int | None = None, page_size: int = PAGE_SIZE
     for archive in packed.order_by("-last")[:limit]:
         if unpacked >= limit:
             break
-        said = [one for one in _standing(versions_in(archive)) if before is None or one.announcement_id < before]
+        said = [
+            one
+            for one in _current_announcements(versions_in(archive))
+            if before is None or one.announcement_id < before
+        ]
         found += said
         unpacked += len(said)
     found.sort(key=lambda one: one.announcement_id, reverse=True)

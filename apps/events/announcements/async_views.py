@@ -19,17 +19,17 @@ feeds: RefreshingCache[str, Feed] = RefreshingCache(
 
 async def announcements(request: Request, slug: str) -> Reply:
     """As `AnnouncementsView.get`."""
-    return _told(request, await feeds.get(slug))
+    return _respond(request, await feeds.get(slug))
 
 
-def announcements_at_sight(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
+def announcements_sync(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
     """`announcements` of an event that somebody has just asked about."""
     found = feeds.peek(slug)
-    return None if found is None else _told(request, found)
+    return None if found is None else _respond(request, found)
 
 
-def _told(request: Request, found: Feed) -> Reply:
-    said = found.told(feed.since_of(request.GET.get("since")))
+def _respond(request: Request, found: Feed) -> Reply:
+    said = found.told(feed.parse_since(request.GET.get("since")))
     headers = [(b"etag", said.etag.encode()), _CACHEABLE]
     known = request.headers.get("if-none-match")
     if known is not None and has_etag(known, said.etag):
@@ -37,4 +37,4 @@ def _told(request: Request, found: Feed) -> Reply:
     return Reply(200, said.body, [JSON, *headers])
 
 
-ROUTES = (Route("GET", "events/<slug>/announcements", announcements, "announcements", "read", announcements_at_sight),)
+ROUTES = (Route("GET", "events/<slug>/announcements", announcements, "announcements", "read", announcements_sync),)

@@ -8,16 +8,16 @@ import msgspec
 
 from apps.events import event_views
 from apps.events.announcements import queries, redis_cache
-from apps.events.announcements.queries import Announcement, Standing
+from apps.events.announcements.queries import Announcement, CurrentAnnouncements
 from apps.kernel.http import problems
 
 NEXT_POLL_MS = 5_000
 MAX_AGE_SECONDS = 3
 _NUMBER_DIGITS_MAX = 9
-_TOLD_KEPT_MAX = 64
+_ENCODED_MAX = 64
 
 
-class Told(NamedTuple):
+class EncodedFeed(NamedTuple):
     """An answer, the same to everybody who asks the same."""
 
     body: bytes
@@ -30,26 +30,26 @@ class Feed:
 
     __slots__ = ("_told", "standing")
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: CurrentAnnouncements) -> None:
         self.standing = standing
-        self._told: dict[int, Told] = {}
+        self._told: dict[int, EncodedFeed] = {}
 
     @property
     def shown(self) -> list[Announcement]:
         """Those that stand, the newest first."""
         return self.standing.shown
 
-    def told(self, since: int) -> Told:
+    def told(self, since: int) -> EncodedFeed:
         """What was said after `since`, the number of what its reader has heard last; 0: what stands."""
         since = min(since, self.standing.latest)
         told = self._told.get(since)
         if told is None:
-            if len(self._told) >= _TOLD_KEPT_MAX:
+            if len(self._told) >= _ENCODED_MAX:
                 self._told.clear()
             told = self._told[since] = self._tell(since)
         return told
 
-    def _tell(self, since: int) -> Told:
+    def _tell(self, since: int) -> EncodedFeed:
         standing = self.standing
         said = self.shown
         older = standing.has_older
@@ -61,20 +61,20 @@ class Feed:
         body = msgspec.json.encode(
             {"announcements": said, "latest": standing.latest, "has_older": older, "next_poll": NEXT_POLL_MS}
         )
-        return Told(body, f'W/"{hashlib.sha256(body).hexdigest()[:24]}"')
+        return EncodedFeed(body, f'W/"{hashlib.sha256(body).hexdigest()[:24]}"')
 
 
-def since_of(text: str | None) -> int:
+def parse_since(text: str | None) -> int:
     """The number that a reader sends. Raises Invalid."""
-    return _number_of(text, "since") or 0
+    return _parse_number(text, "since") or 0
 
 
-def before_of(text: str | None) -> int | None:
+def parse_before(text: str | None) -> int | None:
     """The announcement before which a reader wants to read on. Raises Invalid."""
-    return _number_of(text, "before")
+    return _parse_number(text, "before")
 
 
-def _number_of(text: str | None, field: str) -> int | None:
+def _parse_number(text: str | None, field: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX):
@@ -92,6 +92,6 @@ def read(event_id: int, starts_at: datetime) -> Feed:
     """What everybody gets who asks now: the hot list, else what PostgreSQL says."""
     standing = redis_cache.read(event_id)
     if standing is None:
-        standing = queries.standing(event_id)
-        redis_cache.keep(event_id, standing, starts_at)
+        standing = queries.get_current(event_id)
+        redis_cache.store(event_id, standing, starts_at)
     return Feed(standing)

@@ -49,7 +49,7 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CurrentAnnouncements:
     """What is at hand of one event: the newest by their last versions, and what was taken back last."""
 
     latest: int
@@ -69,7 +69,7 @@ def _by_id(announcement: Announcement) -> int:
     return announcement.announcement_id
 
 
-NOTHING = Standing(0, (), has_older=False)
+EMPTY = CurrentAnnouncements(0, (), has_older=False)
 
 
 def lock_feed(event_id: int) -> int:
@@ -82,12 +82,12 @@ def lock_feed(event_id: int) -> int:
     return latest
 
 
-def standing(event_id: int) -> Standing:
+def get_current(event_id: int) -> CurrentAnnouncements:
     """What is at hand of the event, all of one moment."""
-    return standing_of([event_id])[event_id]
+    return get_current_by_event([event_id])[event_id]
 
 
-def standing_of(event_ids: Collection[int]) -> dict[int, Standing]:
+def get_current_by_event(event_ids: Collection[int]) -> dict[int, CurrentAnnouncements]:
     """The same of many; one statement for all of them."""
     if not event_ids:
         return {}
@@ -100,14 +100,14 @@ def standing_of(event_ids: Collection[int]) -> dict[int, Standing]:
         latest[event_id] = number
         if columns[0] is not None:
             found[event_id].append(Announcement.of(*columns))
-    return {event_id: _standing(latest.get(event_id, 0), said) for event_id, said in found.items()}
+    return {event_id: _build_current(latest.get(event_id, 0), said) for event_id, said in found.items()}
 
 
-def _standing(latest: int, said: list[Announcement]) -> Standing:
+def _build_current(latest: int, said: list[Announcement]) -> CurrentAnnouncements:
     stands = [one for one in said if one.is_standing]
     gone = [one for one in said if not one.is_standing]
     kept = sorted(stands[:SHOWN_MAX] + gone[:SHOWN_MAX], key=lambda one: one.version, reverse=True)
-    return Standing(latest, tuple(kept), has_older=len(stands) > SHOWN_MAX)
+    return CurrentAnnouncements(latest, tuple(kept), has_older=len(stands) > SHOWN_MAX)
 
 
 def latest_of(event_ids: Collection[int]) -> dict[int, int]:
@@ -116,13 +116,13 @@ def latest_of(event_ids: Collection[int]) -> dict[int, int]:
     return dict(rows.values_list("event_id", "latest"))
 
 
-def changed_since(known: Mapping[int, int]) -> dict[int, Standing]:
+def changed_since(known: Mapping[int, int]) -> dict[int, CurrentAnnouncements]:
     """What is at hand of those of these events at which something was said after the number that is known of each."""
     latest = latest_of(known)
-    return standing_of([event_id for event_id, number in latest.items() if number != known[event_id]])
+    return get_current_by_event([event_id for event_id, number in latest.items() if number != known[event_id]])
 
 
-def as_json(standing: Standing) -> bytes:
+def as_json(standing: CurrentAnnouncements) -> bytes:
     said: dict[str, Any] = {
         "latest": standing.latest,
         "has_older": standing.has_older,
@@ -137,7 +137,7 @@ class _Stored(msgspec.Struct):
     announcements: tuple[Announcement, ...]
 
 
-def from_json(text: bytes) -> Standing:
+def from_json(text: bytes) -> CurrentAnnouncements:
     """What `as_json` wrote. Raises msgspec.MsgspecError."""
     stored = msgspec.json.decode(text, type=_Stored)
-    return Standing(stored.latest, stored.announcements, stored.has_older)
+    return CurrentAnnouncements(stored.latest, stored.announcements, stored.has_older)

@@ -13,7 +13,7 @@ import msgspec
 from redis import Redis
 
 from apps.events.announcements import queries
-from apps.events.announcements.queries import Standing
+from apps.events.announcements.queries import CurrentAnnouncements
 from apps.events.models import Event
 from apps.kernel import clock, lua, redis
 
@@ -27,7 +27,7 @@ def key_of(event_id: int) -> str:
     return f"announcements:{{{event_id}}}"
 
 
-def read(event_id: int) -> Standing | None:
+def read(event_id: int) -> CurrentAnnouncements | None:
     """The event's hot list; None where there is none, or no Redis."""
     text: Any = redis.attempt(lambda client: client.hget(key_of(event_id), "said"))
     if text is None:
@@ -38,14 +38,14 @@ def read(event_id: int) -> Standing | None:
         return None  # Of another version of this program, say: it is written anew.
 
 
-def keep(event_id: int, standing: Standing, starts_at: datetime) -> None:
+def store(event_id: int, standing: CurrentAnnouncements, starts_at: datetime) -> None:
     """Redis has this list, unless it has a newer one, or is away, or the event is over."""
     until = starts_at + KEPT_AFTER
     if until > clock.process_now():
         redis.attempt(lambda client: _write(client, event_id, standing, until))
 
 
-def _write(client: Redis, event_id: int, standing: Standing, until: datetime) -> None:
+def _write(client: Redis, event_id: int, standing: CurrentAnnouncements, until: datetime) -> None:
     arguments = (standing.latest, queries.as_json(standing), int(until.timestamp() * 1_000))
     _keep.run(client, [key_of(event_id)], arguments)
 
@@ -76,6 +76,6 @@ def _refresh(client: Redis, starts: Mapping[int, datetime]) -> int:
     if ahead:
         client.delete(*(key_of(event_id) for event_id in ahead))
     behind = [event_id for event_id in ids if copies[event_id] != latest.get(event_id, 0)]
-    for event_id, standing in queries.standing_of(behind).items():
+    for event_id, standing in queries.get_current_by_event(behind).items():
         _write(client, event_id, standing, starts[event_id] + KEPT_AFTER)
     return len(behind)

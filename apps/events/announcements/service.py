@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 PER_MINUTE_MAX = 10
 """What one author may say, corrections among it. Taking back is never refused."""
-WHO_CHARACTERS_MAX = 150
+AUTHOR_CHARACTERS_MAX = 150
 _JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 """Emoji and some scripts are written with them."""
 
@@ -37,7 +37,7 @@ class AnnouncementRefused(problems.Problem):
     """Nothing was said; the words are for its author."""
 
 
-class Said(NamedTuple):
+class PostResult(NamedTuple):
     announcement: Announcement
     is_new: bool
     """Whether this call has said it: a form that is sent twice says it once."""
@@ -55,24 +55,24 @@ def plain_text(text: str) -> str:
     return text
 
 
-def post(event_id: int, text: str, *, who: str, key: str = "") -> Said:
+def post(event_id: int, text: str, *, who: str, key: str = "") -> PostResult:
     """Everybody can read this announcement. The same key again says nothing more. Raises AnnouncementRefused."""
-    return _say(event_id, None, plain_text(text), who, key)
+    return _post_version(event_id, None, plain_text(text), who, key)
 
 
-def correct(event_id: int, announcement_id: int, text: str, *, who: str, key: str = "", version: int = 0) -> Said:
+def correct(event_id: int, announcement_id: int, text: str, *, who: str, key: str = "", version: int = 0) -> PostResult:
     """Everybody reads this text in its place; `version`: the one that its author has seen, where that matters. A text
     that stands already says nothing more. Raises AnnouncementRefused."""
-    return _say(event_id, announcement_id, plain_text(text), who, key, version)
+    return _post_version(event_id, announcement_id, plain_text(text), who, key, version)
 
 
-def take_back(event_id: int, announcement_id: int, *, who: str, key: str = "") -> Said:
+def retract(event_id: int, announcement_id: int, *, who: str, key: str = "") -> PostResult:
     """Nobody reads it any more, but in the record of what was said. Again is nothing. Raises AnnouncementRefused."""
-    return _say(event_id, announcement_id, "", who, key)
+    return _post_version(event_id, announcement_id, "", who, key)
 
 
-def _say(event_id: int, announcement: int | None, text: str, who: str, key: str, seen: int = 0) -> Said:
-    if not who or len(who) > WHO_CHARACTERS_MAX or not sql.is_text(who):
+def _post_version(event_id: int, announcement: int | None, text: str, who: str, key: str, seen: int = 0) -> PostResult:
+    if not who or len(who) > AUTHOR_CHARACTERS_MAX or not sql.is_text(who):
         raise AnnouncementRefused("an announcement needs an author's name")
     key = key or str(uuid.uuid4())
     if len(key) > KEY_CHARACTERS_MAX or not key.isprintable():
@@ -80,14 +80,14 @@ def _say(event_id: int, announcement: int | None, text: str, who: str, key: str,
     with transactions.write():
         starts_at = _require_public(event_id)
         latest = queries.lock_feed(event_id)
-        said = _sent_before(event_id, announcement, text, key) or _standing_already(event_id, announcement, text, seen)
+        said = _find_duplicate(event_id, announcement, text, key) or _find_unchanged(event_id, announcement, text, seen)
         if said is None:
             now = clock.now()
             if text:
-                _require_patience(who, now)
+                _check_rate_limit(who, now)
             said = _write(event_id, announcement, latest + 1, text, now, who, key)
     if said.is_new:
-        _tell(event_id, said.announcement, starts_at)
+        _publish(event_id, said.announcement, starts_at)
     return said
 
 
@@ -105,7 +105,7 @@ def _last_version(event_id: int, announcement: int) -> AnnouncementVersion | Non
     return rows.order_by("-number").first()
 
 
-def _sent_before(event_id: int, announcement: int | None, text: str, key: str) -> Said | None:
+def _find_duplicate(event_id: int, announcement: int | None, text: str, key: str) -> PostResult | None:
     """What the form of this key has said. Under the lock: of two clicks at once the second finds the first."""
     sent = AnnouncementVersion.objects.filter(event_id=event_id, key=key).first()
     if sent is None:
@@ -113,10 +113,10 @@ def _sent_before(event_id: int, announcement: int | None, text: str, key: str) -
     is_first = sent.announcement == sent.number
     if sent.text != text or (announcement is None) != is_first or (announcement or sent.number) != sent.announcement:
         raise AnnouncementRefused("this form has said something else already; open it anew")
-    return Said(_of(sent), is_new=False)
+    return PostResult(_to_announcement(sent), is_new=False)
 
 
-def _standing_already(event_id: int, announcement: int | None, text: str, seen: int) -> Said | None:
+def _find_unchanged(event_id: int, announcement: int | None, text: str, seen: int) -> PostResult | None:
     """What stands of the announcement, if that is what is to be said. Raises AnnouncementRefused where nothing can be
     said of it any more."""
     if announcement is None:
@@ -125,7 +125,7 @@ def _standing_already(event_id: int, announcement: int | None, text: str, seen: 
     if last is None:
         raise AnnouncementRefused(f"there is no announcement {announcement} that could be changed")
     if last.text == text:
-        return Said(_of(last), is_new=False)
+        return PostResult(_to_announcement(last), is_new=False)
     if not last.text:
         raise AnnouncementRefused(f"announcement {announcement} was taken back; say it anew")
     if seen and text and last.number != seen:
@@ -133,14 +133,16 @@ def _standing_already(event_id: int, announcement: int | None, text: str, seen: 
     return None
 
 
-def _require_patience(who: str, now: datetime) -> None:
+def _check_rate_limit(who: str, now: datetime) -> None:
     # Exact at one event, whose lock we hold; who speaks at several in the same moment may say one thing too many.
     lately = AnnouncementVersion.objects.filter(who=who, at__gt=now - timedelta(minutes=1)).exclude(text="")
     if lately.count() >= PER_MINUTE_MAX:
         raise AnnouncementRefused(f"one author says at most {PER_MINUTE_MAX} things in a minute; wait a moment")
 
 
-def _write(event_id: int, announcement: int | None, number: int, text: str, now: datetime, who: str, key: str) -> Said:
+def _write(
+    event_id: int, announcement: int | None, number: int, text: str, now: datetime, who: str, key: str
+) -> PostResult:
     posted_at = now
     if announcement is not None:
         first = AnnouncementVersion.objects.filter(event_id=event_id, announcement=announcement).order_by("number")
@@ -150,24 +152,24 @@ def _write(event_id: int, announcement: int | None, number: int, text: str, now:
         who=who, key=key,
     )  # fmt: skip
     AnnouncementFeed.objects.filter(pk=event_id).update(latest=number)
-    return Said(_of(row), is_new=True)
+    return PostResult(_to_announcement(row), is_new=True)
 
 
-def _of(row: AnnouncementVersion) -> Announcement:
+def _to_announcement(row: AnnouncementVersion) -> Announcement:
     return Announcement.of(row.announcement, row.number, row.text, row.posted_at, row.at)
 
 
-def _tell(event_id: int, announcement: Announcement, starts_at: datetime) -> None:
+def _publish(event_id: int, announcement: Announcement, starts_at: datetime) -> None:
     """Listeners and readers have it, as far as Redis is there. It is said already: what is lost here is looked for by
     `hot.refresh` and by whoever has listeners."""
     try:
-        redis_cache.keep(event_id, queries.standing(event_id), starts_at)
+        redis_cache.store(event_id, queries.get_current(event_id), starts_at)
     except DatabaseError as error:
         logger.warning("the hot list is written in a moment (%s)", log_context.summarize_error(error))
-    channel_layer.send_to_group(group_of(event_id), message(event_id, announcement))
+    channel_layer.send_to_group(group_of(event_id), channel_message(event_id, announcement))
 
 
-def message(event_id: int, announcement: Announcement) -> dict[str, object]:
+def channel_message(event_id: int, announcement: Announcement) -> dict[str, object]:
     """How the channel layer tells it: one frame."""
     frame = [FRAME, str(announcement.announcement_id), "", msgspec.json.encode(announcement)]
     return {"type": "news", "event": event_id, "frames": [frame]}

@@ -9,7 +9,7 @@ from apps.events.announcements.queries import Announcement
 NEWEST = 4
 
 
-def shown(announcements: Iterable[Announcement]) -> list[dict[str, Any]]:
+def to_context(announcements: Iterable[Announcement]) -> list[dict[str, Any]]:
     """As templates have them."""
     return [
         {
@@ -27,7 +27,7 @@ def newest(feed: Feed, most: int = NEWEST) -> dict[str, Any]:
     """What includes/announcements.html shows on a page that is about something else."""
     said = feed.shown
     return {
-        "announcements": shown(said[:most]),
+        "announcements": to_context(said[:most]),
         "most": most,
         "latest": feed.standing.latest,
         "has_older": len(said) > most or feed.standing.has_older,

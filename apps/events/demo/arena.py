@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from apps.events.demo.seats import Json, label, plan, rectangle, row, row_letter, seat, words, zone
+from apps.events.demo.seats import Json, label, plan, rectangle, row, row_letter, seat, text_area, zone
 
 CATEGORIES = {
     "Lower bowl front": "#d6336c",
@@ -26,12 +26,12 @@ _REACH = _UPPER_FIRST + _UPPER_ROWS * _PITCH + 70.0
 _CENTER_X, _CENTER_Y = _HALF_WIDTH + _REACH, _HALF_HEIGHT + _REACH - 260.0
 
 _Point = tuple[float, float]
-_Place = Callable[[float, float], _Point]  # from how far outward, and how far along the block's middle, to a point
+_PlacePoint = Callable[[float, float], _Point]  # from how far outward, and how far along the block's middle, to a point
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    place: _Place
+    place: _PlacePoint
     length: Callable[[float], float]  # of the row so far outward
     is_facing_side: bool
 
@@ -111,7 +111,7 @@ def _zone(number: int, block: _Block, first: float, rows: int, tier: str) -> Jso
             seats.append(seat(guid, place + 1, x, y, category, accessible=is_accessible, companion=is_companion))
         made.append(row(letter, seats))
     x, y = block.place(first - 36.0, 0.0)
-    return zone(f"Block {number}", made, [words(str(number), x, y, 24)])
+    return zone(f"Block {number}", made, [text_area(str(number), x, y, 24)])
 
 
 def _floor() -> list[Json]:

@@ -11,7 +11,7 @@ from apps.events.creation import EventDiffers, EventSpec, GeneralAdmission, Outc
 from apps.events.demo.arena import FLOOR, arena_plan
 from apps.events.demo.posters import afterglow_poster, orchard_poster, solstice_poster
 from apps.events.demo.theatre import theatre_plan
-from apps.events.event_views import RoomWish
+from apps.events.event_views import WaitingRoomSettings
 from apps.events.models import Event
 from apps.kernel import clock
 
@@ -19,14 +19,14 @@ ORCHARD, AFTERGLOW, SOLSTICE = "glass-orchard", "voltaic-afterglow", "solstice-f
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedEvent:
     slug: str
     name: str
     is_new: bool
     has_started: bool
 
 
-def load_demo() -> list[Loaded]:
+def load_demo() -> list[LoadedEvent]:
     """All demo events stand, published and on sale; says for each whether this call made it."""
     now = clock.now()
     demo: tuple[tuple[str, Callable[[datetime], EventSpec]], ...] = (
@@ -37,18 +37,18 @@ def load_demo() -> list[Loaded]:
     return [_load(slug, partial(describe, now)) for slug, describe in demo]
 
 
-def _load(slug: str, describe: Callable[[], EventSpec]) -> Loaded:
+def _load(slug: str, describe: Callable[[], EventSpec]) -> LoadedEvent:
     known = Event.objects.filter(slug=slug).values_list("name", "starts_at").first()
     if known is not None:
         name, starts_at = known
-        return Loaded(slug, name, is_new=False, has_started=starts_at <= clock.now())
+        return LoadedEvent(slug, name, is_new=False, has_started=starts_at <= clock.now())
     spec = describe()
     try:
         created = create_event(spec)
     except EventDiffers:
         # Another loader was faster and read the clock a moment earlier: its event is the demo's.
-        return Loaded(slug, spec.name, is_new=False, has_started=False)
-    return Loaded(slug, spec.name, is_new=created.outcome is not Outcome.UNCHANGED, has_started=False)
+        return LoadedEvent(slug, spec.name, is_new=False, has_started=False)
+    return LoadedEvent(slug, spec.name, is_new=created.outcome is not Outcome.UNCHANGED, has_started=False)
 
 
 def _evening(now: datetime, days: int, weekday: int, hour: int, minute: int, timezone: str) -> datetime:
@@ -116,7 +116,7 @@ def _solstice(now: datetime) -> EventSpec:
         general_admission=(GeneralAdmission("Festival pass", 10_000, 8900, "#e76f51"),),
         seats_per_reservation_max=2,
         per_buyer_max=2,
-        room=RoomWish(rate_per_second=50, active_max=500),
+        room=WaitingRoomSettings(rate_per_second=50, active_max=500),
         description=(
             "Three days of music around the shortest night, on a meadow by the sea. The first release is ten thousand"
             " passes at the lowest price of the year, two for each buyer.\n\nA pass is good for all three days and for"

@@ -35,7 +35,7 @@ def zone(name: str, rows: Sequence[Json], areas: Sequence[Json] = ()) -> Json:
     return {"name": name, "position": position(0, 0), "rows": list(rows), "areas": list(areas)}
 
 
-def words(text: str, x: float, y: float, size: float, color: str = "#8a8f9c") -> Json:
+def text_area(text: str, x: float, y: float, size: float, color: str = "#8a8f9c") -> Json:
     label = {"position": position(0, 0), "text": text, "size": size, "color": color}
     return {"shape": "text", "position": position(x, y), "rotation": 0, "text": label}
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from apps.events.demo.seats import Json, label, plan, polygon, rectangle, row, row_letter, seat, words, zone
+from apps.events.demo.seats import Json, label, plan, polygon, rectangle, row, row_letter, seat, text_area, zone
 
 CATEGORIES = {"Premium": "#c2255c", "Prime": "#e8890c", "Standard": "#2f7dd1", "Value": "#3c9a5f"}
 
@@ -12,7 +12,7 @@ _WIDTH, _HEIGHT = 1460.0, 1460.0
 _CENTER_X, _CENTER_Y = 730.0, -300.0  # what every row is bent around, far behind the stage
 _STALLS, _CIRCLE, _BALCONY = 640.0, 1240.0, 1555.0  # radius of the first row of each tier
 
-_Seated = tuple[int, int, int]  # row from the front, block from the left, seat within the block
+_SeatPosition = tuple[int, int, int]  # row from the front, block from the left, seat within the block
 
 
 def theatre_plan() -> Json:
@@ -30,8 +30,8 @@ def theatre_plan() -> Json:
             zone("Stalls", stalls),
             _boxes("Boxes left", 118.0, first=1),
             _boxes("Boxes right", _WIDTH - 118.0, first=2),
-            zone("Circle", circle, [words("CIRCLE", _CENTER_X, _CENTER_Y + _CIRCLE - 38, 22)]),
-            zone("Balcony", balcony, [words("BALCONY", _CENTER_X, _CENTER_Y + _BALCONY - 38, 22)]),
+            zone("Circle", circle, [text_area("CIRCLE", _CENTER_X, _CENTER_Y + _CIRCLE - 38, 22)]),
+            zone("Balcony", balcony, [text_area("BALCONY", _CENTER_X, _CENTER_Y + _BALCONY - 38, 22)]),
         ],
     )
 
@@ -41,7 +41,7 @@ def _on_arc(radius: float, angle: float) -> tuple[float, float]:
 
 
 def _tier(
-    name: str, radius: float, blocks: Sequence[tuple[int, ...]], category: Callable[[_Seated], str]
+    name: str, radius: float, blocks: Sequence[tuple[int, ...]], category: Callable[[_SeatPosition], str]
 ) -> list[Json]:
     """Rows of so many seats per block, an aisle between blocks, seat numbers from the left."""
     rows = []
@@ -74,19 +74,19 @@ def _tier(
     return rows
 
 
-def _stalls_category(at: _Seated) -> str:
+def _stalls_category(at: _SeatPosition) -> str:
     index, block, _ = at
     if block == 1:
         return "Prime" if index < 2 or index > 11 else "Premium"
     return "Prime" if 1 < index < 9 else "Standard"
 
 
-def _circle_category(at: _Seated) -> str:
+def _circle_category(at: _SeatPosition) -> str:
     index, block, _ = at
     return "Prime" if index < 3 and block in (1, 2) else "Standard"
 
 
-def _balcony_category(at: _Seated) -> str:
+def _balcony_category(at: _SeatPosition) -> str:
     index, block, _ = at
     return "Standard" if index == 0 and block in (1, 2) else "Value"
 

@@ -17,11 +17,11 @@ Point = tuple[float, float]
 # A gap wider than this many typical ones is an aisle: the seats on its two sides are not neighbours.
 AISLE_GAPS = 1.75
 # A row counts as bent back on itself only where its own file order is this much shorter a walk than a straight line's.
-_SHORTER_WALK = 0.999
+_SHORTER_PATH_RATIO = 0.999
 
 
 @dataclass(frozen=True, slots=True)
-class LooseSeat:
+class RawSeat:
     """A seat as the file gave it, at absolute coordinates."""
 
     guid: str
@@ -34,9 +34,9 @@ class LooseSeat:
 
 
 @dataclass(frozen=True, slots=True)
-class LooseRow:
+class RawRow:
     label: str
-    seats: Sequence[LooseSeat]
+    seats: Sequence[RawSeat]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class Stage:
         return math.hypot(max(self.left - x, 0.0, x - self.right), max(self.top - y, 0.0, y - self.bottom))
 
 
-def arrange_section(rows: Sequence[LooseRow], stage: Stage | None, axis: Point | None) -> tuple[PlanSeat, ...]:
+def arrange_section(rows: Sequence[RawRow], stage: Stage | None, axis: Point | None) -> tuple[PlanSeat, ...]:
     """The section's seats with row_index, place_index and rank, row by row from the front.
 
     Front is nearest to the stage, or first in the file where the plan shows none. `axis` is the direction the house
-    looks away from the stage in (see `house_axis`): with it, the middle of a row is where it crosses that line;
+    looks away from the stage in (see `seating_axis`): with it, the middle of a row is where it crosses that line;
     without it, the middle of a row is its own.
     """
-    ordered = [(row, _along_the_row(row.seats)) for row in rows if row.seats]
+    ordered = [(row, _sort_along_row(row.seats)) for row in rows if row.seats]
     if stage is not None:
         # Rounded, so that rows at the same distance keep the order of the file; sort is stable.
         ordered.sort(key=lambda pair: round(fmean(stage.distance(seat.x, seat.y) for seat in pair[1]), 3))
@@ -76,7 +76,7 @@ def arrange_section(rows: Sequence[LooseRow], stage: Stage | None, axis: Point |
         places = [0]
         for gap in gaps:
             places.append(places[-1] + (2 if typical > 0 and gap > AISLE_GAPS * typical else 1))
-        ranks = _from_the_middle(seats, stage, axis)
+        ranks = _rank_from_middle(seats, stage, axis)
         first = len(placed) + 1
         placed += [
             PlanSeat(
@@ -97,7 +97,7 @@ def arrange_section(rows: Sequence[LooseRow], stage: Stage | None, axis: Point |
     return tuple(placed)
 
 
-def house_axis(stage: Stage | None, points: Sequence[Point]) -> Point | None:
+def seating_axis(stage: Stage | None, points: Sequence[Point]) -> Point | None:
     """The direction from the stage to the house as a unit vector, or None where the house surrounds the stage (or
     shows none), so that no direction is the middle one."""
     if stage is None or not points:
@@ -110,7 +110,7 @@ def house_axis(stage: Stage | None, points: Sequence[Point]) -> Point | None:
     return None if reach == 0 or length < 0.15 * reach else (away_x / length, away_y / length)
 
 
-def _along_the_row(seats: Sequence[LooseSeat]) -> list[LooseSeat]:
+def _sort_along_row(seats: Sequence[RawSeat]) -> list[RawSeat]:
     """The seats in walking order. A row straight in any direction is sorted along it; one that bends back on itself
     keeps the order of its file, where that is the shorter walk."""
     listed = list(seats)
@@ -125,10 +125,10 @@ def _along_the_row(seats: Sequence[LooseSeat]) -> list[LooseSeat]:
     if along_x < -1e-9 or (abs(along_x) <= 1e-9 and along_y < 0):
         along_x, along_y = -along_x, -along_y
     sorted_seats = sorted(listed, key=lambda seat: round(seat.x * along_x + seat.y * along_y, 6))
-    return listed if sum(_gaps(listed)) < sum(_gaps(sorted_seats)) * _SHORTER_WALK else sorted_seats
+    return listed if sum(_gaps(listed)) < sum(_gaps(sorted_seats)) * _SHORTER_PATH_RATIO else sorted_seats
 
 
-def _gaps(seats: Sequence[LooseSeat]) -> list[float]:
+def _gaps(seats: Sequence[RawSeat]) -> list[float]:
     return [math.hypot(after.x - before.x, after.y - before.y) for before, after in pairwise(seats)]
 
 
@@ -139,7 +139,7 @@ def _typical_gap(gaps: Sequence[float]) -> float:
     return real[(len(real) - 1) // 4] if real else 0.0
 
 
-def _from_the_middle(seats: Sequence[LooseSeat], stage: Stage | None, axis: Point | None) -> list[int]:
+def _rank_from_middle(seats: Sequence[RawSeat], stage: Stage | None, axis: Point | None) -> list[int]:
     """For each seat of a row its place in the order from the middle outward, from 0."""
     # Along the walk, so that a bent row has its middle where a person would look for it.
     walked = [0.0, *accumulate(_gaps(seats))]

@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from apps.events.plans.arrangement import LooseRow, LooseSeat
+from apps.events.plans.arrangement import RawRow, RawSeat
 from apps.events.plans.colors import category_color
 from apps.events.plans.draft import Draft, DraftSection, SlugMaker
 from apps.events.plans.plan import (
@@ -26,12 +26,12 @@ _NO = frozenset({"", "0", "no", "n", "false", "f"})
 
 
 @dataclass(slots=True)
-class _House:
+class _ParseState:
     """What has been read so far."""
 
     slugs: SlugMaker = field(default_factory=SlugMaker)
     slug_of: dict[str, str] = field(default_factory=dict)  # section name to its id
-    rows: dict[str, dict[str, list[LooseSeat]]] = field(default_factory=dict)  # by section name, then row
+    rows: dict[str, dict[str, list[RawSeat]]] = field(default_factory=dict)  # by section name, then row
     categories: dict[str, int] = field(default_factory=dict)
     line_of: dict[str, int] = field(default_factory=dict)  # seat id to the line that took it
 
@@ -42,7 +42,7 @@ def read_csv(text: str, limits: Limits) -> Draft:
     first = text.partition("\n")[0]
     delimiter = ";" if ";" in first and "," not in first else ","
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    house = _House()
+    house = _ParseState()
     columns: dict[str, int] = {}
     line = 0
     try:
@@ -56,7 +56,7 @@ def read_csv(text: str, limits: Limits) -> Draft:
             elif len(house.line_of) >= limits.seats_max:
                 raise PlanError(f"line {begin}", f"more than {limits.seats_max:,} seats")
             else:
-                _take(house, _record(cells, columns, begin), begin, limits)
+                _add_seat(house, _record(cells, columns, begin), begin, limits)
     except csv.Error as error:
         raise PlanError(f"line {max(reader.line_num, 1)}", f"not valid CSV: {error}") from error
     if not columns:
@@ -68,7 +68,7 @@ def read_csv(text: str, limits: Limits) -> Draft:
         size=None,
         categories=[PlanCategory(name, category_color(None, index)) for name, index in house.categories.items()],
         sections=[
-            DraftSection(slug, name, [LooseRow(row, seats) for row, seats in house.rows[name].items()])
+            DraftSection(slug, name, [RawRow(row, seats) for row, seats in house.rows[name].items()])
             for name, slug in house.slug_of.items()
         ],
         areas=[],
@@ -93,7 +93,7 @@ def _record(cells: Sequence[str], columns: dict[str, int], line: int) -> dict[st
     return {name: cells[index].strip() for name, index in columns.items() if index < len(cells)}
 
 
-def _take(house: _House, record: dict[str, str], line: int, limits: Limits) -> None:
+def _add_seat(house: _ParseState, record: dict[str, str], line: int, limits: Limits) -> None:
     place = f"line {line}"
     section = label(record["section"], f"{place}, section", NAME_CHARACTERS_MAX)
     row = label(record["row"], f"{place}, row", LABEL_CHARACTERS_MAX, empty=True)
@@ -111,7 +111,7 @@ def _take(house: _House, record: dict[str, str], line: int, limits: Limits) -> N
         raise PlanError(place, f"the seat {guid} already stands in line {house.line_of[guid]}")
     house.line_of[guid] = line
     house.rows.setdefault(section, {}).setdefault(row, []).append(
-        LooseSeat(
+        RawSeat(
             guid=guid,
             number=number,
             x=_number(record["x"], f"{place}, x"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from django.utils.text import slugify
 
-from apps.events.plans.arrangement import LooseRow, Point, Stage, arrange_section, house_axis
+from apps.events.plans.arrangement import Point, RawRow, Stage, arrange_section, seating_axis
 from apps.events.plans.geometry import area_outline
 from apps.events.plans.plan import Area, AreaText, Plan, PlanCategory, PlanSection
 
@@ -22,7 +22,7 @@ _MARGIN = 20.0
 class DraftSection:
     slug: str
     name: str
-    rows: Sequence[LooseRow]
+    rows: Sequence[RawRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class SlugMaker:
 
 def arrange(draft: Draft) -> Plan:
     """The draft as a plan: everything inside its size, rows ordered, neighbours and ranks known."""
-    framed, (width, height) = _framed(draft)
+    framed, (width, height) = _fit_to_size(draft)
     stage = _stage(framed.areas)
-    axis = house_axis(stage, [(seat.x, seat.y) for row in _rows(framed) for seat in row.seats])
+    axis = seating_axis(stage, [(seat.x, seat.y) for row in _rows(framed) for seat in row.seats])
     return Plan(
         name=framed.name,
         width=width,
@@ -71,7 +71,7 @@ def arrange(draft: Draft) -> Plan:
     )
 
 
-def _rows(draft: Draft) -> Iterator[LooseRow]:
+def _rows(draft: Draft) -> Iterator[RawRow]:
     for section in draft.sections:
         yield from section.rows
 
@@ -86,7 +86,7 @@ def _extent_points(draft: Draft) -> Iterator[Point]:
             yield area.text.x, area.text.y
 
 
-def _framed(draft: Draft) -> tuple[Draft, tuple[float, float]]:
+def _fit_to_size(draft: Draft) -> tuple[Draft, tuple[float, float]]:
     """The draft and its size: the file's own where everything fits into it, else a box around all, its corner at 0."""
     points = list(_extent_points(draft))
     if not points:
@@ -106,7 +106,7 @@ def _framed(draft: Draft) -> tuple[Draft, tuple[float, float]]:
         )
         for section in draft.sections
     ]
-    areas = [_moved(area, dx, dy) for area in draft.areas]
+    areas = [_move_area(area, dx, dy) for area in draft.areas]
     return replace(draft, sections=sections, areas=areas), (right - left + 2 * _MARGIN, bottom - top + 2 * _MARGIN)
 
 
@@ -125,7 +125,7 @@ def _stage(areas: Sequence[Area]) -> Stage | None:
     return None
 
 
-def _moved(area: Area, dx: float, dy: float) -> Area:
+def _move_area(area: Area, dx: float, dy: float) -> Area:
     text = area.text
     moved_text = None if text is None else AreaText(text.x + dx, text.y + dy, text.text, text.color, text.size)
     points = tuple((x + dx, y + dy) for x, y in area.points)

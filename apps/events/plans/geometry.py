@@ -29,29 +29,29 @@ def rows_outline(rows: Sequence[Sequence[Point]], margin: float) -> list[Point]:
     (scattered tables, a house around its stage) get their hull.
     """
     everything = [point for row in rows for point in row]
-    stacked = _turned_alike([list(row) for row in rows if len(row) >= 2])
+    stacked = _align_directions([list(row) for row in rows if len(row) >= 2])
     if len(stacked) < 2:
         return convex_hull(everything, margin)
     # Of the rows between only the ends that stick out: the steps by which rows grow are no part of the outline.
     corners = set(_hull(sorted(set(everything))))
     left = [row[0] for row in stacked[1:-1] if row[0] in corners]
     right = [row[-1] for row in stacked[1:-1] if row[-1] in corners]
-    ring = [*_thinned(stacked[0]), *right, *reversed(_thinned(stacked[-1])), *reversed(left)]
-    wide = _widened(ring, margin)
+    ring = [*_thin_row(stacked[0]), *right, *reversed(_thin_row(stacked[-1])), *reversed(left)]
+    wide = _expand_ring(ring, margin)
     inside = sum(_contains(wide, point) for point in everything)
     return wide if inside == len(everything) and not _crosses_itself(wide) else convex_hull(everything, margin)
 
 
-_THIN_TO = 14  # points kept of a row: a bow of the widest row still looks round
+_ROW_POINTS_MAX = 14  # points kept of a row: a bow of the widest row still looks round
 
 
-def _thinned(row: Sequence[Point]) -> list[Point]:
-    if len(row) <= _THIN_TO:
+def _thin_row(row: Sequence[Point]) -> list[Point]:
+    if len(row) <= _ROW_POINTS_MAX:
         return list(row)
-    return [row[round(step * (len(row) - 1) / (_THIN_TO - 1))] for step in range(_THIN_TO)]
+    return [row[round(step * (len(row) - 1) / (_ROW_POINTS_MAX - 1))] for step in range(_ROW_POINTS_MAX)]
 
 
-def _turned_alike(rows: list[list[Point]]) -> list[list[Point]]:
+def _align_directions(rows: list[list[Point]]) -> list[list[Point]]:
     """The rows, each begun at the end where the one before it begins."""
     for before, row in pairwise(rows):
         straight = math.dist(before[0], row[0]) + math.dist(before[-1], row[-1])
@@ -61,7 +61,7 @@ def _turned_alike(rows: list[list[Point]]) -> list[list[Point]]:
     return rows
 
 
-def _widened(ring: Sequence[Point], margin: float) -> list[Point]:
+def _expand_ring(ring: Sequence[Point], margin: float) -> list[Point]:
     """The ring with every side moved outward. Corners are cut where they would stick out far."""
     area = sum(a[0] * b[1] - b[0] * a[1] for a, b in pairwise([*ring, ring[0]]))
     outward = margin if area > 0 else -margin
@@ -96,7 +96,7 @@ def _contains(ring: Sequence[Point], point: Point) -> bool:
 def _crosses_itself(ring: Sequence[Point]) -> bool:
     sides = list(pairwise([*ring, ring[0]] if ring else []))
     return any(
-        _turn(a, b, c) * _turn(a, b, d) < 0 and _turn(c, d, a) * _turn(c, d, b) < 0
+        _cross_product(a, b, c) * _cross_product(a, b, d) < 0 and _cross_product(c, d, a) * _cross_product(c, d, b) < 0
         for index, (a, b) in enumerate(sides)
         for c, d in sides[index + 2 :]
     )
@@ -109,7 +109,7 @@ def _hull(points: Sequence[Point]) -> list[Point]:
     def half(run: Iterable[Point]) -> list[Point]:
         line: list[Point] = []
         for point in run:
-            while len(line) >= 2 and _turn(line[-2], line[-1], point) <= 0:
+            while len(line) >= 2 and _cross_product(line[-2], line[-1], point) <= 0:
                 line.pop()
             line.append(point)
         return line[:-1]
@@ -117,7 +117,7 @@ def _hull(points: Sequence[Point]) -> list[Point]:
     return half(points) + half(reversed(points))
 
 
-def _turn(a: Point, b: Point, c: Point) -> float:
+def _cross_product(a: Point, b: Point, c: Point) -> float:
     return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 
 

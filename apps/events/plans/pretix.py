@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from apps.events.plans.arrangement import LooseRow, LooseSeat
+from apps.events.plans.arrangement import RawRow, RawSeat
 from apps.events.plans.colors import category_color, normal_color
 from apps.events.plans.draft import Draft, DraftSection, SlugMaker
 from apps.events.plans.plan import (
@@ -215,7 +215,7 @@ def _row(
     index_of: dict[str, int],
     marks: Sequence[tuple[bool, bool]],
     taken: dict[str, tuple[int, int, int]],
-) -> LooseRow:
+) -> RawRow:
     row_at = row.position or _ORIGIN
     seats = []
     for s, seat in enumerate(row.seats):
@@ -232,7 +232,7 @@ def _row(
         companion = companion or seat.companion is True
         accessible = seat.accessible is True or seat.wheelchair is True or (accessible and not companion)
         seats.append(
-            LooseSeat(
+            RawSeat(
                 guid=guid,
                 number=label(seat.seat_number, f"{at}.seat_number", LABEL_CHARACTERS_MAX, empty=True),
                 x=coordinate(zone_at.x + row_at.x + seat.position.x, f"{at}.position.x"),
@@ -242,7 +242,7 @@ def _row(
                 companion=companion,
             )
         )
-    return LooseRow(label(row.row_number, f"{place}.row_number", LABEL_CHARACTERS_MAX, empty=True), seats)
+    return RawRow(label(row.row_number, f"{place}.row_number", LABEL_CHARACTERS_MAX, empty=True), seats)
 
 
 def _areas(

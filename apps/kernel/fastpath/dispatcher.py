@@ -115,7 +115,7 @@ class Dispatcher:
         return patterns[1][found.lastindex - 1], found[found.lastindex]
 
     def respond_sync(self, scope: Scope, body: bytes | bytearray, later: OnResponse) -> RawResponse | None:
-        """As `whole.AT_SIGHT` has it."""
+        """As `server_extensions.RESPOND_SYNC` describes it."""
         begun = self._begin(scope)
         if begun is None or begun.route.respond_sync is None:
             return None

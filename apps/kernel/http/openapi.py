@@ -2,7 +2,7 @@
 
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 
-PERSONAL = {"Cache-Control": "no-store"}
+NO_STORE_HEADERS = {"Cache-Control": "no-store"}
 """Headers of an answer that is for one caller and one moment."""
 IDEMPOTENCY_KEY = OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER, required=True)
 NO_IDENTITY = OpenApiResponse(description="`token-missing`, `token-invalid`, `token-expired`")

@@ -10,7 +10,7 @@ from rest_framework.views import APIView
 from apps.events import facade as events
 from apps.kernel.http import problems
 from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import NO_IDENTITY, PERSONAL
+from apps.kernel.http.openapi import NO_IDENTITY, NO_STORE_HEADERS
 from apps.orders.checkin.check_in import SCANS_MAX, scan
 from apps.orders.checkin.counts import count_entered
 from apps.orders.checkin.door_links import Doorkeeper, doorkeeper_of
@@ -38,7 +38,7 @@ class CheckIn(APIView):
     def get(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
         doorkeeper_of(request, found)
-        return Response(count_entered(found.id).contract(), headers=PERSONAL)
+        return Response(count_entered(found.id).contract(), headers=NO_STORE_HEADERS)
 
     @extend_schema(
         operation_id="check_in",
@@ -58,7 +58,7 @@ class CheckIn(APIView):
         keeper = doorkeeper_of(request, found)
         sent = read_scan(get_json_object(request), door=keeper.door)
         answer = scan(found, sent, keeper.who, only_own=keeper.only_own)
-        return Response(contract_of(found, answer), headers=PERSONAL)
+        return Response(contract_of(found, answer), headers=NO_STORE_HEADERS)
 
 
 class CheckInBatch(APIView):
@@ -81,7 +81,7 @@ class CheckInBatch(APIView):
         scans = get_json_object(request).get("scans")
         if not isinstance(scans, list) or not 1 <= len(scans) <= SCANS_MAX:
             raise problems.Invalid({"scans": f"a list of 1 to {SCANS_MAX} scans"})
-        return Response({"answers": [_one(found, keeper, each) for each in scans]}, headers=PERSONAL)
+        return Response({"answers": [_one(found, keeper, each) for each in scans]}, headers=NO_STORE_HEADERS)
 
 
 def _one(event: events.EventView, keeper: Doorkeeper, sent: Any) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def take_link(request: HttpRequest, response: HttpResponse, event: events.EventV
 def doorkeeper_of(request: HttpRequest, event: events.EventView) -> Doorkeeper:
     """Whom the request speaks for at this event's door: an account that may, else a door link's holder. Raises
     TokenMissing for nobody, DoorClosed for somebody who may not."""
-    caller = queue.caller_of(request)
+    caller = queue.authenticate(request)
     account = None if caller.account_id is None else get_user_model().objects.filter(pk=caller.account_id).first()
     if account is not None and account.has_perm(PERMISSION):
         return Doorkeeper(f"staff:{account.pk}", account.get_username())

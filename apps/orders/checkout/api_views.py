@@ -10,7 +10,7 @@ from rest_framework.views import APIView
 
 from apps.kernel.http import idempotency
 from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS, PERSONAL
+from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NO_STORE_HEADERS, NOT_YOURS
 from apps.orders import access, selectors
 from apps.orders.checkout.checkout import check_out
 from apps.orders.checkout.quote import quote
@@ -76,4 +76,4 @@ class Quote(APIView):
         if payload.get("code"):
             access.count_code_try(request, reservation)
         order = selectors.order_of_reservation(reservation_id)
-        return Response(quote(reservation, order, payload).contract(), headers=PERSONAL)
+        return Response(quote(reservation, order, payload).contract(), headers=NO_STORE_HEADERS)

@@ -144,7 +144,7 @@ def _back_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor:
             beside_minor -= one.amount_minor
         else:
             owed[one.line.tax_rate] += one.amount_minor
-    beside = events.spread(max(beside_minor, 0), list(owed.values()))
+    beside = events.allocate_amount(max(beside_minor, 0), list(owed.values()))
     parts = {}
     for (rate, (left_minor, _)), less_minor in zip(left.items(), beside, strict=True):
         # An earlier note may have credited a unit of rounding more of a rate than goes back of it by now.

@@ -10,7 +10,7 @@ from rest_framework.views import APIView
 
 from apps.kernel.http import idempotency
 from apps.kernel.http.json_body import get_json_object
-from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS, PERSONAL
+from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NO_STORE_HEADERS, NOT_YOURS
 from apps.orders import access, selectors
 from apps.orders.cancellation.order_cancellation import answer_cancel
 from apps.orders.serializers import (
@@ -29,7 +29,7 @@ class OrderList(APIView):
     )
     def get(self, request: Request) -> Response:
         orders = selectors.orders_of(access.known_caller(request))
-        return Response({"orders": [order.contract() for order in orders]}, headers=PERSONAL)
+        return Response({"orders": [order.contract() for order in orders]}, headers=NO_STORE_HEADERS)
 
 
 class OrderDetail(APIView):
@@ -41,7 +41,7 @@ class OrderDetail(APIView):
         responses={200: OrderSerializer, 401: NO_IDENTITY, 403: NOT_YOURS},
     )
     def get(self, request: Request, order_id: UUID) -> Response:
-        return Response(access.open_order(request, order_id).contract(), headers=PERSONAL)
+        return Response(access.open_order(request, order_id).contract(), headers=NO_STORE_HEADERS)
 
 
 class CancelOrder(APIView):

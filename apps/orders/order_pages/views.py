@@ -81,7 +81,7 @@ def calendar_file(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @require_safe
 def my_tickets(request: HttpRequest) -> HttpResponse:
     """The orders of this account, of this browser, and those opened here by their links."""
-    found = selectors.orders_of(queue.caller_of(request), access.opened_by_link(request))
+    found = selectors.orders_of(queue.authenticate(request), access.opened_by_link(request))
     shown = [
         {
             "id": order.id,

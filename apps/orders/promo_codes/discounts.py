@@ -26,7 +26,7 @@ class Discount:
     line_ids: frozenset[int] | None = None
     """The reservation's lines that it concerns; None: all."""
 
-    def discounts(self, places: Sequence[events.Place], left_minor: Sequence[int]) -> Sequence[int]:
+    def discounts(self, places: Sequence[events.BillItem], left_minor: Sequence[int]) -> Sequence[int]:
         """How much comes off each place, of what is left of its price."""
         chosen = [at for at, place in enumerate(places) if self.line_ids is None or place.line_id in self.line_ids]
         chosen = sorted(chosen, key=lambda at: -left_minor[at])[: self.places_max]
@@ -41,4 +41,4 @@ class Discount:
             return [(2 * left * self.value + _WHOLE) // (2 * _WHOLE) for left in lefts]
         if self.kind == PromoCode.Kind.PER_TICKET:
             return [min(self.value, left) for left in lefts]
-        return events.spread(min(self.value, sum(lefts)), lefts)
+        return events.allocate_amount(min(self.value, sum(lefts)), lefts)

@@ -62,7 +62,7 @@ def look_up(reservation: reservations.ReservationView, code: str) -> Offer | Non
 def bill_of(reservation: reservations.ReservationView, offer: Offer | None) -> events.Bill:
     """What the reservation comes to, with what the code takes off its places before fees and tax."""
     discounts = [] if offer is None else [offer.discount]
-    return events.price(reservation.places, reservation.price_policy, discounts)
+    return events.calculate_bill(reservation.places, reservation.price_policy, discounts)
 
 
 def examine(

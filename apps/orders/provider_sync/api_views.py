@@ -5,7 +5,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from apps.kernel.http.openapi import PERSONAL
+from apps.kernel.http.openapi import NO_STORE_HEADERS
 from apps.orders.provider_sync import inbox
 from apps.orders.serializers import (
     StoredSerializer,
@@ -27,4 +27,4 @@ class PaymentWebhook(APIView):
     def post(self, request: Request, provider: str) -> Response:
         # The raw bytes: a signature speaks of them, not of what a parser makes of them.
         inbox.receive(provider, request._request.body, request._request.headers)
-        return Response({"stored": True}, headers=PERSONAL)
+        return Response({"stored": True}, headers=NO_STORE_HEADERS)

@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from apps.kernel.http.openapi import PERSONAL
+from apps.kernel.http.openapi import NO_STORE_HEADERS
 from apps.orders.webhooks import feed
 from apps.orders.webhooks.serializers import FeedSerializer
 
@@ -32,7 +32,9 @@ class Messages(APIView):
     )
     def get(self, request: Request) -> Response:
         key = feed.key_of(request)
-        return Response({"messages": feed.receive(key, feed.read_count(request.GET.get("n")))}, headers=PERSONAL)
+        return Response(
+            {"messages": feed.receive(key, feed.read_count(request.GET.get("n")))}, headers=NO_STORE_HEADERS
+        )
 
 
 class ReceivedMessage(APIView):
@@ -49,4 +51,4 @@ class ReceivedMessage(APIView):
     )
     def delete(self, request: Request, receipt_handle: UUID) -> Response:
         feed.delete(feed.key_of(request), receipt_handle)
-        return Response(status=204, headers=PERSONAL)
+        return Response(status=204, headers=NO_STORE_HEADERS)

@@ -20,7 +20,7 @@ class EntryView:
     admission_expires_at: datetime | None
     account_id: int | None
     visitor_id: str
-    is_marked: bool = False
+    is_priority: bool = False
     """Let in before all others as soon as there is room, whatever its number."""
 
     @property
@@ -84,11 +84,11 @@ def view_of(entry: AnyEntry, event_slug: str, status: str | None = None) -> Entr
         admission_expires_at=entry.admission_expires_at,
         account_id=entry.account_id,
         visitor_id=entry.visitor_id,
-        is_marked=entry.marked != "",
+        is_priority=entry.marked != "",
     )
 
 
-def come(entry: AnyEntry, admission_seconds: int, now: datetime) -> bool:
+def apply_arrival(entry: AnyEntry, admission_seconds: int, now: datetime) -> bool:
     """What coming does to a locked entry: the first time after its turn it is claimed; too late, it has its old number
     back (the next tick admits it first), and after RETURN_SECONDS it is over. A lapsed admission is over as well.
 

@@ -21,13 +21,13 @@ from apps.kernel.db import arrays, sql, transactions
 from apps.kernel.group_commit.batcher import Batcher
 from apps.kernel.http import problems
 from apps.queue import proofs
-from apps.queue.entries.entry import Entry, EntryView, come, view_of
+from apps.queue.entries.entry import Entry, EntryView, apply_arrival, view_of
 from apps.queue.errors import NotOnSale, RoomDrained
 from apps.queue.identity.caller import Caller, check_visitor_id
-from apps.queue.lobby.lobby import open_if_due, takes_in
+from apps.queue.lobby.lobby import is_lobby_open, open_if_due
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
 from apps.queue.room.admission import admit_next
-from apps.queue.room_row import Room, locking_rooms, rooms_of, saving_room
+from apps.queue.room_row import Room, lock_rooms_call, rooms_from_rows, save_room_call
 
 JOIN_TIMEOUT_MS = 10_000
 JOIN_LOCK_MS = 4_000
@@ -77,22 +77,22 @@ def join(event: events.EventView, caller: Caller) -> EntryView:
     Raises TokenMissing for nobody, TokenInvalid, NotOnSale, RoomDrained; Busy when too many join at once, and when it
     is not known what became of it: joining again finds the place, should there be one.
     """
-    request = _checked(JoinRequest(event, caller))
+    request = _validate(JoinRequest(event, caller))
     try:
         outcome = joins.submit_sync(request, JOIN_TIMEOUT_MS)
     except psycopg.errors.ForeignKeyViolation as error:
-        raise _nobody_of_that_name(error) from error
-    return _given(outcome)
+        raise _foreign_key_problem(error) from error
+    return _unwrap_outcome(outcome)
 
 
 async def join_async(event: events.EventView, caller: Caller) -> EntryView:
     """The same for async handlers, on any loop."""
-    request = _checked(JoinRequest(event, caller))
+    request = _validate(JoinRequest(event, caller))
     try:
         outcome = await joins.submit(request)
     except psycopg.errors.ForeignKeyViolation as error:
-        raise _nobody_of_that_name(error) from error
-    return _given(outcome)
+        raise _foreign_key_problem(error) from error
+    return _unwrap_outcome(outcome)
 
 
 def join_many(requests: Sequence[JoinRequest]) -> list[JoinOutcome]:
@@ -101,19 +101,19 @@ def join_many(requests: Sequence[JoinRequest]) -> list[JoinOutcome]:
     checked: list[JoinRequest | problems.Problem] = []
     for request in requests:
         try:
-            checked.append(_checked(request))
+            checked.append(_validate(request))
         except problems.Problem as problem:
             checked.append(problem)
     to_decide = [request for request in checked if isinstance(request, JoinRequest)]
     outcomes: list[JoinOutcome] = []
     if to_decide:
         with transactions.write(), django_connection.cursor() as at:
-            outcomes = _decide_at(at, to_decide)
+            outcomes = _decide_on_cursor(at, to_decide)
     decided = iter(outcomes)
     return [next(decided) if isinstance(request, JoinRequest) else request for request in checked]
 
 
-def _checked(request: JoinRequest) -> JoinRequest:
+def _validate(request: JoinRequest) -> JoinRequest:
     """The request, if it can be decided at all: what the database could not even store would spoil a whole batch."""
     caller = request.caller
     if not caller.is_known:
@@ -123,13 +123,13 @@ def _checked(request: JoinRequest) -> JoinRequest:
     return request
 
 
-def _given(outcome: JoinOutcome) -> EntryView:
+def _unwrap_outcome(outcome: JoinOutcome) -> EntryView:
     if isinstance(outcome, problems.Problem):
         raise outcome
     return outcome
 
 
-def _nobody_of_that_name(error: psycopg.Error) -> problems.Problem:
+def _foreign_key_problem(error: psycopg.Error) -> problems.Problem:
     # The session or token outlived its account, or the event was deleted under it.
     is_account = "account" in (error.diag.constraint_name or "")
     return problems.TokenInvalid("This account no longer exists.") if is_account else problems.NotFound()
@@ -137,16 +137,16 @@ def _nobody_of_that_name(error: psycopg.Error) -> problems.Problem:
 
 def _decide(connection: psycopg.Connection[Any], requests: Sequence[JoinRequest]) -> list[JoinOutcome]:
     with transactions.write_on(connection, lock_ms=JOIN_LOCK_MS, statement_ms=JOIN_STATEMENT_MS) as cursor:
-        return _decide_at(cursor, requests)
+        return _decide_on_cursor(cursor, requests)
 
 
-def _decide_at(cursor: sql.Cursor, requests: Sequence[JoinRequest]) -> list[JoinOutcome]:
-    batch = _Joining(requests)
+def _decide_on_cursor(cursor: sql.Cursor, requests: Sequence[JoinRequest]) -> list[JoinOutcome]:
+    batch = _JoinBatch(requests)
     batch.lock(cursor)
     places: list[Entry | problems.Problem] = []
     for request in requests:
         try:
-            places.append(batch.place_of(request))
+            places.append(batch.entry_for(request))
         except problems.Problem as problem:
             places.append(problem)
     batch.write(cursor)
@@ -178,7 +178,7 @@ joins: Batcher[JoinRequest, JoinOutcome] = Batcher(
 )
 
 
-class _Joining:
+class _JoinBatch:
     """What one transaction of joins knows. Its methods run in the order of the locks they take."""
 
     def __init__(self, requests: Sequence[JoinRequest]) -> None:
@@ -199,20 +199,20 @@ class _Joining:
     def lock(self, cursor: sql.Cursor) -> None:
         """The rooms, then the live entries of everyone who asks, are locked; the clock is read under the locks, and
         rooms whose time has come are open."""
-        lock = locking_rooms(list(self.events))
+        lock = lock_rooms_call(list(self.events))
         tokens = [request.caller.entry_id for request in self.requests if request.caller.entry_id is not None]
         if tokens:
             # Read without a lock: whose an entry is changes under the room's lock only.
             locked, owners = sql.execute_batch(cursor, [lock, _identities.call(entry_ids=arrays.uuids(tokens))])
             self.identities_of_tokens = {row[0]: (row[1], row[2], row[3]) for row in owners.rows}
         asked = {identity for request in self.requests if (identity := self._identity(request)) is not None}
-        reading = [_locking_places(asked), clock.now_call()]
+        reading = [_lock_entries_call(asked), clock.now_call()]
         reading += [_lowest_waiting.call(event_id=event_id) for event_id in self.events]
         if tokens:
             places, moment, *lowest = sql.execute_batch(cursor, reading)
         else:
             locked, places, moment, *lowest = sql.execute_batch(cursor, [lock, *reading])
-        self.rooms = rooms_of(locked.rows)
+        self.rooms = rooms_from_rows(locked.rows)
         self.as_read = {event_id: replace(room) for event_id, room in self.rooms.items()}
         self.standing = _by_identity(places.rows)
         ((self.now,),) = moment.rows
@@ -235,27 +235,27 @@ class _Joining:
             return (event_id, caller.account_id, "")
         return (event_id, None, caller.visitor_id) if caller.visitor_id else None
 
-    def place_of(self, request: JoinRequest) -> Entry:
+    def entry_for(self, request: JoinRequest) -> Entry:
         """The one place of who asks: standing, taken up again, or new. Raises the problem that refuses it."""
         identity = self._identity(request)
         if identity is None:
             raise problems.TokenMissing if request.caller.entry_id is None else problems.TokenInvalid
         room = self.rooms.get(request.event.id)
-        if room is None or not takes_in(room, request.event, self.now):
+        if room is None or not is_lobby_open(room, request.event, self.now):
             require_on_sale(request.event, self.now)
         if room is None:
             raise NotOnSale
         entry = self.standing.get(identity)
-        if entry is not None and entry.id not in self.nonces and come(entry, room.admission_seconds, self.now):
+        if entry is not None and entry.id not in self.nonces and apply_arrival(entry, room.admission_seconds, self.now):
             self.arrived[entry.id] = entry
         if room.state == WaitingRoom.State.DRAINED and (entry is None or entry.status != QueueEntry.Status.READY):
             raise RoomDrained
         if entry is None or entry.status not in QueueEntry.LIVE:
-            entry = self._back_in_lobby(identity) or self._new_entry(request, room, identity)
+            entry = self._reopen_lobby_entry(identity) or self._new_entry(request, room, identity)
             self.standing[identity] = entry
         return entry
 
-    def _back_in_lobby(self, identity: _Identity) -> Entry | None:
+    def _reopen_lobby_entry(self, identity: _Identity) -> Entry | None:
         """Who left the lobby and comes back while it is open has the same entry again: nobody draws twice."""
         entry = self.ended_in_lobby.get(identity)
         if entry is not None:
@@ -285,12 +285,12 @@ class _Joining:
     def write(self, cursor: sql.Cursor) -> None:
         """Everything decided is written, each row once; where nobody waits ahead of the new ones they are let in within
         the caps."""
-        letting_in = [self.rooms[one] for one, entries in self.new.items() if self._may_let_in(entries[0])]
+        letting_in = [self.rooms[one] for one, entries in self.new.items() if self._can_admit(entries[0])]
         writes = [
-            *self._saving_arrivals(),
-            *self._inserting([entry for entries in self.new.values() for entry in entries]),
+            *self._save_arrivals_calls(),
+            *self._insert_entries_calls([entry for entries in self.new.values() for entry in entries]),
             *[
-                (1, saving_room(room))
+                (1, save_room_call(room))
                 for event_id, room in self.rooms.items()
                 if room != self.as_read[event_id] and room not in letting_in
             ],
@@ -312,7 +312,7 @@ class _Joining:
                 entry.status = QueueEntry.Status.READY
                 entry.admission_expires_at = self.now + timedelta(seconds=room.admission_seconds)
 
-    def _saving_arrivals(self) -> list[tuple[int, sql.Call]]:
+    def _save_arrivals_calls(self) -> list[tuple[int, sql.Call]]:
         """How many rows it has to touch, and the statement."""
         if not self.arrived:
             return []
@@ -325,7 +325,7 @@ class _Joining:
         )
         return [(len(entries), call)]
 
-    def _inserting(self, entries: Sequence[Entry]) -> list[tuple[int, sql.Call]]:
+    def _insert_entries_calls(self, entries: Sequence[Entry]) -> list[tuple[int, sql.Call]]:
         if not entries:
             return []
         call = _insert_entries.call(
@@ -340,7 +340,7 @@ class _Joining:
         )
         return [(len(entries), call)]
 
-    def _may_let_in(self, first: Entry) -> bool:
+    def _can_admit(self, first: Entry) -> bool:
         """Whether a join should try to let in: nobody is ahead, which for a room that is off does not matter. (It would
         overtake nobody in any case, since the lowest numbers go first; with a line ahead the tick does it, and the join
         stays cheap.)"""
@@ -348,11 +348,11 @@ class _Joining:
         if first.number is None or room.numbered_through is not None:
             return False
         if room.state == WaitingRoom.State.OPEN:
-            waiting = [self.lowest[first.event_id], *self._back_in_line(first.event_id)]
+            waiting = [self.lowest[first.event_id], *self._returned_numbers(first.event_id)]
             return not any(number is not None and number < first.number for number in waiting)
         return room.state == WaitingRoom.State.OFF
 
-    def _back_in_line(self, event_id: int) -> list[int | None]:
+    def _returned_numbers(self, event_id: int) -> list[int | None]:
         """Whoever waits again because this batch brought it, and did not when the line was looked at."""
         return [
             entry.number
@@ -370,7 +370,7 @@ def _by_identity(rows: Sequence[tuple[Any, ...]]) -> dict[_Identity, Entry]:
     return {(entry.event_id, entry.account_id, entry.visitor_id): entry for entry in entries}
 
 
-def _locking_places(asked: set[_Identity]) -> sql.Call:
+def _lock_entries_call(asked: set[_Identity]) -> sql.Call:
     """The lock on the live entries of all these; of browsers at one event, which a crowd is, in a plainer statement."""
     event_ids = {event_id for event_id, _, _ in asked}
     if len(event_ids) != 1 or any(account is not None for _, account, _ in asked):

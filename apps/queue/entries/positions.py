@@ -6,9 +6,9 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.http import problems
-from apps.queue.entries.entry import EntryView, come, has_lapsed, view_of
+from apps.queue.entries.entry import EntryView, apply_arrival, has_lapsed, view_of
 from apps.queue.entries.join import JoinOutcome, JoinRequest, join, join_async, join_many, require_on_sale
-from apps.queue.errors import NoPlace, StillHolding
+from apps.queue.errors import EntryNotFound, StillHolding
 from apps.queue.identity.caller import Caller
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.snapshot import exceptions
@@ -17,14 +17,14 @@ __all__ = [
     "EntryView",
     "JoinOutcome",
     "JoinRequest",
+    "claim_or_get_entry",
     "entry_by_id",
-    "find_place",
+    "find_entry",
     "join",
     "join_async",
     "join_many",
     "leave",
     "require_on_sale",
-    "status",
 ]
 
 
@@ -36,18 +36,18 @@ def leave(event: events.EventView, caller: Caller) -> EntryView:
     with transactions.write():
         entry = _find(event.id, caller, lock=True)
         if entry is None:
-            raise NoPlace
+            raise EntryNotFound
         if entry.status in QueueEntry.LIVE:
             now = clock.now()
             if entry.busy_until is not None and entry.busy_until > now:
                 raise StillHolding
             entry.status, entry.ended_at = QueueEntry.Status.LEFT, now
             entry.save(update_fields=["status", "ended_at"])
-    exceptions.note(event.id, entry.number, entry.pk)
+    exceptions.mark_exceptional(event.id, entry.number, entry.pk)
     return view_of(entry, event.slug)
 
 
-def status(event: events.EventView, caller: Caller) -> EntryView | None:
+def claim_or_get_entry(event: events.EventView, caller: Caller) -> EntryView | None:
     """Where the caller stands, or None without a place. A lapsed admission reads as expired before anyone swept it.
 
     Asking is coming: who has been let in claims the admission by it, who was away is in line again.
@@ -57,16 +57,16 @@ def status(event: events.EventView, caller: Caller) -> EntryView | None:
         return None
     unclaimed = entry.status == QueueEntry.Status.READY and entry.admission_expires_at is None
     if unclaimed or entry.status == QueueEntry.Status.AWAY:
-        entry = _arrive(entry.pk)
+        entry = _save_arrival(entry.pk)
     return view_of(entry, event.slug, QueueEntry.Status.EXPIRED if has_lapsed(entry, clock.now()) else None)
 
 
-def _arrive(entry_id: uuid.UUID) -> QueueEntry:
+def _save_arrival(entry_id: uuid.UUID) -> QueueEntry:
     # Without the room's lock: coming fills no slot (an unclaimed one counts already) and only ever frees one.
     with transactions.write():
         entry = QueueEntry.objects.select_for_update(no_key=True).get(pk=entry_id)
         room = WaitingRoom.objects.get(event_id=entry.event_id)
-        if entry.status in QueueEntry.LIVE and come(entry, room.admission_seconds, clock.now()):
+        if entry.status in QueueEntry.LIVE and apply_arrival(entry, room.admission_seconds, clock.now()):
             entry.save(update_fields=["status", "admission_expires_at", "ended_at"])
     return entry
 
@@ -76,7 +76,7 @@ def entry_by_id(entry_id: uuid.UUID) -> EntryView | None:
     return None if entry is None else view_of(entry, entry.event.slug)
 
 
-def find_place(event_id: int, caller: Caller) -> QueueEntry | None:
+def find_entry(event_id: int, caller: Caller) -> QueueEntry | None:
     """The caller's entry as it stands, or None. Nothing changes by it: looking is not coming."""
     return _find(event_id, caller)
 

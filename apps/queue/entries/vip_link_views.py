@@ -10,8 +10,8 @@ from django.views.decorators.http import require_http_methods
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.queue.entries import vip_links
-from apps.queue.errors import LinkRefused, NoPlace, NotOnSale, RoomDrained
-from apps.queue.identity.caller import caller_of
+from apps.queue.errors import EntryNotFound, LinkRefused, NotOnSale, RoomDrained
+from apps.queue.identity.caller import authenticate
 from apps.queue.identity.cookie_check import repeat_with_cookie
 from apps.queue.models import WaitingRoom
 
@@ -28,23 +28,23 @@ STATUSES = (
 def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
     """GET changes nothing, so that previews and prefetching use nothing up; POST takes the link and goes on."""
     event = events.get_event(slug)
-    caller = caller_of(request, event.slug)
+    caller = authenticate(request, event.slug)
     try:
         if request.method != "POST":
-            return _page(request, event, _state_of(event, token, vip_links.look_at(event, token, caller)))
+            return _page(request, event, _state_of(event, token, vip_links.view_link(event, token, caller)))
         if not caller.is_known:
-            seen = vip_links.look_at(event, token, caller)
+            seen = vip_links.view_link(event, token, caller)
             if seen.state != "open":
                 raise LinkRefused(seen.state)  # Before anything else happens: no identity is needed.
             return repeat_with_cookie(request, event.slug, reverse("queue:vip", args=[event.slug, token]))
-        entry = vip_links.take(event, token, caller)
+        entry = vip_links.redeem_link(event, token, caller)
     except LinkRefused as refused:
         return _page(request, event, str(refused))
     except RoomDrained:
         return _page(request, event, "drained")
     except NotOnSale:
         return _page(request, event, "early" if _is_early(event) else "over")
-    except NoPlace:
+    except EntryNotFound:
         return redirect("events:event", event.slug)
     response = redirect("reservations:choose" if entry.is_ready else "queue:wait", event.slug)
     response.status_code = 303
@@ -54,7 +54,7 @@ def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
 def _state_of(event: events.EventView, token: str, link: vip_links.LinkView) -> str:
     """What the page is to say: the link's own state, or else what has become of the sale and the room behind it, so
     that nobody is offered a button that cannot do what it says."""
-    if link.is_callers:
+    if link.is_used_by_caller:
         return "yours"
     if link.state != "open":
         return link.state

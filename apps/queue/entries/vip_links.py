@@ -20,11 +20,11 @@ from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.tokens import jwt, keys
 from apps.queue.entries import positions
-from apps.queue.errors import ActRefused, LinkRefused, NoPlace
+from apps.queue.errors import ActRefused, EntryNotFound, LinkRefused
 from apps.queue.identity.caller import Caller
 from apps.queue.models import QueueEntry, RoomAct, VipLink, WaitingRoom
 from apps.queue.room import operations
-from apps.queue.room_row import lock_room, record
+from apps.queue.room_row import lock_room, record_act
 
 HOURS_DEFAULT = 24
 HOURS_MAX = keys.LIFETIME_MAX // timedelta(hours=1)
@@ -41,7 +41,7 @@ class LinkView:
     note: str
     expires_at: datetime
     state: State
-    is_callers: bool = False
+    is_used_by_caller: bool = False
     """Whoever asks is who used it."""
 
 
@@ -71,7 +71,7 @@ def make_link(event_id: int, *, note: str = "", hours: int = HOURS_DEFAULT, who:
             created_at=now,
             expires_at=now + timedelta(hours=hours),
         )
-        record(cursor, event_id, now, who, RoomAct.What.LINK, f"made, good for {hours} h", why)
+        record_act(cursor, event_id, now, who, RoomAct.What.LINK, f"made, good for {hours} h", why)
     return link
 
 
@@ -89,7 +89,7 @@ def revoke_link(link_id: uuid.UUID, *, who: str, why: str = "") -> bool:
             return False
         link.revoked_at = clock.now_on(cursor)
         link.save(update_fields=["revoked_at"])
-        record(cursor, event_id, link.revoked_at, who, RoomAct.What.LINK, "revoked", why)
+        record_act(cursor, event_id, link.revoked_at, who, RoomAct.What.LINK, "revoked", why)
     return True
 
 
@@ -101,7 +101,7 @@ def address_of(link: VipLink, event_slug: str) -> str:
     return f"{settings.SITE_URL}{reverse('queue:vip', args=[event_slug, token])}"
 
 
-def look_at(event: events.EventView, token: str, caller: Caller) -> LinkView:
+def view_link(event: events.EventView, token: str, caller: Caller) -> LinkView:
     """What the link is worth to the caller now; nothing is used up by looking. Raises LinkRefused for a text that is
     no link of this event."""
     link = _find(event, token)
@@ -111,11 +111,11 @@ def look_at(event: events.EventView, token: str, caller: Caller) -> LinkView:
         note=link.note,
         expires_at=link.expires_at,
         state=state_of(link, clock.now()),
-        is_callers=link.entry is not None and _is_callers(link.entry, caller),
+        is_used_by_caller=link.entry is not None and _is_owned_by(link.entry, caller),
     )
 
 
-def take(event: events.EventView, token: str, caller: Caller) -> positions.EntryView:
+def redeem_link(event: events.EventView, token: str, caller: Caller) -> positions.EntryView:
     """The caller has a place, marked and let in as soon as a slot is free, and the link is used; the same caller again
     gets the same place. Raises LinkRefused, and what joining raises.
 
@@ -123,8 +123,8 @@ def take(event: events.EventView, token: str, caller: Caller) -> positions.Entry
     and one of them goes ahead.
     """
     link = _find(event, token)
-    if link.entry is not None and _is_callers(link.entry, caller):
-        return _view_of(link.entry.pk)
+    if link.entry is not None and _is_owned_by(link.entry, caller):
+        return _get_entry_view(link.entry.pk)
     _require_open(link, clock.now())
     joined = positions.join(event, caller)
     with transactions.write(), connection.cursor() as cursor:
@@ -135,20 +135,22 @@ def take(event: events.EventView, token: str, caller: Caller) -> positions.Entry
         if link.entry_id != entry.pk:
             _require_open(link, now)
             if entry.status not in QueueEntry.LIVE:
-                raise NoPlace  # Left in another tab, this very moment.
+                raise EntryNotFound  # Left in another tab, this very moment.
             if not entry.marked:
                 # Where nobody was ahead the join itself has let it in, by its number: then there is nothing to mark.
                 if entry.status != QueueEntry.Status.READY and room.state != WaitingRoom.State.DRAINED:
-                    operations.mark(cursor, room, entry, QueueEntry.Mark.VIP, now, present=True, also_paused=False)
+                    operations.mark_priority(
+                        cursor, room, entry, QueueEntry.Mark.VIP, now, present=True, also_paused=False
+                    )
                 link.used_at, link.entry = now, entry
                 link.save(update_fields=["used_at", "entry"])
                 who = f"VIP link of {link.created_by}"
-                detail = f"{operations.place_words(entry)}, by a VIP link"
-                record(cursor, event.id, now, who, RoomAct.What.LET_THROUGH, detail, link.note)
-    return _view_of(entry.pk)
+                detail = f"{operations.describe_entry(entry)}, by a VIP link"
+                record_act(cursor, event.id, now, who, RoomAct.What.LET_THROUGH, detail, link.note)
+    return _get_entry_view(entry.pk)
 
 
-def _view_of(entry_id: uuid.UUID) -> positions.EntryView:
+def _get_entry_view(entry_id: uuid.UUID) -> positions.EntryView:
     view = positions.entry_by_id(entry_id)
     assert view is not None, "a place is never deleted"
     return view
@@ -173,7 +175,7 @@ def _require_open(link: VipLink, now: datetime) -> None:
         raise LinkRefused(state)
 
 
-def _is_callers(entry: QueueEntry, caller: Caller) -> bool:
+def _is_owned_by(entry: QueueEntry, caller: Caller) -> bool:
     if caller.entry_id is not None:
         return caller.entry_id == entry.pk
     if caller.account_id is not None and caller.account_id == entry.account_id:

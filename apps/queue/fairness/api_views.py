@@ -13,11 +13,11 @@ from rest_framework.views import APIView
 
 from apps.events import facade as events
 from apps.kernel.http import problems
-from apps.kernel.http.openapi import PERSONAL
-from apps.queue.entries.positions import find_place
-from apps.queue.errors import NoPlace
+from apps.kernel.http.openapi import NO_STORE_HEADERS
+from apps.queue.entries.positions import find_entry
+from apps.queue.errors import EntryNotFound
 from apps.queue.fairness import published, receipts, serializers
-from apps.queue.identity.caller import caller_of
+from apps.queue.identity.caller import authenticate
 
 MOVING_MAX_AGE_SECONDS = 2
 FINAL_MAX_AGE_SECONDS = 86_400
@@ -44,7 +44,7 @@ class ProofView(APIView):
     )
     def get(self, request: Request, event: str) -> HttpResponseBase:
         found = events.get_event(event)
-        wanted = _wanted(request)
+        wanted = _parse_page_query(request)
         if wanted is None:
             return _cacheable(request, published.document(found), MOVING_MAX_AGE_SECONDS)
         page = published.page(found, *wanted)
@@ -63,15 +63,15 @@ class ReceiptView(APIView):
     )
     def get(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
-        caller = caller_of(request, found.slug)
+        caller = authenticate(request, found.slug)
         if not caller.is_known:
             raise problems.TokenMissing
         # Looking is not coming: a receipt claims no admission.
-        entry = find_place(found.id, caller)
+        entry = find_entry(found.id, caller)
         if entry is None:
-            raise NoPlace
+            raise EntryNotFound
         name = f'attachment; filename="receipt-{found.slug}.json"'
-        return Response(receipts.issue(found, entry), headers={**PERSONAL, "Content-Disposition": name})
+        return Response(receipts.issue(found, entry), headers={**NO_STORE_HEADERS, "Content-Disposition": name})
 
 
 class ReceiptKeysView(APIView):
@@ -86,7 +86,7 @@ class ReceiptKeysView(APIView):
         return _cacheable(request, {"keys": receipts.published_keys()}, KEYS_MAX_AGE_SECONDS)
 
 
-def _wanted(request: Request) -> tuple[str, int] | None:
+def _parse_page_query(request: Request) -> tuple[str, int] | None:
     """Which part, after what; None for the document itself. Raises Invalid."""
     part, after = request.query_params.get("part"), request.query_params.get("after")
     wrong = {name[:80]: "unknown parameter" for name in request.query_params if name not in ("part", "after", "format")}

@@ -10,18 +10,18 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from apps.queue import proofs
-from apps.queue.fairness.verification import Mismatch, Verified, Watch
+from apps.queue.fairness.verification import Mismatch, Verified, WatchedLeaf
 
 STAGES = ("lobby", "drawn", "first come")
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
 
 
-def read_receipt(receipt: Any, event: str, keys: Any) -> Watch | Mismatch:
+def read_receipt(receipt: Any, event: str, keys: Any) -> WatchedLeaf | Mismatch:
     """What the published data must show, where the receipt is signed with a published key, of this event, and whole."""
     if not isinstance(receipt, Mapping):
         return Mismatch("the receipt is not an object")
     signed = {name: value for name, value in receipt.items() if name != "signature"}
-    signature, public = _bytes(receipt.get("signature"), 64), _public_of(receipt.get("key_id"), keys)
+    signature, public = _bytes(receipt.get("signature"), 64), _find_public_key(receipt.get("key_id"), keys)
     if public is None:
         return Mismatch(f"the receipt is signed with key {str(receipt.get('key_id'))[:40]!r}, which is not published")
     if signature is None:
@@ -32,10 +32,10 @@ def read_receipt(receipt: Any, event: str, keys: Any) -> Watch | Mismatch:
         return Mismatch("the receipt's signature is not this key's: it was changed, or never issued")
     if receipt.get("event") != event:
         return Mismatch(f"the receipt is of event {str(receipt.get('event'))[:80]!r}")
-    return _watch_of(receipt)
+    return _watched_leaf_of(receipt)
 
 
-def _watch_of(receipt: Mapping[str, Any]) -> Watch | Mismatch:
+def _watched_leaf_of(receipt: Mapping[str, Any]) -> WatchedLeaf | Mismatch:
     as_of = receipt.get("as_of")
     leaf, nonce = _bytes(receipt.get("leaf"), 32), _bytes(receipt.get("nonce"))
     chain = _bytes(as_of.get("chain_head")) if isinstance(as_of, Mapping) else None
@@ -59,7 +59,7 @@ def _watch_of(receipt: Mapping[str, Any]) -> Watch | Mismatch:
     assert entry is not None
     if proofs.leaf(entry, nonce) != leaf:
         return Mismatch("the receipt's leaf is not that of its entry and nonce")
-    return Watch(leaf=leaf, next_number=int(next_number), chain_head=chain)  # type: ignore[arg-type]
+    return WatchedLeaf(leaf=leaf, next_number=int(next_number), chain_head=chain)  # type: ignore[arg-type]
 
 
 def compare(receipt: Mapping[str, Any], document: Mapping[str, Any], verified: Verified) -> Mismatch | None:
@@ -80,7 +80,7 @@ def compare(receipt: Mapping[str, Any], document: Mapping[str, Any], verified: V
     return None
 
 
-def _public_of(key_id: Any, keys: Any) -> bytes | None:
+def _find_public_key(key_id: Any, keys: Any) -> bytes | None:
     known = keys if isinstance(keys, Iterable) and not isinstance(keys, (str, Mapping)) else ()
     for key in known:
         if isinstance(key, Mapping) and key.get("key_id") == key_id and isinstance(key_id, str):

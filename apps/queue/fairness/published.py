@@ -44,7 +44,7 @@ _latest_acts = sql.load(_PACKAGE, "proof_latest_acts")
 _DETAIL_WITHHELD = frozenset({RoomAct.What.LINK})
 
 
-class NoRoom(problems.NotFound):
+class RoomNotFound(problems.NotFound):
     title = "This event has no line."
 
 
@@ -98,7 +98,7 @@ def read_header(event_id: int) -> Header:
     with connection.cursor() as cursor:
         rows = _header.rows(cursor, event_id=event_id)
     if not rows:
-        raise NoRoom
+        raise RoomNotFound
     values: list[Any] = [bytes(value) if isinstance(value, memoryview) else value for value in rows[0]]
     return Header(*values)
 
@@ -250,7 +250,7 @@ def _iso(moment: datetime | None) -> str | None:
     return None if moment is None else clock.iso(moment)
 
 
-def merged(first: Mapping[str, Any], pages: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any]:
+def merge_pages(first: Mapping[str, Any], pages: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any]:
     """One document with all pages of each part in it, as it is kept in a file."""
     whole = dict(first)
     for part, further in pages.items():

@@ -38,7 +38,7 @@ class Mismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchedLeaf:
     """A place that somebody holds a receipt of: its leaf, and the chain as it stood when the receipt was issued."""
 
     leaf: bytes
@@ -69,7 +69,7 @@ class Verified:
     watched_is_entrant: bool = False
 
 
-class _Differs(Exception):
+class _MismatchFound(Exception):
     def __init__(self, what: str, number: int | None = None) -> None:
         super().__init__(what)
         self.mismatch = Mismatch(what, number)
@@ -80,7 +80,7 @@ def verify(
     fetch: Fetch,
     *,
     progress: Progress | None = None,
-    watch: Watch | None = None,
+    watch: WatchedLeaf | None = None,
     earlier: Any = None,
 ) -> Verified | Mismatch:
     """Every place, from the document and the further pages it names; the first mismatch, if there is one.
@@ -89,17 +89,17 @@ def verify(
     document somebody kept, which must be a beginning of this one.
     """
     try:
-        return _Verifying(document, fetch, progress, watch, earlier).run()
-    except _Differs as differs:
+        return _Verification(document, fetch, progress, watch, earlier).run()
+    except _MismatchFound as differs:
         return differs.mismatch
 
 
 @dataclass
-class _Verifying:
+class _Verification:
     document: Any
     fetch: Fetch
     progress: Progress | None
-    watch: Watch | None
+    watch: WatchedLeaf | None
     earlier: Any
     event: str = ""
     notes: list[str] = field(default_factory=list)
@@ -110,18 +110,18 @@ class _Verifying:
     def run(self) -> Verified:
         document = _mapping(self.document, "the document")
         if document.get("format") != FORMAT:
-            raise _Differs(f"format {document.get('format')!r} where {FORMAT} is understood")
+            raise _MismatchFound(f"format {document.get('format')!r} where {FORMAT} is understood")
         self.event = _text(document, "event")
         self.generated_at = _moment(document, "generated_at")
         self.room = _mapping(document.get("room"), "room")
-        self.next_number = _whole(self.room, "next_number", least=1)
-        self.lobby_count = _whole(self.room, "lobby_count")
-        self.head = _whole(self.room, "head")
+        self.next_number = _integer(self.room, "next_number", least=1)
+        self.lobby_count = _integer(self.room, "lobby_count")
+        self.head = _integer(self.room, "head")
         self.chain_head = _hex(self.room, "chain_head", (0, 32))
         if self.lobby_count >= self.next_number:
-            raise _Differs(f"{self.lobby_count} lobby entries, but the next number is {self.next_number}")
+            raise _MismatchFound(f"{self.lobby_count} lobby entries, but the next number is {self.next_number}")
         if self.head >= self.next_number:
-            raise _Differs(f"the head is {self.head}, but the next number is {self.next_number}")
+            raise _MismatchFound(f"the head is {self.head}, but the next number is {self.next_number}")
         self._read_earlier()
         stage = self._check_draw(document.get("draw"))
         places = self._leaves(1 if stage == "drawn" else self.lobby_count + 1, self.next_number - 1)
@@ -153,26 +153,28 @@ class _Verifying:
         """What was committed to, and what came of it so far. Sets `draw`, `digest` and `seed` where they exist."""
         if given is None:
             if self.lobby_count:
-                raise _Differs(f"a lobby of {self.lobby_count} without a draw")
+                raise _MismatchFound(f"a lobby of {self.lobby_count} without a draw")
             return "none"
         self.draw = draw = _mapping(given, "draw")
         statement_text = _text(draw, "statement")
         self.commitment = _hex(draw, "commitment", (32,))
         if proofs.sha256(statement_text.encode()) != self.commitment:
-            raise _Differs("the commitment is not the SHA-256 of the statement")
-        statement = _parsed(statement_text)
+            raise _MismatchFound("the commitment is not the SHA-256 of the statement")
+        statement = _parse_statement(statement_text)
         if statement.get("event") != self.event:
-            raise _Differs(f"the statement is of event {statement.get('event')!r}")
+            raise _MismatchFound(f"the statement is of event {statement.get('event')!r}")
         if _moment(statement, "reveal_by") != _moment(draw, "reveal_by"):
-            raise _Differs(f"the secret was to be revealed by {statement['reveal_by']}, now by {draw['reveal_by']}")
+            raise _MismatchFound(
+                f"the secret was to be revealed by {statement['reveal_by']}, now by {draw['reveal_by']}"
+            )
         frozen_at = _moment_or_none(draw, "frozen_at")
         if frozen_at is None:
             if draw.get("digest") is not None or draw.get("secret") is not None:
-                raise _Differs("a digest or secret before the lobby has closed")
+                raise _MismatchFound("a digest or secret before the lobby has closed")
             return "open"
-        entrants = _whole(draw, "entrants_count")
+        entrants = _integer(draw, "entrants_count")
         if entrants != self.lobby_count:
-            raise _Differs(f"{entrants} entrants in the draw, {self.lobby_count} in the room")
+            raise _MismatchFound(f"{entrants} entrants in the draw, {self.lobby_count} in the room")
         if draw.get("digest") is None:
             return "closed"
         self.digest = _hex(draw, "digest", (32,))
@@ -182,7 +184,7 @@ class _Verifying:
             self._check_entrants()
         if draw.get("secret") is None:
             if drawn_at is not None:
-                raise _Differs("numbers were drawn, but the secret is not revealed")
+                raise _MismatchFound("numbers were drawn, but the secret is not revealed")
             return "counted"
         self._check_seed(draw, statement)
         return "revealed" if drawn_at is None else "drawn"
@@ -192,7 +194,7 @@ class _Verifying:
         known = [(name, moment) for name in names if (moment := _moment_or_none(draw, name)) is not None]
         for (before, one), (after, other) in pairwise(known):
             if one > other:
-                raise _Differs(f"{after} lies before {before}")
+                raise _MismatchFound(f"{after} lies before {before}")
 
     def _check_entrants(self) -> None:
         leaves: list[bytes] = []
@@ -205,10 +207,10 @@ class _Verifying:
         leaves = sorted(leaves)
         for one, other in pairwise(leaves):
             if one == other:
-                raise _Differs(f"entrant {one.hex()} stands twice among the {which}")
+                raise _MismatchFound(f"entrant {one.hex()} stands twice among the {which}")
         found = proofs.digest_of(leaves)
         if found != self.digest:
-            raise _Differs(
+            raise _MismatchFound(
                 f"the digest over the {len(leaves)} {which} is {found.hex()}, committed to was {self.digest.hex()}: "
                 "an entrant was changed, added or dropped after it"
             )
@@ -218,34 +220,36 @@ class _Verifying:
     def _check_seed(self, draw: Document, statement: Document) -> None:
         secret = _hex(draw, "secret", (32,))
         if proofs.sha256(secret).hex() != statement.get("secret_sha256"):
-            raise _Differs("the revealed secret is not the one that was committed to")
+            raise _MismatchFound("the revealed secret is not the one that was committed to")
         beacon = statement.get("beacon")
         promised = isinstance(beacon, Mapping) and beacon.get("source") not in (None, "", "none")
         value = b"" if draw.get("beacon_value") in (None, "") else _hex(draw, "beacon_value")
         claimed = draw.get("is_operator_proof")
         if claimed is not bool(value):
-            raise _Differs(
+            raise _MismatchFound(
                 "the draw claims an outside beacon, but no value of it is published"
                 if claimed
                 else "a beacon value was mixed in, but the draw does not say so"
             )
         if value and not promised:
-            raise _Differs("a beacon value was mixed in that nobody had committed to")
+            raise _MismatchFound("a beacon value was mixed in that nobody had committed to")
         if promised and not value:
             revealed_at, reveal_by = _moment(draw, "revealed_at"), _moment(draw, "reveal_by")
             if revealed_at < reveal_by:
-                raise _Differs("the secret was revealed without the promised beacon before the deadline for it")
-            self.notes.append(f"the promised beacon {_named(beacon)} did not come in time: the stated fallback applied")
+                raise _MismatchFound("the secret was revealed without the promised beacon before the deadline for it")
+            self.notes.append(
+                f"the promised beacon {_describe_beacon(beacon)} did not come in time: the stated fallback applied"
+            )
         if value and isinstance(beacon, Mapping) and beacon.get("at") is not None:
             at, digest_at = _moment(beacon, "at"), _moment(draw, "digest_at")
             if at <= digest_at:
-                raise _Differs(f"the beacon's round came out at {beacon['at']}, before the entrants were fixed")
+                raise _MismatchFound(f"the beacon's round came out at {beacon['at']}, before the entrants were fixed")
         if value:
-            self.notes.append(f"compare the beacon value {value.hex()} with {_named(beacon)}")
+            self.notes.append(f"compare the beacon value {value.hex()} with {_describe_beacon(beacon)}")
         self.seed = _hex(draw, "seed", (32,))
         found = proofs.seed_of(secret, self.digest, value)
         if found != self.seed:
-            raise _Differs(f"the seed is {found.hex()}, published is {self.seed.hex()}")
+            raise _MismatchFound(f"the seed is {found.hex()}, published is {self.seed.hex()}")
         self.is_operator_proof = bool(value)
 
     def _check_drawn_places(self, places: Iterator[tuple[int, bytes]]) -> int:
@@ -264,7 +268,7 @@ class _Verifying:
         if not in_order:
             drawn = sorted(leaves, key=lambda leaf: (proofs.draw_key(self.seed, leaf), leaf))
             number = next(index for index, leaf in enumerate(leaves) if leaf != drawn[index]) + 1
-            raise _Differs(
+            raise _MismatchFound(
                 f"the seed draws leaf {drawn[number - 1].hex()}, published is {leaves[number - 1].hex()}", number
             )
         return len(leaves)
@@ -278,14 +282,14 @@ class _Verifying:
         seen: set[bytes] = set()
         for number, leaf in places:
             if leaf in seen:
-                raise _Differs(f"leaf {leaf.hex()} has a lower number already", number)
+                raise _MismatchFound(f"leaf {leaf.hex()} has a lower number already", number)
             seen.add(leaf)
             chain = proofs.link(chain or proofs.genesis(self.event), number, leaf)
             self._check_watched_chain(number + 1, chain)
             self._check_earlier_chain(number + 1, chain)
         if chain != self.chain_head:
             where = f"the chain over numbers {first} to {last}" if last >= first else "a chain without any number"
-            raise _Differs(
+            raise _MismatchFound(
                 f"{where} ends in {chain.hex() or 'nothing'}, published is {self.chain_head.hex() or 'nothing'}: "
                 "one of these numbers was changed, or the head was"
             )
@@ -297,29 +301,29 @@ class _Verifying:
         page = _mapping(self.document.get("places"), "places")
         number = first
         while True:
-            if _whole(page, "from") != number:
-                raise _Differs(f"its page begins with number {page['from']}", number)
+            if _integer(page, "from") != number:
+                raise _MismatchFound(f"its page begins with number {page['from']}", number)
             leaves = _sequence(page, "leaves")
             for given in leaves:
                 if given is None:
-                    raise _Differs("there is no entry", number)
+                    raise _MismatchFound("there is no entry", number)
                 leaf = _leaf(given, "the leaf", number)
-                self._look_at(number, leaf)
+                self._check_leaf(number, leaf)
                 self._report(number, last)
                 yield number, leaf
                 if number == last:
                     return
                 number += 1
             if not leaves or page.get("next") is None:
-                raise _Differs("no leaf is published", number)
+                raise _MismatchFound("no leaf is published", number)
             page = self._page("places", number - 1)
 
-    def _look_at(self, number: int, leaf: bytes) -> None:
+    def _check_leaf(self, number: int, leaf: bytes) -> None:
         if self.watch is not None and leaf == self.watch.leaf:
             self.watched_number = number
         known = self.earlier_leaves.get(number)
         if known is not None and known != leaf:
-            raise _Differs(f"the leaf is {leaf.hex()}, in the earlier copy it was {known.hex()}", number)
+            raise _MismatchFound(f"the leaf is {leaf.hex()}, in the earlier copy it was {known.hex()}", number)
 
     # --- what was kept before ------------------------------------------------------------------------------------
     def _read_earlier(self) -> None:
@@ -330,14 +334,14 @@ class _Verifying:
             return
         earlier = _mapping(self.earlier, "the earlier copy")
         if earlier.get("event") != self.event:
-            raise _Differs(f"the earlier copy is of event {earlier.get('event')!r}")
+            raise _MismatchFound(f"the earlier copy is of event {earlier.get('event')!r}")
         room = _mapping(earlier.get("room"), "the earlier copy's room")
-        next_number = _whole(room, "next_number", least=1)
+        next_number = _integer(room, "next_number", least=1)
         if next_number > self.next_number:
-            raise _Differs(f"the next number was {next_number} in the earlier copy and is {self.next_number} now")
+            raise _MismatchFound(f"the next number was {next_number} in the earlier copy and is {self.next_number} now")
         self.earlier_chain = (next_number, _hex(room, "chain_head", (0, 32)))
         places = _mapping(earlier.get("places"), "the earlier copy's places")
-        for number, given in enumerate(_sequence(places, "leaves"), _whole(places, "from")):
+        for number, given in enumerate(_sequence(places, "leaves"), _integer(places, "from")):
             if given is not None:
                 self.earlier_leaves[number] = _leaf(given, "the earlier copy's leaf", number)
         for part, known in self.earlier_lists.items():
@@ -345,18 +349,18 @@ class _Verifying:
             known.extend(_mapping(item, f"the earlier copy's {part}") for item in _sequence(page, "items"))
             if part != "marked":
                 # What came after the copy's own moment may be in it, or half of it.
-                del known[_whole(room, f"{part}_count") :]
-                if _whole(self.room, f"{part}_count") < len(known):
-                    raise _Differs(f"there were {len(known)} {part} in the earlier copy, and fewer now")
+                del known[_integer(room, f"{part}_count") :]
+                if _integer(self.room, f"{part}_count") < len(known):
+                    raise _MismatchFound(f"there were {len(known)} {part} in the earlier copy, and fewer now")
         was, now = earlier.get("draw"), self.document.get("draw")
         if isinstance(was, Mapping):
             for name in ("statement", "commitment", "digest", "secret", "beacon_value", "seed"):
                 if was.get(name) is not None and (not isinstance(now, Mapping) or now.get(name) != was[name]):
-                    raise _Differs(f"the draw's {name} is not what it was in the earlier copy")
+                    raise _MismatchFound(f"the draw's {name} is not what it was in the earlier copy")
 
     def _check_earlier_chain(self, next_number: int, chain: bytes) -> None:
         if self.earlier_chain is not None and self.earlier_chain[0] == next_number and chain != self.earlier_chain[1]:
-            raise _Differs(
+            raise _MismatchFound(
                 f"the chain is {chain.hex()}, in the earlier copy it was {self.earlier_chain[1].hex()}", next_number - 1
             )
 
@@ -365,7 +369,7 @@ class _Verifying:
         watch = self.watch
         if watch is None or watch.next_number != next_number or watch.chain_head == chain:
             return
-        raise _Differs(
+        raise _MismatchFound(
             f"the chain before it is {chain.hex() or 'empty'}, on the receipt it was "
             f"{watch.chain_head.hex() or 'empty'}: a lower number was changed since",
             next_number,
@@ -376,61 +380,63 @@ class _Verifying:
         if watch is None:
             return
         if watch.next_number > self.next_number:
-            raise _Differs(
+            raise _MismatchFound(
                 f"the receipt saw {watch.next_number - 1} numbers handed out, published are {self.next_number - 1}"
             )
         if watch.next_number <= self.lobby_count and watch.chain_head:
-            raise _Differs(f"the receipt saw a chain where only the lobby's {self.lobby_count} are published")
+            raise _MismatchFound(f"the receipt saw a chain where only the lobby's {self.lobby_count} are published")
 
     # --- marks, admissions, acts ---------------------------------------------------------------------------------
     def _check_marked(self) -> list[int]:
         numbers: list[int] = []
         for item in self._items("marked", None):
-            number = _whole(item, "number", least=1)
+            number = _integer(item, "number", least=1)
             if numbers and number <= numbers[-1]:
-                raise _Differs("the marked numbers are not in order", number)
+                raise _MismatchFound("the marked numbers are not in order", number)
             if item.get("by") not in MARKS:
-                raise _Differs(f"marked by {item.get('by')!r}, which nobody can", number)
+                raise _MismatchFound(f"marked by {item.get('by')!r}, which nobody can", number)
             numbers.append(number)
         standing = set(numbers)
         for item in self.earlier_lists["marked"]:
-            if _whole(item, "number", least=1) not in standing:
-                raise _Differs("it was marked in the earlier copy", item["number"])
+            if _integer(item, "number", least=1) not in standing:
+                raise _MismatchFound("it was marked in the earlier copy", item["number"])
         # Whoever was marked after the document's moment may have a later number.
         return [number for number in numbers if number < self.next_number]
 
     def _check_admissions(self) -> int:
-        count = _whole(self.room, "admissions_count")
+        count = _integer(self.room, "admissions_count")
         before: datetime | None = None
         for index, item in enumerate(self._items("admissions", count)):
-            self._check_kept("admissions", index, item)
-            first, last = _whole(item, "from", least=1), _whole(item, "to", least=1)
-            admitted = _whole(item, "count", least=1)
+            self._check_earlier_item("admissions", index, item)
+            first, last = _integer(item, "from", least=1), _integer(item, "to", least=1)
+            admitted = _integer(item, "count", least=1)
             if item.get("reason") not in REASONS:
-                raise _Differs(f"admitted for {item.get('reason')!r}, which is no reason", first)
+                raise _MismatchFound(f"admitted for {item.get('reason')!r}, which is no reason", first)
             if not (first <= last < self.next_number and admitted <= last - first + 1):
-                raise _Differs(f"{admitted} admitted from {first} to {last} of {self.next_number - 1}", first)
+                raise _MismatchFound(f"{admitted} admitted from {first} to {last} of {self.next_number - 1}", first)
             if item["reason"] != "marked" and last > self.head:
-                raise _Differs(f"admitted by its turn, with the head at {self.head}", last)
+                raise _MismatchFound(f"admitted by its turn, with the head at {self.head}", last)
             at = _moment(item, "at")
             if before is not None and at < before:
-                raise _Differs("admitted before the admission that was recorded before it", first)
+                raise _MismatchFound("admitted before the admission that was recorded before it", first)
             before = at
         return count
 
     def _check_acts(self) -> int:
-        count = _whole(self.room, "acts_count")
+        count = _integer(self.room, "acts_count")
         for index, item in enumerate(self._items("acts", count)):
-            self._check_kept("acts", index, item)
+            self._check_earlier_item("acts", index, item)
             _moment(item, "at")
             if item.get("by") not in ("system", "operator") or not isinstance(item.get("what"), str):
-                raise _Differs(f"an act that cannot be read: {_brief(item)}")
+                raise _MismatchFound(f"an act that cannot be read: {_brief(item)}")
         return count
 
-    def _check_kept(self, part: str, index: int, item: Document) -> None:
+    def _check_earlier_item(self, part: str, index: int, item: Document) -> None:
         known = self.earlier_lists[part]
         if index < len(known) and dict(known[index]) != dict(item):
-            raise _Differs(f"{part}, number {index + 1}: {_brief(item)}, in the earlier copy {_brief(known[index])}")
+            raise _MismatchFound(
+                f"{part}, number {index + 1}: {_brief(item)}, in the earlier copy {_brief(known[index])}"
+            )
 
     # --- pages ---------------------------------------------------------------------------------------------------
     def _items(self, part: str, count: int | None) -> Iterator[Any]:
@@ -440,7 +446,7 @@ class _Verifying:
             for item in _sequence(page, "items"):
                 if given == count:
                     if part == "entrants":
-                        raise _Differs(f"more than {count} entrants are published")
+                        raise _MismatchFound(f"more than {count} entrants are published")
                     return
                 given += 1
                 yield _mapping(item, part) if part != "entrants" else item
@@ -448,17 +454,17 @@ class _Verifying:
             if after is None:
                 break
             if not isinstance(after, int) or isinstance(after, bool):
-                raise _Differs(f"{part}: the next page is {after!r}")
+                raise _MismatchFound(f"{part}: the next page is {after!r}")
             page = self._page(part, after)
             if isinstance(page.get("next"), int) and page["next"] <= after:
-                raise _Differs(f"{part}: the pages go in circles")
+                raise _MismatchFound(f"{part}: the pages go in circles")
         if count is not None and given < count:
-            raise _Differs(f"{given} {part} of {count} are published")
+            raise _MismatchFound(f"{given} {part} of {count} are published")
 
     def _page(self, part: str, after: int) -> Document:
         page = _mapping(self.fetch(part, after), f"a page of {part}")
         if page.get("event") != self.event:
-            raise _Differs(f"a page of {part} is of event {page.get('event')!r}")
+            raise _MismatchFound(f"a page of {part} is of event {page.get('event')!r}")
         return page
 
     def _report(self, done: int, total: int) -> None:
@@ -469,28 +475,28 @@ class _Verifying:
 # --- reading what strangers wrote ------------------------------------------------------------------------------------
 def _mapping(value: Any, what: str) -> Document:
     if not isinstance(value, Mapping):
-        raise _Differs(f"{what} is missing or not an object")
+        raise _MismatchFound(f"{what} is missing or not an object")
     return value
 
 
 def _sequence(holder: Document, name: str) -> list[Any]:
     value = holder.get(name)
     if not isinstance(value, list):
-        raise _Differs(f"{name} is missing or not a list")
+        raise _MismatchFound(f"{name} is missing or not a list")
     return value
 
 
 def _text(holder: Document, name: str) -> str:
     value = holder.get(name)
     if not isinstance(value, str):
-        raise _Differs(f"{name} is missing or not a text")
+        raise _MismatchFound(f"{name} is missing or not a text")
     return value
 
 
-def _whole(holder: Document, name: str, *, least: int = 0) -> int:
+def _integer(holder: Document, name: str, *, least: int = 0) -> int:
     value = holder.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= NUMBER_MAX:
-        raise _Differs(f"{name} is {str(value)[:80]!r}, not a whole number from {least} on")
+        raise _MismatchFound(f"{name} is {str(value)[:80]!r}, not a whole number from {least} on")
     return value
 
 
@@ -504,13 +510,15 @@ def _brief(item: Document) -> str:
 def _hex(holder: Document, name: str, lengths: tuple[int, ...] = ()) -> bytes:
     value = holder.get(name)
     if not isinstance(value, str) or not _HEX.fullmatch(value) or (lengths and len(value) // 2 not in lengths):
-        raise _Differs(f"{name} is {str(value)[:80]!r}, not {' or '.join(map(str, lengths)) or 'any'} bytes in hex")
+        raise _MismatchFound(
+            f"{name} is {str(value)[:80]!r}, not {' or '.join(map(str, lengths)) or 'any'} bytes in hex"
+        )
     return bytes.fromhex(value)
 
 
 def _leaf(value: Any, what: str, number: int | None = None) -> bytes:
     if not isinstance(value, str) or len(value) != 64 or not _HEX.fullmatch(value):
-        raise _Differs(f"{what} is {str(value)[:80]!r}, not 32 bytes in hex", number)
+        raise _MismatchFound(f"{what} is {str(value)[:80]!r}, not 32 bytes in hex", number)
     return bytes.fromhex(value)
 
 
@@ -519,9 +527,9 @@ def _moment(holder: Document, name: str) -> datetime:
     try:
         moment = datetime.fromisoformat(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise _Differs(f"{name} is {str(value)[:80]!r}, not a moment") from None
+        raise _MismatchFound(f"{name} is {str(value)[:80]!r}, not a moment") from None
     if moment.tzinfo is None:
-        raise _Differs(f"{name} is {value!r}, without a time zone")
+        raise _MismatchFound(f"{name} is {value!r}, without a time zone")
     return moment
 
 
@@ -529,16 +537,16 @@ def _moment_or_none(holder: Document, name: str) -> datetime | None:
     return None if holder.get(name) is None else _moment(holder, name)
 
 
-def _parsed(text: str) -> Document:
+def _parse_statement(text: str) -> Document:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise _Differs("the statement is not JSON") from None
+        raise _MismatchFound("the statement is not JSON") from None
     statement = _mapping(value, "the statement")
     if proofs.canonical(statement) != text.encode():
-        raise _Differs("the statement is not in canonical form")
+        raise _MismatchFound("the statement is not in canonical form")
     return statement
 
 
-def _named(beacon: Any) -> str:
+def _describe_beacon(beacon: Any) -> str:
     return f"round {beacon.get('round')} of {beacon.get('source')}" if isinstance(beacon, Mapping) else "the beacon"

@@ -25,8 +25,8 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.kernel.fastpath.request import ForwardToSite, Request
-from apps.queue.identity.caller import Caller, account_token_of, caller_at_sight, visitor_of
-from apps.queue.identity.entry_lookup import guests_places
+from apps.queue.identity.caller import Caller, account_token_of, authenticate_from_token, visitor_id_of
+from apps.queue.identity.entry_lookup import load_guest_entry_ids
 
 _SESSION_KEY = re.compile(r"[a-z0-9]{8,40}")
 """As Django makes them; nothing else is asked for, since one that cannot be would fail for its whole group."""
@@ -35,7 +35,7 @@ _ID_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class Credentials:
     """What a request shows of its sender: a session's key or an account's token. `visitor_id` and `event_id`: of a
     browser whose guest's place there would be the account's."""
 
@@ -46,68 +46,70 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True)
-class Recognized:
+class AuthenticatedAccount:
     account_id: int
-    has_guests_place: bool
+    has_guest_entry: bool
     """Its browser has a place in this event's line that is to be brought along first."""
 
 
-async def caller_of(request: Request, event_slug: str | None = None) -> Caller:
-    """Whom the request speaks for, as `identity.caller_of` says. Raises Forward where the site is to say it."""
-    caller = caller_at_sight(request, event_slug)
-    return caller if caller is not None else (await _recognized(request, None))[0]
+async def authenticate(request: Request, event_slug: str | None = None) -> Caller:
+    """Whom the request speaks for, as `identity.authenticate` says. Raises Forward where the site is to say it."""
+    caller = authenticate_from_token(request, event_slug)
+    return caller if caller is not None else (await _authenticate_account(request, None))[0]
 
 
-async def caller_coming(request: Request, event: events.EventView) -> Caller:
+async def authenticate_for_event(request: Request, event: events.EventView) -> Caller:
     """The same of somebody who joins or asks at this event. A guest's place of theirs is brought along by the site."""
-    caller = caller_at_sight(request, event.slug)
+    caller = authenticate_from_token(request, event.slug)
     if caller is not None:
         return caller
-    caller, has_guests_place = await _recognized(request, event)
+    caller, has_guests_place = await _authenticate_account(request, event)
     if has_guests_place:
         raise ForwardToSite
     return caller
 
 
-async def _recognized(request: Request, event: events.EventView | None) -> tuple[Caller, bool]:
+async def _authenticate_account(request: Request, event: events.EventView | None) -> tuple[Caller, bool]:
     token = account_token_of(request)
     if token is not None:
-        sign = Sign(token=token)
+        sign = Credentials(token=token)
     else:
         session_key = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
         if not _SESSION_KEY.fullmatch(session_key):
             raise ForwardToSite
-        sign = Sign(session_key, event_id=event.id if event else 0, visitor_id=visitor_of(request))
-    recognized = await _signs.ask(sign)
+        sign = Credentials(session_key, event_id=event.id if event else 0, visitor_id=visitor_id_of(request))
+    recognized = await _account_loader.ask(sign)
     if recognized is None:
         raise ForwardToSite
-    return Caller(account_id=recognized.account_id, visitor_id=sign.visitor_id), recognized.has_guests_place
+    return Caller(account_id=recognized.account_id, visitor_id=sign.visitor_id), recognized.has_guest_entry
 
 
-def recognize(signs: Sequence[Sign]) -> list[Recognized | None]:
+def authenticate_accounts(signs: Sequence[Credentials]) -> list[AuthenticatedAccount | None]:
     """Who shows each of these signs, in their order; None where the site is to say it. For threads."""
-    sessions = _sessions([sign.session_key for sign in signs if sign.session_key])
+    sessions = _load_sessions([sign.session_key for sign in signs if sign.session_key])
     shown = [
-        (_id_of_token(sign.token), "") if sign.token else _id_of_session(sessions.get(sign.session_key, {}))
+        (_id_of_token(sign.token), "") if sign.token else _parse_session(sessions.get(sign.session_key, {}))
         for sign in signs
     ]
-    accounts = _accounts({account_id for account_id, _ in shown if account_id is not None})
-    places = guests_places([(sign.event_id, sign.visitor_id) for sign in signs if sign.event_id and sign.visitor_id])
-    found: list[Recognized | None] = []
+    accounts = _load_active_accounts({account_id for account_id, _ in shown if account_id is not None})
+    places = load_guest_entry_ids(
+        [(sign.event_id, sign.visitor_id) for sign in signs if sign.event_id and sign.visitor_id]
+    )
+    found: list[AuthenticatedAccount | None] = []
     for sign, (account_id, session_hash) in zip(signs, shown, strict=True):
         account = None if account_id is None else accounts.get(account_id)
         is_known = account is not None and (
             bool(sign.token) or constant_time_compare(session_hash, account.get_session_auth_hash())
         )
         has_place = (sign.event_id, sign.visitor_id) in places
-        found.append(Recognized(account.pk, has_place) if account is not None and is_known else None)
+        found.append(AuthenticatedAccount(account.pk, has_place) if account is not None and is_known else None)
     return found
 
 
-_signs: BatchLoader[Sign, Recognized | None] = BatchLoader(recognize)
+_account_loader: BatchLoader[Credentials, AuthenticatedAccount | None] = BatchLoader(authenticate_accounts)
 
 
-def _sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
+def _load_sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
     """What these sessions hold, of those that are not over."""
     if not keys:
         return {}
@@ -116,7 +118,7 @@ def _sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
     return {key: store.decode(data) for key, data in rows.values_list("session_key", "session_data")}
 
 
-def _id_of_session(session: Mapping[str, Any]) -> tuple[int | None, str]:
+def _parse_session(session: Mapping[str, Any]) -> tuple[int | None, str]:
     """Whose session it is, and the digest of the password it was begun with."""
     session_hash = session.get(HASH_SESSION_KEY)
     if session.get(BACKEND_SESSION_KEY) != _BACKEND or not isinstance(session_hash, str) or not session_hash:
@@ -141,7 +143,7 @@ def _account_id(value: Any) -> int | None:
     return account_id if isinstance(account_id, int) and 0 < account_id <= _ID_MAX else None
 
 
-def _accounts(ids: set[int]) -> Mapping[int, Any]:
+def _load_active_accounts(ids: set[int]) -> Mapping[int, Any]:
     """Those of these accounts that are open."""
     if not ids or _BACKEND not in settings.AUTHENTICATION_BACKENDS:
         return {}

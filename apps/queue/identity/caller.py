@@ -34,7 +34,7 @@ VISITOR_COOKIE_DAYS = 365
 QUEUE_TOKEN_DAYS = 7
 ADMISSION_TOKEN_HOURS = 24  # The admission itself is judged by the entry; the token speaks for its owner till later.
 _VISITOR_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
-OF_THE_QUEUE = frozenset({"queue", "admission"})
+QUEUE_TOKEN_TYPES = frozenset({"queue", "admission"})
 _signer = TimestampSigner(salt="visitor")
 
 
@@ -67,7 +67,7 @@ def check_visitor_id(value: object) -> str:
     return value
 
 
-def visitor_of(request: AnyRequest) -> str:
+def visitor_id_of(request: AnyRequest) -> str:
     """The browser's id from its signed cookie; empty without a valid one."""
     try:
         return _signer.unsign(request.COOKIES.get(VISITOR_COOKIE, ""), max_age=timedelta(days=VISITOR_COOKIE_DAYS))
@@ -87,47 +87,47 @@ def set_visitor_cookie(request: AnyRequest, response: AnyResponse, visitor_id: s
     )
 
 
-def caller_of(request: HttpRequest, event_slug: str | None = None) -> Caller:
+def authenticate(request: HttpRequest, event_slug: str | None = None) -> Caller:
     """Whom the request speaks for: the bearer token if there is one, else session and visitor cookie.
 
     Raises TokenInvalid, TokenExpired, and TokenWrongEvent when a token names another event than `event_slug`.
     """
     header = request.headers.get("Authorization")
     if header is not None:
-        return _caller_of_token(request, _bearer(header), event_slug)
+        return _authenticate_token(request, _parse_bearer(header), event_slug)
     # A DRF view puts its own idea of a user on the request, so the session itself is asked.
     session_request = getattr(request, "_request", request)
     user = get_user(session_request)
-    return Caller(account_id=user.pk if user.is_authenticated else None, visitor_id=visitor_of(request))
+    return Caller(account_id=user.pk if user.is_authenticated else None, visitor_id=visitor_id_of(request))
 
 
-def caller_at_sight(request: AnyRequest, event_slug: str | None = None) -> Caller | None:
+def authenticate_from_token(request: AnyRequest, event_slug: str | None = None) -> Caller | None:
     """The same as far as nobody need be asked for it: a token of ours, a guest's browser, nobody. None: a session, or
-    an account's token. Raises as `caller_of` does."""
+    an account's token. Raises as `authenticate` does."""
     header = request.headers.get("Authorization")
     if header is None:
-        return None if settings.SESSION_COOKIE_NAME in request.COOKIES else Caller(visitor_id=visitor_of(request))
-    token = _bearer(header)
+        return None if settings.SESSION_COOKIE_NAME in request.COOKIES else Caller(visitor_id=visitor_id_of(request))
+    token = _parse_bearer(header)
     if not jwt.has_key_id(token) and jwt.peek_type(token) == "access":
         return None
-    return _caller_of_queue_token(token, event_slug)
+    return _authenticate_queue_token(token, event_slug)
 
 
 def account_token_of(request: AnyRequest) -> str | None:
     """The bearer token of a request that nobody is known by at sight; None: it is the session's to say. Raises
     TokenInvalid."""
     header = request.headers.get("Authorization")
-    return None if header is None else _bearer(header)
+    return None if header is None else _parse_bearer(header)
 
 
-def _bearer(header: str) -> str:
+def _parse_bearer(header: str) -> str:
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise problems.TokenInvalid("Send Authorization: Bearer and a token.")
     return token.strip()
 
 
-def _caller_of_token(request: HttpRequest, token: str, event_slug: str | None) -> Caller:
+def _authenticate_token(request: HttpRequest, token: str, event_slug: str | None) -> Caller:
     if jwt.peek_type(token) == "access":
         try:
             # The class takes the text itself, whatever its annotation says.
@@ -137,11 +137,11 @@ def _caller_of_token(request: HttpRequest, token: str, event_slug: str | None) -
         except (TokenError, AuthenticationFailed) as error:
             raise problems.TokenInvalid from error
         return Caller(account_id=user.pk)
-    return _caller_of_queue_token(token, event_slug)
+    return _authenticate_queue_token(token, event_slug)
 
 
-def _caller_of_queue_token(token: str, event_slug: str | None) -> Caller:
-    claims = jwt.verify(token, OF_THE_QUEUE, audience=event_slug)
+def _authenticate_queue_token(token: str, event_slug: str | None) -> Caller:
+    claims = jwt.verify(token, QUEUE_TOKEN_TYPES, audience=event_slug)
     try:
         entry_id = uuid.UUID(claims.subject)
     except ValueError as error:
@@ -159,11 +159,11 @@ def issue_admission_token(entry_id: uuid.UUID, event_slug: str, number: int | No
     return jwt.issue("admission", str(entry_id), timedelta(hours=ADMISSION_TOKEN_HOURS), event_slug, num=number)
 
 
-def place_of_cookie(request: AnyRequest, event_slug: str) -> Caller | None:
+def caller_from_place_cookie(request: AnyRequest, event_slug: str) -> Caller | None:
     """The place that this browser's cookie says it has in this event's line, and without a look-up; None without one,
     or where somebody else is at the browser by now.
 
-    Only to show how long to wait: whoever comes, leaves or holds is `caller_of` the request.
+    Only to show how long to wait: whoever comes, leaves or holds is `authenticate` the request.
     """
     claims = None if "Authorization" in request.headers else _place_claims(request, event_slug)
     if claims is None:
@@ -175,20 +175,24 @@ def place_of_cookie(request: AnyRequest, event_slug: str) -> Caller | None:
     return Caller(entry_id=entry_id, event_slug=event_slug, in_line=True, number=number_of(claims))
 
 
-def keep_place(
+def set_place_cookie(
     request: AnyRequest, response: AnyResponse, event_slug: str, entry_id: uuid.UUID, number: int | None
 ) -> None:
     """The browser carries this place from now on, if it is a browser: one that came without a token, and either has our
     cookies or asks from one of our own pages. Nothing is sent again that it has already."""
     if "Authorization" in request.headers or not _is_browser(request):
         return
-    known = place_of_cookie(request, event_slug)
-    if known is not None and (known.entry_id, known.number) == (entry_id, number) and not _is_old(request, event_slug):
+    known = caller_from_place_cookie(request, event_slug)
+    if (
+        known is not None
+        and (known.entry_id, known.number) == (entry_id, number)
+        and not _is_renewal_due(request, event_slug)
+    ):
         return
     lifetime = timedelta(days=QUEUE_TOKEN_DAYS)
     response.set_cookie(
         PLACE_COOKIE,
-        jwt.issue("place", str(entry_id), lifetime, event_slug, num=number, who=_at_the_browser(request, response)),
+        jwt.issue("place", str(entry_id), lifetime, event_slug, num=number, who=_browser_digest(request, response)),
         max_age=lifetime,
         path=_place_path(event_slug),
         httponly=True,
@@ -197,19 +201,19 @@ def keep_place(
     )
 
 
-def drop_place(request: AnyRequest, response: AnyResponse, event_slug: str) -> None:
+def delete_place_cookie(request: AnyRequest, response: AnyResponse, event_slug: str) -> None:
     """The browser carries no place in this line any more."""
     if PLACE_COOKIE in request.COOKIES:
         response.delete_cookie(PLACE_COOKIE, path=_place_path(event_slug), samesite="Lax")
 
 
-def remember_visitor(request: AnyRequest, response: AnyResponse, visitor_id: str) -> None:
+def ensure_visitor_cookie(request: AnyRequest, response: AnyResponse, visitor_id: str) -> None:
     """A browser that has no cookie yet has one with the id its script sent: what it joins next without the script is
     the same visitor's. Only on the word of our own pages: nobody else gives a browser an identity."""
     if (
         same_origin.is_same_origin_request(request)
         and "Authorization" not in request.headers
-        and not visitor_of(request)
+        and not visitor_id_of(request)
     ):
         set_visitor_cookie(request, response, visitor_id)
 
@@ -232,16 +236,16 @@ def _place_claims(request: AnyRequest, event_slug: str) -> jwt.Claims | None:
     except problems.Problem:
         return None
     who = claims.values.get("who")
-    return claims if isinstance(who, str) and compare_digest(who, _at_the_browser(request)) else None
+    return claims if isinstance(who, str) and compare_digest(who, _browser_digest(request)) else None
 
 
-def _is_old(request: AnyRequest, event_slug: str) -> bool:
+def _is_renewal_due(request: AnyRequest, event_slug: str) -> bool:
     claims = _place_claims(request, event_slug)
     days_left = 0.0 if claims is None else (claims.values["exp"] - clock.process_now().timestamp()) / 86_400
     return days_left < QUEUE_TOKEN_DAYS / 2
 
 
-def _at_the_browser(request: AnyRequest, response: "AnyResponse | None" = None) -> str:
+def _browser_digest(request: AnyRequest, response: "AnyResponse | None" = None) -> str:
     """Who is at the browser, without asking anybody: its session and visitor cookies, as they are once it has read this
     response. Logging in or out changes the session's, so a place kept before is believed no more."""
     text = "place"

@@ -20,17 +20,21 @@ class _Owner(NamedTuple):
     visitor_id: str
 
 
-async def live_place_of(event_id: int, caller: Caller) -> UUID | None:
+async def find_live_entry_id(event_id: int, caller: Caller) -> UUID | None:
     """The live place of the account, or without one of the browser; None where there is none, or no such owner."""
     if caller.account_id is None and not caller.visitor_id:
         return None
-    return await _places.ask(_Owner(event_id, caller.account_id, "" if caller.account_id else caller.visitor_id))
+    return await _entry_id_loader.ask(
+        _Owner(event_id, caller.account_id, "" if caller.account_id else caller.visitor_id)
+    )
 
 
-def live_places(owners: Sequence[_Owner]) -> list[UUID | None]:
+def load_live_entry_ids(owners: Sequence[_Owner]) -> list[UUID | None]:
     """The live place of each of these, in their order. For threads."""
-    accounts = accounts_places([(owner.event_id, owner.account_id) for owner in owners if owner.account_id is not None])
-    guests = guests_places([(owner.event_id, owner.visitor_id) for owner in owners if owner.account_id is None])
+    accounts = load_account_entry_ids(
+        [(owner.event_id, owner.account_id) for owner in owners if owner.account_id is not None]
+    )
+    guests = load_guest_entry_ids([(owner.event_id, owner.visitor_id) for owner in owners if owner.account_id is None])
     return [
         guests.get((owner.event_id, owner.visitor_id))
         if owner.account_id is None
@@ -39,7 +43,7 @@ def live_places(owners: Sequence[_Owner]) -> list[UUID | None]:
     ]
 
 
-def accounts_places(asked: Sequence[tuple[int, int]]) -> dict[tuple[int, int], UUID]:
+def load_account_entry_ids(asked: Sequence[tuple[int, int]]) -> dict[tuple[int, int], UUID]:
     """The live places by event and account, of those that have one. For threads."""
     if not asked:
         return {}
@@ -51,7 +55,7 @@ def accounts_places(asked: Sequence[tuple[int, int]]) -> dict[tuple[int, int], U
     return {(event_id, account_id): entry_id for event_id, account_id, entry_id in rows}
 
 
-def guests_places(asked: Sequence[tuple[int, str]]) -> dict[tuple[int, str], UUID]:
+def load_guest_entry_ids(asked: Sequence[tuple[int, str]]) -> dict[tuple[int, str], UUID]:
     """The live places by event and browser, of those that have one as guests. For threads."""
     if not asked:
         return {}
@@ -63,4 +67,4 @@ def guests_places(asked: Sequence[tuple[int, str]]) -> dict[tuple[int, str], UUI
     return {(event_id, visitor_id): entry_id for event_id, visitor_id, entry_id in rows}
 
 
-_places: BatchLoader[_Owner, UUID | None] = BatchLoader(live_places)
+_entry_id_loader: BatchLoader[_Owner, UUID | None] = BatchLoader(load_live_entry_ids)

@@ -25,10 +25,10 @@ _Status = QueueEntry.Status
 _rooms_of_guest = sql.load("apps.queue", "rooms_of_guest")
 
 
-def bring_along(visitor_id: str, account_id: int) -> int:
+def merge_guest_entries(visitor_id: str, account_id: int) -> int:
     """What this browser had in line as a guest is the account's, in every event; in how many something changed.
 
-    For the moment of a log-in. One transaction per event; what is too busy now is left for `bring_along_at`.
+    For the moment of a log-in. One transaction per event; what is too busy now is left for `merge_guest_entry`.
     """
     if not visitor_id:
         return 0
@@ -37,7 +37,7 @@ def bring_along(visitor_id: str, account_id: int) -> int:
     changed = 0
     for event_id in event_ids:
         try:
-            changed += merge(event_id, visitor_id, account_id)
+            changed += merge_entries(event_id, visitor_id, account_id)
         except DatabaseError as error:
             if not transactions.is_transient(error):
                 raise
@@ -45,17 +45,17 @@ def bring_along(visitor_id: str, account_id: int) -> int:
     return changed
 
 
-def bring_along_at(event_id: int, caller: Caller) -> bool:
+def merge_guest_entry(event_id: int, caller: Caller) -> bool:
     """Before a signed-in caller joins or comes at this event: should its browser still have a guest's place, that is
     the account's now; whether something changed. One indexed look where there is nothing to do."""
     if caller.account_id is None or not caller.visitor_id:
         return False
-    if not _of_guest(caller.visitor_id).filter(event_id=event_id).exists():
+    if not _guest_entries(caller.visitor_id).filter(event_id=event_id).exists():
         return False
-    return merge(event_id, caller.visitor_id, caller.account_id)
+    return merge_entries(event_id, caller.visitor_id, caller.account_id)
 
 
-def merge(event_id: int, visitor_id: str, account_id: int) -> bool:
+def merge_entries(event_id: int, visitor_id: str, account_id: int) -> bool:
     """The account has the guest's place, or the one that it had, whichever is better, and the other has `left`; whether
     something changed. Nothing does while both hold a live reservation, or while the two are being drawn.
 
@@ -70,7 +70,7 @@ def merge(event_id: int, visitor_id: str, account_id: int) -> bool:
             return False
         now = clock.now()
         if own is not None:
-            stays = _better(room, guest, own, now)
+            stays = _choose_entry(room, guest, own, now)
             if stays is None:
                 return False
             goes = own if stays is guest else guest
@@ -81,11 +81,11 @@ def merge(event_id: int, visitor_id: str, account_id: int) -> bool:
             guest.account_id, guest.visitor_id = account_id, ""
             guest.save(update_fields=["account", "visitor_id"])
     if goes is not None:
-        exceptions.note(event_id, goes.number, goes.pk)
+        exceptions.mark_exceptional(event_id, goes.number, goes.pk)
     return True
 
 
-def _of_guest(visitor_id: str) -> QuerySet[QueueEntry]:
+def _guest_entries(visitor_id: str) -> QuerySet[QueueEntry]:
     return QueueEntry.objects.filter(account=None, visitor_id=visitor_id, status__in=QueueEntry.LIVE)
 
 
@@ -93,7 +93,7 @@ def _lock_both(event_id: int, visitor_id: str, account_id: int) -> tuple[QueueEn
     """The live place of the guest and that of the account, as they are under their locks, taken in id order."""
     # Whose a place is, and that there is no second, is settled by the room's lock; how it stands only by its own.
     found = [
-        *_of_guest(visitor_id).filter(event_id=event_id).values_list("pk", flat=True),
+        *_guest_entries(visitor_id).filter(event_id=event_id).values_list("pk", flat=True),
         *QueueEntry.objects.filter(event_id=event_id, account=account_id, status__in=QueueEntry.LIVE).values_list(
             "pk", flat=True
         ),
@@ -105,11 +105,11 @@ def _lock_both(event_id: int, visitor_id: str, account_id: int) -> tuple[QueueEn
     return guest, own
 
 
-def _better(room: Room, guest: QueueEntry, own: QueueEntry, now: datetime) -> QueueEntry | None:
+def _choose_entry(room: Room, guest: QueueEntry, own: QueueEntry, now: datetime) -> QueueEntry | None:
     """Which of the two stays; None where that cannot be said yet."""
     if _is_busy(guest, now) and _is_busy(own, now):
         return None  # Both are being paid for. When one of them is over there is one place left, or a choice again.
-    guests, owns = _standing(guest, now), _standing(own, now)
+    guests, owns = _progress_rank(guest, now), _progress_rank(own, now)
     if guests != owns:
         return guest if guests < owns else own
     if guest.number is None and own.number is None:
@@ -126,7 +126,7 @@ def _is_busy(entry: QueueEntry, now: datetime) -> bool:
     return entry.busy_until is not None and entry.busy_until + timedelta(seconds=BUSY_GRACE_SECONDS) > now
 
 
-def _standing(entry: QueueEntry, now: datetime) -> int:
+def _progress_rank(entry: QueueEntry, now: datetime) -> int:
     """How far the place has come; less is farther."""
     if _is_busy(entry, now):
         return 0

@@ -27,7 +27,7 @@ FETCH_MS_MAX = 5_000
 SOURCE_CHARACTERS_MAX = 300
 
 
-class BeaconAway(Exception):
+class BeaconUnavailable(Exception):
     """The source gave no usable value: it is away, late, or says something else. Another try may do."""
 
 
@@ -82,30 +82,30 @@ def fetch(source: str, number: int, *, within_ms: int = FETCH_MS_MAX) -> bytes:
     deadline = time.monotonic() + within_ms / 1_000
     wire = kind(parts.hostname or "", parts.port, timeout=within_ms / 1_000)
     # A time-out counts from one byte to the next: a source that drips would hold us for ever. This ends all of it.
-    watch = threading.Timer(within_ms / 1_000, _cut, [wire])
+    watch = threading.Timer(within_ms / 1_000, _abort_connection, [wire])
     watch.daemon = True
     watch.start()
     try:
         wire.request("GET", f"{parts.path}/public/{number}", headers={"Accept": "application/json"})
         answer = wire.getresponse()
         if answer.status != 200:
-            raise BeaconAway(f"the beacon answered {answer.status}")
+            raise BeaconUnavailable(f"the beacon answered {answer.status}")
         body = answer.read(ANSWER_BYTES_MAX + 1)
     except (OSError, http.client.HTTPException, AttributeError) as error:
         # AttributeError: http.client, when it is cut off between two steps of its own.
-        raise BeaconAway(f"the beacon is away or was cut off: {type(error).__name__}") from error
+        raise BeaconUnavailable(f"the beacon is away or was cut off: {type(error).__name__}") from error
     finally:
         watch.cancel()
         wire.close()
     if time.monotonic() >= deadline:
         # Cut off in the middle it looks like an end.
-        raise BeaconAway("the beacon took too long")
+        raise BeaconUnavailable("the beacon took too long")
     if len(body) > ANSWER_BYTES_MAX:
-        raise BeaconAway(f"the beacon's answer is longer than {ANSWER_BYTES_MAX} bytes")
-    return _value_in(body, number)
+        raise BeaconUnavailable(f"the beacon's answer is longer than {ANSWER_BYTES_MAX} bytes")
+    return _parse_answer(body, number)
 
 
-def _cut(wire: http.client.HTTPConnection) -> None:
+def _abort_connection(wire: http.client.HTTPConnection) -> None:
     sock = wire.sock
     if sock is not None:
         try:
@@ -115,18 +115,18 @@ def _cut(wire: http.client.HTTPConnection) -> None:
             logger.debug("beacon: the connection had ended: %s", error)
 
 
-def _value_in(body: bytes, number: int) -> bytes:
+def _parse_answer(body: bytes, number: int) -> bytes:
     try:
         said = json.loads(body)
         if not isinstance(said, dict) or type(said.get("round")) is not int or said["round"] != number:
-            raise BeaconAway("the beacon answered for another round")
+            raise BeaconUnavailable("the beacon answered for another round")
         value = parse_value(str(said.get("randomness")))
         signature = said.get("signature")
         # drand's value is the digest of its signature: an answer that contradicts itself is none.
         if signature is not None and hashlib.sha256(bytes.fromhex(str(signature))).digest() != value:
-            raise BeaconAway("the beacon's value is not its signature's digest")
+            raise BeaconUnavailable("the beacon's value is not its signature's digest")
     except (ValueError, RecursionError) as error:
-        raise BeaconAway("the beacon's answer is not what a beacon says") from error
+        raise BeaconUnavailable("the beacon's answer is not what a beacon says") from error
     return value
 
 

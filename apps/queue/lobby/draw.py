@@ -33,7 +33,7 @@ from apps.queue import proofs
 from apps.queue.errors import ActRefused
 from apps.queue.lobby import beacon
 from apps.queue.models import RoomAct
-from apps.queue.room_row import lock_room, record, save_room
+from apps.queue.room_row import lock_room, record_act, save_room
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class DrawBroken(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class _UnderWay:
+class _PendingDraw:
     """A draw that has begun, in the order of `draws_under_way.sql`."""
 
     event_id: int
@@ -95,7 +95,7 @@ class _UnderWay:
 
 
 @dataclass(frozen=True, slots=True)
-class _Locked:
+class _LockedDraw:
     """A draw as it is under its lock, in the order of `lock_draw.sql`."""
 
     statement: str
@@ -118,12 +118,12 @@ def named_round(statement: str) -> beacon.Round | None:
     return beacon.Round(named["source"], named["round"], datetime.fromisoformat(named["at"]))
 
 
-class Drawer:
+class DrawWorker:
     """One drawer: its session, and its steps while it has the lock."""
 
     def __init__(self, conninfo: str = "") -> None:
         self.lead = Leadership("drawer", LOCK_KEY, conninfo=conninfo, options=SESSION_OPTIONS)
-        self._ask_again_at: dict[int, float] = {}
+        self._next_fetch_at: dict[int, float] = {}
         self._repeated_errors = RepeatedErrors(logger)
         self._chunk = CHUNK
 
@@ -137,7 +137,7 @@ class Drawer:
             session = self.lead.session
             assert session is not None
             with session.cursor() as cursor:
-                draws = [_UnderWay(*row) for row in _draws_under_way.rows(cursor)]
+                draws = [_PendingDraw(*row) for row in _draws_under_way.rows(cursor)]
         except psycopg.Error as error:
             self._repeated_errors.record_failure(AWAY, error)
             self.close()
@@ -157,7 +157,7 @@ class Drawer:
                     return False
         return went_on
 
-    def run_until_it_waits(self) -> None:
+    def run_until_idle(self) -> None:
         """Every draw has gone as far as it can go now."""
         while self.run_once():
             pass
@@ -166,70 +166,72 @@ class Drawer:
         """Whoever comes next may draw."""
         self.lead.resign()
 
-    def _advance(self, session: Connection[Any], draw: _UnderWay) -> bool:
+    def _advance(self, session: Connection[Any], draw: _PendingDraw) -> bool:
         if draw.digest is None:
-            return _fix_the_digest(session, draw)
+            return _publish_digest(session, draw)
         if draw.revealed_at is None:
-            return self._ask_the_beacon(session, draw) or _reveal(session, draw.event_id)
+            return self._fetch_beacon_value(session, draw) or _reveal(session, draw.event_id)
         if draw.drawn_at is None:
-            return _draw(session, draw)
+            return _draw_numbers(session, draw)
         if draw.numbered_through is None or draw.numbered_through >= draw.lobby_count:
             return _finish(session, draw)
         begun = time.monotonic()
-        _number(session, draw, draw.numbered_through, self._chunk)
+        _assign_numbers(session, draw, draw.numbered_through, self._chunk)
         self._chunk = next_chunk(self._chunk, time.monotonic() - begun)
         return True
 
-    def _ask_the_beacon(self, session: Connection[Any], draw: _UnderWay) -> bool:
+    def _fetch_beacon_value(self, session: Connection[Any], draw: _PendingDraw) -> bool:
         """The value of the round named is part of the draw, if it is out, counts and can be had."""
         chosen = named_round(draw.statement)
-        if chosen is None or draw.beacon_value is not None or not _counts(chosen, draw.digest_at):
+        if chosen is None or draw.beacon_value is not None or not _is_valid_round(chosen, draw.digest_at):
             return False
-        if draw.now < chosen.at or time.monotonic() < self._ask_again_at.get(draw.event_id, 0.0):
+        if draw.now < chosen.at or time.monotonic() < self._next_fetch_at.get(draw.event_id, 0.0):
             return False
         failing = f"draw of event {draw.event_id}: round {chosen.number} cannot be had"
         try:
             value = beacon.fetch(chosen.source, chosen.number)
             self._repeated_errors.over(failing)
-        except beacon.BeaconAway as error:
+        except beacon.BeaconUnavailable as error:
             self._repeated_errors.record_failure(failing, error)
-            self._ask_again_at[draw.event_id] = time.monotonic() + BEACON_PAUSE_SECONDS
+            self._next_fetch_at[draw.event_id] = time.monotonic() + BEACON_PAUSE_SECONDS
             return False
-        return _keep(session, draw.event_id, value, who=None)
+        return _save_beacon_value(session, draw.event_id, value, who=None)
 
 
-def _counts(chosen: beacon.Round, digest_at: datetime | None) -> bool:
+def _is_valid_round(chosen: beacon.Round, digest_at: datetime | None) -> bool:
     """A value that was out before the digest was published could have been played with: entrants added to suit it."""
     return digest_at is not None and chosen.at > digest_at
 
 
-def _fix_the_digest(session: Connection[Any], draw: _UnderWay) -> bool:
+def _publish_digest(session: Connection[Any], draw: _PendingDraw) -> bool:
     with transactions.write_on(session, statement_ms=STATEMENT_MS_MAX) as cursor:
         ((digest, count),) = _digest_entrants.rows(cursor, event_id=draw.event_id)
         if count != draw.lobby_count:
             raise DrawBroken(f"{count} entrants, the room has counted {draw.lobby_count}")
     with transactions.write_on(session) as cursor:
-        locked = _locked(cursor, draw.event_id)
+        locked = _lock(cursor, draw.event_id)
         if _fix_digest.count(cursor, event_id=draw.event_id, digest=digest):
-            record(
+            record_act(
                 cursor, draw.event_id, locked.now, None, RoomAct.What.DRAW, f"entrants' digest {bytes(digest).hex()}"
             )
     return True
 
 
-def _keep(session: Connection[Any], event_id: int, value: bytes, *, who: str | None, why: str = "") -> bool:
+def _save_beacon_value(
+    session: Connection[Any], event_id: int, value: bytes, *, who: str | None, why: str = ""
+) -> bool:
     with transactions.write_on(session) as cursor:
-        locked = _locked(cursor, event_id)
+        locked = _lock(cursor, event_id)
         kept = _keep_beacon_value.count(cursor, event_id=event_id, value=value) == 1
         if kept:
-            record(cursor, event_id, locked.now, who, RoomAct.What.DRAW, f"beacon value {value.hex()}", why)
+            record_act(cursor, event_id, locked.now, who, RoomAct.What.DRAW, f"beacon value {value.hex()}", why)
     return kept
 
 
 def _reveal(session: Connection[Any], event_id: int) -> bool:
     """The secret is revealed, if nothing has to be waited for any more."""
     with transactions.write_on(session) as cursor:
-        draw = _locked(cursor, event_id)
+        draw = _lock(cursor, event_id)
         assert draw.digest is not None, "nothing is revealed before the digest is published"
         chosen = named_round(draw.statement)
         if draw.revealed_at is not None:
@@ -243,17 +245,17 @@ def _reveal(session: Connection[Any], event_id: int) -> bool:
             how = "no beacon was named"
         elif value:
             how = f"with round {chosen.number}"
-        elif _counts(chosen, draw.digest_at):
+        elif _is_valid_round(chosen, draw.digest_at):
             how = f"without round {chosen.number}: no value of it by the deadline"
         else:
             how = f"without round {chosen.number}: it was out before the digest was"
-        record(cursor, event_id, draw.now, None, RoomAct.What.DRAW, f"secret revealed, {how}")
+        record_act(cursor, event_id, draw.now, None, RoomAct.What.DRAW, f"secret revealed, {how}")
     return True
 
 
-def _draw(session: Connection[Any], draw: _UnderWay) -> bool:
+def _draw_numbers(session: Connection[Any], draw: _PendingDraw) -> bool:
     with transactions.write_on(session, statement_ms=STATEMENT_MS_MAX) as cursor:
-        locked = _locked(cursor, draw.event_id)
+        locked = _lock(cursor, draw.event_id)
         if locked.drawn_at is not None:
             return True
         count = _draw_places.count(cursor, event_id=draw.event_id, seed=locked.seed)
@@ -273,7 +275,7 @@ def next_chunk(size: int, seconds: float) -> int:
     return min(CHUNK, max(CHUNK_MIN, size))
 
 
-def _number(session: Connection[Any], draw: _UnderWay, above: int, chunk: int) -> None:
+def _assign_numbers(session: Connection[Any], draw: _PendingDraw, above: int, chunk: int) -> None:
     through = min(above + chunk, draw.lobby_count)
     with transactions.write_on(session) as cursor:
         _number_entries.count(cursor, event_id=draw.event_id, above=above, through=through)
@@ -284,34 +286,34 @@ def _number(session: Connection[Any], draw: _UnderWay, above: int, chunk: int) -
             save_room(cursor, room)
 
 
-def _finish(session: Connection[Any], draw: _UnderWay) -> bool:
+def _finish(session: Connection[Any], draw: _PendingDraw) -> bool:
     with session.cursor() as cursor:
         _refresh_entries.count(cursor)
     with transactions.write_on(session) as cursor:
         room = lock_room(cursor, draw.event_id)
         room.numbered_through = None
         save_room(cursor, room)
-        locked = _locked(cursor, draw.event_id)
+        locked = _lock(cursor, draw.event_id)
         if _note_numbered.count(cursor, event_id=draw.event_id):
             numbered = f"numbered: {draw.lobby_count} entrant{'' if draw.lobby_count == 1 else 's'}"
-            record(cursor, draw.event_id, locked.now, None, RoomAct.What.DRAW, numbered)
+            record_act(cursor, draw.event_id, locked.now, None, RoomAct.What.DRAW, numbered)
     return True
 
 
-def _locked(cursor: sql.Cursor, event_id: int) -> _Locked:
+def _lock(cursor: sql.Cursor, event_id: int) -> _LockedDraw:
     rows = _lock_draw.rows(cursor, event_id=event_id)
     if not rows:
         raise DrawBroken("the draw is gone")
-    return _Locked(*rows[0])
+    return _LockedDraw(*rows[0])
 
 
-def give_beacon(event_id: int, value: bytes, *, who: str, why: str = "") -> None:
+def submit_beacon_value(event_id: int, value: bytes, *, who: str, why: str = "") -> None:
     """The beacon's value, brought by hand, is part of the draw. Raises ActRefused where it would not count, or comes
     too late."""
     with psycopg.connect(settings.DATABASE_DIRECT_URL, autocommit=True, connect_timeout=2) as session:
         with transactions.write_on(session) as cursor:
             rows = _lock_draw.rows(cursor, event_id=event_id)
-            draw = _Locked(*rows[0]) if rows else None
+            draw = _LockedDraw(*rows[0]) if rows else None
         if draw is None:
             raise ActRefused("this event has no lobby")
         chosen = named_round(draw.statement)
@@ -319,17 +321,17 @@ def give_beacon(event_id: int, value: bytes, *, who: str, why: str = "") -> None
             raise ActRefused("the commitment names no beacon: a value would break it")
         if draw.digest_at is None:
             raise ActRefused("the entrants' digest is not published yet: a value known before it does not count")
-        if not _counts(chosen, draw.digest_at):
+        if not _is_valid_round(chosen, draw.digest_at):
             raise ActRefused(f"round {chosen.number} was out before the digest was: it does not count")
         if draw.now < chosen.at:
             raise ActRefused(f"round {chosen.number} comes out at {chosen.at.isoformat()}")
-        if not _keep(session, event_id, value, who=who, why=why):
+        if not _save_beacon_value(session, event_id, value, who=who, why=why):
             raise ActRefused("the draw has its value, or is revealed already")
 
 
 def loop(stopping: threading.Event) -> None:
     """Draws what is to be drawn, or stands by, until `stopping` is set."""
-    drawer = Drawer()
+    drawer = DrawWorker()
     troubles = RepeatedErrors(logger)
     try:
         while not stopping.is_set():

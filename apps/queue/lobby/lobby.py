@@ -18,7 +18,7 @@ from apps.kernel.db import sql, transactions
 from apps.queue import proofs
 from apps.queue.lobby import beacon
 from apps.queue.models import Draw, RoomAct, WaitingRoom
-from apps.queue.room_row import Room, record
+from apps.queue.room_row import Room, record_act
 
 BEACON_AFTER_SECONDS = 30
 """The beacon's round comes out so long after the opening: by then the entrants' digest is published."""
@@ -38,7 +38,7 @@ NO_BEACON = "none is named: the draw is called consistent, not operator-proof"
 _freeze_draw = sql.load("apps.queue", "freeze_draw")
 
 
-def commit(event: events.EventView) -> None:
+def create_commitment(event: events.EventView) -> None:
     """The house is bound to a secret it cannot change any more, and to what it will be used for. Runs inside the
     transaction that publishes the event. Raises beacon.SourceRefused."""
     transactions.require_transaction()
@@ -72,7 +72,7 @@ def commit(event: events.EventView) -> None:
     )
     with connection.cursor() as cursor:
         committed = f"committed to {proofs.sha256(statement).hex()}"
-        record(cursor, event.id, now, None, RoomAct.What.DRAW, committed, "published with a lobby")
+        record_act(cursor, event.id, now, None, RoomAct.What.DRAW, committed, "published with a lobby")
 
 
 def open_if_due(cursor: sql.Cursor, room: Room, event: events.EventView, now: datetime) -> None:
@@ -82,11 +82,11 @@ def open_if_due(cursor: sql.Cursor, room: Room, event: events.EventView, now: da
     if room.state == WaitingRoom.State.CLOSED and state == "upcoming":
         if room.lobby_opens_at is not None and room.lobby_opens_at <= now:
             room.state = WaitingRoom.State.LOBBY
-            record(cursor, room.event_id, now, None, RoomAct.What.STATE, "closed → lobby", "the lobby has opened")
+            record_act(cursor, room.event_id, now, None, RoomAct.What.STATE, "closed → lobby", "the lobby has opened")
     elif room.state in (WaitingRoom.State.CLOSED, WaitingRoom.State.LOBBY) and state == "on_sale":
         before, room.state = room.state, WaitingRoom.State.OPEN
         why = "the on-sale has opened"
-        record(cursor, room.event_id, now, None, RoomAct.What.STATE, f"{before} → open", why)
+        record_act(cursor, room.event_id, now, None, RoomAct.What.STATE, f"{before} → open", why)
         if room.lobby_opens_at is not None:
             _close(cursor, room, now)
 
@@ -99,10 +99,10 @@ def _close(cursor: sql.Cursor, room: Room, now: datetime) -> None:
     # Nobody is let in before those of the lobby; with nobody in it there is nobody to wait for.
     room.numbered_through = 0 if room.lobby_count else None
     entrants = f"{room.lobby_count} entrant{'' if room.lobby_count == 1 else 's'}"
-    record(cursor, room.event_id, now, None, RoomAct.What.DRAW, f"lobby closed: {entrants}")
+    record_act(cursor, room.event_id, now, None, RoomAct.What.DRAW, f"lobby closed: {entrants}")
 
 
-def takes_in(room: Room, event: events.EventView, now: datetime) -> bool:
+def is_lobby_open(room: Room, event: events.EventView, now: datetime) -> bool:
     """Whether who joins now joins the lobby."""
     return room.state == WaitingRoom.State.LOBBY and event.selling_state(now) == "upcoming"
 

@@ -16,7 +16,7 @@ from django.db import connection
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
-from apps.queue.errors import Fenced
+from apps.queue.errors import StaleLeader
 from apps.queue.lobby.lobby import open_if_due
 from apps.queue.models import AdmissionBatch, WaitingRoom
 from apps.queue.room_row import Room, lock_room, save_room
@@ -187,7 +187,7 @@ def tick(event_id: int, epoch: int) -> int:
     with transactions.write(**limits), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         if room.epoch > epoch:
-            raise Fenced(f"epoch {epoch} meets {room.epoch} in the room of event {event_id}")
+            raise StaleLeader(f"epoch {epoch} meets {room.epoch} in the room of event {event_id}")
         room.epoch = epoch
         now = clock.now_on(cursor)
         if room.state in (WaitingRoom.State.CLOSED, WaitingRoom.State.LOBBY):

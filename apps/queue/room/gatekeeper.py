@@ -15,7 +15,7 @@ from django.db import DatabaseError, close_old_connections
 from apps.kernel.db import sql
 from apps.kernel.db.leader_election import Leadership, lock_session_options
 from apps.kernel.observability.repeated_errors import RepeatedErrors
-from apps.queue.errors import Fenced
+from apps.queue.errors import StaleLeader
 from apps.queue.room import admission, rate_control
 from apps.queue.snapshot import room_snapshot
 
@@ -39,17 +39,17 @@ class Gatekeeper:
         self.lead = Leadership(LEADERSHIP, LOCK_KEY, conninfo=conninfo, options=lock_session_options(SILENCE_MS_MAX))
         self.epoch = 0
         """Of its leadership; 0 while another leads."""
-        self._pacer = rate_control.Pacer()
+        self._rate_controller = rate_control.RateController()
         self._repeated_errors = RepeatedErrors(logger)
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         return self.epoch > 0
 
     def run_once(self) -> int:
         """Every room that is due has been ticked, if this one leads or could take the lead; how many were let in."""
         try:
-            leads = self._keep_or_take_the_lead()
+            leads = self._hold_leadership()
             self._repeated_errors.over(AWAY)
             if not leads:
                 return 0
@@ -64,10 +64,10 @@ class Gatekeeper:
                     self._repeated_errors.record_failure(failing, error)
                 else:
                     self._repeated_errors.over(failing)
-            self._pacer.run_if_due(self.epoch, before_each=self.lead.send_heartbeat)
-            self._show()
+            self._rate_controller.run_if_due(self.epoch, before_each=self.lead.send_heartbeat)
+            self._publish_snapshots()
             return admitted
-        except Fenced as error:
+        except StaleLeader as error:
             logger.warning("gatekeeper: leads no more: %s", error)
             self.resign()
         except (psycopg.Error, DatabaseError) as error:
@@ -80,10 +80,10 @@ class Gatekeeper:
         self.epoch = 0
         self.lead.resign()
 
-    def _keep_or_take_the_lead(self) -> bool:
+    def _hold_leadership(self) -> bool:
         if not self.lead.holds():
             return False
-        if not self.leads:
+        if not self.is_leader:
             assert self.lead.session is not None
             leader = f"{socket.gethostname()}:{os.getpid()}"[:120]
             with self.lead.session.cursor() as cursor:
@@ -91,11 +91,11 @@ class Gatekeeper:
             logger.info("gatekeeper: %s leads, epoch %s", leader, self.epoch)
         return True
 
-    def _show(self) -> None:
+    def _publish_snapshots(self) -> None:
         """What the ticks have done is on the boards. To fail at it costs nobody the lead: PostgreSQL is read
         instead."""
         try:
-            room_snapshot.copy(room_snapshot.rooms_to_copy())
+            room_snapshot.copy_to_redis(room_snapshot.rooms_to_copy())
         except DatabaseError as error:
             self._repeated_errors.record_failure(STALE, error)
         else:

@@ -18,7 +18,7 @@ from apps.kernel.outbox import facade as outbox
 
 STATEMENT_MS = 500
 """A database too busy to say how it is does not keep the gatekeeper waiting."""
-CALM_SHARE = 0.8
+HEADROOM_SHARE = 0.8
 """Between this share of a limit and the limit nothing complains, and nothing invites more people either."""
 
 hold_seconds = health_signals.HealthSignal("hold_seconds", health_signals.percentile_95, window_seconds=5)
@@ -51,7 +51,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HealthAssessment:
     """Every complaint in words; without one, whether the shop could serve more; and how it is, in words."""
 
     complaints: tuple[str, ...]
@@ -86,7 +86,7 @@ def read(limits: Limits) -> Health:
         )
 
 
-def judge(health: Health, limits: Limits) -> Verdict:
+def assess_health(health: Health, limits: Limits) -> HealthAssessment:
     """Which signs are above their limits. One that nobody measured does not complain; the words say so."""
     found = (
         ("holds", health.hold_seconds, limits.hold_seconds_max, _seconds, "holds take {} at the 95th percentile"),
@@ -109,8 +109,8 @@ def judge(health: Health, limits: Limits) -> Verdict:
         states.append(said)
         if value > most:
             complaints.append(f"{said}, more than {shown(most)}")
-        is_calm = is_calm and value <= most * CALM_SHARE
-    return Verdict(tuple(complaints), is_calm, ", ".join(states))
+        is_calm = is_calm and value <= most * HEADROOM_SHARE
+    return HealthAssessment(tuple(complaints), is_calm, ", ".join(states))
 
 
 def _seconds(seconds: float) -> str:

@@ -15,7 +15,7 @@ from apps.queue.lobby import lobby
 from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
 from apps.queue.room.admission import admit_next, refill
 from apps.queue.room.rate_control import keep_within_bounds
-from apps.queue.room_row import Room, lock_room, record, save_room
+from apps.queue.room_row import Room, lock_room, record_act, save_room
 from apps.queue.snapshot import exceptions, room_snapshot
 
 RATE_MAX = 100_000
@@ -28,7 +28,7 @@ MESSAGE_CHARACTERS_MAX = 280
 
 _State = WaitingRoom.State
 # From closed a room opens by itself, with the on-sale; a lobby ends in no other way.
-MOVES: dict[str, tuple[str, ...]] = {
+STATE_TRANSITIONS: dict[str, tuple[str, ...]] = {
     _State.OFF: (_State.OPEN, _State.PAUSED),
     _State.CLOSED: (_State.OFF,),
     _State.OPEN: (_State.PAUSED, _State.DRAINED, _State.OFF),
@@ -37,7 +37,7 @@ MOVES: dict[str, tuple[str, ...]] = {
 }
 
 
-def open_room(event_id: int) -> None:
+def create_room(event_id: int) -> None:
     """The event has its room: closed until its lobby or on-sale opens, or off where the organiser wants none. What a
     lobby's draw will be made from is committed to. Runs inside the transaction that publishes it."""
     event = events.get_event_by_id(event_id)
@@ -54,7 +54,7 @@ def open_room(event_id: int) -> None:
     )
     _, is_new = WaitingRoom.objects.get_or_create(event_id=event_id, defaults=given)
     if is_new and wish is not None and wish.lobby_opens_at is not None:
-        lobby.commit(event)
+        lobby.create_commitment(event)
 
 
 def set_state(event_id: int, state: str, *, who: str, why: str = "") -> bool:
@@ -64,13 +64,13 @@ def set_state(event_id: int, state: str, *, who: str, why: str = "") -> bool:
         before = room.state
         if before == state:
             return False
-        if state not in MOVES.get(before, ()):
+        if state not in STATE_TRANSITIONS.get(before, ()):
             raise ActRefused(f"a room that is {before} cannot become {state}")
         now = clock.now_on(cursor)
         refill(room, now)
         room.state = state
         save_room(cursor, room)
-        record(cursor, room.event_id, now, who, RoomAct.What.STATE, f"{before} → {state}", why)
+        record_act(cursor, room.event_id, now, who, RoomAct.What.STATE, f"{before} → {state}", why)
         room_snapshot.renew_after_commit(event_id)
     return True
 
@@ -104,7 +104,7 @@ def set_limits(
         changes = {name: value for name, value in wanted.items() if getattr(room, name) != value}
         if not changes:
             return False
-        before = _limit_words(room)
+        before = _describe_limits(room)
         now = clock.now_on(cursor)
         refill(room, now)  # What has passed was at the old rate.
         rate_before = room.rate
@@ -112,10 +112,10 @@ def set_limits(
             setattr(room, name, value)
         keep_within_bounds(room, rate_before, now)
         save_room(cursor, room)
-        detail = f"{before} → {_limit_words(room)}"
+        detail = f"{before} → {_describe_limits(room)}"
         if changes.keys() & {"claim_seconds", "admission_seconds"}:
             detail += f"; {room.claim_seconds} s to come, {room.admission_seconds} s to start"
-        record(cursor, event_id, now, who, RoomAct.What.LIMITS, detail, why)
+        record_act(cursor, event_id, now, who, RoomAct.What.LIMITS, detail, why)
         room_snapshot.renew_after_commit(event_id)
     return True
 
@@ -137,7 +137,7 @@ def require_limits(wanted: Mapping[str, int]) -> None:
             raise ActRefused(f"the {called} must be between {least} and {most}")
 
 
-def _limit_words(room: Room) -> str:
+def _describe_limits(room: Room) -> str:
     return f"{room.rate_per_second}/s, {room.active_max} active"
 
 
@@ -156,7 +156,7 @@ def set_message(event_id: int, text: str, *, who: str, why: str = "") -> bool:
         now = clock.now_on(cursor)
         room.message, room.message_at = text, now if text else None
         save_room(cursor, room)
-        record(cursor, event_id, now, who, RoomAct.What.MESSAGE, text or "cleared", why)
+        record_act(cursor, event_id, now, who, RoomAct.What.MESSAGE, text or "cleared", why)
         room_snapshot.renew_after_commit(event_id)
     return True
 
@@ -180,12 +180,12 @@ def let_through(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
         if entry.marked:
             raise ActRefused("this place is marked already; it is first as soon as a slot is free")
         now = clock.now_on(cursor)
-        admitted = mark(cursor, room, entry, QueueEntry.Mark.OPERATOR, now)
-        record(cursor, event_id, now, who, RoomAct.What.LET_THROUGH, place_words(entry), why)
+        admitted = mark_priority(cursor, room, entry, QueueEntry.Mark.OPERATOR, now)
+        record_act(cursor, event_id, now, who, RoomAct.What.LET_THROUGH, describe_entry(entry), why)
     return admitted
 
 
-def mark(
+def mark_priority(
     cursor: sql.Cursor,
     room: Room,
     entry: QueueEntry,
@@ -202,7 +202,7 @@ def mark(
     entry.status = QueueEntry.Status.WAITING  # Who was away is in line again.
     entry.save(update_fields=["marked", "status"])
     room_snapshot.renew_after_commit(room.event_id)
-    transaction.on_commit(partial(exceptions.note, room.event_id, entry.number, entry.pk))
+    transaction.on_commit(partial(exceptions.mark_exceptional, room.event_id, entry.number, entry.pk))
     if room.state not in (_State.OPEN, _State.OFF) and not (also_paused and room.state == _State.PAUSED):
         return False
     marked = QueueEntry.objects.filter(
@@ -224,12 +224,12 @@ def mark(
     return entry.pk in admitted.numbers
 
 
-def place_words(entry: QueueEntry) -> str:
+def describe_entry(entry: QueueEntry) -> str:
     """The place as the record names it, without anything personal."""
     return "a place in the lobby" if entry.number is None else f"number {entry.number}"
 
 
-def find_place(event_id: int, whom: str) -> uuid.UUID:
+def find_entry_id(event_id: int, whom: str) -> uuid.UUID:
     """The id of the place that an operator names, by its number or its id. Raises ActRefused."""
     rows = QueueEntry.objects.filter(event_id=event_id)
     if whom.isascii() and whom.isdigit() and len(whom) <= 18:
@@ -258,7 +258,7 @@ def admit_now(event_id: int, count: int, *, who: str, why: str = "") -> int:
             raise ActRefused(f"the room is {room.state}: nobody is let in by hand")
         now = clock.now_on(cursor)
         admitted = admit_next(cursor, room, now, reason=AdmissionBatch.Reason.OPERATOR, most=count)
-        record(cursor, room.event_id, now, who, RoomAct.What.ADMIT, f"{len(admitted)} of {count}", why)
+        record_act(cursor, room.event_id, now, who, RoomAct.What.ADMIT, f"{len(admitted)} of {count}", why)
         room_snapshot.renew_after_commit(event_id)
     return len(admitted)
 
@@ -276,8 +276,8 @@ def remove(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
         now = clock.now_on(cursor)
         was, entry.status, entry.ended_at = entry.status, QueueEntry.Status.LEFT, now
         entry.save(update_fields=["status", "ended_at"])
-        record(cursor, room.event_id, now, who, RoomAct.What.REMOVE, f"{place_words(entry)}, {was}", why)
-    exceptions.note(entry.event_id, entry.number, entry.pk)
+        record_act(cursor, room.event_id, now, who, RoomAct.What.REMOVE, f"{describe_entry(entry)}, {was}", why)
+    exceptions.mark_exceptional(entry.event_id, entry.number, entry.pk)
     return True
 
 
@@ -305,10 +305,10 @@ def report_supplies(supplies: Mapping[int, tuple[int, int]], *, read_at: datetim
     for event_id, *known, state in rooms.values_list("event_id", "supply_available", "supply_held", "state"):
         available, held = supplies[event_id]
         if known != [available, held] or (available + held == 0 and state in (_State.OPEN, _State.PAUSED)):
-            _report(event_id, available, held, read_at)
+            _save_supply(event_id, available, held, read_at)
 
 
-def _report(event_id: int, available: int, held: int, read_at: datetime | None) -> None:
+def _save_supply(event_id: int, available: int, held: int, read_at: datetime | None) -> None:
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         now = clock.now_on(cursor)
@@ -320,7 +320,7 @@ def _report(event_id: int, available: int, held: int, read_at: datetime | None) 
         save_room(cursor, room)
 
 
-def drain_what_is_over() -> int:
+def drain_ended_rooms() -> int:
     """Rooms that let people in or may again, of events that sell no more, are drained and say so to whoever waits; how
     many. Else they would go on letting people in to where nothing can be bought."""
     in_use = rooms_in_use()
@@ -343,7 +343,7 @@ def _drain_if_over(event_id: int) -> bool:
 
 def _drain(cursor: sql.Cursor, room: Room, now: datetime, why: str) -> None:
     before, room.state = room.state, _State.DRAINED
-    record(cursor, room.event_id, now, None, RoomAct.What.STATE, f"{before} → drained", why)
+    record_act(cursor, room.event_id, now, None, RoomAct.What.STATE, f"{before} → drained", why)
     room_snapshot.renew_after_commit(room.event_id)
 
 

@@ -18,11 +18,11 @@ from django.db import DatabaseError, connection
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.kernel.observability.repeated_errors import RepeatedErrors
-from apps.queue.errors import ActRefused, Fenced
+from apps.queue.errors import ActRefused, StaleLeader
 from apps.queue.models import RateChange, RoomAct, WaitingRoom
 from apps.queue.room import health
 from apps.queue.room.admission import refill
-from apps.queue.room_row import Room, lock_room, record, save_room
+from apps.queue.room_row import Room, lock_room, record_act, save_room
 from apps.queue.snapshot import room_snapshot
 
 logger = logging.getLogger(__name__)
@@ -42,15 +42,15 @@ _rooms_to_pace = sql.load("apps.queue", "rooms_to_pace")
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepSizes:
     """How far one step goes: up by a share of the ceiling, down by a factor."""
 
     up_share: float
     down_factor: float
 
 
-def steps() -> Steps:
-    return Steps(up_share=settings.PACE_UP_SHARE, down_factor=settings.PACE_DOWN_FACTOR)
+def step_sizes() -> StepSizes:
+    return StepSizes(up_share=settings.PACE_UP_SHARE, down_factor=settings.PACE_DOWN_FACTOR)
 
 
 def bounds(rate_per_second: int, rate_floor: int | None) -> tuple[float, float]:
@@ -61,7 +61,7 @@ def bounds(rate_per_second: int, rate_floor: int | None) -> tuple[float, float]:
 
 
 def next_rate(
-    rate: float, floor: float, ceiling: float, verdict: health.Verdict, steps: Steps
+    rate: float, floor: float, ceiling: float, verdict: health.HealthAssessment, steps: StepSizes
 ) -> tuple[float, str] | None:
     """The rate after one step and why it changed; None where it stays."""
     inside = min(max(rate, floor), ceiling)
@@ -76,16 +76,16 @@ def next_rate(
     return None if to == rate else (to, reason)
 
 
-def step(event_id: int, epoch: int, verdict: health.Verdict) -> bool:
+def step_rate(event_id: int, epoch: int, verdict: health.HealthAssessment) -> bool:
     """The room's rate has made its step, by the leader of this epoch; whether it changed. Raises Fenced, nothing done,
     where a younger leader has been."""
     with transactions.write(lock_ms=LOCK_MS, statement_ms=STATEMENT_MS), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         if room.epoch > epoch:
-            raise Fenced(f"epoch {epoch} meets {room.epoch} in the room of event {event_id}")
+            raise StaleLeader(f"epoch {epoch} meets {room.epoch} in the room of event {event_id}")
         if room.state != WaitingRoom.State.OPEN:
             return False
-        change = next_rate(room.rate, *bounds(room.rate_per_second, room.rate_floor), verdict, steps())
+        change = next_rate(room.rate, *bounds(room.rate_per_second, room.rate_floor), verdict, step_sizes())
         if change is None:
             return False
         now = clock.now_on(cursor)
@@ -93,7 +93,7 @@ def step(event_id: int, epoch: int, verdict: health.Verdict) -> bool:
             # By the leader before this one, or by hand: what that did has yet to show.
             return False
         room.epoch = epoch
-        _change(room, now, *change)
+        _apply_rate(room, now, *change)
         save_room(cursor, room)
     return True
 
@@ -102,7 +102,7 @@ def _changed_since(event_id: int, moment: datetime) -> bool:
     return RateChange.objects.filter(event_id=event_id, at__gt=moment).exists()
 
 
-def _change(room: Room, now: datetime, to: float, reason: str) -> None:
+def _apply_rate(room: Room, now: datetime, to: float, reason: str) -> None:
     """The locked room lets in at this rate from now on, on record; at its ceiling it follows the operator's rate."""
     refill(room, now)  # What has passed was at the old rate.
     RateChange.objects.create(event_id=room.event_id, at=now, from_rate=room.rate, to_rate=to, reason=reason[:200])
@@ -137,7 +137,7 @@ def set_floor(event_id: int, rate_floor: int | None, *, who: str, why: str = "")
         keep_within_bounds(room, rate_before, now)
         save_room(cursor, room)
         detail = f"floor {_floor_text(before)} → {_floor_text(rate_floor)}"
-        record(cursor, event_id, now, who, RoomAct.What.LIMITS, detail, why)
+        record_act(cursor, event_id, now, who, RoomAct.What.LIMITS, detail, why)
         room_snapshot.renew_after_commit(event_id)
     return True
 
@@ -152,7 +152,7 @@ def _floor_text(rate_floor: int | None) -> str:
     return "a tenth" if rate_floor is None else f"{rate_floor}/s"
 
 
-class Pacer:
+class RateController:
     """The leader's part in the loop: each PACE_STEP_SECONDS one look at the shop and one step of every room in use."""
 
     def __init__(self) -> None:
@@ -169,11 +169,11 @@ class Pacer:
             return 0
         self._due_at = time.monotonic() + settings.PACE_STEP_SECONDS
         try:
-            event_ids = _rooms()
+            event_ids = _rooms_to_adjust()
             if not event_ids:
                 return 0
             limits = health.limits()
-            verdict = health.judge(health.read(limits), limits)
+            verdict = health.assess_health(health.read(limits), limits)
         except DatabaseError as error:
             self._repeated_errors.record_failure("the rates stay as they are", error)
             return 0
@@ -182,7 +182,7 @@ class Pacer:
         for event_id in event_ids:
             before_each()
             try:
-                changed += step(event_id, epoch, verdict)
+                changed += step_rate(event_id, epoch, verdict)
             except DatabaseError as error:
                 # One room's lock that does not come delays no other room's step.
                 self._repeated_errors.record_failure(f"event {event_id} keeps its rate in this step", error)
@@ -191,12 +191,12 @@ class Pacer:
         return changed
 
 
-def _rooms() -> list[int]:
+def _rooms_to_adjust() -> list[int]:
     with connection.cursor() as cursor:
         return [event_id for (event_id,) in _rooms_to_pace.rows(cursor, busy_seconds=BUSY_SECONDS)]
 
 
-def forget_old_changes(limit: int = 10_000) -> int:
+def delete_old_changes(limit: int = 10_000) -> int:
     """Changes of more than KEPT_DAYS ago are gone, at most `limit` of them; how many went."""
     old = RateChange.objects.filter(at__lt=clock.now() - timedelta(days=KEPT_DAYS)).order_by("id").values("pk")[:limit]
     gone, _ = RateChange.objects.filter(pk__in=old).delete()

@@ -24,8 +24,8 @@ OVERLAP_SECONDS = 5.0
 SLICE_MAX = 5_000
 """Endings read by one poll: nobody waits for a million."""
 EVENTS_MAX = 1_000
-LATELY_SECONDS = 30.0
-LATELY_MAX = 200
+RECENT_SECONDS = 30.0
+RECENT_MAX = 200
 
 _PACKAGE = "apps.queue"
 _endings = sql.load(_PACKAGE, "endings")
@@ -34,7 +34,7 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_ID = UUID(int=0)
 
 
-class Numbers:
+class NumberBitmap:
     """A set of numbers, one bit for each up to the highest."""
 
     def __init__(self) -> None:
@@ -51,17 +51,17 @@ class Numbers:
         return number >> 3 < len(self._bits) and bool(self._bits[number >> 3] >> (number & 7) & 1)
 
 
-class Feed:
+class ExceptionFeed:
     """One event's exceptional places as this process knows them."""
 
     def __init__(self, event_id: int) -> None:
         self.event_id = event_id
-        self.numbers = Numbers()
+        self.numbers = NumberBitmap()
         self.numberless: set[UUID] = set()
         """Of the lobby, before it was drawn."""
         self.has_caught_up = False
         self._marked: set[int] = set()
-        self._marked_lately: dict[int, float] = {}
+        self._recent_priority: dict[int, float] = {}
         """When this process found them, on its monotonic clock."""
         self._reading = threading.Lock()
         self._writing = threading.Lock()
@@ -80,10 +80,10 @@ class Feed:
             else:
                 self.numbers.add(number)
 
-    def marked_lately(self) -> list[int]:
+    def recent_priority_numbers(self) -> list[int]:
         """The numbers that were let through ahead of their turn within the last LATELY_SECONDS, LATELY_MAX at most."""
-        since = time.monotonic() - LATELY_SECONDS
-        return sorted(number for number, at in list(self._marked_lately.items()) if at >= since)[:LATELY_MAX]
+        since = time.monotonic() - RECENT_SECONDS
+        return sorted(number for number, at in list(self._recent_priority.items()) if at >= since)[:RECENT_MAX]
 
     def overdue_seconds(self) -> float:
         """For how long it has been time to read on; negative: it is not yet."""
@@ -110,7 +110,7 @@ class Feed:
             self.note(number, entry_id)
         for entry_id, number in marked:
             self.note(number, entry_id)
-        self._note_marked({number for _, number in marked if number is not None})
+        self._record_priority({number for _, number in marked if number is not None})
         if ended:
             self._newest = max(self._newest, ended[-1][0])
         if len(ended) == SLICE_MAX:
@@ -120,36 +120,36 @@ class Feed:
         self._due_at = time.monotonic() + FEED_SECONDS
         self.has_caught_up = True
 
-    def _note_marked(self, marked: set[int]) -> None:
+    def _record_priority(self, marked: set[int]) -> None:
         now = time.monotonic()
         # What was marked before this process knew anything is no news: whoever comes asks.
         new = marked - self._marked if self.has_caught_up else set()
-        kept = {number: at for number, at in self._marked_lately.items() if at >= now - LATELY_SECONDS}
-        self._marked_lately = kept | dict.fromkeys(new, now)
+        kept = {number: at for number, at in self._recent_priority.items() if at >= now - RECENT_SECONDS}
+        self._recent_priority = kept | dict.fromkeys(new, now)
         self._marked = marked
 
 
-_feeds: dict[int, Feed] = {}
+_feeds: dict[int, ExceptionFeed] = {}
 
 
-def waits_for_sure(event_id: int, number: int | None, entry_id: UUID) -> bool:
+def is_certainly_waiting(event_id: int, number: int | None, entry_id: UUID) -> bool:
     """Whether this place, above the head or in the lobby, is one that simply waits. False: ask the ledger."""
-    feed = feed_of(event_id)
+    feed = get_feed(event_id)
     feed.refresh_if_due()
     return feed.has_caught_up and (number, entry_id) not in feed
 
 
-def feed_of(event_id: int) -> Feed:
+def get_feed(event_id: int) -> ExceptionFeed:
     """What this process knows of the event's exceptional places: nothing yet, at first."""
     feed = _feeds.get(event_id)
     if feed is None:
         if len(_feeds) >= EVENTS_MAX:
             _feeds.clear()
-        feed = _feeds.setdefault(event_id, Feed(event_id))
+        feed = _feeds.setdefault(event_id, ExceptionFeed(event_id))
     return feed
 
 
-def note(event_id: int, number: int | None, entry_id: UUID) -> None:
+def mark_exceptional(event_id: int, number: int | None, entry_id: UUID) -> None:
     """This process asks the ledger about this place from now on. To be called after the commit that ended or marked
     it; other processes hear of it within FEED_SECONDS."""
     feed = _feeds.get(event_id)
@@ -157,6 +157,6 @@ def note(event_id: int, number: int | None, entry_id: UUID) -> None:
         feed.note(number, entry_id)
 
 
-def forget_everything() -> None:
+def clear_cache() -> None:
     """As in a process that has just started."""
     _feeds.clear()

@@ -10,32 +10,32 @@ from dataclasses import dataclass
 from django.db import connection
 
 from apps.kernel.db import sql
-from apps.queue.snapshot import room_snapshot as boards
-from apps.queue.snapshot.room_snapshot import Board
+from apps.queue.snapshot import room_snapshot
+from apps.queue.snapshot.room_snapshot import RoomSnapshot
 
-PIECE_MAX = 50_000
+CHUNK_MAX = 50_000
 """Places digested by one statement: no read of the line is long."""
 
 _order_digest = sql.load("apps.queue", "order_digest")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class EntryOrder:
     """The order of an event's places, those below a number."""
 
-    places_count: int
+    entry_count: int
     digest: str
     """SHA-256 over the digests of its pieces, in hex."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilt:
-    board: Board
+class RebuildResult:
+    board: RoomSnapshot
     bytes_count: int
     seconds: float
     """From the loss of the copy until it was read back."""
-    before: Order
-    after: Order
+    before: EntryOrder
+    after: EntryOrder
     checking_seconds: float
 
     @property
@@ -43,32 +43,32 @@ class Rebuilt:
         return self.before == self.after
 
 
-def order_of(event_id: int, *, before_number: int) -> Order:
+def digest_order(event_id: int, *, before_number: int) -> EntryOrder:
     """The order of the event's places below this number, as PostgreSQL has it."""
     digest, count, after = hashlib.sha256(), 0, 0
     while True:
         with connection.cursor() as cursor:
             ((in_piece, last, piece),) = _order_digest.rows(
-                cursor, event_id=event_id, after=after, before=before_number, most=PIECE_MAX
+                cursor, event_id=event_id, after=after, before=before_number, most=CHUNK_MAX
             )
         if not in_piece:
-            return Order(count, digest.hexdigest())
+            return EntryOrder(count, digest.hexdigest())
         digest.update(bytes.fromhex(piece))
         count, after = count + in_piece, last
 
 
-def rebuild(event_id: int) -> Rebuilt:
+def rebuild(event_id: int) -> RebuildResult:
     """The event's copy in Redis is gone and made anew from PostgreSQL; the order of its places before and after.
 
     Raises redis.RedisAway, and WaitingRoom.DoesNotExist for an event without a room. May be done at any time: while
     there is no copy, polls read PostgreSQL. Numbers handed out meanwhile are above those that are compared.
     """
-    limit = boards.read(event_id).next_number
+    limit = room_snapshot.read_snapshot(event_id).next_number
     begun = time.perf_counter()
-    before = order_of(event_id, before_number=limit)
+    before = digest_order(event_id, before_number=limit)
     checked = time.perf_counter()
-    board, bytes_count = boards.replace_copy(event_id)
+    board, bytes_count = room_snapshot.replace_copy(event_id)
     rebuilt = time.perf_counter()
-    after = order_of(event_id, before_number=limit)
+    after = digest_order(event_id, before_number=limit)
     checking = time.perf_counter() - rebuilt + checked - begun
-    return Rebuilt(board, bytes_count, rebuilt - checked, before, after, checking)
+    return RebuildResult(board, bytes_count, rebuilt - checked, before, after, checking)

@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 CACHE_SECONDS = 0.1
 COPY_FRESH_SECONDS = 0.6
 """Two ticks may fail to write it."""
-COPY_KEPT_MS = 600
+COPY_TTL_MS = 600
 """What is too old to be believed goes away by itself."""
 BYTES_MAX = 4_096
 """No board comes near this: what is longer is not read."""
 MEASURED_SECONDS = 120
 MEASURED_MIN_COUNT = 5
-KEPT_MAX = 1_000
+CACHED_ROOMS_MAX = 1_000
 """Rooms that a process remembers."""
 
 _PACKAGE = "apps.queue"
@@ -52,7 +52,7 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class RoomSnapshot:
     """The public state of one room at one moment."""
 
     event_id: int
@@ -108,82 +108,82 @@ class Board:
         return "drawing" if self.lobby_count and not self.is_drawn else ""
 
 
-class _Kept:
+class _CacheSlot:
     """One room's board as this process read it last, and the lock under which one thread reads it for all."""
 
-    __slots__ = ("board", "from_ledger_next", "lock", "until")
+    __slots__ = ("board", "is_invalidated", "lock", "until")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.board: Board | None = None
+        self.board: RoomSnapshot | None = None
         self.until = 0.0
         """On the process's monotonic clock."""
-        self.from_ledger_next = False
+        self.is_invalidated = False
 
-    def fresh(self, number: int) -> Board | None:
+    def get_fresh(self, number: int) -> RoomSnapshot | None:
         board = self.board
         if board is None or time.monotonic() >= self.until or board.next_number <= number:
             return None
         return board
 
 
-_kept: dict[int, _Kept] = {}
+_cache: dict[int, _CacheSlot] = {}
 
 
-def of(event_id: int, *, with_number: int = 0) -> Board:
+def get_snapshot(event_id: int, *, with_number: int = 0) -> RoomSnapshot:
     """The room's board; `with_number`: one that knows of this number, so that whoever just joined is not told of a
     moment before. Raises WaitingRoom.DoesNotExist."""
-    kept = _kept.get(event_id)
+    kept = _cache.get(event_id)
     if kept is None:
-        if len(_kept) >= KEPT_MAX:
-            _kept.clear()
-        kept = _kept.setdefault(event_id, _Kept())
-    board = kept.fresh(with_number)
+        if len(_cache) >= CACHED_ROOMS_MAX:
+            _cache.clear()
+        kept = _cache.setdefault(event_id, _CacheSlot())
+    board = kept.get_fresh(with_number)
     if board is not None:
         return board
     with kept.lock:
-        board = kept.fresh(with_number)  # As somebody read it while we waited.
+        board = kept.get_fresh(with_number)  # As somebody read it while we waited.
         if board is not None:
             return board
         last = kept.board
         is_fresh = last is not None and time.monotonic() < kept.until
-        board = None if kept.from_ledger_next or is_fresh else _from_copy(event_id)
+        board = None if kept.is_invalidated or is_fresh else _read_copy(event_id)
         if board is None or board.next_number <= with_number or (last is not None and _is_behind(board, last)):
-            kept.from_ledger_next = False
-            board = read(event_id)
-            _write([board], only_missing=True)
+            kept.is_invalidated = False
+            board = read_snapshot(event_id)
+            _write_copies([board], only_missing=True)
         kept.board, kept.until = board, time.monotonic() + CACHE_SECONDS
         return board
 
 
-def peek(event_id: int) -> tuple[Board, float] | None:
+def peek(event_id: int) -> tuple[RoomSnapshot, float] | None:
     """The board that this process read last, and for how many seconds it has been older than CACHE_SECONDS (negative:
     it is not yet); None without one. Asks nobody."""
-    kept = _kept.get(event_id)
+    kept = _cache.get(event_id)
     board = None if kept is None else kept.board
     return None if kept is None or board is None else (board, time.monotonic() - kept.until)
 
 
-def _is_behind(board: Board, last: Board) -> bool:
+def _is_behind(board: RoomSnapshot, last: RoomSnapshot) -> bool:
     return board.head < last.head or board.next_number < last.next_number or board.epoch < last.epoch
 
 
-def read(event_id: int) -> Board:
+def read_snapshot(event_id: int) -> RoomSnapshot:
     """The room's board as PostgreSQL has it now. Raises WaitingRoom.DoesNotExist."""
-    for board in read_many([event_id]):
+    for board in read_snapshots([event_id]):
         return board
     raise WaitingRoom.DoesNotExist
 
 
-def read_many(event_ids: Iterable[int]) -> list[Board]:
+def read_snapshots(event_ids: Iterable[int]) -> list[RoomSnapshot]:
     """The boards of these rooms as PostgreSQL has them now, in one statement (and one more for each lobby)."""
     with connection.cursor() as cursor:
         rows = _boards.rows(cursor, event_ids=list(event_ids), window_seconds=MEASURED_SECONDS)
-    boards = [Board(*row) for row in rows]
+    boards = [RoomSnapshot(*row) for row in rows]
     return [_with_opening(board) if board.state == WaitingRoom.State.LOBBY else board for board in boards]
 
 
-def _with_opening(board: Board) -> Board:
+def _with_opening(board: RoomSnapshot) -> RoomSnapshot:
     event = events.get_event_by_id(board.event_id)
     if event.is_over(board.at):
         # It will never open: whoever gathered is told so. The room itself stays as its draw was promised.
@@ -191,24 +191,24 @@ def _with_opening(board: Board) -> Board:
     return replace(board, opens_at=event.policy.opens_at)
 
 
-def forget(event_id: int) -> None:
-    """The next `of` in this process reads PostgreSQL."""
-    kept = _kept.get(event_id)
+def invalidate(event_id: int) -> None:
+    """The next `get_snapshot` in this process reads PostgreSQL."""
+    kept = _cache.get(event_id)
     if kept is not None:
-        kept.from_ledger_next, kept.until = True, 0.0
+        kept.is_invalidated, kept.until = True, 0.0
 
 
-def forget_everything() -> None:
+def clear_cache() -> None:
     """As in a process that has just started."""
-    _kept.clear()
+    _cache.clear()
 
 
 def renew(event_id: int) -> None:
     """What has just been committed is what everybody sees, in this process now and in the others within CACHE_SECONDS.
     Never fails: where it cannot, the copy is out of date for a moment more."""
-    forget(event_id)
+    invalidate(event_id)
     try:
-        copy([event_id])
+        copy_to_redis([event_id])
     except DatabaseError as error:
         logger.warning("the board of event %s is renewed with the next tick: %s", event_id, error)
 
@@ -218,22 +218,22 @@ def renew_after_commit(event_id: int) -> None:
     transaction.on_commit(partial(renew, event_id), robust=True)
 
 
-def copy(event_ids: Iterable[int]) -> list[Board]:
+def copy_to_redis(event_ids: Iterable[int]) -> list[RoomSnapshot]:
     """The copies in Redis are of this moment, if it is there; the boards."""
     wanted = list(event_ids)
-    boards = read_many(wanted) if wanted else []
-    _write(boards)
+    boards = read_snapshots(wanted) if wanted else []
+    _write_copies(boards)
     return boards
 
 
-def replace_copy(event_id: int) -> tuple[Board, int]:
+def replace_copy(event_id: int) -> tuple[RoomSnapshot, int]:
     """The copy is thrown away, made anew and read back; the board and its size in bytes. Raises redis.RedisAway, also
     where another value came back, and WaitingRoom.DoesNotExist."""
     client = redis.client()
     client.delete(key(event_id))
-    board = read(event_id)
+    board = read_snapshot(event_id)
     raw = encode(board)
-    client.set(key(event_id), raw, px=COPY_KEPT_MS)
+    client.set(key(event_id), raw, px=COPY_TTL_MS)
     if _decoder.decode(client.get(key(event_id)) or b"null") != board:
         raise redis.RedisUnavailable("it did not give back what was written")
     return board, len(raw)
@@ -257,14 +257,14 @@ def key(event_id: int) -> str:
     return f"room:{{{event_id}}}"
 
 
-def encode(board: Board) -> bytes:
+def encode(board: RoomSnapshot) -> bytes:
     return msgspec.json.encode(board)
 
 
-_decoder = msgspec.json.Decoder(Board)
+_decoder = msgspec.json.Decoder(RoomSnapshot)
 
 
-def decode(raw: bytes, event_id: int) -> Board | None:
+def decode(raw: bytes, event_id: int) -> RoomSnapshot | None:
     """The board that this text is, if it is one, of this room, and of now."""
     if len(raw) > BYTES_MAX:
         return None
@@ -279,11 +279,11 @@ def decode(raw: bytes, event_id: int) -> Board | None:
     return board if age < COPY_FRESH_SECONDS else None
 
 
-def _from_copy(event_id: int) -> Board | None:
+def _read_copy(event_id: int) -> RoomSnapshot | None:
     if COPY_FRESH_SECONDS <= 0:
         return None
 
-    def get(client: Redis) -> Board | None:
+    def get(client: Redis) -> RoomSnapshot | None:
         try:
             raw = client.get(key(event_id))
         except ResponseError:
@@ -298,7 +298,7 @@ def _from_copy(event_id: int) -> Board | None:
     return redis.attempt(get)
 
 
-def _write(boards: list[Board], *, only_missing: bool = False) -> None:
+def _write_copies(boards: list[RoomSnapshot], *, only_missing: bool = False) -> None:
     """The boards are in Redis, if it is there. `only_missing`: where none is, since another process may have written
     a later one meanwhile."""
     if not boards or COPY_FRESH_SECONDS <= 0:
@@ -307,7 +307,7 @@ def _write(boards: list[Board], *, only_missing: bool = False) -> None:
     def put(client: Redis) -> None:
         pipeline = client.pipeline(transaction=False)
         for board in boards:
-            pipeline.set(key(board.event_id), encode(board), px=COPY_KEPT_MS, nx=only_missing)
+            pipeline.set(key(board.event_id), encode(board), px=COPY_TTL_MS, nx=only_missing)
         pipeline.execute()
 
     redis.attempt(put)

@@ -9,8 +9,8 @@ from apps.kernel import clock
 from apps.queue.entries.positions import EntryView
 from apps.queue.models import WaitingRoom
 from apps.queue.room.admission import burst
-from apps.queue.snapshot import room_snapshot as boards
-from apps.queue.snapshot.room_snapshot import Board
+from apps.queue.snapshot import room_snapshot
+from apps.queue.snapshot.room_snapshot import RoomSnapshot
 from apps.queue.status import drawn_numbers
 
 NEXT_POLL_READY_MS = 15_000
@@ -29,7 +29,7 @@ _random = random.Random()  # noqa: S311 - It only spreads polls; asking the syst
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class WaitEstimate:
     status: str
     """As the public contract names it."""
     ahead: int | None
@@ -53,34 +53,34 @@ class Outlook:
     """While it decides: one's own, of which the last number reached is taken."""
 
 
-def outlook(entry: EntryView) -> Outlook:
+def estimate(entry: EntryView) -> WaitEstimate:
     """How the entry stands in its room now."""
     if not entry.waits:
-        return _not_waiting(entry)
-    board = boards.of(entry.event_id, with_number=entry.number or 0)
+        return _estimate_not_waiting(entry)
+    board = room_snapshot.get_snapshot(entry.event_id, with_number=entry.number or 0)
     number = entry.number
     if number is None and board.is_drawn:
         number = drawn_numbers.number_of(entry.id)  # Drawn, and on its way into the entry.
-    if entry.is_marked and number is not None:
+    if entry.is_priority and number is not None:
         number = min(number, board.head)  # Nobody is ahead of it, also after a turn that it missed.
-    return of_number(board, number)
+    return estimate_for_number(board, number)
 
 
-def _not_waiting(entry: EntryView) -> Outlook:
-    return Outlook(entry.status, 0, 0, (0, 0), NEXT_POLL_READY_MS if entry.is_ready else NEXT_POLL_ENDED_MS)
+def _estimate_not_waiting(entry: EntryView) -> WaitEstimate:
+    return WaitEstimate(entry.status, 0, 0, (0, 0), NEXT_POLL_READY_MS if entry.is_ready else NEXT_POLL_ENDED_MS)
 
 
-def of_number(board: Board, number: int | None) -> Outlook:
+def estimate_for_number(board: RoomSnapshot, number: int | None) -> WaitEstimate:
     """What this number can expect that waits; None: an entry of the lobby that has no number yet."""
     if number is None:
-        return _in_lobby(board)
+        return _estimate_in_lobby(board)
     # Nobody's position ever rises: the head does not fall, and who came back after a missed turn is next, not first.
     ahead = max(0, number - board.head)
     if board.state == WaitingRoom.State.DRAINED:
-        return Outlook("drained", ahead, 0, (0, 0), NEXT_POLL_ENDED_MS, message=board.message)
+        return WaitEstimate("drained", ahead, 0, (0, 0), NEXT_POLL_ENDED_MS, message=board.message)
     expected = expected_rate(board)
     soonest, likely = ahead / board.rate_ceiling, seconds_until(board, ahead)
-    return Outlook(
+    return WaitEstimate(
         status="paused" if board.state == WaitingRoom.State.PAUSED else "waiting",
         ahead=ahead,
         wait_seconds=math.ceil(likely),
@@ -93,7 +93,7 @@ def of_number(board: Board, number: int | None) -> Outlook:
     )
 
 
-def expected_rate(board: Board) -> float:
+def expected_rate(board: RoomSnapshot) -> float:
     """Admissions per second to reckon with: as they went lately; else as they go with every slot taken, for somebody
     waits and next to nobody was let in; but nobody yet is a room that has only just opened."""
     measured = board.measured_rate
@@ -102,26 +102,26 @@ def expected_rate(board: Board) -> float:
     return board.rate if board.head == 0 else board.full_rate
 
 
-def goes_steadily(board: Board) -> bool:
+def has_steady_rate(board: RoomSnapshot) -> bool:
     """Whether so many are let in each second from now on, likely; else first the free slots are filled."""
     return board.head > 0 or board.measured_rate is not None
 
 
-def seconds_until(board: Board, ahead: int) -> float:
+def seconds_until(board: RoomSnapshot, ahead: int) -> float:
     """How long it likely takes until so many more are let in."""
-    if goes_steadily(board):
+    if has_steady_rate(board):
         return ahead / expected_rate(board)
     free = min(ahead, board.active_max)
     return free / board.rate + (ahead - free) / board.full_rate
 
 
-def _in_lobby(board: Board) -> Outlook:
+def _estimate_in_lobby(board: RoomSnapshot) -> WaitEstimate:
     if board.state == WaitingRoom.State.DRAINED:
-        return Outlook("drained", None, 0, (0, 0), NEXT_POLL_ENDED_MS, message=board.message)
+        return WaitEstimate("drained", None, 0, (0, 0), NEXT_POLL_ENDED_MS, message=board.message)
     until_open = 0.0
     if board.opens_at is not None:
         until_open = max(0.0, (board.opens_at - clock.process_now()).total_seconds())
-    return Outlook(
+    return WaitEstimate(
         status="lobby",
         ahead=None,
         wait_seconds=math.ceil(until_open),

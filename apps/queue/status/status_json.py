@@ -1,30 +1,30 @@
 """What somebody who waits is told, as the text of the answer: everything that is the same for all who wait is written
-once for each board, and only the numbers for each who asks. The same as `place_answer` of `outlook.of_number`; the
-tests hold one against the other."""
+once for each board, and only the numbers for each who asks. The same as `place_answer` of
+`estimates.estimate_for_number`; the tests hold one against the other."""
 
 import math
 
 import msgspec
 
 from apps.queue.models import WaitingRoom
-from apps.queue.snapshot.room_snapshot import Board
+from apps.queue.snapshot.room_snapshot import RoomSnapshot
 from apps.queue.status import estimates
 
-BOARDS_MAX = 1_000
+SNAPSHOTS_MAX = 1_000
 
 
-class Telling:
+class StatusEncoder:
     """One board's answers to numbers above its head, in a room that goes or has paused."""
 
     __slots__ = ("_begin", "_board", "_ceiling", "_claim_seconds", "_end", "_head", "_rate")
 
-    def __init__(self, board: Board) -> None:
-        known = estimates.of_number(board, board.head + 1)
+    def __init__(self, board: RoomSnapshot) -> None:
+        known = estimates.estimate_for_number(board, board.head + 1)
         self._board = board
         self._head = board.head
         self._ceiling, self._claim_seconds = board.rate_ceiling, board.claim_seconds
         # Without it the wait is reckoned in two parts; the first tick ends that.
-        self._rate = estimates.expected_rate(board) if estimates.goes_steadily(board) else None
+        self._rate = estimates.expected_rate(board) if estimates.has_steady_rate(board) else None
         status = msgspec.json.encode(known.status).decode()
         rest = {"tickets_left": known.tickets_left, "message": known.message, "rate_per_second": known.rate}
         self._begin = f'{{"status":{status},"position_in_queue":'.encode()
@@ -46,17 +46,17 @@ class Telling:
         return self._begin + numbers + self._end
 
 
-_tellings: dict[int, tuple[Board, Telling]] = {}
+_encoders: dict[int, tuple[RoomSnapshot, StatusEncoder]] = {}
 
 
-def answer_to(board: Board, number: int) -> bytes | None:
+def encode_status(board: RoomSnapshot, number: int) -> bytes | None:
     """The whole answer to this number above the board's head, or None where it is not to be had this way: a lobby, a
     room that is drained."""
-    known = _tellings.get(board.event_id)
+    known = _encoders.get(board.event_id)
     if known is None or known[0] is not board:
         if board.state == WaitingRoom.State.DRAINED:
             return None
-        if len(_tellings) >= BOARDS_MAX:
-            _tellings.clear()
-        known = _tellings[board.event_id] = (board, Telling(board))
+        if len(_encoders) >= SNAPSHOTS_MAX:
+            _encoders.clear()
+        known = _encoders[board.event_id] = (board, StatusEncoder(board))
     return known[1].to(number)

@@ -4,7 +4,7 @@ HOURS_FROM_MINUTES = 90
 """From so many minutes on a wait is told in hours: nobody plans by "between 140 and 210 minutes"."""
 
 
-def wait_words(status: str, wait_range: tuple[int, int] | None, tickets_left: int | None) -> str:
+def describe_wait(status: str, wait_range: tuple[int, int] | None, tickets_left: int | None) -> str:
     """How long it takes, from an interval in seconds; nobody is let in while nothing is left to buy."""
     if status == "paused":
         return "The line stands still for a moment. Your place is safe."
@@ -14,15 +14,15 @@ def wait_words(status: str, wait_range: tuple[int, int] | None, tickets_left: in
         return "Less than a minute."
     (low, low_unit), (high, high_unit) = _span(wait_range[0]), _span(wait_range[1])
     if (low, low_unit) == (high, high_unit):
-        return f"About {_counted(high, high_unit)}, as things go now."
+        return f"About {_pluralize(high, high_unit)}, as things go now."
     if low == 0:
-        return f"Up to {_counted(high, high_unit)}, as things go now."
+        return f"Up to {_pluralize(high, high_unit)}, as things go now."
     if low_unit == high_unit:
         return f"Between {low} and {high} {high_unit}s, as things go now."
-    return f"Between {_counted(low, low_unit)} and {_counted(high, high_unit)}, as things go now."
+    return f"Between {_pluralize(low, low_unit)} and {_pluralize(high, high_unit)}, as things go now."
 
 
-def odds_words(people_ahead: int, tickets_left: int | None) -> str:
+def describe_odds(people_ahead: int, tickets_left: int | None) -> str:
     """What the stock means for somebody with so many ahead; empty where it means nothing in particular."""
     if tickets_left is None:
         return ""
@@ -43,5 +43,5 @@ def _span(seconds: int) -> tuple[int, str]:
     return (minutes, "minute") if minutes < HOURS_FROM_MINUTES else (int(minutes / 60 + 0.5), "hour")
 
 
-def _counted(count: int, unit: str) -> str:
+def _pluralize(count: int, unit: str) -> str:
     return f"{count} {unit}{'' if count == 1 else 's'}"

@@ -18,7 +18,7 @@ from apps.queue import facade as queue
 from apps.reservations.gate import gate
 from apps.reservations.holds import event_cache
 
-Answer = queue.Seen | None
+Answer = queue.LoadedEntry | None
 _Asked = tuple[gate.Question, "asyncio.Future[Answer]"]
 
 
@@ -115,7 +115,7 @@ def _ask_and_see(questions: list[gate.Question]) -> list[problems.Problem | Answ
 
 
 def _see(questions: list[gate.Question]) -> list[Answer]:
-    seen = queue.see([question.entry_id for question in questions])
+    seen = queue.load_entries([question.entry_id for question in questions])
     # While they are here: each of them would have to ask for it next.
     event_cache.learn([(question.event, question.payload) for question in questions])
     return seen

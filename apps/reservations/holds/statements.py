@@ -128,4 +128,4 @@ def locking_places(requests: Sequence[HoldRequest], replaced: Replacing, patienc
             wanted |= replaced[request.replaces].places.keys()
     lock = _lock_general_admission if patience is not Patience.NONE else _lock_general_admission_skipping
     locking = {"places": lock.call(section_ids=arrays.numbers(sorted(wanted)))} if wanted else {}
-    return {**locking, "prices": events.reading_prices({request.event.id for request in requests})}
+    return {**locking, "prices": events.read_prices_call({request.event.id for request in requests})}

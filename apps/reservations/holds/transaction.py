@@ -123,7 +123,7 @@ class _Batch:
         entry_ids, waiting = statements.entries_of(self.requests), self.patience.is_waiting
         coming = statements.locking_admissions(entry_ids, self.patience)
         # Of busy ones too: nobody waits for these locks while he has one of those that we may yet wait for.
-        lock = queue.locking_entries(entry_ids, waiting=waiting)
+        lock = queue.lock_entries_call(entry_ids, waiting=waiting)
         reading = [clock.now_call(), *prior_answers.asking(self.requests)]
         if any(request.replaces is not None for request in self.requests):
             came, locked = sql.execute_batch(self.cursor, [coming, lock])
@@ -136,7 +136,7 @@ class _Batch:
                 statements.coming_next(self.requests, self.patience), coming, lock, *reading
             )
             self._pass_over_busy(came)
-        self.entries = queue.entry_states(locked.rows)
+        self.entries = queue.entry_states_from_rows(locked.rows)
         ((self.now,),) = moment.rows
         asked = [request for _, request in self.open()]
         answers = prior_answers.answers_of(self.cursor, asked, recalled, found)

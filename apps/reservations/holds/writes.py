@@ -99,7 +99,7 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
             why="hold",
             now=now,
         ),
-        queue.setting_busy_until(entry_ids, deadlines, len(wins)),
+        queue.set_busy_until_call(entry_ids, deadlines, len(wins)),
         _remember_answers.call(
             scopes=arrays.texts([request.scope for request in won]),
             keys=arrays.texts([request.idempotency_key for request in won]),

@@ -24,7 +24,7 @@ def complete_slot(entry_id: UUID) -> None:
         if entry_id in deadlines:
             queue.set_busy_until(cursor, deadlines)
         else:
-            queue.complete(cursor, entry_id)
+            queue.complete_entry(cursor, entry_id)
 
 
 def refresh_slots(
@@ -47,12 +47,12 @@ def refresh_slots(
         paid = {row[0] for row in _paid_entries.rows(cursor, entry_ids=ended)} if ended else set()
         queue.set_busy_until(cursor, {one: deadlines.get(one) for one in entry_ids if one not in paid})
         for entry_id in sorted(paid):
-            queue.complete(cursor, entry_id)
+            queue.complete_entry(cursor, entry_id)
 
 
 def _lock_and_read(cursor: sql.Cursor, entry_ids: Collection[UUID]) -> dict[UUID, datetime]:
     """These entries are locked; the deadline of each one's live reservation, read by a statement of its own, though in
     one journey: its snapshot is taken after the last lock came."""
-    locking = queue.locking_entries(list(entry_ids))
+    locking = queue.lock_entries_call(list(entry_ids))
     _, deadlines = sql.execute_batch(cursor, [locking, _deadlines_of_entries.call(entry_ids=sorted(entry_ids))])
     return dict(deadlines.rows)

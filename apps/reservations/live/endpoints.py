@@ -93,7 +93,7 @@ class Doors:
         try:
             self._let_in(request)
             wanted = _Wanted(request, self._authorize)
-            event = await queue.event_soon(slug)
+            event = await queue.get_cached_event(slug)
             caller = await self._check(request, event, wanted)
             # Before 1.1 there is no answer without an end.
             if request.accepts_event_stream() and scope.get("http_version") != "1.0":
@@ -120,13 +120,13 @@ class Doors:
         if not wanted.is_personal:
             return None
         try:
-            caller = await queue.caller_soon(request, event.slug)
+            caller = await queue.authenticate_async(request, event.slug)
         except ForwardToSite:
             caller = queue.Caller()  # A session that is over, or such: the site sets it right, here it proves nothing.
         if wanted.sections:
             if not caller.is_known:
                 raise problems.TokenMissing
-            queue.require_entry(event.id, await queue.status_soon(event, caller))
+            queue.require_entry(event.id, await queue.claim_or_get_entry_async(event, caller))
         for kind, thing in wanted.things:
             await thread_pool.run_in_thread(self._authorize[kind], caller, request, thing)
         return caller
@@ -256,7 +256,7 @@ class Doors:
             self._let_in(request)
             self._require_room()
             wanted = _Wanted(request, self._authorize)
-            event = await queue.event_soon(found["slug"])
+            event = await queue.get_cached_event(found["slug"])
             caller = await self._check(request, event, wanted)
             await self.following.follow(event)
             self._sections(event, wanted)

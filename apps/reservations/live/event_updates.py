@@ -277,7 +277,7 @@ class Following:
     async def _ask_queue(self, followed: _Followed) -> None:
         followed.asked_queue_at = monotonic()
         try:
-            document = await queue.progress_soon(followed.event)
+            document = await queue.get_room_progress(followed.event)
         except Exception as error:  # noqa: BLE001 - As above.
             logger.debug("how far the line is is told later: %s", log_context.summarize_error(error))
             return

@@ -70,7 +70,7 @@ class Shoppers:
 
     async def _ask(self, shopper: _Shopper) -> None:
         try:
-            queue.require_entry(shopper.event.id, await queue.status_soon(shopper.event, shopper.caller))
+            queue.require_entry(shopper.event.id, await queue.claim_or_get_entry_async(shopper.event, shopper.caller))
         except Exception as error:  # noqa: BLE001 - Whatever it is, the others are asked about.
             problem = problems.from_exception(error)
             if problem is not None and problem.status < 500:

@@ -19,7 +19,7 @@ def guard(event: events.EventView, section: str, *, needs_access: bool, who: str
     found = find_section(event, section)
     with changing() as cursor:
         ((now,),) = _read_clock.rows(cursor)
-        if not events.guard_section(found.id, needs_access=needs_access, now=now):
+        if not events.set_section_access(found.id, needs_access=needs_access, now=now):
             return False
         kind = InventoryChange.Kind.GUARDED if needs_access else InventoryChange.Kind.OPENED
         change = Change(found.id, None, found.capacity, _WORDS[not needs_access], _WORDS[needs_access])

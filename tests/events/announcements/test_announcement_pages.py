@@ -138,7 +138,7 @@ def test_the_desk_says_when_readers_do_not_get_it_yet(
 ) -> None:
     say(concert, "First.")
     with monkeypatch.context() as patched:
-        patched.setattr(redis_cache, "keep", lambda *_: None)
+        patched.setattr(redis_cache, "store", lambda *_: None)
         say(concert, "Second.")
     assert "has not reached readers yet" in text_of(staff, desk(concert))
     redis_cache.refresh()

@@ -62,11 +62,11 @@ def test_a_correction_stands_in_the_same_place_and_both_texts_stay_on_record(con
 
 def test_what_is_taken_back_is_read_by_nobody_and_told_to_who_has_read_it(concert: EventView) -> None:
     said = say(concert)
-    service.take_back(concert.id, said.announcement_id, who="ann")
+    service.retract(concert.id, said.announcement_id, who="ann")
     assert read(concert) == []
-    (gone,) = queries.standing(concert.id).announcements
+    (gone,) = queries.get_current(concert.id).announcements
     assert (gone.announcement_id, gone.version, gone.text) == (1, 2, None)
-    assert not service.take_back(concert.id, said.announcement_id, who="bob").is_new, "again is nothing"
+    assert not service.retract(concert.id, said.announcement_id, who="bob").is_new, "again is nothing"
     with pytest.raises(service.AnnouncementRefused, match="was taken back"):
         service.correct(concert.id, said.announcement_id, "Something else.", who="ann")
 
@@ -115,7 +115,7 @@ def test_one_author_says_only_so_much_in_a_minute_but_may_always_take_back(conce
         say(concert, "One too many.")
     with pytest.raises(service.AnnouncementRefused, match="in a minute"):
         service.correct(concert.id, 1, "One too many.", who="ann")
-    assert service.take_back(concert.id, 1, who="ann").is_new
+    assert service.retract(concert.id, 1, who="ann").is_new
     assert say(concert, "Another author.", who="bob").version == service.PER_MINUTE_MAX + 2
 
 
@@ -137,8 +137,8 @@ def test_nothing_is_said_at_a_draft_nor_where_there_is_nothing(concert: EventVie
 def test_thirty_are_at_hand_and_all_of_them_are_history(concert: EventView) -> None:
     for number in range(1, 36):
         say(concert, f"Number {number}.", who=f"author {number}")
-    service.take_back(concert.id, 20, who="ann")
-    standing = queries.standing(concert.id)
+    service.retract(concert.id, 20, who="ann")
+    standing = queries.get_current(concert.id)
     shown = [one.announcement_id for one in standing.shown]
     assert shown == [number for number in range(35, 4, -1) if number != 20]
     assert standing.has_older
@@ -172,14 +172,14 @@ def test_without_redis_postgresql_answers(concert: EventView, own_redis: OwnRedi
     assert read(concert) == ["While it is away.", "Before."]
     own_redis.return_empty()
     assert read(concert) == ["While it is away.", "Before."]
-    assert redis_cache.read(concert.id) == queries.standing(concert.id), "who finds none fills it in"
+    assert redis_cache.read(concert.id) == queries.get_current(concert.id), "who finds none fills it in"
 
 
 def test_a_hot_list_that_missed_a_commit_is_written_anew(concert: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that said it ended between its commit and Redis."""
     say(concert, "First.")
     with monkeypatch.context() as patched:
-        patched.setattr(redis_cache, "keep", lambda *_: None)
+        patched.setattr(redis_cache, "store", lambda *_: None)
         say(concert, "Second.")
     assert read(concert) == ["First."], "the race is there"
     assert redis_cache.refresh() == 1
@@ -189,8 +189,8 @@ def test_a_hot_list_that_missed_a_commit_is_written_anew(concert: EventView, mon
 
 def test_a_hot_list_of_a_time_that_postgresql_has_forgotten_goes(concert: EventView) -> None:
     say(concert)
-    ahead = queries.Standing(99, (), has_older=False)
-    redis_cache.keep(concert.id, ahead, concert.starts_at)
+    ahead = queries.CurrentAnnouncements(99, (), has_older=False)
+    redis_cache.store(concert.id, ahead, concert.starts_at)
     assert read(concert) == []
     assert redis_cache.refresh() == 1
     assert read(concert) == ["Doors open at seven."]
@@ -199,9 +199,9 @@ def test_a_hot_list_of_a_time_that_postgresql_has_forgotten_goes(concert: EventV
 def test_an_older_list_never_takes_the_place_of_a_newer_one(concert: EventView) -> None:
     """A reader finds no list and reads PostgreSQL; somebody says more and writes it; then the reader writes."""
     say(concert, "First.")
-    older = queries.standing(concert.id)
+    older = queries.get_current(concert.id)
     say(concert, "Second.")
-    redis_cache.keep(concert.id, older, concert.starts_at)
+    redis_cache.store(concert.id, older, concert.starts_at)
     assert read(concert) == ["Second.", "First."]
 
 
@@ -222,7 +222,7 @@ def test_two_clicks_at_once_say_it_once_and_many_authors_get_numbers_without_a_g
     assert sorted(click.is_new for click in values(clicks)) == [False] * 5 + [True]
     said = storm(8, lambda number: service.post(concert.id, f"Number {number}.", who=f"author {number}"))
     assert sorted(one.announcement.version for one in values(said)) == list(range(2, 10))
-    assert facade.announcements_of("concert").standing == queries.standing(concert.id)
+    assert facade.announcements_of("concert").standing == queries.get_current(concert.id)
     factories.assert_audit_clean()
 
 
@@ -231,7 +231,7 @@ def test_of_two_corrections_at_once_the_second_hears_of_the_first() -> None:
     concert = factories.make_event("concert", rows=0, general_admission=20)
     seen = say(concert).version
 
-    def correct(number: int) -> service.Said:
+    def correct(number: int) -> service.PostResult:
         return service.correct(concert.id, 1, f"Number {number}.", who=f"author {number}", version=seen)
 
     outcomes = storm(2, correct)
@@ -274,7 +274,7 @@ def test_a_month_after_the_event_all_of_it_is_packed_and_read_as_before(monkeypa
     for text in ("First.", "Second.", "Third."):
         say(event, text)
     service.correct(event.id, 1, "First, corrected.", who="bob")
-    service.take_back(event.id, 2, who="bob")
+    service.retract(event.id, 2, who="bob")
     before = announcement_archive.history(event.id)
     record = list(AnnouncementVersion.objects.order_by("number").values_list("number", "text", "who", "key"))
     assert announcement_archive.archive_old() == 0, "it is not old yet"
@@ -286,7 +286,7 @@ def test_a_month_after_the_event_all_of_it_is_packed_and_read_as_before(monkeypa
     assert packed == record, "who said what, and when, stays"
     assert bytes(archive.body[:2]) == b"\x1f\x8b"
     assert announcement_archive.history(event.id) == before
-    assert queries.standing(event.id).latest == 5, "numbers go on where they were"
+    assert queries.get_current(event.id).latest == 5, "numbers go on where they were"
     assert announcement_archive.archive_old() == 0
     assert say(event, "Long after.").version == 6
     assert [one.text for one in announcement_archive.history(event.id).announcements] == [

@@ -42,7 +42,7 @@ def test_since_tells_only_what_was_said_changed_or_taken_back(api: Api, concert:
     latest = api.get(ANNOUNCEMENTS).json()["latest"]
     assert texts(api.get(f"{ANNOUNCEMENTS}?since={latest}")) == []
     service.correct(concert.id, 1, "First, corrected.", who="ann")
-    service.take_back(concert.id, 2, who="ann")
+    service.retract(concert.id, 2, who="ann")
     answer = api.get(f"{ANNOUNCEMENTS}?since={latest}")
     assert texts(answer) == [(2, None), (1, "First, corrected.")]
     assert all(one["changed_at"] for one in answer.json()["announcements"])

@@ -10,7 +10,7 @@ from django.db import connection
 from psycopg import errors, sql
 
 from apps.kernel.db import pools, role_limits
-from apps.queue.lobby.draw import Drawer
+from apps.queue.lobby.draw import DrawWorker
 from apps.queue.room.gatekeeper import Gatekeeper
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -71,7 +71,7 @@ def of_the_gatekeeper() -> Any:
 
 
 def of_the_drawer() -> Any:
-    drawer = Drawer(conninfo())
+    drawer = DrawWorker(conninfo())
     try:
         assert drawer.lead.holds()
         assert drawer.lead.session is not None

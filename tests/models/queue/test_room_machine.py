@@ -17,7 +17,7 @@ from apps.queue.errors import ActRefused, RoomDrained
 from apps.queue.identity import guest_merge
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
 from apps.queue.room import admission, operations
-from apps.queue.status.estimates import outlook
+from apps.queue.status.estimates import estimate
 from tests.support.factories import audit_breaches, join_as
 from tests.support.queue.rooms import come, complete, let_admission_lapse, let_claim_lapse, make_room, tick
 
@@ -45,7 +45,7 @@ class Room(RuleBasedStateMachine):
         self.seen[visitor] = view
         if QueueEntry.objects.filter(pk=view.id).exclude(marked="").exists():
             return  # In ahead of its number, and back behind it if the turn is missed.
-        ahead = outlook(view).ahead
+        ahead = estimate(view).ahead
         assert ahead <= self.positions.get(view.id, ahead), "a position rose"
         self.positions[view.id] = ahead
 
@@ -72,7 +72,7 @@ class Room(RuleBasedStateMachine):
     @rule(visitor=VISITORS, account=st.integers(0, 1))
     def log_in(self, visitor: int, account: int) -> None:
         """The browser's place is the account's; where both had one the other has left."""
-        guest_merge.merge(self.event.id, f"visitor-{visitor}", self.accounts[account])
+        guest_merge.merge_entries(self.event.id, f"visitor-{visitor}", self.accounts[account])
 
     @rule(account=st.integers(0, 1))
     def join_signed_in(self, account: int) -> None:

@@ -30,8 +30,8 @@ def discounts(draw: st.DrawFn) -> Discount:
     return Discount(kind, value, draw(st.none() | st.integers(1, 20)), lines)
 
 
-def places(of: list[int]) -> list[events.Place]:
-    return [events.Place(at, 1, f"Seat {at}", "Standard", minor) for at, minor in enumerate(of, start=1)]
+def places(of: list[int]) -> list[events.BillItem]:
+    return [events.BillItem(at, 1, f"Seat {at}", "Standard", minor) for at, minor in enumerate(of, start=1)]
 
 
 def off(discount: Discount, *of: int) -> list[int]:
@@ -42,8 +42,8 @@ def off(discount: Discount, *of: int) -> list[int]:
 def test_a_bill_with_a_code_adds_up_and_nothing_is_below_zero(
     of: list[int], discount: Discount, policy: events.PricePolicy
 ) -> None:
-    bill = events.price(places(of), policy, [discount])
-    plain = events.price(places(of), policy)
+    bill = events.calculate_bill(places(of), policy, [discount])
+    plain = events.calculate_bill(places(of), policy)
     assert 0 <= bill.total_minor <= plain.total_minor
     assert bill.places_minor == sum(of)
     assert bill.total_minor == bill.places_minor - bill.discount_minor + bill.fees_minor + bill.tax_added_minor

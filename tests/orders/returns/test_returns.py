@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from apps.events import facade as events
 from apps.events.models import Event
-from apps.events.pricing import price
+from apps.events.pricing import calculate_bill
 from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.orders import return_quotes
@@ -427,7 +427,7 @@ def test_who_returns_all_with_fees_has_all_back_and_without_them_less(order_line
 
 def test_a_kept_fee_is_on_record_and_can_still_be_given_back(monkeypatch) -> None:
     fees = events.PricePolicy(ticket_fee_minor=150)
-    monkeypatch.setattr(events, "price", lambda wanted, policy, *codes: price(wanted, fees, *codes))
+    monkeypatch.setattr(events, "calculate_bill", lambda wanted, policy, *codes: calculate_bill(wanted, fees, *codes))
     event = make_event()
     allow(event)
     order = bought(event, seats=["hall-A-1"])

@@ -58,7 +58,7 @@ def test_everybody_hears_what_is_said_corrected_and_taken_back(house: Web, relay
         say(event, "The bar is open.")
         until_read(one, {1: "Doors open at sven.", 2: "The bar is open."})
         service.correct(event.id, 1, "Doors open at seven.", who="bob")
-        service.take_back(event.id, 2, who="bob")
+        service.retract(event.id, 2, who="bob")
         until_read(one, {1: "Doors open at seven."})
         until_read(other, {1: "Doors open at seven."})
 
@@ -67,7 +67,7 @@ def test_who_comes_is_told_the_newest_few_at_once(house: Web) -> None:
     event = an_event()
     for number in range(1, 6):
         say(event, f"Number {number}.")
-    service.take_back(event.id, 4, who="ann")
+    service.retract(event.id, 4, who="ann")
     with Events(house.port, event.slug) as one:
         until_read(one, {3: "Number 3.", 5: "Number 5."})
         assert [each.data["version"] for each in one.heard if each.kind == "announcement"] == [3, 5, 6]
@@ -126,6 +126,6 @@ def test_from_a_database_that_has_gone_back_all_is_told_anew() -> None:
     announced.read_to = 9
     announced.is_new(frame(9, 9))
     said = events.Announcement(1, 1, "Again.", "2026-01-01T00:00:00.000Z", None)
-    told: Any = announced.read(events.AnnouncementFeed(events.AnnouncementsStanding(1, (said,), has_older=False)))
+    told: Any = announced.read(events.AnnouncementFeed(events.CurrentAnnouncements(1, (said,), has_older=False)))
     assert [one.key.about for one in told] == ["1"]
     assert announced.read_to == 1

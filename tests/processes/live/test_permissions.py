@@ -159,7 +159,9 @@ def test_each_door_tells_whom_it_may_and_refuses_all_others(door: Door, house: W
 
 @pytest.mark.parametrize("door", DOORS)
 def test_at_no_door_does_who_waits_see_seats(door: Door, house: Web, relays: Relays) -> None:
-    event = make_event(f"event-{uuid.uuid4().hex[:12]}", room=events.RoomWish(rate_per_second=1, active_max=1))
+    event = make_event(
+        f"event-{uuid.uuid4().hex[:12]}", room=events.WaitingRoomSettings(rate_per_second=1, active_max=1)
+    )
     tokens = []
     for _ in range(2):  # Who comes first has the only slot.
         connection = http.client.HTTPConnection("127.0.0.1", house.port, timeout=WAIT_SECONDS_MAX)

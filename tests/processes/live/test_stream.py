@@ -115,7 +115,7 @@ def test_what_is_not_for_everybody_is_refused_at_each_door(
 
 
 def test_who_waits_in_line_may_hear_counts_but_no_seats(house: Web, relay: Any) -> None:
-    event = an_event(room=events.RoomWish(rate_per_second=1, active_max=1))
+    event = an_event(room=events.WaitingRoomSettings(rate_per_second=1, active_max=1))
     ask(house, f"/api/events/{event.slug}/queue", "POST")  # Who comes first has the only slot.
     status, _, answer = ask(house, f"/api/events/{event.slug}/queue", "POST")
     assert (status, answer["status"]) == (201, "waiting")

@@ -161,7 +161,7 @@ def test_postgresql_restarts_and_goes_away_in_the_midst_of_a_storm_of_joins(
         assert sorted(QueueEntry.objects.values_list("number", flat=True)) == list(range(1, 50))
         assert QueueEntry.objects.values("visitor_id").distinct().count() == 49
         assert WaitingRoom.objects.get().next_number == 50
-        assert poll(event, again[43]).outlook.ahead == 49
+        assert poll(event, again[43]).estimate.ahead == 49
         assert_audit_clean()
 
     in_another_connection(check)

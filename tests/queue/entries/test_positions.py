@@ -146,14 +146,14 @@ def test_a_place_that_was_left_stays_left_however_often(event: EventView) -> Non
     ended_at = entry_of(first).ended_at
     positions.leave(event, facade.Caller(entry_id=first.id))
     assert entry_of(first).ended_at == ended_at
-    with pytest.raises(errors.NoPlace):
+    with pytest.raises(errors.EntryNotFound):
         positions.leave(event, caller("somebody-else"))
 
 
 def test_an_admission_that_ran_out_reads_as_expired_before_anybody_ended_it(event: EventView) -> None:
     view = positions.join(event, caller())
     lapse(view)
-    now = positions.status(event, caller())
+    now = positions.claim_or_get_entry(event, caller())
     assert now is not None
     assert now.status == "expired"
     assert entry_of(view).status == "ready"
@@ -170,7 +170,7 @@ def test_a_live_reservation_keeps_the_place_past_its_admission(event: EventView)
     lapse(entry)
     assert admission.expire_admissions() == 0
     assert positions.join(event, caller()).id == entry.id
-    now = positions.status(event, caller())
+    now = positions.claim_or_get_entry(event, caller())
     assert now is not None
     assert now.status == "ready"
 
@@ -216,7 +216,7 @@ def test_an_entry_is_completed_once_and_frees_its_account_for_another_place(even
     def complete(entry_id: UUID) -> None:
         with transactions.write(), connection.cursor() as cursor:
             facade.lock_entries(cursor, [entry_id])
-            facade.complete(cursor, entry_id)
+            facade.complete_entry(cursor, entry_id)
 
     entry = positions.join(event, caller())
     complete(entry.id)

@@ -43,7 +43,7 @@ def busy(active: int = 2, line: int = 4) -> events.EventView:
 def test_who_takes_a_link_is_in_ahead_of_the_line_marked_and_on_record() -> None:
     event = busy()
     link, token = new_link(event, note="Ann of the press", hours=2)
-    entry = vip_links.take(event, token, visitor())
+    entry = vip_links.redeem_link(event, token, visitor())
     assert entry.is_ready
     assert row(entry).marked == "vip"
     assert row(entry).admission_expires_at is not None, "its visitor is here"
@@ -61,10 +61,10 @@ def test_without_a_free_slot_it_is_first_and_the_same_visitor_gets_the_same_plac
     operations.admit_now(event.id, 1, who="boss")
     _, token = new_link(event)
     ann = visitor()
-    entry = vip_links.take(event, token, ann)
+    entry = vip_links.redeem_link(event, token, ann)
     assert entry.status == "waiting"
-    assert vip_links.take(event, token, ann).id == entry.id
-    assert vip_links.look_at(event, token, ann).is_callers
+    assert vip_links.redeem_link(event, token, ann).id == entry.id
+    assert vip_links.view_link(event, token, ann).is_used_by_caller
     QueueEntry.objects.filter(number=1).update(status="left", ended_at=clock.now())
     assert tick(event) == 1
     assert row(entry).status == "ready"
@@ -76,14 +76,14 @@ def test_a_standing_place_is_taken_along() -> None:
     ann = visitor()
     standing = join(event, visitor_id=ann.visitor_id)
     _, token = new_link(event)
-    assert vip_links.take(event, token, ann).id == standing.id
+    assert vip_links.redeem_link(event, token, ann).id == standing.id
     assert row(standing).marked == "vip"
 
 
 def test_where_nobody_is_ahead_there_is_nothing_to_mark_but_the_link_is_used() -> None:
     event = make_room(active=3)
     link, token = new_link(event)
-    entry = vip_links.take(event, token, visitor())
+    entry = vip_links.redeem_link(event, token, visitor())
     assert (entry.is_ready, row(entry).marked) == (True, "")
     link.refresh_from_db()
     assert link.entry_id == entry.id
@@ -93,8 +93,8 @@ def test_a_second_link_is_not_wasted_on_who_goes_ahead_already() -> None:
     event = busy()
     ann = visitor()
     first, second = new_link(event), new_link(event)
-    entry = vip_links.take(event, first[1], ann)
-    assert vip_links.take(event, second[1], ann).id == entry.id
+    entry = vip_links.redeem_link(event, first[1], ann)
+    assert vip_links.redeem_link(event, second[1], ann).id == entry.id
     second[0].refresh_from_db()
     assert vip_links.state_of(second[0], clock.now()) == "open"
 
@@ -103,7 +103,7 @@ def test_in_a_paused_room_the_link_takes_the_place_and_nobody_is_let_in() -> Non
     event = busy()
     operations.set_state(event.id, "paused", who="boss")
     _, token = new_link(event)
-    entry = vip_links.take(event, token, visitor())
+    entry = vip_links.redeem_link(event, token, visitor())
     assert (entry.status, row(entry).marked) == ("waiting", "vip")
     operations.set_state(event.id, "open", who="boss")
     assert tick(event) == 1
@@ -113,7 +113,7 @@ def test_in_a_paused_room_the_link_takes_the_place_and_nobody_is_let_in() -> Non
 def test_what_lets_nobody_through_says_why_and_uses_nothing_up() -> None:
     event, other = busy(), make_room("opera")
     used, expired, revoked, foreign = new_link(event), new_link(event), new_link(event), new_link(other)
-    vip_links.take(event, used[1], visitor())
+    vip_links.redeem_link(event, used[1], visitor())
     VipLink.objects.filter(pk=expired[0].pk).update(expires_at=clock.now())
     assert vip_links.revoke_link(revoked[0].pk, who="boss")
     assert not vip_links.revoke_link(revoked[0].pk, who="boss")
@@ -126,15 +126,15 @@ def test_what_lets_nobody_through_says_why_and_uses_nothing_up() -> None:
         (late, "expired"), (queue_token, "damaged"), (gone, "damaged"), ("x", "damaged"), (used[1][:-3], "damaged"),
     ):  # fmt: skip
         with pytest.raises(LinkRefused, match=reason):
-            vip_links.take(event, token, visitor())
+            vip_links.redeem_link(event, token, visitor())
     assert QueueEntry.objects.count() == before, "who is refused has not joined by it"
     with pytest.raises(ActRefused, match="has been used"):
         vip_links.revoke_link(used[0].pk, who="boss")
     operations.set_state(event.id, "drained", who="boss")
     drained = new_link(event)
     with pytest.raises(RoomDrained):
-        vip_links.take(event, drained[1], visitor())
-    assert vip_links.look_at(event, drained[1], visitor()).state == "open"
+        vip_links.redeem_link(event, drained[1], visitor())
+    assert vip_links.view_link(event, drained[1], visitor()).state == "open"
 
 
 @pytest.mark.parametrize(
@@ -154,12 +154,12 @@ def test_the_longest_link_has_an_address_also_on_a_machine_whose_clock_is_behind
     with monkeypatch.context() as patched:
         patched.setattr(clock, "process_now", lambda: behind)
         token = vip_links.address_of(link, event.slug).rpartition("/")[2]
-    assert vip_links.take(event, token, visitor()).is_ready
+    assert vip_links.redeem_link(event, token, visitor()).is_ready
 
 
 def take_at_once(event: events.EventView, token: str, count: int) -> tuple[list[QueueEntry], list[BaseException]]:
     people = [visitor() for _ in range(count)]
-    outcomes = storm(count, lambda number: vip_links.take(event, token, people[number]))
+    outcomes = storm(count, lambda number: vip_links.redeem_link(event, token, people[number]))
     return (
         list(QueueEntry.objects.exclude(marked="")),
         [outcome.error for outcome in outcomes if outcome.error is not None],

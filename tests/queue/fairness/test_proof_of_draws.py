@@ -41,7 +41,7 @@ def test_a_draw_of_the_house_verifies_at_every_step(
     event = close_lobby(event)
     arrive(event, 3)
     assert verify() == ""
-    drawer = lobby_draw.Drawer(database_url())
+    drawer = lobby_draw.DrawWorker(database_url())
     steps = 0
     try:
         while drawer.run_once():

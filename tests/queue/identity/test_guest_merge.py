@@ -67,11 +67,11 @@ def let_in(entry: facade.EntryView, **changes: Any) -> None:
 
 def test_a_guests_place_becomes_the_accounts(event: EventView, ann: User) -> None:
     place = guest_joins(event)
-    assert guest_merge.bring_along(GUEST, ann.pk) == 1
+    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
     entry = row(place)
     assert (entry.account_id, entry.visitor_id, entry.status, entry.number) == (ann.pk, "", "waiting", 1)
     assert join(event, account_id=ann.pk).id == place.id
-    assert guest_merge.bring_along(GUEST, ann.pk) == 0, "once more changes nothing"
+    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 0, "once more changes nothing"
     assert_audit_clean()
 
 
@@ -81,7 +81,7 @@ def test_the_lower_of_two_numbers_stays_and_the_other_has_left(event: EventView,
         stays, goes = guest_joins(event), join(event, account_id=ann.pk)
     else:
         stays, goes = join(event, account_id=ann.pk), guest_joins(event)
-    assert guest_merge.bring_along(GUEST, ann.pk) == 1
+    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
     assert live() == [(1, ann.pk, "waiting")]
     assert row(stays).status == "waiting"
     assert (row(goes).status, row(goes).ended_at is not None) == ("left", True)
@@ -95,7 +95,7 @@ def test_places_of_other_browsers_other_accounts_and_other_events_are_nobody_els
     guest_joins(event)
     theirs = [join(event), join(event, account_id=User.objects.create_user("bob").pk), join(other)]
     mine = guest_joins(other)
-    assert guest_merge.bring_along(GUEST, ann.pk) == 2
+    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 2
     assert [(row(one).account_id, row(one).visitor_id) for one in theirs] == [
         (one.account_id, one.visitor_id) for one in theirs
     ]
@@ -106,7 +106,7 @@ def test_places_of_other_browsers_other_accounts_and_other_events_are_nobody_els
 def test_what_has_ended_is_not_brought_back(event: EventView, ann: User, ended: str) -> None:
     place = guest_joins(event)
     QueueEntry.objects.filter(pk=place.id).update(status=ended, ended_at=clock.now())
-    assert guest_merge.bring_along(GUEST, ann.pk) == 0
+    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 0
     assert row(place).account_id is None
 
 
@@ -115,7 +115,7 @@ def test_who_shops_already_stays_before_a_lower_number_that_waits(event: EventVi
     own = join(event, account_id=ann.pk)
     let_in(own)
     QueueEntry.objects.filter(pk=guest.id).update(status="away", claim_expires_at=clock.now())
-    guest_merge.bring_along(GUEST, ann.pk)
+    guest_merge.merge_guest_entries(GUEST, ann.pk)
     assert live() == [(2, ann.pk, "ready")]
     assert row(guest).status == "left"
 
@@ -125,7 +125,7 @@ def test_a_place_that_holds_something_stays(ann: User) -> None:
     own = join(event, account_id=ann.pk)
     guest = guest_joins(event)
     reservation = hold(event, guest, seats=["hall-A-1"])
-    assert guest_merge.bring_along(GUEST, ann.pk) == 1
+    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
     assert live() == [(2, ann.pk, "ready")]
     assert row(own).status == "left"
     api = Client(headers=OWN)
@@ -139,19 +139,19 @@ def test_two_that_both_hold_something_are_both_left_alone_until_one_of_them_is_o
     own, guest = join(event, account_id=ann.pk), guest_joins(event)
     first = hold(event, own, seats=["hall-A-1"])
     hold(event, guest, seats=["hall-A-2"])
-    assert guest_merge.bring_along(GUEST, ann.pk) == 0
+    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 0
     assert [status for _, _, status in live()] == ["ready", "ready"]
     lapse(first.id)
     QueueEntry.objects.filter(pk=own.id).update(busy_until=None)
     caller = facade.Caller(account_id=ann.pk, visitor_id=GUEST)
-    assert guest_merge.bring_along_at(event.id, caller)
+    assert guest_merge.merge_guest_entry(event.id, caller)
     assert live() == [(2, ann.pk, "ready")]
 
 
 def test_who_was_let_through_stays_before_a_lower_number_that_waits(event: EventView, ann: User) -> None:
     own, guest = join(event, account_id=ann.pk), guest_joins(event)
     QueueEntry.objects.filter(pk=guest.id).update(marked="vip")
-    guest_merge.bring_along(GUEST, ann.pk)
+    guest_merge.merge_guest_entries(GUEST, ann.pk)
     assert live() == [(2, ann.pk, "waiting")]
     assert row(own).status == "left"
 
@@ -164,7 +164,7 @@ def test_in_the_lobby_the_accounts_own_place_stays(event: EventView, ann: User) 
     guest, own = guest_joins(event), join(event, account_id=ann.pk)
     in_lobby(guest, own)
     WaitingRoom.objects.update(state="lobby", lobby_count=2)
-    assert guest_merge.bring_along(GUEST, ann.pk) == 1
+    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
     assert (row(guest).status, row(own).status) == ("left", "waiting")
 
 
@@ -172,10 +172,10 @@ def test_while_two_are_being_drawn_both_wait_and_the_lower_number_stays_afterwar
     guest, own = guest_joins(event), join(event, account_id=ann.pk)
     in_lobby(guest, own)
     WaitingRoom.objects.update(state="open", lobby_count=2, numbered_through=0)
-    assert guest_merge.bring_along(GUEST, ann.pk) == 0
+    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 0
     QueueEntry.objects.filter(pk=guest.id).update(number=1)
     QueueEntry.objects.filter(pk=own.id).update(number=2)
-    assert guest_merge.bring_along(GUEST, ann.pk) == 1
+    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
     assert (row(guest).status, row(own).status) == ("waiting", "left")
     assert row(guest).account_id == ann.pk
 
@@ -183,7 +183,7 @@ def test_while_two_are_being_drawn_both_wait_and_the_lower_number_stays_afterwar
 def test_who_is_in_the_draw_comes_before_whoever_came_after_it(event: EventView, ann: User) -> None:
     guest, own = guest_joins(event), join(event, account_id=ann.pk)
     in_lobby(guest)
-    guest_merge.bring_along(GUEST, ann.pk)
+    guest_merge.merge_guest_entries(GUEST, ann.pk)
     assert (row(guest).account_id, row(own).status) == (ann.pk, "left")
 
 
@@ -227,7 +227,7 @@ def test_the_account_joins_while_its_browser_logs_in(event: EventView, ann: User
     """
     place = guest_joins(event)
     with rival_waiting_at("lock_rooms", "after", lambda: joins(event, account_id=ann.pk)) as joining:
-        assert guest_merge.bring_along(GUEST, ann.pk) == 1
+        assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
     assert joining.result().id == place.id
     assert live() == [(1, ann.pk, "waiting")]
     assert_audit_clean()
@@ -239,20 +239,20 @@ def test_a_join_of_the_guest_that_was_under_way_is_merged_when_the_account_comes
     J: COMMIT: a guest's place, in a browser that is an account
     """
     merging_at = facade.Caller(account_id=ann.pk, visitor_id=GUEST)
-    with at("lock_rooms", "before", lambda: values(storm(1, lambda _: guest_merge.bring_along(GUEST, ann.pk)))):
+    with at("lock_rooms", "before", lambda: values(storm(1, lambda _: guest_merge.merge_guest_entries(GUEST, ann.pk)))):
         place = joins(event, visitor_id=GUEST)
     assert live() == [(1, None, "waiting")]
-    assert guest_merge.bring_along_at(event.id, merging_at)
+    assert guest_merge.merge_guest_entry(event.id, merging_at)
     assert positions.join(event, merging_at).id == place.id
     assert live() == [(1, ann.pk, "waiting")]
-    assert not guest_merge.bring_along_at(event.id, merging_at)
+    assert not guest_merge.merge_guest_entry(event.id, merging_at)
     assert_audit_clean()
 
 
 def test_two_log_ins_at_once_leave_one_place(event: EventView, ann: User) -> None:
     guest_joins(event)
     join(event, account_id=ann.pk)
-    changed = values(storm(4, lambda _: guest_merge.bring_along(GUEST, ann.pk)))
+    changed = values(storm(4, lambda _: guest_merge.merge_guest_entries(GUEST, ann.pk)))
     assert sum(changed) == 1
     assert live() == [(1, ann.pk, "waiting")]
     assert_audit_clean()
@@ -262,7 +262,7 @@ def test_two_accounts_that_log_in_at_once_do_not_share_the_guests_place(event: E
     place = guest_joins(event)
     bob = User.objects.create_user("bob@example.org")
     accounts = [ann.pk, bob.pk]
-    assert sum(values(storm(2, lambda number: guest_merge.bring_along(GUEST, accounts[number])))) == 1
+    assert sum(values(storm(2, lambda number: guest_merge.merge_guest_entries(GUEST, accounts[number])))) == 1
     assert row(place).account_id in accounts
     assert_audit_clean()
 
@@ -276,13 +276,13 @@ def test_a_storm_of_joins_and_log_ins_leaves_one_place_to_the_account(event: Eve
 
     def act(number: int) -> None:
         if number % 4 == 3:
-            guest_merge.bring_along(GUEST, ann.pk)
+            guest_merge.merge_guest_entries(GUEST, ann.pk)
         else:
             positions.join(event, callers[number % 4])
 
     values(storm(8, act))
     last = callers[2]
-    guest_merge.bring_along_at(event.id, last)
+    guest_merge.merge_guest_entry(event.id, last)
     positions.join(event, last)
     assert [account for _, account, _ in live()] == [ann.pk]
     assert_audit_clean()
@@ -303,7 +303,7 @@ def test_a_tick_waits_for_the_log_in_and_lets_in_the_one_that_stays(ann: User) -
     WaitingRoom.objects.update(state="open")
     pass_time(event)
     with rival_waiting_at("lock_rooms", "after", lambda: admission.tick(event.id, EPOCH)) as ticking:
-        assert guest_merge.bring_along(GUEST, ann.pk) == 1
+        assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
     assert ticking.result() == 2
     assert [(number, status) for number, _, status in live()] == [(1, "ready"), (3, "ready")]
     assert_audit_clean()
@@ -318,7 +318,9 @@ def test_a_hold_under_way_on_the_place_that_would_go_keeps_it(ann: User) -> None
     event = make_event()
     own = join(event, account_id=ann.pk)
     guest = guest_joins(event)
-    with rival_waiting_at("insert_reservations", "after", lambda: guest_merge.bring_along(GUEST, ann.pk)) as log_in:
+    with rival_waiting_at(
+        "insert_reservations", "after", lambda: guest_merge.merge_guest_entries(GUEST, ann.pk)
+    ) as log_in:
         hold(event, guest, seats=["hall-A-1"])
     assert log_in.result() == 1
     assert (row(own).status, row(guest).account_id) == ("left", ann.pk)
@@ -358,19 +360,19 @@ def test_a_token_of_the_place_that_left_says_so_and_one_of_the_place_that_stays_
     queue = "/events/concert/queue"
     join(event, account_id=ann.pk)
     goes = api.join("concert", visitor_id=GUEST)["queue_token"]
-    guest_merge.bring_along(GUEST, ann.pk)
+    guest_merge.merge_guest_entries(GUEST, ann.pk)
     assert api.get(f"{queue}/status", token=goes).json()["status"] == "left"
     refused = api.post("/events/concert/reservations", {"seats": ["hall-A-1"]}, token=goes, key="k")
     assert_problem(refused, 410, "admission-expired")
     bob = User.objects.create_user("bob@example.org")
     stays = api.join("concert", visitor_id="another-browser")["queue_token"]
-    guest_merge.bring_along("another-browser", bob.pk)
+    guest_merge.merge_guest_entries("another-browser", bob.pk)
     assert api.get(f"{queue}/status", token=stays).json()["status"] == "paused"
 
 
 def test_the_place_that_stays_is_let_in_as_any_other(event: EventView, ann: User) -> None:
     place = guest_joins(event)
-    guest_merge.bring_along(GUEST, ann.pk)
+    guest_merge.merge_guest_entries(GUEST, ann.pk)
     WaitingRoom.objects.update(state="open")
     assert tick(event) == 1
     assert come(place).is_ready

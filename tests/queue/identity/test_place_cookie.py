@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.events import facade as events
 from apps.kernel.tokens import jwt
-from apps.queue.identity.caller import PLACE_COOKIE, VISITOR_COOKIE, place_of_cookie
+from apps.queue.identity.caller import PLACE_COOKIE, VISITOR_COOKIE, caller_from_place_cookie
 from apps.queue.models import QueueEntry, WaitingRoom
 from tests.support.api_client import assert_problem
 from tests.support.factories import make_event
@@ -44,7 +44,7 @@ def seen(browser: Client, slug: str = "concert", **headers: str) -> Any:
     """What a poll of this browser finds in its cookie."""
     request = RequestFactory(headers=OWN | headers).get(STATUS)
     request.COOKIES = {name: morsel.value for name, morsel in browser.cookies.items()}
-    return place_of_cookie(request, slug)
+    return caller_from_place_cookie(request, slug)
 
 
 def test_a_browser_in_line_carries_its_place(waiting: Client, django_assert_num_queries: Any) -> None:
@@ -127,7 +127,7 @@ def test_it_grants_nothing(waiting: Client, line: events.EventView) -> None:
     request = RequestFactory().get(STATUS)
     from apps.queue.identity import caller as identity
 
-    who = identity._at_the_browser(request)
+    who = identity._browser_digest(request)
     waiting.cookies[PLACE_COOKIE] = jwt.issue("place", str(first.pk), timedelta(days=1), "concert", num=1, who=who)
     assert seen(waiting).entry_id == first.pk
     WaitingRoom.objects.update(state="open")
@@ -154,7 +154,7 @@ def test_of_another_event_expired_forged_or_beside_a_token_it_is_passed_over(wai
         waiting.cookies[PLACE_COOKIE] = "x"
         request = RequestFactory(headers=OWN).get(STATUS)
         request.COOKIES = {PLACE_COOKIE: value}
-        assert place_of_cookie(request, "concert") is None
+        assert caller_from_place_cookie(request, "concert") is None
     who = jwt.verify(good, frozenset({"place"})).values["who"]
     for subject, lifetime, more in (
         (str(uuid.uuid4()), timedelta(seconds=-1), {"who": who}),

@@ -177,16 +177,16 @@ def test_a_group_is_asked_for_at_once_and_a_bad_sign_spoils_nobodys(concert: eve
     browser.force_login(bob)
     key = browser.cookies[settings.SESSION_COOKIE_NAME].value
     signs = [
-        async_caller.Sign(session_key=key, event_id=concert.id, visitor_id='a "browser" of {mine}'),
-        async_caller.Sign(session_key="0" * 32),
-        async_caller.Sign(token="no token"),
-        async_caller.Sign(token=str(AccessToken.for_user(ann))),
-        async_caller.Sign(token=_token_for(10**30)),
-        async_caller.Sign(token=_token_for("x")),
-        async_caller.Sign(session_key=key),
+        async_caller.Credentials(session_key=key, event_id=concert.id, visitor_id='a "browser" of {mine}'),
+        async_caller.Credentials(session_key="0" * 32),
+        async_caller.Credentials(token="no token"),
+        async_caller.Credentials(token=str(AccessToken.for_user(ann))),
+        async_caller.Credentials(token=_token_for(10**30)),
+        async_caller.Credentials(token=_token_for("x")),
+        async_caller.Credentials(session_key=key),
     ]
     with CaptureQueriesContext(connection) as asked:
-        found = async_caller.recognize(signs)
+        found = async_caller.authenticate_accounts(signs)
     assert len(asked) == 3
     assert [one and one.account_id for one in found] == [bob.pk, None, None, ann.pk, None, None, bob.pk]
 

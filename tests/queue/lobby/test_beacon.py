@@ -111,7 +111,7 @@ def test_the_round_is_asked_for_as_drand_wants_it(source: Source) -> None:
 )
 def test_what_is_no_answer_is_none(source: Source, body: Any, status: int) -> None:
     source.say = saying(body, status)
-    with pytest.raises(beacon.BeaconAway):
+    with pytest.raises(beacon.BeaconUnavailable):
         beacon.fetch(source.address, ROUND)
 
 
@@ -130,12 +130,12 @@ def test_a_source_that_drips_or_says_nothing_is_cut_off(source: Source, part: st
                 handler.wfile.flush()
 
     source.say = drip
-    with pytest.raises(beacon.BeaconAway, match=r"took too long|was cut off"):
+    with pytest.raises(beacon.BeaconUnavailable, match=r"took too long|was cut off"):
         beacon.fetch(source.address, ROUND, within_ms=200)
 
 
 def test_nobody_there_is_away() -> None:
-    with pytest.raises(beacon.BeaconAway, match="is away"):
+    with pytest.raises(beacon.BeaconUnavailable, match="is away"):
         beacon.fetch("http://127.0.0.1:1", ROUND)
 
 
@@ -222,14 +222,14 @@ def test_a_source_that_fails_is_asked_again_until_it_speaks(source: Source, monk
     event = close_lobby_with_round_ahead(event, source)
     come_out(event, source)
     source.say = saying(b"busy", 503)
-    drawer = lobby_draw.Drawer(database_url())
+    drawer = lobby_draw.DrawWorker(database_url())
     try:
         assert drawer.run_once() is False
         assert drawer.run_once() is False
         assert len(source.asked) == 1  # Not twice in a row: it has a pause.
-        drawer._ask_again_at.clear()
+        drawer._next_fetch_at.clear()
         source.say = saying(GOOD)
-        drawer.run_until_it_waits()
+        drawer.run_until_idle()
     finally:
         drawer.close()
     assert draw_of(event).is_operator_proof is True

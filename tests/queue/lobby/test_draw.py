@@ -58,9 +58,9 @@ def test_the_house_is_bound_before_anybody_can_enter() -> None:
 
 
 def facade_wish(**more: Any) -> Any:
-    from apps.events.facade import RoomWish
+    from apps.events.facade import WaitingRoomSettings
 
-    return RoomWish(rate_per_second=10, active_max=3, **more)
+    return WaitingRoomSettings(rate_per_second=10, active_max=3, **more)
 
 
 def test_two_lobbies_have_two_secrets_and_a_room_without_one_has_no_draw() -> None:
@@ -285,7 +285,7 @@ def test_who_left_in_the_lobby_keeps_a_hole_that_the_line_passes_over() -> None:
 
 def asked(event: Any, entry: facade.EntryView) -> dict[str, Any]:
     """What the API answers to the lobby's token."""
-    room_snapshot.forget_everything()
+    room_snapshot.clear_cache()
     token = issue_queue_token(entry.id, event.slug, None)
     answer = Client().get(reverse("queue_api_status", args=[event.slug]), headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == 200, answer.content
@@ -300,7 +300,7 @@ def test_a_lobby_token_gets_its_number_as_soon_as_it_is_drawn(monkeypatch: pytes
     event = close_lobby(event)
     said = asked(event, entries[0])
     assert (said["status"], said["position_in_queue"]) == ("lobby", None)
-    drawer = lobby_draw.Drawer(database_url())
+    drawer = lobby_draw.DrawWorker(database_url())
     try:
         while draw_of(event).drawn_at is None:
             assert drawer.run_once()
@@ -369,7 +369,7 @@ def test_entrants_changed_by_hand_are_not_drawn(caplog: pytest.LogCaptureFixture
     fine, _ = make_lobby("fine", entrants=2, venue="B")
     event, fine = close_lobby(event), close_lobby(fine)
     QueueEntry.objects.filter(pk=entries[0].id).delete()
-    drawer = lobby_draw.Drawer(database_url())
+    drawer = lobby_draw.DrawWorker(database_url())
     try:
         for _ in range(9):
             drawer.run_once()

@@ -54,11 +54,11 @@ def test_one_leads_and_the_other_stands_by(event: EventView, pair: tuple[Gatekee
     first, second = pair
     full_line(event, 5)
     assert (first.run_once(), second.run_once()) == (3, 0)
-    assert (first.leads, second.leads) == (True, False)
+    assert (first.is_leader, second.is_leader) == (True, False)
     assert WaitingRoom.objects.get().epoch == first.epoch
     first.resign()
     second.run_once()
-    assert second.leads
+    assert second.is_leader
     assert Leadership.objects.get().epoch == second.epoch == 2
 
 
@@ -76,7 +76,7 @@ def test_a_leader_whose_session_ended_leads_no_more_and_what_it_began_is_refused
     assert first.lead.session is not None
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s)", [first.lead.session.info.backend_pid])
-    until(lambda: second.run_once() >= 0 and second.leads, "the stand-by leads")
+    until(lambda: second.run_once() >= 0 and second.is_leader, "the stand-by leads")
     WaitingRoom.objects.update(active_max=6)
     pass_time(event)
     assert second.run_once() == 3
@@ -84,7 +84,7 @@ def test_a_leader_whose_session_ended_leads_no_more_and_what_it_began_is_refused
     pass_time(event)
     first.lead.send_heartbeat = lambda: None  # type: ignore[method-assign]  # It does not look before it acts.
     assert first.run_once() == 0
-    assert not first.leads
+    assert not first.is_leader
     assert statuses(event).count("ready") == 6
     assert [batch.epoch for batch in AdmissionBatch.objects.order_by("id")] == [1, 2]
 
@@ -92,13 +92,13 @@ def test_a_leader_whose_session_ended_leads_no_more_and_what_it_began_is_refused
 def test_a_leader_that_hangs_loses_its_session_by_its_silence(pair: tuple[Gatekeeper, Gatekeeper]) -> None:
     first, second = pair
     first.run_once()
-    assert first.leads
+    assert first.is_leader
     assert first.lead.session is not None
     assert first.lead.session.execute("SHOW idle_session_timeout").fetchone() == ("10min",)
     first.lead.session.execute("SET idle_session_timeout = 50")  # So that the test need not wait for it.
-    until(lambda: second.run_once() >= 0 and second.leads, "the stand-by leads")
+    until(lambda: second.run_once() >= 0 and second.is_leader, "the stand-by leads")
     first.run_once()
-    assert not first.leads
+    assert not first.is_leader
 
 
 def test_one_room_s_trouble_keeps_no_other_room_waiting(pair: tuple[Gatekeeper, Gatekeeper]) -> None:
@@ -117,7 +117,7 @@ def test_a_room_whose_lock_does_not_come_is_told_of_once_and_when_it_is_over(
 ) -> None:
     """An operator's hand on one room, four ticks long: one line, the other room goes on, and a line at the end."""
     monkeypatch.setattr(admission, "TICK_LOCK_MS", 1)
-    monkeypatch.setattr(rate_control.Pacer, "run_if_due", lambda *_, **__: 0)
+    monkeypatch.setattr(rate_control.RateController, "run_if_due", lambda *_, **__: 0)
     stuck, fine = make_room("stuck"), make_room("fine", venue="B")
     full_line(stuck, 2)
     full_line(fine, 2)
@@ -141,7 +141,7 @@ def test_a_database_that_is_away_is_told_of_once_and_when_it_is_over(caplog: pyt
         assert gatekeeper.run_once() == 0
     gatekeeper.lead._conninfo = database_url()
     gatekeeper.run_once()
-    assert gatekeeper.leads
+    assert gatekeeper.is_leader
     gatekeeper.resign()
     away, over = [message for message in caplog.messages if message.startswith(gatekeepers.AWAY)]
     assert "refused" in away

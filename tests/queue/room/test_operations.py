@@ -11,7 +11,7 @@ from apps.queue.errors import ActRefused
 from apps.queue.fairness import published
 from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
 from apps.queue.room import operations
-from apps.queue.status.estimates import outlook
+from apps.queue.status.estimates import estimate
 from tests.support.factories import assert_audit_clean, join, make_event
 from tests.support.queue.rooms import come, full_line, let_claim_lapse, make_room, open_now, row, tick
 from tests.support.races import storm, values
@@ -86,14 +86,14 @@ def test_a_marked_place_has_nobody_ahead_from_the_marking_on_and_after_a_turn_it
     event = make_room(active=1)
     waiting = full_line(event, 5)
     assert tick(event) == 1
-    assert outlook(come(waiting[4])).ahead == 4
+    assert estimate(come(waiting[4])).ahead == 4
     assert not operations.let_through(waiting[4].id, who="boss")
-    assert outlook(come(waiting[4])).ahead == 0
+    assert estimate(come(waiting[4])).ahead == 0
     positions.leave(event, positions.Caller(entry_id=waiting[0].id))
     assert tick(event) == 1
     let_claim_lapse(waiting[4])
     missed = come(waiting[4])
-    assert (missed.status, outlook(missed).ahead) == ("waiting", 0)
+    assert (missed.status, estimate(missed).ahead) == ("waiting", 0)
 
 
 def test_who_is_away_comes_back_by_a_hand() -> None:
@@ -130,15 +130,15 @@ def test_a_place_that_there_is_not_is_named(whom: str) -> None:
     event = make_room()
     join(event)
     with pytest.raises(ActRefused):
-        operations.find_place(event.id, whom)
+        operations.find_entry_id(event.id, whom)
 
 
 def test_a_place_is_found_by_number_and_by_id_in_its_own_line_only() -> None:
     event, other = make_room(), make_room("opera")
     mine, theirs = join(event), join(other)
-    assert operations.find_place(event.id, "1") == operations.find_place(event.id, str(mine.id)) == mine.id
+    assert operations.find_entry_id(event.id, "1") == operations.find_entry_id(event.id, str(mine.id)) == mine.id
     with pytest.raises(ActRefused):
-        operations.find_place(event.id, str(theirs.id))
+        operations.find_entry_id(event.id, str(theirs.id))
 
 
 def test_a_removed_one_that_was_let_through_gives_its_slot_back() -> None:
@@ -196,22 +196,22 @@ def test_when_sales_are_over_the_line_is_told_and_nobody_is_let_in_any_more(stat
     event = make_room(active=1)
     _, second = full_line(event, 2)
     WaitingRoom.objects.update(state=state)
-    assert operations.drain_what_is_over() == 0
+    assert operations.drain_ended_rooms() == 0
     if "canceled" in why:
         Event.objects.update(status="canceled")
     else:
         OnSale.objects.update(closes_at=clock.now())
-    assert operations.drain_what_is_over() == 1
+    assert operations.drain_ended_rooms() == 1
     assert room().state == "drained"
-    assert outlook(come(second)).status == "drained"
+    assert estimate(come(second)).status == "drained"
     assert tick(event) == 0
     assert acts("state")[-1] == ("system", f"{state} → drained", why)
-    assert operations.drain_what_is_over() == 0
+    assert operations.drain_ended_rooms() == 0
 
 
 def test_a_room_that_is_open_before_its_time_or_off_is_left_alone() -> None:
     off, early = make_event("off"), make_room("early", venue="B", opens_at=clock.now() + timedelta(hours=1))
     open_now(early)
     OnSale.objects.filter(event_id=off.id).update(closes_at=clock.now())
-    assert operations.drain_what_is_over() == 0
+    assert operations.drain_ended_rooms() == 0
     assert set(WaitingRoom.objects.values_list("state", flat=True)) == {"off", "open"}

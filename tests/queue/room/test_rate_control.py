@@ -22,8 +22,8 @@ from apps.queue import errors
 from apps.queue.models import RateChange, RoomAct, WaitingRoom
 from apps.queue.room import health, operations, rate_control
 from apps.queue.room.gatekeeper import Gatekeeper
-from apps.queue.room.health import Health, Limits, Verdict, judge
-from apps.queue.room.rate_control import Pacer, Steps, bounds, next_rate
+from apps.queue.room.health import Health, HealthAssessment, Limits, assess_health
+from apps.queue.room.rate_control import RateController, StepSizes, bounds, next_rate
 from tests.kernel.observability.test_health_signals import row as signal_row
 from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean, join
@@ -39,9 +39,9 @@ LIMITS = Limits(
     measurements_min=5,
     signal_age_seconds_max=5,
 )
-STEPS = Steps(up_share=0.05, down_factor=0.7)
-WELL = judge(Health(0.1, 0.0, 0.0, 0), LIMITS)
-ILL = judge(Health(1.8, 0.0, 0.0, 0), LIMITS)
+STEPS = StepSizes(up_share=0.05, down_factor=0.7)
+WELL = assess_health(Health(0.1, 0.0, 0.0, 0), LIMITS)
+ILL = assess_health(Health(1.8, 0.0, 0.0, 0), LIMITS)
 database = pytest.mark.django_db(transaction=True)
 
 
@@ -75,7 +75,7 @@ def test_whatever_is_measured_the_rate_stays_within_its_bounds_and_every_change_
     floor, ceiling = bounds(rate_per_second, rate_floor)
     assert 1 <= floor <= ceiling == rate_per_second
     for found in course:
-        change = next_rate(rate, floor, ceiling, judge(found, LIMITS), STEPS)
+        change = next_rate(rate, floor, ceiling, assess_health(found, LIMITS), STEPS)
         if change is None:
             assert floor <= rate <= ceiling
             continue
@@ -92,7 +92,7 @@ def test_it_falls_when_any_sign_is_over_its_limit_and_never_rises(
 ) -> None:
     floor, ceiling = bounds(rate_per_second, rate_floor)
     rate = round(floor + (ceiling - floor) * share, 2)
-    verdict = judge(found, LIMITS)
+    verdict = assess_health(found, LIMITS)
     change = next_rate(rate, floor, ceiling, verdict, STEPS)
     assert bool(verdict.complaints) == over(found)
     if over(found):
@@ -123,7 +123,7 @@ def test_it_recovers_from_the_floor_in_equal_steps_and_then_rests(rate_per_secon
 
 def test_a_complaint_says_what_was_found_and_what_is_allowed() -> None:
     assert ILL.complaints == ("holds take 1.8 s at the 95th percentile, more than 0.8 s",)
-    verdict = judge(Health(2.25, 0.375, 131.0, 7), LIMITS)
+    verdict = assess_health(Health(2.25, 0.375, 131.0, 7), LIMITS)
     assert verdict.complaints == (
         "holds take 2.2 s at the 95th percentile, more than 0.8 s",
         "37.5 % of the charges met a fault, more than 20 %",
@@ -134,14 +134,14 @@ def test_a_complaint_says_what_was_found_and_what_is_allowed() -> None:
 
 
 def test_what_nobody_measured_does_not_complain_and_that_is_said() -> None:
-    verdict = judge(Health(worker_lag_seconds=0, lock_waits=0), LIMITS)
-    assert verdict == Verdict(
+    verdict = assess_health(Health(worker_lag_seconds=0, lock_waits=0), LIMITS)
+    assert verdict == HealthAssessment(
         (), True, "holds not measured, charges not measured, messages wait 0 s, 0 sessions wait for locks"
     )
 
 
 def test_just_below_a_limit_nothing_complains_and_nothing_rises() -> None:
-    verdict = judge(Health(hold_seconds=0.7), LIMITS)
+    verdict = assess_health(Health(hold_seconds=0.7), LIMITS)
     assert (verdict.complaints, verdict.is_calm) == ((), False)
     assert next_rate(5, 1, 10, verdict, STEPS) is None
 
@@ -210,10 +210,10 @@ def let_pass(seconds: float = 60) -> None:
 
 
 def test_a_step_down_and_the_way_back_are_on_record_with_their_reasons(event: EventView) -> None:
-    assert rate_control.step(event.id, EPOCH, ILL)
+    assert rate_control.step_rate(event.id, EPOCH, ILL)
     assert (room().rate_now, room().epoch) == (35, EPOCH)
     let_pass()
-    assert rate_control.step(event.id, EPOCH, WELL)
+    assert rate_control.step_rate(event.id, EPOCH, WELL)
     assert room().rate_now == 37.5
     well = (
         "nothing complains: holds take 0.1 s at the 95th percentile, 0 % of the charges met a fault, "
@@ -225,42 +225,42 @@ def test_a_step_down_and_the_way_back_are_on_record_with_their_reasons(event: Ev
     ]
     for _ in range(5):
         let_pass()
-        rate_control.step(event.id, EPOCH, WELL)
+        rate_control.step_rate(event.id, EPOCH, WELL)
     assert room().rate_now is None, "whole again: it follows the operator's rate"
     assert changes()[-1][:2] == (47.5, 50)
 
 
 def test_at_the_ceiling_and_at_the_floor_nothing_is_written(event: EventView) -> None:
-    assert not rate_control.step(event.id, EPOCH, WELL)
+    assert not rate_control.step_rate(event.id, EPOCH, WELL)
     assert changes() == []
     WaitingRoom.objects.update(rate_now=5)
-    assert not rate_control.step(event.id, EPOCH, ILL)
+    assert not rate_control.step_rate(event.id, EPOCH, ILL)
     assert changes() == []
 
 
 def test_there_is_one_change_per_step_whoever_leads(event: EventView) -> None:
-    assert rate_control.step(event.id, EPOCH, ILL)
-    assert not rate_control.step(event.id, EPOCH + 1, ILL), "the next leader lets the last one's change show first"
+    assert rate_control.step_rate(event.id, EPOCH, ILL)
+    assert not rate_control.step_rate(event.id, EPOCH + 1, ILL), "the next leader lets the last one's change show first"
     assert len(changes()) == 1
 
 
 def test_what_has_passed_is_counted_at_the_old_rate(event: EventView) -> None:
     WaitingRoom.objects.update(ticked_at=clock.now() - timedelta(seconds=60), budget=0)
-    assert rate_control.step(event.id, EPOCH, ILL)
+    assert rate_control.step_rate(event.id, EPOCH, ILL)
     assert room().budget == 25, "half a second of the rate before"
 
 
 @pytest.mark.parametrize("state", ["closed", "paused", "drained", "off", "lobby"])
 def test_only_an_open_room_is_paced(event: EventView, state: str) -> None:
     WaitingRoom.objects.update(state=state)
-    assert not rate_control.step(event.id, EPOCH, ILL)
+    assert not rate_control.step_rate(event.id, EPOCH, ILL)
     assert (room().rate_now, changes()) == (None, [])
 
 
 def test_an_old_leader_is_fenced_and_changes_nothing(event: EventView) -> None:
     WaitingRoom.objects.update(epoch=EPOCH + 1)
-    with pytest.raises(errors.Fenced):
-        rate_control.step(event.id, EPOCH, ILL)
+    with pytest.raises(errors.StaleLeader):
+        rate_control.step_rate(event.id, EPOCH, ILL)
     assert (room().rate_now, changes()) == (None, [])
 
 
@@ -283,7 +283,7 @@ def test_the_floor_is_set_by_hand_on_record_and_lifts_what_is_in_force(event: Ev
     assert (room().rate_floor, room().rate_now) == (20, 20)
     assert rate_control.set_floor(event.id, 50, who="staff")
     assert room().rate_now is None, "a floor at the rate switches the loop off"
-    assert not rate_control.step(event.id, EPOCH, ILL)
+    assert not rate_control.step_rate(event.id, EPOCH, ILL)
     assert rate_control.set_floor(event.id, None, who="staff")
     acts = RoomAct.objects.order_by("id").values_list("who", "what", "detail", "why")
     assert next(iter(acts)) == ("staff", "limits", "floor a tenth → 20/s", "the sponsor's hour")
@@ -322,7 +322,7 @@ def test_an_operator_who_comes_first_is_seen_by_the_step(event: EventView) -> No
     with rival_at(
         "lock_rooms", "before", lambda: operations.set_limits(event.id, rate_per_second=20, active_max=10, who="staff")
     ):
-        assert rate_control.step(event.id, EPOCH, ILL)
+        assert rate_control.step_rate(event.id, EPOCH, ILL)
     assert (room().rate_per_second, room().rate_now) == (20, 14)
     assert [change[:2] for change in changes()] == [(20, 14)]
 
@@ -337,7 +337,7 @@ def test_an_operator_who_comes_during_the_step_waits_and_clips_it(event: EventVi
         beside.append(act.until_it_waits())
 
     with at("lock_rooms", "after", come):
-        assert rate_control.step(event.id, EPOCH, ILL)
+        assert rate_control.step_rate(event.id, EPOCH, ILL)
     assert beside[0].result()
     assert (room().rate_per_second, room().rate_now) == (20, None)
     assert [change[:2] for change in changes()] == [(50, 35), (35, 20)]
@@ -401,9 +401,9 @@ def test_few_and_old_measurements_say_nothing(event: EventView) -> None:
     full_line(event, 1)
     signal_row("hold_seconds", 9, process="few", count=4)
     signal_row("hold_seconds", 9, process="gone", age_seconds=3_600)
-    assert Pacer().run_if_due(EPOCH) == 0
+    assert RateController().run_if_due(EPOCH) == 0
     signal_row("payment_faults", 0.5, count=5)
-    assert Pacer().run_if_due(EPOCH) == 1
+    assert RateController().run_if_due(EPOCH) == 1
     assert changes()[0][2] == "50 % of the charges met a fault, more than 20 %"
 
 
@@ -418,7 +418,7 @@ def test_rooms_that_nobody_uses_are_left_alone() -> None:
     WaitingRoom.objects.filter(event_id=lowered.id).update(rate_now=20)
     signal_row("hold_seconds", 9)
     seen: list[str] = []
-    assert Pacer().run_if_due(EPOCH, before_each=lambda: seen.append("spoke")) == 2
+    assert RateController().run_if_due(EPOCH, before_each=lambda: seen.append("spoke")) == 2
     assert len(seen) == 2
     assert set(RateChange.objects.values_list("event_id", flat=True)) == {used.id, lowered.id}
 
@@ -428,7 +428,7 @@ def test_a_step_comes_when_it_is_due_and_not_before(event: EventView, settings: 
     settings.PACE_SIGNAL_AGE_SECONDS_MAX = 600.0
     full_line(event, 1)
     signal_row("hold_seconds", 9)
-    pacer = Pacer()
+    pacer = RateController()
     assert pacer.run_if_due(EPOCH) == 1
     let_pass(7_200)
     assert pacer.run_if_due(EPOCH) == 0
@@ -444,7 +444,7 @@ def test_a_shop_that_cannot_say_how_it_is_changes_nothing(
     monkeypatch.setattr(health_signals, "_latest", slow)
     monkeypatch.setattr(health, "STATEMENT_MS", 1)
     with caplog.at_level(logging.WARNING):
-        assert Pacer().run_if_due(EPOCH) == 0
+        assert RateController().run_if_due(EPOCH) == 0
     assert "the rates stay as they are" in caplog.text
     assert changes() == []
 
@@ -463,7 +463,7 @@ def test_one_room_s_lock_delays_no_other_room_s_step(
     with second_connection.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("UPDATE queue_waitingroom SET message = 'x' WHERE event_id = %s", [stuck.id])
-        assert Pacer().run_if_due(EPOCH) == 1
+        assert RateController().run_if_due(EPOCH) == 1
         cursor.execute("ROLLBACK")
     assert "keeps its rate in this step" in caplog.text
     assert RateChange.objects.get().event_id == fine.id
@@ -473,7 +473,7 @@ def test_old_changes_are_forgotten(event: EventView) -> None:
     for days in (rate_control.KEPT_DAYS + 1, rate_control.KEPT_DAYS - 1):
         at_moment = clock.now() - timedelta(days=days)
         RateChange.objects.create(event_id=event.id, at=at_moment, from_rate=2, to_rate=1, reason="old")
-    assert rate_control.forget_old_changes() == 1
+    assert rate_control.delete_old_changes() == 1
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM queue_ratechange")
         assert cursor.fetchone() == (1,)

@@ -215,7 +215,7 @@ def test_a_no_show_loses_the_slot_not_the_number_and_is_next_when_it_comes_back(
     head = room().head
     back = come(entries[1])
     assert (back.status, back.number) == ("waiting", entries[1].number)
-    assert estimates.outlook(back).ahead == 0
+    assert estimates.estimate(back).ahead == 0
     assert tick(event) == 0, "no slot is free"
     positions.leave(event, facade.Caller(entry_id=entries[0].id))
     assert tick(event) == 1
@@ -292,7 +292,7 @@ def test_a_paused_room_takes_joins_and_lets_nobody_in(event: EventView) -> None:
     assert not operations.set_state(event.id, "paused", who="staff")
     entry = join(event)
     assert entry.status == "waiting"
-    assert estimates.outlook(entry).status == "paused"
+    assert estimates.estimate(entry).status == "paused"
     assert admission.due_rooms() == []
     assert tick(event) == 0
     operations.set_state(event.id, "open", who="staff")
@@ -398,7 +398,7 @@ def test_when_nothing_can_be_bought_any_more_the_room_is_drained_and_says_so(eve
     facade.report_supply(event.id, available=0, held=0)
     facade.report_supply(event.id, available=0, held=0)
     assert room().state == "drained"
-    assert estimates.outlook(come(entries[3])).status == "drained"
+    assert estimates.estimate(come(entries[3])).status == "drained"
     assert come(entries[0]).is_ready, "who is in stays in"
     for caller in (visitor("new"), facade.Caller(entry_id=entries[3].id)):
         with pytest.raises(errors.RoomDrained):
@@ -433,46 +433,46 @@ def test_the_position_falls_and_the_wait_is_an_interval_from_what_was_measured()
     event = make_room(rate=10, active=1000)
     entries = full_line(event, 50)
     last = entries[-1]
-    seen = estimates.outlook(last)
+    seen = estimates.estimate(last)
     assert (seen.status, seen.ahead) == ("waiting", 50)
     assert (seen.wait_seconds, seen.wait_range) == (5, (5, 8))
     assert tick(event) == 5
-    assert estimates.outlook(come(last)).ahead == 45
+    assert estimates.estimate(come(last)).ahead == 45
     # Half as fast as the rate would allow: five in the last second.
     AdmissionBatch.objects.update(at=clock.now() - timedelta(seconds=1))
-    slower = estimates.outlook(last)
+    slower = estimates.estimate(last)
     assert slower.ahead == 45
     assert 9 <= slower.wait_seconds <= 11
     assert slower.wait_range[0] == 4
     tick(event)
     come(entries[0])
-    assert estimates.outlook(come(entries[0])).ahead == 0
+    assert estimates.estimate(come(entries[0])).ahead == 0
 
 
 def test_while_every_slot_is_taken_nobody_is_promised_the_rooms_rate() -> None:
     """Two slots, five minutes each: the twentieth waits most of an hour, however fast the room could let people in."""
     event = make_room(rate=10, active=2)
     last = full_line(event, 20)[-1]
-    seen = estimates.outlook(last)
+    seen = estimates.estimate(last)
     assert (seen.wait_range, seen.rate) == ((2, pytest.approx(4051, abs=1)), 10), (
         "two go in at once, the others in their turn"
     )
     assert tick(event) == 2
-    seen = estimates.outlook(last)
+    seen = estimates.estimate(last)
     assert (seen.ahead, seen.wait_range, seen.rate) == (18, (1, pytest.approx(4050, abs=1)), 0.01)
     # So it is told after the two minutes, too, in which nobody was let in.
     AdmissionBatch.objects.update(at=clock.now() - timedelta(seconds=500))
-    seen = estimates.outlook(last)
+    seen = estimates.estimate(last)
     assert (seen.wait_seconds, seen.wait_range) == (pytest.approx(2700, abs=1), (1, pytest.approx(4050, abs=1)))
     operations.set_limits(event.id, active_max=0, who="staff")
-    assert estimates.outlook(last).wait_range == (1, pytest.approx(8100, abs=1)), "no slot at all: as with one"
+    assert estimates.estimate(last).wait_range == (1, pytest.approx(8100, abs=1)), "no slot at all: as with one"
 
 
 def test_a_leaver_ahead_brings_everyone_behind_no_further_back(event: EventView) -> None:
     entries = full_line(event, 10)
     for entry in entries[:9]:
         positions.leave(event, facade.Caller(entry_id=entry.id))
-    assert estimates.outlook(entries[9]).ahead == 10
+    assert estimates.estimate(entries[9]).ahead == 10
     assert tick(event) == 1
     assert room().head == 10
 

@@ -95,7 +95,7 @@ def test_while_redis_is_away_operators_act_and_visitors_see_it(event: EventView,
     entries = full_line(event, 3)
     own_redis.kill()
     operations.set_state(event.id, "paused", who="staff")
-    assert poll(event, entries[2]).outlook.status == "paused"
+    assert poll(event, entries[2]).estimate.status == "paused"
     operations.set_state(event.id, "open", who="staff")
     tick(event)
     assert poll(event, entries[2]).is_ready
@@ -116,10 +116,10 @@ def test_a_redis_that_returns_with_what_it_knew_long_ago_changes_nobody_s_place(
     event: EventView, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = full_line(event, 50)
-    room_snapshot.copy([event.id])
+    room_snapshot.copy_to_redis([event.id])
     long_ago = redis.client().get(room_snapshot.key(event.id))
     assert tick(event) == 40
-    room_snapshot.copy([event.id])
+    room_snapshot.copy_to_redis([event.id])
     assert position(event, entries[49]) == 10
     own_redis.kill()
     own_redis.return_empty()
@@ -132,7 +132,7 @@ def test_a_redis_that_returns_with_what_it_knew_long_ago_changes_nobody_s_place(
 def test_rebuilding_by_hand_says_what_it_wrote_and_that_the_order_is_the_same(
     event: EventView, own_redis: OwnRedis, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuild, "PIECE_MAX", 4)
+    monkeypatch.setattr(rebuild, "CHUNK_MAX", 4)
     full_line(event, 9)
     redis.client().set(room_snapshot.key(event.id), "garbage")
     call_command("rebuild_queue", event.slug)
@@ -149,7 +149,7 @@ def test_rebuilding_notices_a_place_that_changed(
     entries = full_line(event, 3)
     real = room_snapshot.replace_copy
 
-    def meddle(event_id: int) -> tuple[room_snapshot.Board, int]:
+    def meddle(event_id: int) -> tuple[room_snapshot.RoomSnapshot, int]:
         QueueEntry.objects.filter(pk=entries[1].id).update(number=400)
         QueueEntry.objects.filter(pk=entries[2].id).update(number=2)
         return real(event_id)
@@ -172,4 +172,4 @@ def test_a_token_works_in_a_process_that_knows_nothing_yet(event: EventView, own
     (entry,) = full_line(event, 1)
     own_redis.kill()
     assert token_of(entry).in_line
-    assert poll(event, entry).outlook.ahead == 1
+    assert poll(event, entry).estimate.ahead == 1

@@ -18,7 +18,7 @@ from apps.kernel.observability import log_context
 from apps.queue.models import WaitingRoom
 from apps.queue.room import gatekeeper, operations
 from apps.queue.snapshot import room_snapshot
-from apps.queue.snapshot.room_snapshot import Board
+from apps.queue.snapshot.room_snapshot import RoomSnapshot
 from apps.queue.status import estimates
 from tests.queue.room.test_gatekeeper import until
 from tests.support.databases import database_url
@@ -44,7 +44,7 @@ def test_a_board_is_one_statement_and_less_than_a_kilobyte(event: EventView) -> 
         head=10**9, next_number=2 * 10**9, chain_head=b"x" * 32, message="m" * 280, supply_available=1, supply_held=2
     )
     with CaptureQueriesContext(connection) as captured:
-        shown = room_snapshot.read(event.id)
+        shown = room_snapshot.read_snapshot(event.id)
     assert len(captured) == 1
     assert shown.message == "m" * 280
     assert len(room_snapshot.encode(shown)) < 1_000
@@ -54,19 +54,19 @@ def test_a_board_is_one_statement_and_less_than_a_kilobyte(event: EventView) -> 
 def test_a_process_reads_it_once_for_everybody(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     remember(monkeypatch)
     reads: list[int] = []
-    real = room_snapshot.read
-    monkeypatch.setattr(room_snapshot, "read", lambda event_id: (reads.append(event_id), real(event_id))[1])
-    boards = values(storm(8, lambda _: room_snapshot.of(event.id)))
+    real = room_snapshot.read_snapshot
+    monkeypatch.setattr(room_snapshot, "read_snapshot", lambda event_id: (reads.append(event_id), real(event_id))[1])
+    boards = values(storm(8, lambda _: room_snapshot.get_snapshot(event.id)))
     assert len(set(map(id, boards))) == 1
     assert reads == [event.id]
-    room_snapshot.forget(event.id)
-    room_snapshot.of(event.id)
+    room_snapshot.invalidate(event.id)
+    room_snapshot.get_snapshot(event.id)
     assert len(reads) == 2
 
 
 def test_a_room_that_is_not_there_has_no_board() -> None:
     with pytest.raises(WaitingRoom.DoesNotExist):
-        room_snapshot.of(4_711)
+        room_snapshot.get_snapshot(4_711)
 
 
 def test_the_leader_copies_every_room_in_use_after_its_ticks(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,39 +91,42 @@ def test_the_leader_copies_every_room_in_use_after_its_ticks(event: EventView, m
 
 def test_a_board_comes_from_the_copy_without_a_query(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_only(monkeypatch)
-    room_snapshot.copy([event.id])
+    room_snapshot.copy_to_redis([event.id])
     with CaptureQueriesContext(connection) as captured:
-        assert room_snapshot.of(event.id).state == "closed"
+        assert room_snapshot.get_snapshot(event.id).state == "closed"
     assert len(captured) == 0
 
 
 def test_an_operator_s_act_is_seen_by_every_process_at_once(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_only(monkeypatch)
     (entry,) = full_line(event, 1)
-    room_snapshot.copy([event.id])
-    assert poll(event, entry).outlook.status == "waiting"
+    room_snapshot.copy_to_redis([event.id])
+    assert poll(event, entry).estimate.status == "waiting"
     with another_process():
         operations.set_state(event.id, "paused", who="staff")
     with CaptureQueriesContext(connection) as captured:
-        assert room_snapshot.of(event.id).state == "paused"
+        assert room_snapshot.get_snapshot(event.id).state == "paused"
     assert len(captured) == 0, "it is in the copy"
-    assert poll(event, entry).outlook.status == "paused"
+    assert poll(event, entry).estimate.status == "paused"
     with another_process():
         operations.set_limits(event.id, rate_per_second=77, active_max=7, who="staff")
-    assert (room_snapshot.of(event.id).rate_ceiling, room_snapshot.of(event.id).active_max) == (77, 7)
+    assert (room_snapshot.get_snapshot(event.id).rate_ceiling, room_snapshot.get_snapshot(event.id).active_max) == (
+        77,
+        7,
+    )
 
 
 def test_who_writes_without_redis_reads_what_it_wrote(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy still says open when the act is committed, and Redis takes no new one."""
     remember(monkeypatch, copy=True)
     (entry,) = full_line(event, 1)
-    assert poll(event, entry).outlook.status == "waiting"
-    monkeypatch.setattr(room_snapshot, "_write", lambda *args, **kwargs: None)
+    assert poll(event, entry).estimate.status == "waiting"
+    monkeypatch.setattr(room_snapshot, "_write_copies", lambda *args, **kwargs: None)
     operations.set_state(event.id, "paused", who="staff")
-    assert poll(event, entry).outlook.status == "paused"
+    assert poll(event, entry).estimate.status == "paused"
 
 
-FORGERIES: dict[str, Callable[[Board], bytes]] = {
+FORGERIES: dict[str, Callable[[RoomSnapshot], bytes]] = {
     "empty": lambda _: b"",
     "no JSON": lambda _: b"\xff\xfe{",
     "null": lambda _: b"null",
@@ -148,7 +151,7 @@ def test_a_copy_that_lies_is_thrown_away_and_made_anew(
 ) -> None:
     copy_only(monkeypatch)
     entries = full_line(event, 2)
-    lie(event, FORGERIES[forgery](room_snapshot.read(event.id)))
+    lie(event, FORGERIES[forgery](room_snapshot.read_snapshot(event.id)))
     assert [position(event, entry) for entry in entries] == [1, 2]
     shown = copied(event)
     assert shown is not None
@@ -172,7 +175,7 @@ def test_a_copy_that_is_behind_what_was_seen_is_not_followed(event: EventView, m
     """
     copy_only(monkeypatch)
     entries = full_line(event, 4)
-    before = room_snapshot.encode(room_snapshot.read(event.id))
+    before = room_snapshot.encode(room_snapshot.read_snapshot(event.id))
     tick(event)
     assert position(event, entries[3]) == 1
     lie(event, before)
@@ -222,5 +225,5 @@ def test_an_error_that_redis_answers_is_no_outage(caplog: pytest.LogCaptureFixtu
 
 def test_the_board_tells_the_time_of_the_database(event: EventView) -> None:
     early = clock.now()
-    shown = room_snapshot.read(event.id)
+    shown = room_snapshot.read_snapshot(event.id)
     assert early <= shown.at <= clock.now()

@@ -54,9 +54,9 @@ def test_a_poll_from_the_head_down_asks_the_ledger_and_claims(
     remember(monkeypatch)
     assert position(event, entries[0]) == 1
     tick(event)
-    room_snapshot.forget(event.id)
+    room_snapshot.invalidate(event.id)
     place = poll(event, entries[0])
-    assert (place.is_ready, place.outlook.status) == (True, "ready")
+    assert (place.is_ready, place.estimate.status) == (True, "ready")
     assert QueueEntry.objects.get(pk=entries[0].id).admission_expires_at is not None
     assert position(event, entries[3]) == 1
 
@@ -70,7 +70,7 @@ def test_who_joins_after_the_board_was_read_is_not_told_of_the_moment_before(
     """
     open_now(event)
     remember(monkeypatch, copy=True)
-    assert room_snapshot.of(event.id).head == 0
+    assert room_snapshot.get_snapshot(event.id).head == 0
     with another_process():
         entry = join(event)
     assert entry.is_ready
@@ -85,9 +85,9 @@ def test_who_is_let_in_between_the_join_and_its_answer_is_in(event: EventView) -
     *_, joined = full_line(event, 3)
     assert joined.waits
     assert tick(event) == 3
-    status.forget_everything()
-    assert estimates.outlook(joined).ahead == 0, "what it would have been told"
-    place = status.stand(event, joined)
+    status.clear_caches()
+    assert estimates.estimate(joined).ahead == 0, "what it would have been told"
+    place = status.status_of_entry(event, joined)
     assert place.is_ready
     assert QueueEntry.objects.get(pk=joined.id).admission_expires_at is not None
 
@@ -101,11 +101,11 @@ def test_who_left_is_told_so_at_once_here_and_elsewhere_with_the_next_feed(
     positions.leave(event, token_of(here))
     with another_process():
         positions.leave(event, token_of(elsewhere))
-    assert poll(event, here).outlook.status == "left"
-    assert poll(event, elsewhere).outlook.status == "waiting"
+    assert poll(event, here).estimate.status == "left"
+    assert poll(event, elsewhere).estimate.status == "waiting"
     monkeypatch.setattr(exceptions, "FEED_SECONDS", 0.0)
     exceptions._feeds[event.id]._due_at = 0.0
-    assert poll(event, elsewhere).outlook.status == "left"
+    assert poll(event, elsewhere).estimate.status == "left"
     assert poll(event, stays).entry is None
 
 
@@ -118,7 +118,7 @@ def test_who_is_removed_or_let_through_ahead_of_the_head_is_asked_about(
         marked="vip", status="ready", ready_at=clock.now(), claim_expires_at=clock.now() + timedelta(minutes=2)
     )
     remember(monkeypatch)
-    assert poll(event, removed).outlook.status == "left"
+    assert poll(event, removed).estimate.status == "left"
     assert poll(event, through).is_ready
     assert poll(event, stays).entry is None
 
@@ -133,7 +133,7 @@ def test_until_a_process_has_caught_up_with_the_endings_the_ledger_is_asked(
     monkeypatch.setattr(exceptions, "SLICE_MAX", 2)
     asked = [poll(event, entries[5]).entry is not None for _ in range(4)]
     assert asked == [True, True, False, False]
-    assert [poll(event, entry).outlook.status for entry in entries[:5]] == ["left"] * 5
+    assert [poll(event, entry).estimate.status for entry in entries[:5]] == ["left"] * 5
 
 
 def test_more_endings_of_one_moment_than_a_slice_holds_are_all_read(
@@ -146,7 +146,7 @@ def test_more_endings_of_one_moment_than_a_slice_holds_are_all_read(
     monkeypatch.setattr(exceptions, "SLICE_MAX", 2)
     while poll(event, entries[5]).entry is not None:
         pass
-    assert [poll(event, entry).outlook.status for entry in entries[:5]] == ["left"] * 5
+    assert [poll(event, entry).estimate.status for entry in entries[:5]] == ["left"] * 5
 
 
 def test_an_ending_that_commits_late_is_read_all_the_same(event: EventView) -> None:
@@ -165,17 +165,17 @@ def test_an_ending_that_commits_late_is_read_all_the_same(event: EventView) -> N
             )
         with another_process():
             positions.leave(event, token_of(punctual))
-        assert poll(event, late).outlook.status == "waiting"
-        assert poll(event, punctual).outlook.status == "left"
+        assert poll(event, late).estimate.status == "waiting"
+        assert poll(event, punctual).estimate.status == "left"
         rival.commit()
-    assert poll(event, late).outlook.status == "left"
+    assert poll(event, late).estimate.status == "left"
 
 
 def test_a_stranger_s_number_is_nobody_s_place(event: EventView) -> None:
     (entry,) = full_line(event, 1)
     QueueEntry.objects.all().delete()
     WaitingRoom.objects.update(next_number=1)
-    assert status.look(event, token_of(entry)) is None
+    assert status.get_status(event, token_of(entry)) is None
 
 
 def test_a_token_whose_number_is_no_number_asks_the_ledger(event: EventView) -> None:
@@ -231,7 +231,7 @@ def test_a_lobby_says_when_it_opens_and_asks_the_ledger_nothing(
     remember(monkeypatch)
     poll(event, lobby[0])
     with CaptureQueriesContext(connection) as captured:
-        seen = poll(event, lobby[1]).outlook
+        seen = poll(event, lobby[1]).estimate
     assert len(captured) == 0
     assert (seen.status, seen.ahead, seen.stage) == ("lobby", None, "lobby")
     assert 3_000 < seen.wait_seconds <= 3_600
@@ -243,7 +243,7 @@ def test_who_gathered_for_what_is_canceled_is_told_that_it_is_over(
 ) -> None:
     Event.objects.update(status=Event.Status.CANCELED)
     for seen in (poll(event, lobby[0]), by_ledger(event, lobby[1])):
-        assert (seen.outlook.status, seen.outlook.stage, seen.outlook.opens_at) == ("drained", "", None)
+        assert (seen.estimate.status, seen.estimate.stage, seen.estimate.opens_at) == ("drained", "", None)
 
 
 def test_a_lobby_place_is_exchanged_for_a_number_once_it_is_drawn(
@@ -269,22 +269,22 @@ def test_a_lobby_place_is_exchanged_for_a_number_once_it_is_drawn(
     assert again["position_in_queue"] == 4
     assert "queue_token" not in again
     # By account or browser the same, though the entry has no number of its own yet.
-    seen = status.look(event, facade.Caller(visitor_id="in-the-lobby-0"))
+    seen = status.get_status(event, facade.Caller(visitor_id="in-the-lobby-0"))
     assert seen is not None
-    assert seen.outlook.ahead == 4
+    assert seen.estimate.ahead == 4
 
 
 def test_who_left_the_lobby_is_told_so_before_and_after_the_draw(
     event: EventView, lobby: list[facade.EntryView], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remember(monkeypatch)
-    assert poll(event, lobby[0]).outlook.status == "lobby"
+    assert poll(event, lobby[0]).estimate.status == "lobby"
     positions.leave(event, facade.Caller(entry_id=lobby[0].id))
-    assert poll(event, lobby[0]).outlook.status == "left"
+    assert poll(event, lobby[0]).estimate.status == "left"
     open_lobby(event)
     draw(event, lobby)
     with another_process():
-        assert poll(event, lobby[0]).outlook.status == "left"
+        assert poll(event, lobby[0]).estimate.status == "left"
         assert position(event, lobby[1]) == 2
 
 
@@ -332,14 +332,14 @@ def test_the_board_and_the_ledger_say_the_same_of_any_room_and_no_position_rises
                 (let_claim_lapse if unclaimed else let_admission_lapse)(entry)
             elif act in ("pause", "open", "drain"):
                 wanted = {"pause": "paused", "open": "open", "drain": "drained"}[act]
-                if wanted in operations.MOVES[state]:
+                if wanted in operations.STATE_TRANSITIONS[state]:
                     operations.set_state(event.id, wanted, who="staff")
             elif act == "cap":
                 operations.set_limits(event.id, rate_per_second=1 + which, active_max=which % 5, who="staff")
             for entry in entries:
                 with another_process():
-                    fast = poll(event, entry).outlook
-                    true = by_ledger(event, entry).outlook
+                    fast = poll(event, entry).estimate
+                    true = by_ledger(event, entry).estimate
                 assert (fast.status, fast.ahead, fast.wait_range) == (true.status, true.ahead, true.wait_range)
                 assert fast.ahead is not None
                 assert fast.ahead <= last.get(entry.id, fast.ahead), "a position rose"

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.events import facade as events
-from apps.queue.serializers import place_answer
-from apps.queue.snapshot.room_snapshot import Board
+from apps.queue.serializers import status_answer
+from apps.queue.snapshot.room_snapshot import RoomSnapshot
 from apps.queue.status import estimates, status_json
-from apps.queue.status.status import Place
+from apps.queue.status.status import QueueStatus
 
 NOW = datetime(2026, 5, 1, 19, tzinfo=UTC)
 EVENT = events.EventView(
@@ -21,7 +21,7 @@ EVENT = events.EventView(
 )  # fmt: skip
 
 boards = st.builds(
-    Board,
+    RoomSnapshot,
     event_id=st.just(1),
     at=st.just(NOW),
     state=st.sampled_from(["open", "paused"]),
@@ -47,21 +47,21 @@ boards = st.builds(
 
 
 @given(board=boards, ahead=st.integers(1, 2_000_000), seed=st.integers(0, 1_000))
-def test_the_text_says_what_the_answer_in_full_says(board: Board, ahead: int, seed: int) -> None:
+def test_the_text_says_what_the_answer_in_full_says(board: RoomSnapshot, ahead: int, seed: int) -> None:
     number = board.head + ahead
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimates, "_random", random.Random(seed))
-        in_full = place_answer(EVENT, Place(estimates.of_number(board, number)))
+        in_full = status_answer(EVENT, QueueStatus(estimates.estimate_for_number(board, number)))
         patch.setattr(estimates, "_random", random.Random(seed))
-        status_json.answer_to(board, number)  # A board met for the first time asks for an outlook of its own.
+        status_json.encode_status(board, number)  # A board met for the first time asks for an outlook of its own.
         patch.setattr(estimates, "_random", random.Random(seed))
-        said = status_json.answer_to(board, number)
+        said = status_json.encode_status(board, number)
     assert said is not None
     assert json.loads(said) == in_full
 
 
 def test_who_waits_in_a_drained_room_is_answered_in_full() -> None:
-    drained = Board(
+    drained = RoomSnapshot(
         1, NOW, "drained", 5, 10, 1.0, 1, 0, 0.0, 5, 60, 60, 0, 0, "", None, 0, False, False, "", 1
     )  # fmt: skip
-    assert status_json.answer_to(drained, 7) is None
+    assert status_json.encode_status(drained, 7) is None

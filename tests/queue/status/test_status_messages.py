@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.queue.status.status_messages import odds_words, wait_words
+from apps.queue.status.status_messages import describe_odds, describe_wait
 
 
 @pytest.mark.parametrize(
@@ -23,11 +23,11 @@ from apps.queue.status.status_messages import odds_words, wait_words
 def test_a_wait_is_told_as_people_tell_it(
     status: str, wait_range: tuple[int, int] | None, tickets_left: int | None, words: str
 ) -> None:
-    assert wait_words(status, wait_range, tickets_left) == words
+    assert describe_wait(status, wait_range, tickets_left) == words
 
 
 def test_the_odds_are_told_only_where_they_mean_something() -> None:
-    assert odds_words(10, None) == odds_words(10, 1_000) == ""
-    assert "close" in odds_words(10, 20)
-    assert "unlikely" in odds_words(20, 20)
-    assert "Every ticket is sold or held" in odds_words(10, 0)
+    assert describe_odds(10, None) == describe_odds(10, 1_000) == ""
+    assert "close" in describe_odds(10, 20)
+    assert "unlikely" in describe_odds(20, 20)
+    assert "Every ticket is sold or held" in describe_odds(10, 0)

@@ -11,7 +11,7 @@ from apps.events.models import OnSale
 from apps.kernel import clock
 from apps.queue.models import QueueEntry, RoomAct, WaitingRoom
 from apps.queue.room import operations
-from apps.queue.snapshot import room_snapshot as boards
+from apps.queue.snapshot import room_snapshot
 from tests.support import factories
 from tests.support.queue.rooms import make_room
 
@@ -91,7 +91,7 @@ def test_a_drained_room_tells_those_waiting_and_refuses_others(waiting: Client) 
     assert "Everything is sold" in refused.content.decode()
     assert "wait.js" not in refused.content.decode()
     WaitingRoom.objects.update(supply_available=7, supply_held=0)
-    boards.forget_everything()
+    room_snapshot.clear_cache()
     for text in (waiting.get(WAIT).content.decode(), other.post("/events/concert/join").content.decode()):
         assert "The line is closed" in text, "nobody says that what is free is sold"
         assert "Line up again" not in text

@@ -14,7 +14,7 @@ from apps.kernel.db.leader_election import Leadership
 from apps.queue import facade
 from apps.queue.entries import positions
 from apps.queue.lobby import draw as lobby_draw
-from apps.queue.lobby.draw import Drawer
+from apps.queue.lobby.draw import DrawWorker
 from apps.queue.models import Draw, RoomAct
 from apps.queue.room import admission
 from tests.support.databases import database_url
@@ -59,10 +59,10 @@ def run_and_be_killed(nth: int, moment: str) -> bool:
         if count == nth:
             raise Killed(name)
 
-    drawer = Drawer(database_url())
+    drawer = DrawWorker(database_url())
     try:
         with sql.observe(look):
-            drawer.run_until_it_waits()
+            drawer.run_until_idle()
     except Killed:
         return True
     finally:
@@ -128,7 +128,7 @@ def test_each_single_cut_is_healed_by_the_next_drawer() -> None:
 def test_of_two_drawers_one_works_and_the_other_takes_over_when_its_session_ends() -> None:
     event, _ = make_lobby(entrants=5)
     close_lobby(event)
-    first, second = Drawer(database_url()), Drawer(database_url())
+    first, second = DrawWorker(database_url()), DrawWorker(database_url())
     try:
         assert first.run_once() is True
         assert second.run_once() is False
@@ -140,7 +140,7 @@ def test_of_two_drawers_one_works_and_the_other_takes_over_when_its_session_ends
             if second.run_once():
                 break
             pause.wait(0.05)
-        second.run_until_it_waits()
+        second.run_until_idle()
     finally:
         first.close()
         second.close()
@@ -161,7 +161,7 @@ def test_drawers_without_the_lock_of_leadership_still_draw_once(monkeypatch: pyt
     monkeypatch.setattr(Leadership, "holds", everybody_leads)
 
     def act(number: int) -> None:
-        drawer = Drawer(database_url())
+        drawer = DrawWorker(database_url())
         try:
             for _ in range(40):
                 drawer.run_once()
@@ -304,14 +304,14 @@ def test_a_long_draw_keeps_nobody_waiting() -> None:
 def test_a_database_that_ends_the_session_costs_one_round() -> None:
     event, _ = make_lobby(entrants=3)
     close_lobby(event)
-    drawer = Drawer(database_url())
+    drawer = DrawWorker(database_url())
     try:
         assert drawer.run_once() is True
         assert drawer.lead.session is not None
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [drawer.lead.session.info.backend_pid])
         assert drawer.run_once() is False
-        drawer.run_until_it_waits()
+        drawer.run_until_idle()
     finally:
         drawer.close()
     assert numbers(event) == places(event)

@@ -91,7 +91,7 @@ def test_a_leader_that_stalled_is_refused_by_its_epoch(event: EventView) -> None
     full_line(event, 10)
     assert tick(event, epoch=2) == 3
     before = WaitingRoom.objects.values().get()
-    with pytest.raises(errors.Fenced, match="epoch 1 meets 2"):
+    with pytest.raises(errors.StaleLeader, match="epoch 1 meets 2"):
         admission.tick(event.id, 1)
     assert WaitingRoom.objects.values().get() == before
     assert {batch.epoch for batch in AdmissionBatch.objects.all()} == {2}
@@ -107,7 +107,7 @@ def test_a_leader_that_stalls_in_front_of_the_room_is_refused_when_it_goes_on(ev
     pass_time(event)
     with rival_waiting_at("count_active", "after", lambda: admission.tick(event.id, 1)) as old:
         assert admission.tick(event.id, 2) == 3
-    with pytest.raises(errors.Fenced):
+    with pytest.raises(errors.StaleLeader):
         old.result()
     assert ready_count() == 3
 

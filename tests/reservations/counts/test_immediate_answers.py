@@ -27,7 +27,7 @@ PLACE = {"ga_section": "floor", "ga_quantity": 1}
 def _nothing_known_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing_grows_old(monkeypatch)
     remember(monkeypatch)
-    for remembered in (async_status.events_known, reservations.frames):
+    for remembered in (async_status.event_cache, reservations.frames):
         monkeypatch.setattr(remembered, "fresh_seconds", 3_600.0)
 
 

@@ -110,8 +110,8 @@ def test_who_logs_in_meanwhile_gets_the_same_answer_and_holds_once() -> None:
     guest = queue.Caller(visitor_id=queue.new_visitor_id())
     pair = {"seats": ["hall-A-1", "hall-A-2"]}
     first = reservations.hold_one(event, join_as(event, guest), pair, "a-key")
-    queue.bring_along(guest.visitor_id, user.pk)
-    entry = queue.status(event, queue.Caller(account_id=user.pk))
+    queue.merge_guest_entries(guest.visitor_id, user.pk)
+    entry = queue.claim_or_get_entry(event, queue.Caller(account_id=user.pk))
     assert entry is not None
     assert entry.buyer == f"account:{user.pk}"
     assert reservations.hold_one(event, entry, pair, "a-key") == first
@@ -130,8 +130,8 @@ def test_a_guest_s_click_and_the_account_s_next_one_in_one_list_hold_once() -> N
     event, user = make_event(), User.objects.create_user("ann@example.org")
     guest = queue.Caller(visitor_id=queue.new_visitor_id())
     as_guest = wish(event, join_as(event, guest), **SEAT)
-    queue.bring_along(guest.visitor_id, user.pk)
-    as_account = wish(event, queue.status(event, queue.Caller(account_id=user.pk)), **OTHER)
+    queue.merge_guest_entries(guest.visitor_id, user.pk)
+    as_account = wish(event, queue.claim_or_get_entry(event, queue.Caller(account_id=user.pk)), **OTHER)
     outcomes = reservations.hold([as_guest, as_account])
     assert [isinstance(outcome, reservations.Held) for outcome in outcomes] == [True, False]
     assert_audit_clean()

@@ -27,7 +27,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Exception | None]
         if answer is not None:
             raise answer
 
-    monkeypatch.setattr(queue, "status_soon", status)
+    monkeypatch.setattr(queue, "claim_or_get_entry_async", status)
     monkeypatch.setattr(queue, "require_entry", lambda event_id, entry: entry)
     monkeypatch.setattr(watched, "AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(watched, "ROUND_SECONDS", 0.0)

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db.models import F
 
 from apps.events import facade as events
-from apps.events.facade import EventView, RoomWish
+from apps.events.facade import EventView, WaitingRoomSettings
 from apps.events.models import OnSale
 from apps.kernel import clock
 from apps.queue import facade, proofs
@@ -28,7 +28,7 @@ def make_lobby(
     now = clock.now()
     event = make_event(
         slug,
-        room=RoomWish(rate_per_second=rate, active_max=active, lobby_opens_at=now - timedelta(minutes=1)),
+        room=WaitingRoomSettings(rate_per_second=rate, active_max=active, lobby_opens_at=now - timedelta(minutes=1)),
         opens_at=now + timedelta(hours=1),
         **spec,
     )
@@ -89,9 +89,9 @@ def name_beacon(event: EventView, source: str, number: int, at: datetime, *, rev
 
 def draw_all() -> None:
     """A drawer has gone as far as it can, and is gone again."""
-    drawer = lobby_draw.Drawer(database_url())
+    drawer = lobby_draw.DrawWorker(database_url())
     try:
-        drawer.run_until_it_waits()
+        drawer.run_until_idle()
     finally:
         drawer.close()
 

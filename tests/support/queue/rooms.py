@@ -9,7 +9,7 @@ from django.db import connection
 from django.db.models import F
 
 from apps.events import facade as events
-from apps.events.facade import EventView, RoomWish
+from apps.events.facade import EventView, WaitingRoomSettings
 from apps.kernel.db import transactions
 from apps.queue import facade
 from apps.queue.entries import positions
@@ -24,12 +24,12 @@ def complete(entry_id: UUID) -> None:
     """The entry's admission has served its purpose, as after a sale."""
     with transactions.write(), connection.cursor() as cursor:
         facade.lock_entries(cursor, [entry_id])
-        facade.complete(cursor, entry_id)
+        facade.complete_entry(cursor, entry_id)
 
 
 def make_room(slug: str = "concert", *, rate: int = 10, active: int = 3, **spec: Any) -> EventView:
     """An event with a room that opens with the first join or tick."""
-    return make_event(slug, room=RoomWish(rate_per_second=rate, active_max=active), **spec)
+    return make_event(slug, room=WaitingRoomSettings(rate_per_second=rate, active_max=active), **spec)
 
 
 def line_of(event: EventView, count: int) -> list[facade.EntryView]:
@@ -80,7 +80,7 @@ def let_admission_lapse(*entries: facade.EntryView) -> None:
 
 def come(entry: facade.EntryView) -> facade.EntryView:
     """The visitor asks where it stands."""
-    found = positions.status(events.get_event_by_id(entry.event_id), facade.Caller(entry_id=entry.id))
+    found = positions.claim_or_get_entry(events.get_event_by_id(entry.event_id), facade.Caller(entry_id=entry.id))
     assert found is not None
     return found
 

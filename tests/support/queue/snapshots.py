@@ -9,7 +9,7 @@ from apps.events.facade import EventView
 from apps.kernel import redis
 from apps.queue import facade
 from apps.queue.snapshot import exceptions, room_snapshot
-from apps.queue.snapshot.room_snapshot import Board
+from apps.queue.snapshot.room_snapshot import RoomSnapshot
 from apps.queue.status import status
 
 FOR_EVER = 3_600.0
@@ -19,7 +19,7 @@ def remember(monkeypatch: pytest.MonkeyPatch, *, copy: bool = False) -> None:
     """From now on nothing that was read grows old by itself; `copy`: there is a copy in Redis, too."""
     monkeypatch.setattr(room_snapshot, "CACHE_SECONDS", FOR_EVER)
     monkeypatch.setattr(room_snapshot, "COPY_FRESH_SECONDS", FOR_EVER if copy else 0.0)
-    monkeypatch.setattr(room_snapshot, "COPY_KEPT_MS", int(FOR_EVER * 1_000))
+    monkeypatch.setattr(room_snapshot, "COPY_TTL_MS", int(FOR_EVER * 1_000))
     monkeypatch.setattr(exceptions, "FEED_SECONDS", FOR_EVER)
     monkeypatch.setattr(status, "EVENT_SECONDS", FOR_EVER)
 
@@ -27,7 +27,7 @@ def remember(monkeypatch: pytest.MonkeyPatch, *, copy: bool = False) -> None:
 def copy_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes keep nothing, and a copy in Redis stays good."""
     monkeypatch.setattr(room_snapshot, "COPY_FRESH_SECONDS", FOR_EVER)
-    monkeypatch.setattr(room_snapshot, "COPY_KEPT_MS", int(FOR_EVER * 1_000))
+    monkeypatch.setattr(room_snapshot, "COPY_TTL_MS", int(FOR_EVER * 1_000))
 
 
 @contextmanager
@@ -52,24 +52,24 @@ def token_of(entry: facade.EntryView) -> facade.Caller:
     return facade.Caller(entry_id=entry.id, in_line=True, number=entry.number)
 
 
-def poll(event: EventView, entry: facade.EntryView) -> status.Place:
-    place = status.look(event, token_of(entry))
+def poll(event: EventView, entry: facade.EntryView) -> status.QueueStatus:
+    place = status.get_status(event, token_of(entry))
     assert place is not None
     return place
 
 
-def by_ledger(event: EventView, entry: facade.EntryView) -> status.Place:
+def by_ledger(event: EventView, entry: facade.EntryView) -> status.QueueStatus:
     """The same place without a look at the board first."""
-    place = status.look(event, facade.Caller(entry_id=entry.id))
+    place = status.get_status(event, facade.Caller(entry_id=entry.id))
     assert place is not None
     return place
 
 
 def position(event: EventView, entry: facade.EntryView) -> int | None:
-    return poll(event, entry).outlook.ahead
+    return poll(event, entry).estimate.ahead
 
 
-def copied(event: EventView) -> Board | None:
+def copied(event: EventView) -> RoomSnapshot | None:
     """The copy in Redis, if one is there that is believed."""
     raw = redis.client().get(room_snapshot.key(event.id))
     return None if raw is None else room_snapshot.decode(bytes(raw), event.id)  # type: ignore[arg-type]

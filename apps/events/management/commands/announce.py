@@ -45,7 +45,7 @@ class Command(BaseCommand):
         if take_back is not None:
             if text is not None:
                 raise CommandError("say TEXT, or --take-back")
-            said = service.take_back(event.id, whole_number(take_back, "ID"), who=who, key=key)
+            said = service.retract(event.id, whole_number(take_back, "ID"), who=who, key=key)
             done = "is taken back" if said.is_new else "was taken back already"
         elif correct is not None:
             if text is None:
@@ -53,14 +53,14 @@ class Command(BaseCommand):
             said = service.correct(event.id, whole_number(correct, "ID"), text, who=who, key=key)
             done = "is corrected" if said.is_new else "says that already"
         elif text is None:
-            return _delivered(event)
+            return _format_announcements(event)
         else:
             said = service.post(event.id, text, who=who, key=key)
             done = "can be read by everybody" if said.is_new else "was said already"
         return f"{event.slug}: announcement {said.announcement.announcement_id} {done}"
 
 
-def _delivered(event: event_views.EventView) -> str:
+def _format_announcements(event: event_views.EventView) -> str:
     lines = [
         f"{one.announcement_id:>4}  {one.posted:%d %b %H:%M:%S}{'  corrected' if one.changed_at else ''}  "
         + (one.text or "").replace("\n", " / ")

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.urls import reverse
 
 from apps.events.creation import EventSpec, GeneralAdmission, Outcome, create_event, plan_limits
-from apps.events.event_views import RoomWish
+from apps.events.event_views import WaitingRoomSettings
 from apps.events.plans import PlanError, read_file
 from apps.events.pricing import PricePolicy
 from apps.events.publication import EventRefused
@@ -131,7 +131,7 @@ def _moment(value: str, option: str) -> datetime:
         raise CommandError(f"{option} {value[:80]!r} is not an ISO 8601 time such as 2027-05-01T20:00+02:00") from error
 
 
-def _room(value: str) -> RoomWish | None:
+def _room(value: str) -> WaitingRoomSettings | None:
     if value == "off":
         return None
     parts = [part.strip().partition("=") for part in value.split(",")]
@@ -141,7 +141,7 @@ def _room(value: str) -> RoomWish | None:
             f"--waiting-room {value[:80]!r} must be off or rate=N,active=N, as in rate=50,active=500, "
             "with lobby=ISO where there is to be a lobby"
         )
-    return RoomWish(
+    return WaitingRoomSettings(
         whole_number(given["rate"], "--waiting-room rate"),
         whole_number(given["active"], "--waiting-room active"),
         _moment(given["lobby"], "--waiting-room lobby") if "lobby" in given else None,

@@ -55,12 +55,12 @@ class Command(BaseCommand):
                 path = Path(folder, f"{size}.json")
                 # Drawing the house is not what is measured: its memory goes with its process.
                 with context.Pool(1) as pool:
-                    pool.apply(_draw, (size, path))
+                    pool.apply(_write_plan_file, (size, path))
                 with context.Pool(1) as pool:
                     self.stdout.write(pool.apply(_measure, (size, path)))
 
 
-def _house(seats: int) -> Json:
+def _sample_plan(seats: int) -> Json:
     zones: list[Json] = []
     left = seats
     while left > 0:
@@ -89,13 +89,13 @@ def _peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _draw(seats: int, path: Path) -> None:
-    path.write_text(json.dumps(_house(seats)), encoding="utf-8")
+def _write_plan_file(seats: int, path: Path) -> None:
+    path.write_text(json.dumps(_sample_plan(seats)), encoding="utf-8")
 
 
 def _measure(seats: int, path: Path) -> str:
     # Everything is loaded and connected once before the clock runs.
-    parse_plan(json.dumps(_house(10)).encode())
+    parse_plan(json.dumps(_sample_plan(10)).encode())
     connection.ensure_connection()
     idle = _peak_mib()
     data = read_file(path, plan_limits())

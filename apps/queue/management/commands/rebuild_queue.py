@@ -36,10 +36,10 @@ class Command(BaseCommand):
         )
         what = "identical before and after" if done.is_same_order else "NOT the same"
         self.stdout.write(
-            f"{slug}: order of {done.after.places_count:,} places {what}, sha256 {done.after.digest} "
+            f"{slug}: order of {done.after.entry_count:,} places {what}, sha256 {done.after.digest} "
             f"(compared in {done.checking_seconds:.1f} s)"
         )
         if not done.is_same_order:
             raise CommandError(
-                f"before it was {done.before.places_count:,} places, sha256 {done.before.digest}: run verify_queue"
+                f"before it was {done.before.entry_count:,} places, sha256 {done.before.digest}: run verify_queue"
             )

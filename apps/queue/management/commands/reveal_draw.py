@@ -36,20 +36,20 @@ class Command(BaseCommand):
             raise CommandError(f"{event.slug} has no lobby")
         if draw.frozen_at is None:
             raise CommandError(f"the lobby of {event.slug} has not closed yet")
-        drawer = lobby_draw.Drawer()
+        drawer = lobby_draw.DrawWorker()
         try:
-            drawer.run_until_it_waits()
+            drawer.run_until_idle()
             if options["beacon"] is not None:
-                self._give(event.id, options)
-                drawer.run_until_it_waits()
+                self._submit_beacon_value(event.id, options)
+                drawer.run_until_idle()
         finally:
             drawer.close()
         self.stdout.write(f"{event.slug}: {self._stage(Draw.objects.get(pk=event.id))}")
 
-    def _give(self, event_id: int, options: dict[str, Any]) -> None:
+    def _submit_beacon_value(self, event_id: int, options: dict[str, Any]) -> None:
         try:
             value = beacon.parse_value(options["beacon"])
-            lobby_draw.give_beacon(event_id, value, who=getpass.getuser(), why=options["why"])
+            lobby_draw.submit_beacon_value(event_id, value, who=getpass.getuser(), why=options["why"])
         except (ValueError, ActRefused) as error:
             raise CommandError(str(error)) from error
 

@@ -22,7 +22,7 @@ STATES = {
     "drain": (_State.DRAINED, "tell everybody waiting that it is over (asks first)"),
     "off": (_State.OFF, "no waiting room: everybody is let in at once (asks first)"),
 }
-HURTS = {
+CONFIRMATIONS = {
     "drain": "All who wait are told that the line is closed: {waiting} waiting.",
     "off": "All who wait are let in at once, without a cap: {waiting} waiting, {active} of {active_max} slots in use.",
 }
@@ -41,7 +41,7 @@ class Command(BaseCommand):
         act("show", "how the room stands, and what was done to it last", changes=False)
         for name, (_, words) in STATES.items():
             added = act(name, words)
-            if name in HURTS:
+            if name in CONFIRMATIONS:
                 added.add_argument("--yes", action="store_true", help="do not ask")
         limits = act("limits", "set the rate, the cap and the time windows; what is not named stays")
         limits.add_argument("--rate", metavar="N", help="people let in per second")
@@ -81,7 +81,7 @@ class Command(BaseCommand):
         slug = event.slug
         match act:
             case "show":
-                return _shown(standing)
+                return _format_summary(standing)
             case "limits":
                 return self._limits(standing, options)
             case "floor":
@@ -93,17 +93,17 @@ class Command(BaseCommand):
             case "message":
                 return self._message(event, options)
             case "let-through":
-                is_in = operations.let_through(operations.find_place(event.id, options["whom"]), **self.by)
+                is_in = operations.let_through(operations.find_entry_id(event.id, options["whom"]), **self.by)
                 return f"{slug}: {options['whom']} is {'in' if is_in else 'marked, and first when there is room'}"
             case "remove":
-                removed = operations.remove(operations.find_place(event.id, options["whom"]), **self.by)
+                removed = operations.remove(operations.find_entry_id(event.id, options["whom"]), **self.by)
                 return f"{slug}: {options['whom']} {'is out of the line' if removed else 'had ended already'}"
             case "link":
                 hours = whole_number(options["hours"], "--hours")
                 link = vip_links.make_link(event.id, note=options["note"], hours=hours, **self.by)
                 return f"{vip_links.address_of(link, slug)}\n{slug}: good once, for {hours} h; its id is {link.pk}"
             case "links":
-                return _links(event.id)
+                return _format_links(event.id)
             case "revoke":
                 return self._revoke(event, options["link"])
         return self._state(act, event, standing, is_sure=options.get("yes", True))
@@ -111,7 +111,7 @@ class Command(BaseCommand):
     def _state(self, act: str, event: events.EventView, standing: Summary, *, is_sure: bool) -> str:
         state, _ = STATES[act]
         if not is_sure and standing.state != state:
-            words = HURTS[act].format(
+            words = CONFIRMATIONS[act].format(
                 waiting=standing.waiting_words, active=standing.active, active_max=standing.active_max
             )
             if not sys.stdin.isatty():
@@ -165,7 +165,7 @@ class Command(BaseCommand):
         return f"{event.slug}: the link {'is revoked' if revoked else 'was revoked already'}"
 
 
-def _shown(room: Summary) -> str:
+def _format_summary(room: Summary) -> str:
     lines = [
         f"{room.event_name} ({room.event_slug}): {room.state}",
         f"  waiting    {room.waiting_words}"
@@ -190,7 +190,7 @@ def _shown(room: Summary) -> str:
     return "\n".join(lines)
 
 
-def _links(event_id: int) -> str:
+def _format_links(event_id: int) -> str:
     now = clock.now()
     lines = [
         f"{link.pk}  {vip_links.state_of(link, now):8}  until {link.expires_at:%d %b %H:%M} UTC  by {link.created_by}"

@@ -53,8 +53,8 @@ class Command(BaseCommand):
         receipt, watch = None, None
         if options["receipt"] is not None:
             receipt = _read(options["receipt"])
-            watch = _agreed(inclusion.read_receipt(receipt, slug, document.get("keys")))
-        verified = _agreed(
+            watch = _require_match(inclusion.read_receipt(receipt, slug, document.get("keys")))
+        verified = _require_match(
             verification.verify(
                 document,
                 source.page,
@@ -65,12 +65,12 @@ class Command(BaseCommand):
         )
         if receipt is not None and (differs := inclusion.compare(receipt, document, verified)) is not None:
             raise CommandError(str(differs))
-        if isinstance(source, _House) and (differs := stored.check(source.event.id)) is not None:
+        if isinstance(source, _LocalSource) and (differs := stored.check(source.event.id)) is not None:
             raise CommandError(str(differs))
         if options["save"] is not None:
-            whole = published.merged(document, source.seen)
+            whole = published.merge_pages(document, source.seen)
             options["save"].write_text(json.dumps(whole, separators=(",", ":")) + "\n", encoding="utf-8")
-        for sentence in sentences(verified, receipt):
+        for sentence in describe_result(verified, receipt):
             self.stdout.write(sentence)
 
     def _show_progress(self, done: int, total: int) -> None:
@@ -79,7 +79,7 @@ class Command(BaseCommand):
             self.stderr.flush()
 
 
-def sentences(verified: verification.Verified, receipt: Any = None) -> list[str]:
+def describe_result(verified: verification.Verified, receipt: Any = None) -> list[str]:
     """What was verified, in words."""
     said = []
     if verified.stage == "open":
@@ -124,7 +124,7 @@ def sentences(verified: verification.Verified, receipt: Any = None) -> list[str]
     return said
 
 
-class _House:
+class _LocalSource:
     """This house's own published data, by the function that serves it."""
 
     def __init__(self, slug: str) -> None:
@@ -147,7 +147,7 @@ class _House:
         return body
 
 
-class _Web:
+class _HttpSource:
     """Any house's, over HTTP."""
 
     def __init__(self, slug: str, base: str) -> None:
@@ -183,7 +183,7 @@ class _Web:
         return _parse(raw, address)
 
 
-class _Kept:
+class _FileSource:
     """A whole document in a file."""
 
     def __init__(self, path: Path) -> None:
@@ -197,13 +197,13 @@ class _Kept:
         raise CommandError(f"{self.path} holds only the first page of {part}: keep one with --save")
 
 
-def _source(slug: str, base: str | None, path: Path | None) -> _House | _Web | _Kept:
+def _source(slug: str, base: str | None, path: Path | None) -> _LocalSource | _HttpSource | _FileSource:
     if base is not None:
-        return _Web(slug, base)
-    return _Kept(path) if path is not None else _House(slug)
+        return _HttpSource(slug, base)
+    return _FileSource(path) if path is not None else _LocalSource(slug)
 
 
-def _agreed(outcome: Any) -> Any:
+def _require_match(outcome: Any) -> Any:
     if isinstance(outcome, verification.Mismatch):
         raise CommandError(str(outcome))
     return outcome

@@ -44,7 +44,7 @@ class Command(BaseCommand):
 
 
 def _find(guid: str, slug: str) -> tuple[events.EventView, events.SeatView]:
-    found = events.seats_of_name(guid)
+    found = events.seats_across_events(guid)
     if slug:
         try:
             event = events.get_event(slug)
