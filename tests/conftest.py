@@ -201,15 +201,15 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(delivery, "IDLE_SECONDS", 0.05)
     monkeypatch.setattr(duty_cycle, "PAUSE_FACTOR", 0.0)
-    for remembered in (async_status.event_cache, event_cache._words, async_views.frames, announcements.feeds):
+    for remembered in (async_status.event_cache, event_cache._event_data, async_views.frames, announcements.feeds):
         remembered.forget()
         monkeypatch.setattr(remembered, "fresh_seconds", 0.0)
         monkeypatch.setattr(remembered, "stale_seconds", 0.0)
     rate_limits.forget_everything()
     status.clear_caches()
-    event_cache.forget_everything()
-    rebuild.forget_everything()
-    hold_demand.forget_everything()
+    event_cache.clear_cache()
+    rebuild.clear_cache()
+    hold_demand.clear_cache()
     health.hold_seconds.forget()
     health.payment_faults.forget()
     redis.forget_outage()

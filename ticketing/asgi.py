@@ -17,9 +17,9 @@ from apps.kernel.fastpath import thread_pool  # noqa: E402
 from apps.kernel.fastpath.request import Receive, Request, Scope, Send  # noqa: E402
 from apps.kernel.group_commit import batcher  # noqa: E402
 from apps.orders import facade as orders  # noqa: E402 - needs Django set up
-from apps.reservations.async_views import courier  # noqa: E402
+from apps.reservations.async_views import async_redis  # noqa: E402
 from apps.reservations.live.endpoints import PATH as UPDATES  # noqa: E402
-from apps.reservations.live.endpoints import doors  # noqa: E402
+from apps.reservations.live.endpoints import live_endpoints  # noqa: E402
 from ticketing import startup  # noqa: E402
 from ticketing.fastpath_routes import create_dispatcher  # noqa: E402
 from ticketing.server.site_proxy import Forwarder, site_address  # noqa: E402
@@ -37,7 +37,7 @@ gc.freeze()
 gc.set_threshold(20_000, 20, 20)
 forwarder = Forwarder(*site_address())
 dispatcher = create_dispatcher(forwarder)
-doors.own(orders.LISTENED_AS, orders.authorize_listener, orders.read_for_listeners)
+live_endpoints.register_owned(orders.LISTENED_AS, orders.authorize_listener, orders.read_for_listeners)
 
 
 async def http(scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +50,7 @@ async def http(scope: Scope, receive: Receive, send: Send) -> None:
         and (found := UPDATES.fullmatch(path))
         and Request(scope).has_allowed_host()  # What else is to be said the site says.
     ):
-        await doors.http(scope, receive, send, found["slug"])
+        await live_endpoints.http(scope, receive, send, found["slug"])
     else:
         await dispatcher(scope, receive, send)
 
@@ -70,7 +70,7 @@ async def reject_socket(scope: Scope, receive: Receive, send: Send) -> None:
 
 # Django's stubs know views only; Channels routes ASGI applications by the same patterns.
 SOCKETS: list[URLPattern] = [
-    re_path(UPDATES.pattern.lstrip("/"), cast("Any", doors.socket)),
+    re_path(UPDATES.pattern.lstrip("/"), cast("Any", live_endpoints.socket)),
     re_path(r"", cast("Any", reject_socket)),
 ]
 
@@ -82,8 +82,8 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
             await forwarder.close()
-            await doors.close()
-            courier.close()
+            await live_endpoints.close()
+            async_redis.close()
             await asyncio.to_thread(thread_pool.close)
             await asyncio.to_thread(batcher.close_all)
             await send({"type": "lifespan.shutdown.complete"})

@@ -39,7 +39,7 @@ def purge(message: Message) -> None:
     if not settings.PURGE_URL:
         return
     kept = timedelta(seconds=settings.CACHE_PAGE_SECONDS + settings.CACHE_STALE_SECONDS)
-    if message.body["reason"] in reservations.PAGE_TURNED_BY_STOCK and clock.now() - message.created_at > kept:
+    if message.body["reason"] in reservations.PAGE_CHANGED_BY_STOCK and clock.now() - message.created_at > kept:
         logger.warning("%s: not purged in time, and by now no copy is that old", message.key)
         return
     if time.monotonic() < _hook["rests_until"]:

@@ -46,11 +46,11 @@ def register() -> None:
             backoff=each.backoff,
             together_max=each.together_max,
         )
-    outbox.register_handler(reservations.PAGE_TURNED, cache_purge.purge, cache_purge.VISIBILITY)
+    outbox.register_handler(reservations.PAGE_CHANGED, cache_purge.purge, cache_purge.VISIBILITY)
     outbox.register_wake(wake_worker)
     maintenance.register("deliver outbox", 1, deliver_waiting)
     if settings.PURGE_URL:
-        maintenance.register("tell caches of pages that have turned", 1, reservations.tell_turned_pages)
+        maintenance.register("tell caches of pages that have turned", 1, reservations.publish_page_changes)
     maintenance.register("collect outbox garbage", 60, outbox.collect_garbage)
 
 

@@ -23,7 +23,7 @@ class OrdersConfig(AppConfig):
         money_invariants.register()
         live.connect()
         reconciliation.register()
-        reservations.provide_sale(oversell.Orders())
+        reservations.provide_compensation_hooks(oversell.Orders())
         reservations.provide_order_names(selectors.numbers_by_reservation)
         maintenance.register("fail lapsed orders", 2, order_cancellation.fail_lapsed)
         maintenance.register("ask about unsettled money", 10, status_inquiries.ask_due)

@@ -36,9 +36,9 @@ from apps.reservations.models import (
     SeatInventory,
 )
 from apps.reservations.staff import stock, stock_page
-from apps.reservations.staff.seat_history_page import ShowsHistory
+from apps.reservations.staff.seat_history_page import SeatHistoryMixin
 from apps.reservations.staff.selection import Selection
-from apps.reservations.staff.stock_summary import standing
+from apps.reservations.staff.stock_summary import read_section_stock
 
 SOLD = Reservation.Status.CONFIRMED
 NOT_RELEASED = (Reservation.Status.PAYING, SOLD)
@@ -83,7 +83,7 @@ class ReservationAdmin(ReadOnlyAdmin):
     def release(self, request, queryset):
         asked = confirm_action(
             self, request, queryset, title="Release these reservations?", button="Yes, release them",
-            effect=lambda row: _what(row, "stays: it is paying or paid." if row.status in NOT_RELEASED else ""),
+            effect=lambda row: _describe_end(row, "stays: it is paying or paid." if row.status in NOT_RELEASED else ""),
         )  # fmt: skip
         if asked is None:
             self._end_each(request, queryset, facade.release)
@@ -97,7 +97,7 @@ class ReservationAdmin(ReadOnlyAdmin):
 
         asked = confirm_action(
             self, request, queryset, title="Cancel these reservations?", button="Yes, cancel them",
-            effect=lambda row: _what(row, "stays: it is sold. Cancel its order." if row.status == SOLD else ""),
+            effect=lambda row: _describe_end(row, "stays: it is sold. Cancel its order." if row.status == SOLD else ""),
         )  # fmt: skip
         if asked is not None:
             return asked
@@ -122,7 +122,7 @@ class ReservationAdmin(ReadOnlyAdmin):
             messages.warning(request, "There was nothing to give back.")
 
 
-def _what(reservation: Reservation, stays: str) -> tuple[str, str]:
+def _describe_end(reservation: Reservation, stays: str) -> tuple[str, str]:
     places = format_count(reservation.seat_count, "place")
     what = f"{reservation.event}, {places} for {money(reservation.total_minor, reservation.currency)}, {reservation.pk}"
     if stays:
@@ -144,11 +144,11 @@ class ReservationTransitionAdmin(ReadOnlyAdmin):
 
 
 def _stock_link(row: SeatInventory | GeneralAdmissionInventory) -> SafeString:
-    return format_html('<a href="{}">{}</a>', reverse(stock_page.ADDRESS, args=[row.event_id]), row.event)
+    return format_html('<a href="{}">{}</a>', reverse(stock_page.URL_NAME, args=[row.event_id]), row.event)
 
 
 @admin.register(SeatInventory)
-class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
+class SeatInventoryAdmin(SeatHistoryMixin, ReadOnlyAdmin):
     list_display = [
         "seat", "stock", "section", "category", "status", "blocked_for", "accessible", "reservation_id",
     ]  # fmt: skip
@@ -161,7 +161,7 @@ class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
     actions = ["block_for_house", "block_out_of_use", "put_back"]
 
     def get_urls(self):
-        view = self.admin_site.admin_view(partial(stock_page.stock_desk, site=self.admin_site))
+        view = self.admin_site.admin_view(partial(stock_page.stock_view, site=self.admin_site))
         return [path("stock/<int:event_id>/", view, name="reservations_stock"), *super().get_urls()]
 
     def has_block_permission(self, request):
@@ -183,7 +183,7 @@ class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
     def put_back(self, request, queryset):
         asked = confirm_action(
             self, request, queryset.select_related("seat", "event"), title="Put these seats back on sale?",
-            button="Yes, sell them", carry=_why(request),
+            button="Yes, sell them", carry=_reason_field(request),
             effect=lambda row: (
                 f"{row.seat}, {row.event}",
                 "is on sale again." if row.blocked_for else f"stays: it is {row.get_status_display()}.",
@@ -201,7 +201,7 @@ class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
 
         asked = confirm_action(
             self, request, queryset.select_related("seat", "event"), title="Take these seats off sale?",
-            button="Yes, block them", effect=effect, carry=_why(request),
+            button="Yes, block them", effect=effect, carry=_reason_field(request),
         )  # fmt: skip
         if asked is None:
             # Those with buyers stay, as the page before said: buyers come all the time.
@@ -226,7 +226,7 @@ class SeatInventoryAdmin(ShowsHistory, ReadOnlyAdmin):
             messages.info(request, f"{event.name}: {format_count(count, 'seat')} {words}{as_they_were}.")
 
 
-def _why(request):
+def _reason_field(request):
     return {"why": request.POST.get("why", "")[:200]}
 
 
@@ -244,7 +244,7 @@ class GeneralAdmissionInventoryAdmin(ReadOnlyAdmin):
         context = {**(extra_context or {})}
         row = self.get_object(request, object_id)
         if row is not None and request.user.has_perm(stock_page.MAY_CHANGE_PLACES):
-            rows = standing(row.event_id)
+            rows = read_section_stock(row.event_id)
             context |= {
                 "row": next(one for one in rows if one.section.id == row.pk),
                 "event": events.get_event_by_id(row.event_id),

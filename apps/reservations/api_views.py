@@ -17,15 +17,15 @@ from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NO_STORE_HEADERS, NOT_YOURS
 from apps.queue import facade as queue
 from apps.reservations import facade, serializers
-from apps.reservations.access_codes.attempt_limit import count_try
+from apps.reservations.access_codes.attempt_limit import count_attempt
 from apps.reservations.counts.counts_json import count_frame
-from apps.reservations.ownership import owned_reservation, who_of
+from apps.reservations.ownership import ledger_name, owned_reservation
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 500
 PAGE_MAX = 100_000
 _NOT_READY = OpenApiResponse(description="`not-admitted`, with Retry-After")
-_OVER = OpenApiResponse(description="`admission-expired`: join again")
+_ADMISSION_EXPIRED = OpenApiResponse(description="`admission-expired`: join again")
 
 
 class SectionsView(APIView):
@@ -84,14 +84,14 @@ class SeatsView(APIView):
             OpenApiParameter("page", int, default=1),
             OpenApiParameter("page_size", int, default=PAGE_SIZE_DEFAULT, description=f"At most {PAGE_SIZE_MAX}."),
         ],
-        responses={200: serializers.Seats, 401: NO_IDENTITY, 410: _OVER, 429: _NOT_READY},
+        responses={200: serializers.Seats, 401: NO_IDENTITY, 410: _ADMISSION_EXPIRED, 429: _NOT_READY},
     )
     def get(self, request: Request, event: str, section: str) -> Response:
         found = events.get_event(event)
         queue.require_entry(found.id, _entry_of(request, found))
         wrong: dict[str, str] = {}
-        page = _count_of(request, "page", 1, PAGE_MAX, wrong)
-        page_size = _count_of(request, "page_size", PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, wrong)
+        page = _parse_count(request, "page", 1, PAGE_MAX, wrong)
+        page_size = _parse_count(request, "page_size", PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, wrong)
         if wrong:
             raise problems.Invalid(wrong)
         place = next((one for one in events.list_sections(found.id) if one.slug == section), None)
@@ -148,7 +148,7 @@ class ReservationsView(APIView):
         },
     )
     def post(self, request: Request, event: str) -> HttpResponse:
-        gate_asked = _pass_the_gate(request, event)
+        gate_asked = _check_gate(request, event)
         found = events.get_event(event)
         entry = _entry_of(request, found)
         key = idempotency.key_of(request._request)
@@ -186,10 +186,10 @@ class ReservationView(APIView):
     )
     def delete(self, request: Request, reservation_id: uuid.UUID) -> Response:
         held = owned_reservation(request, reservation_id)
-        return Response(facade.release(held.id, who_of(held)).contract(), headers=NO_STORE_HEADERS)
+        return Response(facade.release(held.id, ledger_name(held)).contract(), headers=NO_STORE_HEADERS)
 
 
-def _pass_the_gate(request: Request, event_slug: str) -> bool:
+def _check_gate(request: Request, event_slug: str) -> bool:
     """Whether the gate was asked; raises what it refuses. Who calls wrongly is told so later, in the usual order; only
     a body is read once, so that it cannot be read is told here."""
     try:
@@ -199,7 +199,7 @@ def _pass_the_gate(request: Request, event_slug: str) -> bool:
         return False
     body = get_json_object(request)
     if caller.is_known:
-        count_try(caller, body, partial(client_address.address_from_environ, request.META))
+        count_attempt(caller, body, partial(client_address.address_from_environ, request.META))
     return facade.refuse_by_gate(event_slug, caller, body, key)
 
 
@@ -211,7 +211,7 @@ def _entry_of(request: Request, event: events.EventView) -> queue.EntryView | No
     return queue.claim_or_get_entry(event, caller)
 
 
-def _count_of(request: Request, name: str, default: int, most: int, wrong: dict[str, str]) -> int:
+def _parse_count(request: Request, name: str, default: int, most: int, wrong: dict[str, str]) -> int:
     given = request.query_params.get(name)
     if given is None:
         return default

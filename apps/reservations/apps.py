@@ -16,17 +16,17 @@ class ReservationsConfig(AppConfig):
         from apps.reservations.inventory import availability, setup
         from apps.reservations.lifecycle import after_commit, expiry_jobs, redis_deadlines
 
-        events.on_publish(setup.materialise)
+        events.on_publish(setup.create_inventory)
         events.provide_availability(availability.free_by_event)
         invariants.register()
         reconciliation.register()
         gate_reconciliation.register()
-        after_commit.on_held(gate.tell_held)
-        after_commit.on_ended(gate.tell_ended)
-        after_commit.on_moved(gate.tell_moved)
+        after_commit.on_held(gate.record_holds)
+        after_commit.on_ended(gate.record_endings)
+        after_commit.on_stock_changed(gate.record_stock_changes)
         redis_deadlines.register()
         maintenance.register("reset the gates", 0.25, rebuild.reset_due)
         maintenance.register("sweep expired reservations", expiry_jobs.UNSWEPT_EVERY_SECONDS, expiry_jobs.sweep_unswept)
-        maintenance.register("forget old cleanup logs", 60, expiry_jobs.forget_cleanup_logs)
+        maintenance.register("forget old cleanup logs", 60, expiry_jobs.delete_old_cleanup_logs)
         maintenance.register("report the supply to the waiting rooms", 1, supply_report.Reporter().report_if_due)
         maintenance.register("forget old answers", 60, idempotency.forget_old_now)

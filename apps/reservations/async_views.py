@@ -23,20 +23,20 @@ from apps.kernel.fastpath.request import Request
 from apps.kernel.fastpath.response import JSON, Reply, private_reply, private_reply_of_json
 from apps.kernel.http import client_address, idempotency, problems
 from apps.queue import facade as queue
-from apps.reservations.access_codes.attempt_limit import count_try
+from apps.reservations.access_codes.attempt_limit import count_attempt
 from apps.reservations.counts.counts_json import CountFrame, count_frame
 from apps.reservations.gate import gate
-from apps.reservations.gate.async_gate import Door
+from apps.reservations.gate.async_gate import AsyncGate
 from apps.reservations.holds import event_cache
 from apps.reservations.holds.outcomes import HoldOutcome, Refused
 from apps.reservations.holds.requests import resolve
 from apps.reservations.holds.service import holds
-from apps.reservations.ownership import owned_by
+from apps.reservations.ownership import get_reservation_for
 
 _CACHEABLE = (b"cache-control", b"public, max-age=%d" % settings.CACHE_COUNTS_SECONDS)
 _VARIES = (b"vary", b"Accept-Encoding")
-_PACKED = (b"content-encoding", b"gzip")
-_NOT_AT_ALL = re.compile(r"q=0(\.0*)?")
+_GZIP = (b"content-encoding", b"gzip")
+_ZERO_QUALITY = re.compile(r"q=0(\.0*)?")
 EVENTS_MAX = 1_000
 
 Params = ParamSpec("Params")
@@ -52,23 +52,23 @@ frames: RefreshingCache[str, CountFrame] = RefreshingCache(
 
 async def sections(request: Request, slug: str) -> Reply:
     """As `SectionsView.get`."""
-    return _counted(request, await frames.get(slug))
+    return _counts_response(request, await frames.get(slug))
 
 
-def sections_at_sight(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
+def sections_from_cache(request: Request, slug: str, body: bytes | bytearray) -> Reply | None:
     """`sections` of an event that somebody has just asked about."""
     frame = frames.peek(slug)
-    return None if frame is None else _counted(request, frame)
+    return None if frame is None else _counts_response(request, frame)
 
 
-def _counted(request: Request, frame: CountFrame) -> Reply:
+def _counts_response(request: Request, frame: CountFrame) -> Reply:
     headers = [(b"etag", frame.etag.encode()), _CACHEABLE, _VARIES]
     known = request.headers.get("if-none-match")
     if known is not None and has_etag(known, frame.etag):
         return Reply(304, b"", headers)
     accepted = request.headers.plain(b"accept-encoding")
     if frame.compressed is not None and accepted is not None and _takes_gzip(accepted):
-        return Reply(200, frame.compressed, [JSON, _PACKED, *headers])
+        return Reply(200, frame.compressed, [JSON, _GZIP, *headers])
     return Reply(200, frame.body, [JSON, *headers])
 
 
@@ -79,7 +79,7 @@ def _takes_gzip(accepted: bytes) -> bool:
         coding, _, parameters = part.partition(";")
         weights[coding.strip()] = parameters.replace(" ", "")
     # As "q=0", "q=0." or "q=0.000": not at all.
-    return "gzip" in weights and _NOT_AT_ALL.fullmatch(weights["gzip"]) is None
+    return "gzip" in weights and _ZERO_QUALITY.fullmatch(weights["gzip"]) is None
 
 
 async def hold(request: Request, slug: str) -> Reply:
@@ -96,10 +96,10 @@ async def hold(request: Request, slug: str) -> Reply:
     except problems.Problem as problem:
         body = problem
     event = await queue.get_cached_event(slug)
-    return await _hold(event, *_told(request, caller, body))
+    return await _hold(event, *_validate_request(request, caller, body))
 
 
-def hold_at_sight(request: Request, slug: str, raw: bytes | bytearray) -> PendingAnswer | None:
+def hold_with_callbacks(request: Request, slug: str, raw: bytes | bytearray) -> PendingAnswer | None:
     """`hold`, for whoever was let in."""
     event = queue.peek_event(slug)
     if event is None:
@@ -107,21 +107,21 @@ def hold_at_sight(request: Request, slug: str, raw: bytes | bytearray) -> Pendin
     known = _or_problem(queue.authenticate_from_token, request, slug)
     if known is None:
         return None
-    caller, body, key = _told(request, known, _or_problem(request.parse_json_object, raw))
+    caller, body, key = _validate_request(request, known, _or_problem(request.parse_json_object, raw))
     if caller.entry_id is None or caller.in_line:
         return None
-    asked = _door.put(gate.Question(event, caller.entry_id, body, key))
-    return PendingAnswer(asked, partial(_seen_at_the_door, event, caller, body, key))
+    asked = _async_gate.put(gate.Question(event, caller.entry_id, body, key))
+    return PendingAnswer(asked, partial(_submit_after_gate, event, caller, body, key))
 
 
-def _seen_at_the_door(
+def _submit_after_gate(
     event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.LoadedEntry | None
 ) -> PendingAnswer | Continuation:
-    """`_hold_on` as far as nothing has to be waited for but the batch."""
+    """`_hold_after_gate` as far as nothing has to be waited for but the batch."""
     is_coming = seen is not None and seen.is_claimable
-    house = None if is_coming else event_cache.at_hand(event, body)
+    house = None if is_coming else event_cache.cached_lookup(event, body)
     if house is None:
-        return partial(_hold_on, event, caller, body, key, seen)
+        return partial(_hold_after_gate, event, caller, body, key, seen)
     entry = queue.loaded_entry_view(event, seen)
     if entry is None:
         raise queue.NotAdmitted
@@ -134,7 +134,7 @@ def _seen_at_the_door(
             outcome = call.result()
         finally:
             queue.hold_seconds.observe(time.monotonic() - begun)
-        return _told_of_hold(event.id, entry.id, key, outcome)
+        return _hold_response(event.id, entry.id, key, outcome)
 
     return PendingAnswer(call.future, answer)
 
@@ -146,7 +146,7 @@ def _or_problem(read: Callable[Params, Value], *args: Params.args, **kwargs: Par
         return problem
 
 
-def _told(
+def _validate_request(
     request: Request, caller: queue.Caller | problems.Problem, body: dict[str, Any] | problems.Problem
 ) -> tuple[queue.Caller, dict[str, Any], str]:
     """Who wants to hold what, and by which key. Raises the first of what is wrong."""
@@ -157,7 +157,7 @@ def _told(
     key = idempotency.key_of(request)
     if isinstance(body, problems.Problem):
         raise body
-    count_try(caller, body, partial(client_address.address_from_scope, request.scope))
+    count_attempt(caller, body, partial(client_address.address_from_scope, request.scope))
     return caller, body, key
 
 
@@ -165,35 +165,37 @@ async def _hold(event: events.EventView, caller: queue.Caller, body: dict[str, A
     """As `facade.hold_one`, for whoever the caller is."""
     if caller.entry_id is not None and not caller.in_line:
         # An admission token lets in: what is gone is refused before PostgreSQL is asked for anything.
-        return await _hold_on(
-            event, caller, body, key, await _door.ask(gate.Question(event, caller.entry_id, body, key))
+        return await _hold_after_gate(
+            event, caller, body, key, await _async_gate.ask(gate.Question(event, caller.entry_id, body, key))
         )
     entry = await queue.claim_or_get_entry_async(event, caller)
     if entry is not None and entry.is_ready:
-        await _door.ask(gate.Question(event, entry.id, body, key))
-    return await _hold_as(event, entry, body, key)
+        await _async_gate.ask(gate.Question(event, entry.id, body, key))
+    return await _hold_for_entry(event, entry, body, key)
 
 
-async def _hold_on(
+async def _hold_after_gate(
     event: events.EventView, caller: queue.Caller, body: dict[str, Any], key: str, seen: queue.LoadedEntry | None
 ) -> Reply:
     """The same from the gate on, which has let the caller's entry through."""
-    return await _hold_as(event, await queue.claim_or_get_loaded(event, caller, seen), body, key)
+    return await _hold_for_entry(event, await queue.claim_or_get_loaded(event, caller, seen), body, key)
 
 
-async def _hold_as(event: events.EventView, entry: queue.EntryView | None, body: dict[str, Any], key: str) -> Reply:
+async def _hold_for_entry(
+    event: events.EventView, entry: queue.EntryView | None, body: dict[str, Any], key: str
+) -> Reply:
     if entry is None:
         raise queue.NotAdmitted
-    request = resolve(event, entry, body, key, await event_cache.house_for(event, body))
+    request = resolve(event, entry, body, key, await event_cache.load_lookup(event, body))
     begun = time.monotonic()
     try:
         outcome = await holds.submit(request)
     finally:
         queue.hold_seconds.observe(time.monotonic() - begun)
-    return _told_of_hold(event.id, entry.id, key, outcome)
+    return _hold_response(event.id, entry.id, key, outcome)
 
 
-def _told_of_hold(event_id: int, entry_id: uuid.UUID, key: str, outcome: HoldOutcome) -> Reply:
+def _hold_response(event_id: int, entry_id: uuid.UUID, key: str, outcome: HoldOutcome) -> Reply:
     if isinstance(outcome, Refused):
         if outcome.is_final:
             _forget(event_id, entry_id, key)
@@ -201,20 +203,20 @@ def _told_of_hold(event_id: int, entry_id: uuid.UUID, key: str, outcome: HoldOut
     return private_reply_of_json(outcome.answer.body.encode(), outcome.answer.status)
 
 
-courier = AsyncRedis()
-_door = Door(courier)
-_forgetting: set[asyncio.Task[None]] = set()
+async_redis = AsyncRedis()
+_async_gate = AsyncGate(async_redis)
+_forget_tasks: set[asyncio.Task[None]] = set()
 
 
 def _forget(event_id: int, entry_id: uuid.UUID, key: str) -> None:
     """Beside the answer: should it be late, asking again is only let through to the ledger."""
     task = asyncio.create_task(thread_pool.run_in_thread(gate.forget_request, event_id, entry_id, key))
-    _forgetting.add(task)
-    task.add_done_callback(_forgotten)
+    _forget_tasks.add(task)
+    task.add_done_callback(_on_forget_done)
 
 
-def _forgotten(task: "asyncio.Task[None]") -> None:
-    _forgetting.discard(task)
+def _on_forget_done(task: "asyncio.Task[None]") -> None:
+    _forget_tasks.discard(task)
     if not task.cancelled():
         task.exception()  # Too many waited for a thread: the mark goes by itself.
 
@@ -222,7 +224,7 @@ def _forgotten(task: "asyncio.Task[None]") -> None:
 async def reservation(request: Request, reservation_id: str) -> Reply:
     """As `ReservationView.get`."""
     caller = await queue.authenticate_async(request)
-    view = await thread_pool.run_in_thread(owned_by, caller, uuid.UUID(reservation_id))
+    view = await thread_pool.run_in_thread(get_reservation_for, caller, uuid.UUID(reservation_id))
     return private_reply(view.contract())
 
 
@@ -230,7 +232,7 @@ def _is_known(slug: str) -> bool:
     return queue.peek_event(slug) is not None
 
 
-turnstile = ConcurrencyLimit(
+hold_limit = ConcurrencyLimit(
     "holds",
     alone_max=settings.LANE_HOLDS_MAX,
     beside_max=settings.LANE_HOLDS_BESIDE_MAX,
@@ -240,7 +242,7 @@ turnstile = ConcurrencyLimit(
 )
 
 ROUTES = (
-    Route("GET", "events/<slug>/sections", sections, "sections", "read", sections_at_sight),
-    Route("POST", "events/<slug>/reservations", hold, "hold", "hold", hold_at_sight, turnstile),
+    Route("GET", "events/<slug>/sections", sections, "sections", "read", sections_from_cache),
+    Route("POST", "events/<slug>/reservations", hold, "hold", "hold", hold_with_callbacks, hold_limit),
     Route("GET", "reservations/<uuid>", reservation, "reservation", "page"),
 )

@@ -69,5 +69,5 @@ class PaymentInProgress(Problem):
     type, status, title = "payment-in-progress", 409, "The payment has begun; cancel the order instead."
 
 
-class PlacesNotStanding(Problem):
+class PlacesNotReturnable(Problem):
     type, status, title = "places-not-standing", 409, "Not all of these places are this buyer's any more; look again."

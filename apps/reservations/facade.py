@@ -9,7 +9,7 @@ from apps.events import facade as events
 from apps.kernel.http.idempotency import Answer
 from apps.queue import facade as queue
 from apps.reservations import payment
-from apps.reservations.checks.oversell_compensation import provide_sale
+from apps.reservations.checks.oversell_compensation import provide_compensation_hooks
 from apps.reservations.checks.seat_history import provide_order_names
 from apps.reservations.errors import (
     AccessCodeLimitReached,
@@ -19,7 +19,7 @@ from apps.reservations.errors import (
     AccessCodeWrong,
     NotEnoughLeft,
     PaymentInProgress,
-    PlacesNotStanding,
+    PlacesNotReturnable,
     PurchaseCapReached,
     ReservationExists,
     ReservationExpired,
@@ -39,11 +39,11 @@ from apps.reservations.inventory.availability import (
     seat_statuses,
     section_statuses,
 )
-from apps.reservations.inventory.cache_invalidation import OF_STOCK as PAGE_TURNED_BY_STOCK
-from apps.reservations.inventory.cache_invalidation import TOPIC as PAGE_TURNED
-from apps.reservations.inventory.cache_invalidation import tell_turned as tell_turned_pages
+from apps.reservations.inventory.cache_invalidation import STOCK_REASONS as PAGE_CHANGED_BY_STOCK
+from apps.reservations.inventory.cache_invalidation import TOPIC as PAGE_CHANGED
+from apps.reservations.inventory.cache_invalidation import publish_page_changes
 from apps.reservations.lifecycle import release as reservation_release
-from apps.reservations.lifecycle.release import SweepResult, cancel_live, sweep, sweep_all
+from apps.reservations.lifecycle.release import SweepResult, cancel_pending, sweep, sweep_all
 from apps.reservations.lifecycle.ticket_returns import return_places
 from apps.reservations.payment import prepare_payment
 from apps.reservations.selectors import (
@@ -62,8 +62,8 @@ gate_states = rebuild.states
 
 __all__ = [
     "METRICS",
-    "PAGE_TURNED",
-    "PAGE_TURNED_BY_STOCK",
+    "PAGE_CHANGED",
+    "PAGE_CHANGED_BY_STOCK",
     "AccessCodeLimitReached",
     "AccessCodeNotValid",
     "AccessCodeRequired",
@@ -71,7 +71,6 @@ __all__ = [
     "AccessCodeWrong",
     "Answer",
     "Availability",
-    "Begun",
     "Held",
     "HeldPlaces",
     "HeldSeat",
@@ -79,7 +78,8 @@ __all__ = [
     "HoldRequest",
     "NotEnoughLeft",
     "PaymentInProgress",
-    "PlacesNotStanding",
+    "PaymentStart",
+    "PlacesNotReturnable",
     "PurchaseCapReached",
     "Refused",
     "ReservationExists",
@@ -92,7 +92,7 @@ __all__ = [
     "availability",
     "begin_payment",
     "cancel",
-    "cancel_live",
+    "cancel_pending",
     "confirm",
     "examine_access_code",
     "free_by_event",
@@ -103,8 +103,9 @@ __all__ = [
     "hold_one",
     "live_reservation_of",
     "prepare_payment",
+    "provide_compensation_hooks",
     "provide_order_names",
-    "provide_sale",
+    "publish_page_changes",
     "refuse_by_gate",
     "release",
     "resolve",
@@ -113,14 +114,13 @@ __all__ = [
     "section_statuses",
     "sweep",
     "sweep_all",
-    "tell_turned_pages",
 ]
 
 
 def refuse_by_gate(event_slug: str, caller: queue.Caller, payload: Any, idempotency_key: str) -> bool:
     """Raises what the gate refuses, before PostgreSQL is asked for anything, event and caller included: of an event
     that this process has met a moment ago, to a token that lets in. Else whether the gate was asked."""
-    event = hold_demand.known(event_slug)
+    event = hold_demand.cached_event(event_slug)
     if event is None or caller.entry_id is None or caller.in_line:
         return False
     refusal = gate.refusal(event, caller.entry_id, payload, idempotency_key)
@@ -159,7 +159,7 @@ def examine_access_code(event: events.EventView, code: str, buyer: str) -> list[
     """The names of the sections that the code opens for the buyer now; nothing is held or used by it. Raises
     AccessCodeWrong and the other refusals of a code."""
     guarded = {section.id: section.name for section in events.list_sections(event.id) if section.needs_access}
-    return [guarded[one] for one in access_codes.examine(event.id, code, buyer, guarded)]
+    return [guarded[one] for one in access_codes.opened_sections(event.id, code, buyer, guarded)]
 
 
 def release(reservation_id: UUID, who: str) -> ReservationView:
@@ -169,7 +169,7 @@ def release(reservation_id: UUID, who: str) -> ReservationView:
     return get_reservation(reservation_id)
 
 
-class Begun(NamedTuple):
+class PaymentStart(NamedTuple):
     """Paying has begun, or had."""
 
     pay_deadline: datetime
@@ -177,11 +177,11 @@ class Begun(NamedTuple):
     """The moment, read under the reservation's lock."""
 
 
-def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None) -> Begun:
+def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None) -> PaymentStart:
     """See `paying.begin_payment`. Joins the caller's transaction."""
     reservation, now = payment.begin_payment(reservation_id, email=email, who=who, event=event)
     assert reservation.pay_deadline is not None
-    return Begun(reservation.pay_deadline, now)
+    return PaymentStart(reservation.pay_deadline, now)
 
 
 def confirm(

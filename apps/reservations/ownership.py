@@ -11,10 +11,10 @@ from apps.reservations.facade import ReservationNotFound, ReservationView, get_r
 
 def owned_reservation(request: HttpRequest, reservation_id: uuid.UUID) -> ReservationView:
     """The caller's reservation. Raises TokenMissing for nobody, ReservationNotFound, TokenWrongEvent, NotOwner."""
-    return owned_by(queue.authenticate(request), reservation_id)
+    return get_reservation_for(queue.authenticate(request), reservation_id)
 
 
-def owned_by(caller: queue.Caller, reservation_id: uuid.UUID) -> ReservationView:
+def get_reservation_for(caller: queue.Caller, reservation_id: uuid.UUID) -> ReservationView:
     """The same for a caller who is known."""
     if not caller.is_known:
         raise problems.TokenMissing
@@ -28,6 +28,6 @@ def owned_by(caller: queue.Caller, reservation_id: uuid.UUID) -> ReservationView
     return reservation
 
 
-def who_of(reservation: ReservationView) -> str:
+def ledger_name(reservation: ReservationView) -> str:
     """The owner, as the ledger writes it."""
     return reservation.buyer

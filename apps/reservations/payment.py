@@ -66,9 +66,9 @@ def begin_payment(
         _check_email_cap(reservation, email, policy.per_buyer_max)
     reservation.email = email
     reservation.pay_deadline = deadline = now + timedelta(minutes=policy.payment_minutes)
-    _move(reservation, Reservation.Status.PAYING, who=who, why="checkout", now=now)
-    entry_id, moved = reservation.entry_id, after_commit.Deadline(reservation.event_id, reservation.pk, deadline)
-    transaction.on_commit(lambda: after_commit.deadline_moved([moved]), robust=True)
+    _change_status(reservation, Reservation.Status.PAYING, who=who, why="checkout", now=now)
+    entry_id, moved = reservation.entry_id, after_commit.DeadlineChange(reservation.event_id, reservation.pk, deadline)
+    transaction.on_commit(lambda: after_commit.notify_deadline_changed([moved]), robust=True)
     transaction.on_commit(lambda: refresh_slots([entry_id]), robust=True)
     return reservation, now
 
@@ -103,7 +103,7 @@ def confirm(
             _sell_held(cursor, reservation)
     now = clock.now()
     reservation.confirmed_at = now
-    _move(reservation, Reservation.Status.CONFIRMED, who=who, why=why, now=now)
+    _change_status(reservation, Reservation.Status.CONFIRMED, who=who, why=why, now=now)
     entry_id = reservation.entry_id
     transaction.on_commit(lambda: complete_slot(entry_id), robust=True)
     return reservation
@@ -199,7 +199,7 @@ def _take_again(cursor: sql.Cursor, reservation: Reservation) -> None:
     _revive_lines.count(cursor, reservation_id=reservation.pk)
 
 
-def _move(reservation: Reservation, to_status: str, *, who: str, why: str, now: datetime) -> None:
+def _change_status(reservation: Reservation, to_status: str, *, who: str, why: str, now: datetime) -> None:
     told = _insert_transitions.call(
         reservation_ids=[reservation.pk],
         from_statuses=[reservation.status],

@@ -23,10 +23,10 @@ from apps.kernel.http import client_address, problems
 from apps.queue import facade as queue
 from apps.reservations import facade
 from apps.reservations.access_codes import cookie
-from apps.reservations.access_codes.attempt_limit import count_try
+from apps.reservations.access_codes.attempt_limit import count_attempt
 from apps.reservations.forms import read_choice
 from apps.reservations.holds.requests import code_of
-from apps.reservations.ownership import owned_reservation, who_of
+from apps.reservations.ownership import ledger_name, owned_reservation
 
 SELECTED_MAX = 100
 SEAT_ID_LENGTH_MAX = 120
@@ -56,11 +56,11 @@ class _Form:
 def choose(request: HttpRequest, slug: str) -> HttpResponse:
     """The visitor sees what is free, or holds what was chosen and is on the way to the reservation."""
     event = events.get_event(slug)
-    code = cookie.brought(request) if request.method != "POST" else None
+    code = cookie.code_in_query(request) if request.method != "POST" else None
     if code is not None:
         # Out of the address at once, wherever the visitor stands: before the sale opens, too.
-        response: HttpResponse = redirect(cookie.address_without(request))
-        cookie.keep(request, response, event.slug, code)
+        response: HttpResponse = redirect(cookie.url_without_code(request))
+        cookie.save_code(request, response, event.slug, code)
         return response
     caller = queue.authenticate(request, event.slug)
     entry = queue.claim_or_get_entry(event, caller) if caller.is_known else None
@@ -69,7 +69,7 @@ def choose(request: HttpRequest, slug: str) -> HttpResponse:
     try:
         admitted = queue.require_entry(event.id, entry)
     except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
-        return _join_first(request, event, entry, problem)
+        return _not_admitted_response(request, event, entry, problem)
     if request.method == "POST":
         return _hold(request, event, caller, admitted)
     held = facade.live_reservation_of(admitted.id)
@@ -101,11 +101,11 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
         status=422 if choice.errors else 200,
     )
     if "use_code" in request.POST:
-        return _look_at_code(request, event, caller, entry, form, held)
+        return _check_code(request, event, caller, entry, form, held)
     if choice.errors:
         return _page(request, event, entry, form, held)
     try:
-        count_try(caller, choice.payload, partial(client_address.address_from_environ, request.META))
+        count_attempt(caller, choice.payload, partial(client_address.address_from_environ, request.META))
         try:
             answer = facade.hold_one(event, entry, choice.payload, choice.idempotency_key)
         except problems.IdempotencyMismatch:
@@ -122,7 +122,7 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
         messages.info(request, "You already hold these places. Pay for them, or choose others instead.")
         return _see_other("reservations:reservation", problem.extra["reservation"])
     except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
-        return _join_first(request, event, entry, problem)
+        return _not_admitted_response(request, event, entry, problem)
     except queue.NotOnSale:
         return _see_other("events:event", event.slug)
     except facade.SeatsUnavailable as problem:
@@ -146,11 +146,11 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
         messages.success(request, "Changed: these are yours now. The time to pay is the same as before.")
     response = _see_other("reservations:reservation", json.loads(answer.body)["reservation_id"])
     if choice.access_code:
-        cookie.keep(request, response, event.slug, code_of(choice.access_code) or "")
+        cookie.save_code(request, response, event.slug, code_of(choice.access_code) or "")
     return response
 
 
-def _look_at_code(
+def _check_code(
     request: HttpRequest,
     event: events.EventView,
     caller: queue.Caller,
@@ -164,7 +164,7 @@ def _look_at_code(
     headers: Mapping[str, str] = {}
     if code != "":
         try:
-            count_try(
+            count_attempt(
                 caller, {"access_code": form.access_code}, partial(client_address.address_from_environ, request.META)
             )
             if code is None:
@@ -177,7 +177,7 @@ def _look_at_code(
     for name, value in headers.items():
         response.headers[name] = value
     if form.opened or code == "":
-        cookie.keep(request, response, event.slug, code or "")
+        cookie.save_code(request, response, event.slug, code or "")
     return response
 
 
@@ -221,7 +221,7 @@ def _page(
             for section in sections
         ],
         "guarded": [section.name for section in sections if section.needs_access],
-        "access_code": cookie.kept(request) if form.access_code is None else form.access_code,
+        "access_code": cookie.saved_code(request) if form.access_code is None else form.access_code,
         "opened": form.opened,
         "categories": _categories(sections, view),
         "price_words": event.price_policy.words(
@@ -247,11 +247,11 @@ def _page(
         "best": form.best,
     }
     if view == "list":
-        context |= _list(request, event, sections, form, held)
+        context |= _seat_list_context(request, event, sections, form, held)
     return render(request, "reservations/choose.html", context, status=form.status)
 
 
-def _list(
+def _seat_list_context(
     request: HttpRequest,
     event: events.EventView,
     sections: Sequence[events.SectionView],
@@ -361,13 +361,13 @@ def release(request: HttpRequest, reservation_id: uuid.UUID) -> HttpResponse:
     if request.method == "POST":
         held = owned_reservation(request, reservation_id)
         try:
-            facade.release(held.id, who_of(held))
+            facade.release(held.id, ledger_name(held))
         except facade.PaymentInProgress as problem:
             messages.warning(request, problem.detail)
     return _see_other("reservations:reservation", reservation_id)
 
 
-def _join_first(
+def _not_admitted_response(
     request: HttpRequest, event: events.EventView, entry: queue.EntryView | None, problem: problems.Problem
 ) -> HttpResponse:
     """The way back in, for who has no admission (any more); who waits, waits on the line's own page."""

@@ -419,7 +419,7 @@ def sell_named(crowd: Crowd, rounds: int) -> None:
 
 
 def cost() -> None:
-    from apps.reservations.holds.best_available import BestAvailable, FreeSeat, Shelf
+    from apps.reservations.holds.best_available import BestAvailable, FreeSeat, FreeSeatPool
 
     rows, width = 2_000, 50
     shuffled = random.Random(1)  # noqa: S311
@@ -441,13 +441,13 @@ def cost() -> None:
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for name, seats in halls.items():
         begun = time.process_time()
-        Shelf(seats)
+        FreeSeatPool(seats)
         shelf = time.process_time() - begun
         figures = []
         for parties in (1, 64, 256):
             times = []
             for turn in range(5 if parties > 1 else 40):
-                sizes, among = random.Random(turn), Shelf(seats)  # noqa: S311
+                sizes, among = random.Random(turn), FreeSeatPool(seats)  # noqa: S311
                 begun = time.process_time()
                 for _ in range(parties):
                     among.take(one.seat_id for one in among.choose(BestAvailable(1, sizes.choice(SIZES))) or ())

@@ -251,12 +251,12 @@ class Holder:
 
     def _give_back(self, on: Any, outcomes: list[Any]) -> None:
         from apps.kernel.db import transactions
-        from apps.reservations.lifecycle.release import give_back
+        from apps.reservations.lifecycle.release import end_reservations
         from apps.reservations.models import Reservation
 
         ended = {outcome.reservation_id: "pending_payment" for outcome in outcomes}
         with transactions.write_on(on, statement_ms=60_000) as cursor:
-            give_back(cursor, ended, Reservation.Status.CANCELED, who="benchmark", why="measured")
+            end_reservations(cursor, ended, Reservation.Status.CANCELED, who="benchmark", why="measured")
         on.execute("VACUUM reservations_seatinventory, reservations_generaladmissioninventory")
 
 

@@ -63,7 +63,7 @@ def make_hall(slug: str, *, sections: int, seats_per_section: int, floor: int) -
     from apps.events.creation import EventSpec, GeneralAdmission, create_event
     from apps.kernel import clock
     from apps.kernel.db import transactions
-    from apps.reservations.inventory.setup import materialise
+    from apps.reservations.inventory.setup import create_inventory
 
     lines = ["section,row,seat,x,y,category,accessible"]
     lines += [f"S{number:03d},first,{seat},{seat},0,Standard,no" for number in range(sections) for seat in (1, 2)]
@@ -84,7 +84,7 @@ def make_hall(slug: str, *, sections: int, seats_per_section: int, floor: int) -
     with transactions.write(statement_ms=600_000, lock_ms=10_000), connection.cursor() as cursor:
         cursor.execute(_FILL_SEATS, {"event_id": event.id, "seats": seats_per_section - 2, "row": SEATS_PER_ROW})
         cursor.execute(_COUNT_CAPACITY, {"event_id": event.id})
-        materialise(event.id)
+        create_inventory(event.id)
     return find_hall(slug)
 
 

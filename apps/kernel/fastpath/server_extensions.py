@@ -26,8 +26,8 @@ connection), and body."""
 OnResponse = Callable[[RawResponse | None], None]
 
 RESPOND_SYNC = "respond_sync"
-"""The name under which an application offers to answer without a task: `respond_sync(scope, body, later)`, called with a
-request that is here whole. It returns the answer; or None: it is to be called as ASGI has it; or LATER: `later` will be
+"""The name under which an application offers to answer without a task: `respond_sync(scope, body, later)`, called with
+a request that is here whole. It returns the answer; or None: it is to be called as ASGI has it; or LATER: `later` will be
 called once, on the loop, with one of these two."""
 
 

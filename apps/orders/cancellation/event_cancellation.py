@@ -97,7 +97,7 @@ def step(
         cancellation = EventCancellation.objects.get(event_id=event_id)
         if cancellation.finished_at is not None:
             return False, timedelta()
-        ended = reservations.cancel_live(event_id, PIECE_MAX, who=cancellation.started_by, why=REASON.label)
+        ended = reservations.cancel_pending(event_id, PIECE_MAX, who=cancellation.started_by, why=REASON.label)
         found = _find(event_id)
         for order_id in found:
             _try_one(cancellation, order_id)

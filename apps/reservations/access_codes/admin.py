@@ -43,7 +43,7 @@ class AccessCodeAdmin(CodeAdmin):
     form = AccessCodeForm
     fixed = FIXED
     uses_name = "reservations"
-    standing = Q(status__in=generation.STANDING)
+    standing = Q(status__in=generation.LIVE_OR_CONFIRMED)
     told = ("used", "left", "link")
     list_display = ["code", "event", "opens", "used", "left", "valid_from", "valid_until", "is_active", "note"]
     fieldsets = [

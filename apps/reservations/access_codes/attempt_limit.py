@@ -8,7 +8,7 @@ from apps.kernel.http import problems
 from apps.queue import facade as queue
 
 
-def count_try(caller: queue.Caller, payload: dict[str, Any], address: Callable[[], str]) -> None:
+def count_attempt(caller: queue.Caller, payload: dict[str, Any], address: Callable[[], str]) -> None:
     """A hold was asked for with an access code, if the payload has one, by this caller from this address. Raises
     RateLimited, as for promo codes."""
     if not payload.get("access_code"):

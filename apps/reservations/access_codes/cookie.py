@@ -13,16 +13,16 @@ from apps.reservations.holds.requests import code_of
 
 COOKIE = "access"
 COOKIE_DAYS = 30
-BROUGHT_BY = ("access", "access_code")
+QUERY_PARAMETERS = ("access", "access_code")
 """In addresses: a link's, and what a form without script sends along when another section is looked at."""
 
 
-def kept(request: HttpRequest) -> str:
+def saved_code(request: HttpRequest) -> str:
     """As codes are written; empty for none."""
     return code_of(unquote(request.COOKIES.get(COOKIE, ""))) or ""
 
 
-def keep(request: HttpRequest, response: HttpResponse, event_slug: str, code: str) -> None:
+def save_code(request: HttpRequest, response: HttpResponse, event_slug: str, code: str) -> None:
     """The browser has this code with it from now on; with an empty one it has none."""
     path = reverse("reservations:choose", args=[event_slug])
     if not code:
@@ -39,15 +39,15 @@ def keep(request: HttpRequest, response: HttpResponse, event_slug: str, code: st
     )
 
 
-def brought(request: HttpRequest) -> str | None:
+def code_in_query(request: HttpRequest) -> str | None:
     """The code in the request's address, empty where it is none; None where the address has no such thing."""
-    found = [request.GET[name] for name in BROUGHT_BY if name in request.GET]
+    found = [request.GET[name] for name in QUERY_PARAMETERS if name in request.GET]
     return (code_of(found[0]) or "") if found else None
 
 
-def address_without(request: HttpRequest) -> str:
+def url_without_code(request: HttpRequest) -> str:
     """The same address without the code."""
     query = request.GET.copy()
-    for name in BROUGHT_BY:
+    for name in QUERY_PARAMETERS:
         query.pop(name, None)
     return f"{request.path}?{query.urlencode()}" if query else request.path

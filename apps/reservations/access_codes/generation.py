@@ -10,7 +10,7 @@ from django.urls import reverse
 from apps.kernel.db import transactions
 from apps.reservations.models import AccessCode, Reservation
 
-STANDING = (*Reservation.LIVE, Reservation.Status.CONFIRMED)
+LIVE_OR_CONFIRMED = (*Reservation.LIVE, Reservation.Status.CONFIRMED)
 
 
 def lock_codes(code_ids: Iterable[int]) -> list[AccessCode]:
@@ -33,11 +33,11 @@ def link_of(event_slug: str, code: str) -> str:
 
 def used_count(code: AccessCode) -> int:
     """Reservations that stand by it, those included that have lapsed and nobody has ended; exact under its lock."""
-    return code.reservations.filter(status__in=STANDING).count()
+    return code.reservations.filter(status__in=LIVE_OR_CONFIRMED).count()
 
 
 def most_of_one_buyer(code: AccessCode) -> int:
     """How many of them the buyer has who has most."""
-    counted = code.reservations.filter(status__in=STANDING).values("buyer").annotate(count=Count("pk"))
+    counted = code.reservations.filter(status__in=LIVE_OR_CONFIRMED).values("buyer").annotate(count=Count("pk"))
     most: int | None = counted.order_by("-count").values_list("count", flat=True).first()
     return most or 0

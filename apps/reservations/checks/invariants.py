@@ -54,15 +54,17 @@ _caps_of_emails = sql.load(_PACKAGE, "audit_caps_of_emails")
 _overdue = sql.load(_PACKAGE, "audit_overdue")
 
 Rows = list[Sequence[Any]]
-_STANDING = ("pending_payment", "paying", "confirmed")
+_LIVE_OR_CONFIRMED = ("pending_payment", "paying", "confirmed")
 
 
 def register() -> None:
     """The auditor includes these checks."""
-    auditor.register("I1", "available + held + sold + blocked = capacity in every section", _check_i1)
-    auditor.register("I2", "a seat belongs to at most one live reservation", _check_i2)
-    auditor.register("I3", "a general-admission count is what its lines say, within 0 and capacity", _check_i3)
-    auditor.register("I5", "one live reservation per admission; purchase caps hold", _check_i5)
+    auditor.register("I1", "available + held + sold + blocked = capacity in every section", _check_section_totals)
+    auditor.register("I2", "a seat belongs to at most one live reservation", _check_seat_owners)
+    auditor.register(
+        "I3", "a general-admission count is what its lines say, within 0 and capacity", _check_place_counts
+    )
+    auditor.register("I5", "one live reservation per admission; purchase caps hold", _check_admissions_and_caps)
     auditor.register("I5", "no access code is used more often than may; nobody is in without one", _check_access)
     auditor.register("I8", "the ledger ends where every reservation stands", _check_ledger)
     auditor.register("I10", "nothing is held but by what lives or was sold", _check_stranded)
@@ -83,7 +85,7 @@ class _Scope:
 
 
 @dataclass(slots=True)
-class _Seats:
+class _SeatFindings:
     """What a walk over the seats saw."""
 
     totals: dict[int, int] = field(default_factory=dict)
@@ -96,7 +98,7 @@ class _Seats:
 
 
 @dataclass(slots=True)
-class _Reservations:
+class _ReservationFindings:
     """What a walk over the reservations saw."""
 
     lines: Rows = field(default_factory=list)
@@ -107,7 +109,7 @@ class _Reservations:
 
 
 @dataclass(slots=True)
-class _Places:
+class _PlaceFindings:
     """Sections with general admission in which something is wrong."""
 
     rows: Rows = field(default_factory=list)
@@ -122,8 +124,8 @@ def _scope(survey: auditor.AuditContext) -> _Scope:
     return _Scope(views, None, {view.id: view.slug for view in views})
 
 
-def _walk_seats(survey: auditor.AuditContext) -> _Seats:
-    scope, seen = survey.once(_scope), _Seats()
+def _walk_seats(survey: auditor.AuditContext) -> _SeatFindings:
+    scope, seen = survey.once(_scope), _SeatFindings()
 
     def look(cursor: Any, after: int, until: int) -> None:
         for section_id, seats, *counts in _seat_counts.rows(cursor, after=after, until=until):
@@ -152,8 +154,8 @@ def _walk_seats(survey: auditor.AuditContext) -> _Seats:
     return seen
 
 
-def _walk_reservations(survey: auditor.AuditContext) -> _Reservations:
-    scope, seen = survey.once(_scope), _Reservations()
+def _walk_reservations(survey: auditor.AuditContext) -> _ReservationFindings:
+    scope, seen = survey.once(_scope), _ReservationFindings()
 
     def look(cursor: Any, after: UUID, until: UUID) -> None:
         piece = {"after": after, "until": until, "event_id": scope.event_id}
@@ -184,8 +186,8 @@ def _list_sections(survey: auditor.AuditContext) -> Rows:
         return list(_sections.rows(cursor, event_id=survey.once(_scope).event_id))
 
 
-def _look_at_places(survey: auditor.AuditContext) -> _Places:
-    scope, seen = survey.once(_scope), _Places()
+def _walk_places(survey: auditor.AuditContext) -> _PlaceFindings:
+    scope, seen = survey.once(_scope), _PlaceFindings()
     for section_id, event_id, kind, _ in survey.once(_list_sections):
         if kind == "general_admission" and event_id in scope.slugs:
             with auditor.read_cursor() as cursor:
@@ -195,7 +197,7 @@ def _look_at_places(survey: auditor.AuditContext) -> _Places:
     return seen
 
 
-def _check_i1(survey: auditor.AuditContext) -> Iterator[str]:
+def _check_section_totals(survey: auditor.AuditContext) -> Iterator[str]:
     scope, seats = survey.once(_scope), survey.once(_walk_seats)
     for section_id, event_id, kind, capacity in survey.once(_list_sections):
         is_suspect = section_id in seats.uneven or seats.totals.get(section_id, 0) != capacity
@@ -227,10 +229,10 @@ def _check_i1(survey: auditor.AuditContext) -> Iterator[str]:
     for event_id, reservation, _, _, _, _, seat_count, total, *_ in reservations.facts:
         if seat_count < 1 or total < 0:
             yield f"{scope.name(event_id)}: reservation {reservation} has {seat_count} places for {total}"
-    for event_id, section_id, capacity, taken, count in survey.once(_look_at_places).lost:
+    for event_id, section_id, capacity, taken, count in survey.once(_walk_places).lost:
         what = f"there are {count} such rows" if count > 1 else "which is none with general admission"
         yield f"{scope.name(event_id)}: {capacity} places, {taken} taken, of section {section_id}: {what}"
-    for event_id, section, told, capacity, blocked, house, taken, _, of_event in survey.once(_look_at_places).rows:
+    for event_id, section, told, capacity, blocked, house, taken, _, of_event in survey.once(_walk_places).rows:
         if capacity is None:
             yield f"{scope.name(event_id)}: general admission {section}: no inventory row"
         elif of_event != event_id:
@@ -244,7 +246,7 @@ def _check_i1(survey: auditor.AuditContext) -> Iterator[str]:
             )
 
 
-def _check_i2(survey: auditor.AuditContext) -> Iterator[str]:
+def _check_seat_owners(survey: auditor.AuditContext) -> Iterator[str]:
     scope, seats = survey.once(_scope), survey.once(_walk_seats)
     for seat, event_id, count in seats.shared:
         yield f"{scope.name(event_id)}: seat {seat} is on {count} live lines"
@@ -255,9 +257,9 @@ def _check_i2(survey: auditor.AuditContext) -> Iterator[str]:
         )
 
 
-def _check_i3(survey: auditor.AuditContext) -> Iterator[str]:
+def _check_place_counts(survey: auditor.AuditContext) -> Iterator[str]:
     scope = survey.once(_scope)
-    for event_id, section, _, capacity, blocked, _, taken, by_lines, _ in survey.once(_look_at_places).rows:
+    for event_id, section, _, capacity, blocked, _, taken, by_lines, _ in survey.once(_walk_places).rows:
         if capacity is None:
             continue
         if taken != by_lines or taken < 0 or blocked < 0 or taken + blocked > capacity:
@@ -267,7 +269,7 @@ def _check_i3(survey: auditor.AuditContext) -> Iterator[str]:
             )
 
 
-def _check_i5(survey: auditor.AuditContext) -> Iterator[str]:
+def _check_admissions_and_caps(survey: auditor.AuditContext) -> Iterator[str]:
     scope = survey.once(_scope)
     for event_id, entry, count in sorted(survey.once(_walk_reservations).admissions, key=str):
         yield f"{scope.name(event_id)}: admission {entry} has {count} live reservations"
@@ -331,14 +333,14 @@ def _check_ledger(survey: auditor.AuditContext) -> Iterator[str]:
 def _check_stranded(survey: auditor.AuditContext) -> Iterator[str]:
     scope, seats = survey.once(_scope), survey.once(_walk_seats)
     for seat, event_id, status, owner, _, state in seats.owners:
-        if status is not None and state not in _STANDING:
+        if status is not None and state not in _LIVE_OR_CONFIRMED:
             yield f"{scope.name(event_id)}: seat {seat} (status {status}) is held by {owner} ({state or 'unknown'})"
     for event_id, reservation, status, live, *_ in survey.once(_walk_reservations).lines:
-        if live and status not in _STANDING:
+        if live and status not in _LIVE_OR_CONFIRMED:
             yield f"{scope.name(event_id)}: reservation {reservation} is {status} and {live} of its lines still hold"
     for event_id, reservation, quantity in survey.once(_walk_lines):
         yield f"{scope.name(event_id)}: a line holds {quantity} for reservation {reservation}, which does not exist"
-    for event_id, section, _, capacity, _, _, taken, by_lines, _ in survey.once(_look_at_places).rows:
+    for event_id, section, _, capacity, _, _, taken, by_lines, _ in survey.once(_walk_places).rows:
         if capacity is not None and taken > by_lines:
             yield (
                 f"{scope.name(event_id)}: general admission {section}: {taken - by_lines} of {taken} taken are nobody's"

@@ -2,7 +2,7 @@
 
 Each step is a transaction of its own that decides again under the locks whether it is still needed, so that a plan that
 has grown old, or runs twice, compensates nothing twice. What is paid has an order, which is locked first: the app that
-took the money joins in through `provide_sale`.
+took the money joins in through `provide_compensation_hooks`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ class ApprovalRequired(Exception):
     """The plan touches more of a section than may be done without a person's approval. Nothing was changed."""
 
 
-class Sale(Protocol):
+class CompensationHooks(Protocol):
     """What the app that took the money does about a reservation that is compensated, in the same transaction."""
 
     def lock(self, reservation_id: UUID) -> Any:
@@ -46,7 +46,7 @@ class Sale(Protocol):
         """The reservation's seats are others now: its tickets say so, and its buyer is told."""
 
 
-class _NoSale:
+class _NoHooks:
     def lock(self, reservation_id: UUID) -> Any:
         return None
 
@@ -58,45 +58,45 @@ class _NoSale:
     def reissue(self, order: Any, reservation_id: UUID) -> None: ...
 
 
-_sales: list[Sale] = [_NoSale()]
+_hooks: list[CompensationHooks] = [_NoHooks()]
 
 
-def provide_sale(sale: Sale) -> None:
+def provide_compensation_hooks(sale: CompensationHooks) -> None:
     """From now on compensations of what is paid go through this."""
-    _sales[:] = [sale]
+    _hooks[:] = [sale]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class StepResult:
     step: Step
-    happened: bool
+    was_applied: bool
     """False: under the locks it was not needed, or not possible, any more."""
 
 
-def apply(made: Plan, *, by: str, approved_by: str = "") -> Iterator[Done]:
+def apply(made: Plan, *, by: str, approved_by: str = "") -> Iterator[StepResult]:
     """Each step of the plan is done as it is asked for, if it is still needed, and told. Raises ApprovalRequired before
     the first."""
     if made.shares and not approved_by:
         raise ApprovalRequired("; ".join(made.shares))
     approved = f", approved by {approved_by}" if approved_by else ""
-    return (Done(step, _do(made, step, by, approved)) for step in made.steps)
+    return (StepResult(step, _apply_step(made, step, by, approved)) for step in made.steps)
 
 
-def _do(made: Plan, step: Step, by: str, approved: str) -> bool:
+def _apply_step(made: Plan, step: Step, by: str, approved: str) -> bool:
     reason = Reason(Kind.COMPENSATED, by, f"oversold: {made.strategy}{approved}")
     if step.reservation_id is None:
-        return _give_places(step.section_id, reason)
+        return _release_house_places(step.section_id, reason)
     if step.seat_id is None or step.to_seat_id is None:
-        return _in_order(step.reservation_id, lambda cursor, order: _cancel(cursor, made, step, order, reason))
-    return _in_order(step.reservation_id, lambda cursor, order: _move(cursor, made, step, order, reason))
+        return _with_locked_order(step.reservation_id, lambda cursor, order: _cancel(cursor, made, step, order, reason))
+    return _with_locked_order(step.reservation_id, lambda cursor, order: _move(cursor, made, step, order, reason))
 
 
-def _in_order(reservation_id: UUID, act: Callable[[sql.Cursor, Any], bool]) -> bool:
+def _with_locked_order(reservation_id: UUID, act: Callable[[sql.Cursor, Any], bool]) -> bool:
     with transactions.write(), connection.cursor() as cursor:
-        return act(cursor, _sales[0].lock(reservation_id))
+        return act(cursor, _hooks[0].lock(reservation_id))
 
 
-def _give_places(section_id: int, reason: Reason) -> bool:
+def _release_house_places(section_id: int, reason: Reason) -> bool:
     with transactions.write(), connection.cursor() as cursor:
         repair.lock(cursor, sections=[section_id])
         (row,) = repair.read_places(cursor, [section_id])
@@ -104,7 +104,7 @@ def _give_places(section_id: int, reason: Reason) -> bool:
         if not given:
             return False
         taken = min(row.by_lines, max(row.room + given, row.taken))
-        return repair.put_places(cursor, row, reason, taken=taken, give=given)
+        return repair.set_place_counts(cursor, row, reason, taken=taken, give=given)
 
 
 def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reason) -> bool:
@@ -123,17 +123,17 @@ def _cancel(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reas
     if not shared and not any(row.excess for row in rows):
         return False
     if order is not None:
-        _sales[0].give_back(order, reason.who, reason.why)
+        _hooks[0].give_back(order, reason.who, reason.why)
     for seat_id, claimed in shared.items():
-        _hand_over(cursor, seat_id, victim, claimed[0].reservation, reason)
+        _transfer_seat(cursor, seat_id, victim, claimed[0].reservation, reason)
     for row in rows:
         # What it is about to give back must be counted as taken first.
-        repair.put_places(cursor, row, reason, taken=max(row.taken, min(row.by_lines, row.room)))
+        repair.set_place_counts(cursor, row, reason, taken=max(row.taken, min(row.by_lines, row.room)))
     reservation = Reservation.objects.get(pk=victim)
     status = reservation.status
     release.end(reservation, who=reason.who, why=reason.why)
     for row in repair.read_places(cursor, sections):
-        repair.put_places(cursor, row, reason, taken=min(row.by_lines, max(row.room, row.taken)))
+        repair.set_place_counts(cursor, row, reason, taken=min(row.by_lines, max(row.room, row.taken)))
     before, after = ({"reservation": str(victim), "status": status} for status in (status, "canceled"))
     repair.record(reason, made.event.id, step.section_id, quantity=reservation.seat_count, before=before, after=after)
     return True
@@ -151,23 +151,23 @@ def _move(cursor: sql.Cursor, made: Plan, step: Step, order: Any, reason: Reason
     claimed = claims.get(seat_id, [])
     to = repair.read_seat(cursor, to_seat_id)
     is_shared = victim in (claim.reservation for claim in claimed[1:])
-    if not is_shared or to is None or to.involved or not _is_kept(to_seat_id):
+    if not is_shared or to is None or to.reservation_ids or not _is_house_seat(to_seat_id):
         return False
     keeper = claimed[0].reservation
     if _move_line.count(cursor, reservation_id=victim, seat_id=seat_id, to_seat_id=to_seat_id) != 1:
         raise RuntimeError(f"reservation {victim} has no line on seat {seat_id}")
-    repair.give_seat(cursor, to, victim, reason)
+    repair.set_seat_owner(cursor, to, victim, reason)
     # The line remembers no seat it was on before: who had the one it left stands in this record alone.
     names = events.seat_guids(cursor, [seat_id, to_seat_id])
     before, after = ({"reservation": str(victim), "seat": names[one]} for one in (seat_id, to_seat_id))
     repair.record(reason, to.event_id, step.section_id, quantity=1, before=before, after=after, seat_id=seat_id)
-    _give_to_keeper(cursor, seat_id, keeper, reason)
+    _set_keeper(cursor, seat_id, keeper, reason)
     if order is not None:
-        _sales[0].reissue(order, victim)
+        _hooks[0].reissue(order, victim)
     return True
 
 
-def _is_kept(seat_id: int) -> bool:
+def _is_house_seat(seat_id: int) -> bool:
     kept = SeatInventory.objects.filter(status=SeatInventory.Status.BLOCKED, blocked_for=BlockedFor.HOUSE)
     return kept.filter(pk=seat_id).exists()
 
@@ -188,20 +188,20 @@ def _lock_with_rivals(
     claims, _ = claims_on(cursor, event_id, seats)
     rivals = {claim.reservation for claimed in claims.values() for claim in claimed}
     repair.lock(cursor, reservations={victim, *rivals}, seats={*seats, *extra}, sections=sections)
-    if order is None and _sales[0].is_placed(victim):
+    if order is None and _hooks[0].is_placed(victim):
         return False
     claims, _ = claims_on(cursor, event_id, seats)
     known = {claim.reservation for claimed in claims.values() for claim in claimed} <= {victim, *rivals}
-    return known and Reservation.objects.filter(pk=victim, status__in=repair.STANDING).exists()
+    return known and Reservation.objects.filter(pk=victim, status__in=repair.LIVE_OR_CONFIRMED).exists()
 
 
-def _hand_over(cursor: sql.Cursor, seat_id: int, victim: UUID, keeper: UUID, reason: Reason) -> None:
+def _transfer_seat(cursor: sql.Cursor, seat_id: int, victim: UUID, keeper: UUID, reason: Reason) -> None:
     """The seat is the keeper's alone."""
     _drop_line.count(cursor, reservation_id=victim, seat_id=seat_id)
-    _give_to_keeper(cursor, seat_id, keeper, reason)
+    _set_keeper(cursor, seat_id, keeper, reason)
 
 
-def _give_to_keeper(cursor: sql.Cursor, seat_id: int, keeper: UUID, reason: Reason) -> None:
+def _set_keeper(cursor: sql.Cursor, seat_id: int, keeper: UUID, reason: Reason) -> None:
     seat = repair.read_seat(cursor, seat_id)
     if seat is not None and seat.status != SeatInventory.Status.BLOCKED:
-        repair.give_seat(cursor, seat, keeper, reason)
+        repair.set_seat_owner(cursor, seat, keeper, reason)

@@ -45,7 +45,7 @@ class Claim(NamedTuple):
     reservation: UUID
 
 
-class _Place(NamedTuple):
+class _SeatPosition(NamedTuple):
     seat: int
     guid: str
     section: int
@@ -109,10 +109,10 @@ def plan(event: events.EventView) -> Plan:
             rows = [row for row in repair.read_places(cursor, general) if row.excess]
             if made.strategy == HOUSE_SEATS:
                 _plan_moves(cursor, made, claims, names)
-                _plan_giving(made, rows)
+                _plan_house_places(made, rows)
             else:
                 _plan_cancellations(cursor, made, claims, names, rows)
-            _judge(cursor, made)
+            _list_large_shares(cursor, made)
     return made
 
 
@@ -137,7 +137,7 @@ def _plan_cancellations(
     made: Plan,
     claims: dict[int, list[Claim]],
     names: dict[int, tuple[int, str]],
-    rows: list[repair.Places],
+    rows: list[repair.PlaceCounts],
 ) -> None:
     """The newest give up, and nobody whom the others make unnecessary."""
     why: dict[UUID, tuple[int, str]] = {}
@@ -149,7 +149,7 @@ def _plan_cancellations(
     for row in rows:
         claimed_places = _oversold_claims.rows(cursor, section_id=row.section_id)
         having = {reservation_id: int(places) for reservation_id, places in claimed_places}
-        for reservation_id in newest_for(having, row.excess, set(why)):
+        for reservation_id in choose_newest(having, row.excess, set(why)):
             why.setdefault(
                 reservation_id, (row.section_id, f"{row.section} has {row.excess} places too few, and it is the newest")
             )
@@ -159,7 +159,7 @@ def _plan_cancellations(
         )
 
 
-def newest_for(having: dict[UUID, int], excess: int, given_up: set[UUID]) -> list[UUID]:
+def choose_newest(having: dict[UUID, int], excess: int, given_up: set[UUID]) -> list[UUID]:
     """Whom to take `excess` places from: in this order (the newest first), without anybody whom the others make
     unnecessary. Those in `given_up` give theirs up anyway."""
     left = excess - sum(places for one, places in having.items() if one in given_up)
@@ -184,9 +184,9 @@ def _plan_moves(
     """Who came later moves to the nearest seat the house kept, in the same section and at the same price."""
     if not claims:
         return
-    lost = {place.seat: place for place in _places(_seats_by_id.rows(cursor, seat_ids=sorted(claims)))}
+    lost = {place.seat: place for place in _parse_positions(_seats_by_id.rows(cursor, seat_ids=sorted(claims)))}
     sections = sorted({section_id for section_id, _ in names.values()})
-    kept = {place.seat: place for place in _places(_house_seats.rows(cursor, section_ids=sections))}
+    kept = {place.seat: place for place in _parse_positions(_house_seats.rows(cursor, section_ids=sections))}
     for seat_id, claimed in claims.items():
         section_id, guid = names[seat_id]
         for claim in claimed[1:]:
@@ -206,7 +206,7 @@ def _plan_moves(
             )
 
 
-def _nearest(lost: _Place | None, kept: Iterable[_Place]) -> _Place | None:
+def _nearest(lost: _SeatPosition | None, kept: Iterable[_SeatPosition]) -> _SeatPosition | None:
     """The kept seat most like the lost one. Who needs an accessible seat gets one; nobody else does while there is
     another."""
     if lost is None:
@@ -231,11 +231,11 @@ def _nearest(lost: _Place | None, kept: Iterable[_Place]) -> _Place | None:
     )
 
 
-def _places(rows: Iterable[tuple[Any, ...]]) -> Iterator[_Place]:
-    return (_Place(*row) for row in rows)
+def _parse_positions(rows: Iterable[tuple[Any, ...]]) -> Iterator[_SeatPosition]:
+    return (_SeatPosition(*row) for row in rows)
 
 
-def _plan_giving(made: Plan, rows: list[repair.Places]) -> None:
+def _plan_house_places(made: Plan, rows: list[repair.PlaceCounts]) -> None:
     for row in rows:
         given = min(row.excess, row.house)
         if given:
@@ -244,7 +244,7 @@ def _plan_giving(made: Plan, rows: list[repair.Places]) -> None:
             made.uncovered.append(f"{row.section}: the house keeps {row.house} places, {row.excess} are missing")
 
 
-def _judge(cursor: sql.Cursor, made: Plan) -> None:
+def _list_large_shares(cursor: sql.Cursor, made: Plan) -> None:
     """Which sections the plan touches too much of to go without approval."""
     canceled = [step.reservation_id for step in made.steps if step.reservation_id and step.to_seat_id is None]
     names = {section.id: section.slug for section in events.list_sections(made.event.id)}

@@ -47,20 +47,21 @@ _free_taken_seats = sql.load(_PACKAGE, "free_taken_seats")
 _end_lines = sql.load(_PACKAGE, "end_lines")
 _revive_lines = sql.load(_PACKAGE, "revive_lines")
 
-Found = Iterator[Difference]
-FindIn = Callable[[events.EventView], Found]
-Find = Callable[[int | None], Found]
+Differences = Iterator[Difference]
+FindInEvent = Callable[[events.EventView], Differences]
+FindDifferences = Callable[[int | None], Differences]
 
 
 def register() -> None:
     """The reconciler includes these checks, in the order in which they are best repaired: lines before the seats and
     counts that follow from them, and these before the sweep that gives them back."""
 
-    def add(name: str, promise: str, find: Find, repair: Repair | None = None, *kinds: str) -> None:
+    def add(name: str, promise: str, find: FindDifferences, repair: Repair | None = None, *kinds: str) -> None:
         reconciler.register(name, promise, find, repair, kinds=kinds or None)
 
     add(
-        "inventory", "every seat and section of the plan has its row", _each(_find_capacity), _repair_capacity,
+        "inventory", "every seat and section of the plan has its row", _for_each_event(_find_capacity),
+        _repair_capacity,
         "inventory_missing", "capacity",
     )  # fmt: skip
     add(
@@ -71,18 +72,18 @@ def register() -> None:
         "seats", "a seat stands as the reservation on it does", _find_seats, _repair_seat,
         "seat_without_hold", "hold_without_seat", "seat_status",
     )  # fmt: skip
-    add("places", "a general-admission count is what its lines say", _each(_find_places), _repair_places)
-    add("overdue", "no hold outlives its deadline", _each(_find_overdue), _repair_overdue)
-    add("entries", "a live hold has somebody who may hold", _each(_find_entries))
-    add("oversell", "nothing is sold twice", _each(_find_oversold), None, "oversold_seat", "oversold_places")
+    add("places", "a general-admission count is what its lines say", _for_each_event(_find_places), _repair_places)
+    add("overdue", "no hold outlives its deadline", _for_each_event(_find_overdue), _repair_overdue)
+    add("entries", "a live hold has somebody who may hold", _for_each_event(_find_entries))
+    add("oversell", "nothing is sold twice", _for_each_event(_find_oversold), None, "oversold_seat", "oversold_places")
 
 
 def _events(part: int | None) -> list[events.EventView]:
     return events.list_events() if part is None else [events.get_event_by_id(part)]
 
 
-def _each(find: FindIn) -> Find:
-    def find_all(part: int | None) -> Found:
+def _for_each_event(find: FindInEvent) -> FindDifferences:
+    def find_all(part: int | None) -> Differences:
         for event in _events(part):
             yield from find(event)
 
@@ -92,7 +93,7 @@ def _each(find: FindIn) -> Find:
 # --- the plan against the rows ------------------------------------------------------------------------------------
 
 
-def _find_capacity(event: events.EventView) -> Found:
+def _find_capacity(event: events.EventView) -> Differences:
     with auditor.read_cursor() as cursor:
         rows = _capacity.rows(cursor, event_id=event.id)
     for section, kind, capacity, seats, without, there, places in rows:
@@ -114,7 +115,7 @@ def _repair_capacity(difference: Difference, by: str) -> str:
     event_id: int = difference.about
     with transactions.write():
         before = _count_rows(event_id)
-        setup.materialise(event_id)
+        setup.create_inventory(event_id)
         after = _count_rows(event_id)
         if before == after:
             return GONE
@@ -134,7 +135,7 @@ def _count_rows(event_id: int) -> int:
 # --- reservations against their lines -----------------------------------------------------------------------------
 
 
-def _find_lines(part: int | None) -> Found:
+def _find_lines(part: int | None) -> Differences:
     views = _events(part)
     slugs = {event.id: event.slug for event in views}
     seen: list[Sequence[Any]] = []
@@ -145,14 +146,14 @@ def _find_lines(part: int | None) -> Found:
     auditor.scan_in_batches(_reservations_end, UUID(int=0), look)
     for event_id, reservation_id, status, live, lines, seat_count, quantity, total, cost, wrong in seen:
         where, about = f"{slugs.get(event_id, event_id)}: reservation {reservation_id}", (event_id, reservation_id)
-        if status not in inventory_repair.STANDING and live:
+        if status not in inventory_repair.LIVE_OR_CONFIRMED and live:
             yield Difference("hold_of_ended", f"{where} is {status}, and {live} of its {lines} lines still hold", about)
         elif quantity != seat_count:
             yield Difference(
                 "header", f"{where} is {status}: its lines say {quantity} places, its header {seat_count}", about,
                 "which of the two is true stands nowhere else; ask its buyer",
             )  # fmt: skip
-        elif status in inventory_repair.STANDING and (live < lines or not lines):
+        elif status in inventory_repair.LIVE_OR_CONFIRMED and (live < lines or not lines):
             what = f"{lines - live} of its {lines} lines hold nothing"
             yield Difference("holds_nothing", f"{where} is {status}, and {what}", about)
         else:
@@ -162,10 +163,10 @@ def _find_lines(part: int | None) -> Found:
                 "which of the two was agreed stands in its order, or with its buyer",
             )  # fmt: skip
     for event in views:
-        yield from _find_lines_of_none(event)
+        yield from _find_orphaned_lines(event)
 
 
-def _find_lines_of_none(event: events.EventView) -> Found:
+def _find_orphaned_lines(event: events.EventView) -> Differences:
     for section in events.list_sections(event.id):
         with auditor.read_cursor() as cursor:
             rows = _lines_of_none.rows(cursor, section_id=section.id, limit=FOUND_MAX)
@@ -184,12 +185,12 @@ def _repair_lines(difference: Difference, by: str) -> str:
     with transactions.write(), connection.cursor() as cursor:
         inventory_repair.lock(cursor, reservations=[reservation_id])
         status = Reservation.objects.filter(pk=reservation_id).values_list("status", flat=True).first()
-        if status in inventory_repair.STANDING:
-            return _hold_again(cursor, reservation_id, reason)
-        return _let_go(cursor, event_id, reservation_id, reason)
+        if status in inventory_repair.LIVE_OR_CONFIRMED:
+            return _restore_lines(cursor, reservation_id, reason)
+        return _end_leftover_lines(cursor, event_id, reservation_id, reason)
 
 
-def _let_go(cursor: sql.Cursor, event_id: int, reservation_id: UUID, reason: Reason) -> str:
+def _end_leftover_lines(cursor: sql.Cursor, event_id: int, reservation_id: UUID, reason: Reason) -> str:
     """The lines of an ended reservation hold nothing; what was still its own is free."""
     lines = _live_lines.rows(cursor, reservation_ids=[reservation_id])
     if not lines:
@@ -213,12 +214,12 @@ def _let_go(cursor: sql.Cursor, event_id: int, reservation_id: UUID, reason: Rea
     )
     for row in inventory_repair.read_places(cursor, places):
         # What it does not lower here the check of the places tells of.
-        if row.excess == 0 and not inventory_repair.is_missed(cursor, row):
-            inventory_repair.put_places(cursor, row, reason, taken=row.by_lines)
+        if row.excess == 0 and not inventory_repair.find_reservation_missing_lines(cursor, row):
+            inventory_repair.set_place_counts(cursor, row, reason, taken=row.by_lines)
     return REPAIRED
 
 
-def _hold_again(cursor: sql.Cursor, reservation_id: UUID, reason: Reason) -> str:
+def _restore_lines(cursor: sql.Cursor, reservation_id: UUID, reason: Reason) -> str:
     """The lines of a standing reservation hold again, all that they say; if that is nobody else's by now."""
     lines = _all_lines.rows(cursor, reservation_id=reservation_id)
     live = {row[0] for row in _live_lines.rows(cursor, reservation_ids=[reservation_id])}
@@ -243,10 +244,10 @@ def _hold_again(cursor: sql.Cursor, reservation_id: UUID, reason: Reason) -> str
     _revive_lines.count(cursor, reservation_id=reservation_id)
     for _, seat in seats:
         if seat is not None:
-            inventory_repair.give_seat(cursor, seat, reservation_id, reason)
+            inventory_repair.set_seat_owner(cursor, seat, reservation_id, reason)
     for row in inventory_repair.read_places(cursor, asked):
-        if not inventory_repair.is_missed(cursor, row):
-            inventory_repair.put_places(cursor, row, reason, taken=row.by_lines)
+        if not inventory_repair.find_reservation_missing_lines(cursor, row):
+            inventory_repair.set_place_counts(cursor, row, reason, taken=row.by_lines)
     event_id = Reservation.objects.values_list("event_id", flat=True).get(pk=reservation_id)
     one = {"reservation": str(reservation_id)}
     before, after = {**one, "lines_holding": len(live)}, {**one, "lines_holding": len(lines)}
@@ -257,7 +258,7 @@ def _hold_again(cursor: sql.Cursor, reservation_id: UUID, reason: Reason) -> str
 # --- seats against the lines on them -------------------------------------------------------------------------------
 
 
-def _find_seats(part: int | None) -> Found:
+def _find_seats(part: int | None) -> Differences:
     slugs = {event.id: event.slug for event in _events(part)}
     seen: list[Sequence[Any]] = []
 
@@ -298,13 +299,13 @@ def _repair_seat(difference: Difference, by: str) -> str:
             seen = inventory_repair.read_seat(cursor, seat_id)
             if seen is None:
                 raise ManualRepairRequired("there is no inventory row to put right")
-            inventory_repair.lock(cursor, reservations=seen.involved, seats=[seat_id])
+            inventory_repair.lock(cursor, reservations=seen.reservation_ids, seats=[seat_id])
             # Everything again, under the locks. Somebody new on the seat is locked before it, in the next attempt.
             seat = inventory_repair.read_seat(cursor, seat_id)
-            if seat is not None and seat.status == _Status.BLOCKED and not seat.involved:
+            if seat is not None and seat.status == _Status.BLOCKED and not seat.reservation_ids:
                 return GONE  # Put right by somebody else, and taken off sale since: it is not to be sold.
-            if seat is not None and seat.involved <= seen.involved:
-                return REPAIRED if inventory_repair.give_seat(cursor, seat, _owner_of(seat), reason) else GONE
+            if seat is not None and seat.reservation_ids <= seen.reservation_ids:
+                return REPAIRED if inventory_repair.set_seat_owner(cursor, seat, _owner_of(seat), reason) else GONE
     return GONE
 
 
@@ -315,7 +316,7 @@ def _owner_of(seat: inventory_repair.Seat) -> UUID | None:
     owner = seat.standing[0] if seat.standing else None
     if seat.status == _Status.BLOCKED and owner is None:
         raise ManualRepairRequired("it is blocked, and names a reservation that has no line on it")
-    if seat.owner is not None and seat.owner != owner and seat.owner_stands:
+    if seat.owner is not None and seat.owner != owner and seat.has_standing_owner:
         if seat.owner_has_line:
             raise ManualRepairRequired(f"reservation {seat.owner} has a line for it that does not hold")
         if seat.owner_line_places != seat.owner_seat_count:
@@ -326,7 +327,7 @@ def _owner_of(seat: inventory_repair.Seat) -> UUID | None:
 # --- counts against the lines --------------------------------------------------------------------------------------
 
 
-def _find_places(event: events.EventView) -> Found:
+def _find_places(event: events.EventView) -> Differences:
     rows = []
     for section in events.list_sections(event.id):
         if section.is_general_admission:
@@ -352,17 +353,17 @@ def _repair_places(difference: Difference, by: str) -> str:
             return GONE
         if rows[0].excess and rows[0].taken != rows[0].by_lines:
             raise ManualRepairRequired(f"{rows[0].excess} more are promised than there are: manage.py compensate")
-        missed = inventory_repair.is_missed(cursor, rows[0])
+        missed = inventory_repair.find_reservation_missing_lines(cursor, rows[0])
         if missed:
             raise ManualRepairRequired(f"reservation {missed} may have lost its line")
         reason = Reason(Kind.REPAIRED, by, difference.line)
-        return REPAIRED if inventory_repair.put_places(cursor, rows[0], reason, taken=rows[0].by_lines) else GONE
+        return REPAIRED if inventory_repair.set_place_counts(cursor, rows[0], reason, taken=rows[0].by_lines) else GONE
 
 
 # --- holds that nothing ends ---------------------------------------------------------------------------------------
 
 
-def _find_overdue(event: events.EventView) -> Found:
+def _find_overdue(event: events.EventView) -> Differences:
     with auditor.read_cursor() as cursor:
         rows = _overdue.rows(cursor, event_id=event.id, seconds=ORPHANED_SECONDS, limit=FOUND_MAX)
     for reservation_id, status, seat_count, seconds in rows:
@@ -386,7 +387,7 @@ def _repair_overdue(difference: Difference, by: str) -> str:
     return REPAIRED
 
 
-def _find_entries(event: events.EventView) -> Found:
+def _find_entries(event: events.EventView) -> Differences:
     with auditor.read_cursor() as cursor:
         rows = _entries.rows(cursor, event_id=event.id, limit=FOUND_MAX)
     for reservation_id, status, seat_count, entry_id, entry_status in rows:
@@ -402,7 +403,7 @@ def _find_entries(event: events.EventView) -> Found:
 # --- what must be impossible ---------------------------------------------------------------------------------------
 
 
-def _find_oversold(event: events.EventView) -> Found:
+def _find_oversold(event: events.EventView) -> Differences:
     needs = f"manage.py compensate {event.slug}"
     for one in oversell_plan.find(event.id):
         yield Difference(one.kind, f"{event.slug}/{one.words}", None, needs)

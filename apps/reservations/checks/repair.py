@@ -16,7 +16,7 @@ from apps.kernel.db import sql, transactions
 from apps.reservations.inventory import log
 from apps.reservations.models import InventoryChange, Reservation, SeatInventory
 
-STANDING = (*Reservation.LIVE, Reservation.Status.CONFIRMED)
+LIVE_OR_CONFIRMED = (*Reservation.LIVE, Reservation.Status.CONFIRMED)
 Kind = InventoryChange.Kind
 
 _PACKAGE = "apps.reservations"
@@ -47,16 +47,16 @@ class Seat:
     standing: tuple[UUID, ...]
 
     @property
-    def involved(self) -> set[UUID]:
+    def reservation_ids(self) -> set[UUID]:
         return {*self.standing, *([self.owner] if self.owner is not None else [])}
 
     @property
-    def owner_stands(self) -> bool:
-        return self.owner_status in STANDING
+    def has_standing_owner(self) -> bool:
+        return self.owner_status in LIVE_OR_CONFIRMED
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class PlaceCounts:
     """One general-admission row, and what the live lines of standing reservations come to."""
 
     section_id: int
@@ -119,16 +119,16 @@ def read_seat(cursor: sql.Cursor, seat_id: int) -> Seat | None:
     )  # fmt: skip
 
 
-def read_places(cursor: sql.Cursor, section_ids: Iterable[int]) -> list[Places]:
+def read_places(cursor: sql.Cursor, section_ids: Iterable[int]) -> list[PlaceCounts]:
     """How these general-admission rows stand at this moment."""
     found = _places.rows(cursor, section_ids=sorted(set(section_ids)))
     return [
-        Places(section_id, section, event_id, capacity, blocked, house, taken, int(by_lines))
+        PlaceCounts(section_id, section, event_id, capacity, blocked, house, taken, int(by_lines))
         for section_id, section, event_id, capacity, blocked, house, taken, by_lines in found
     ]
 
 
-def is_missed(cursor: sql.Cursor, row: Places) -> UUID | None:
+def find_reservation_missing_lines(cursor: sql.Cursor, row: PlaceCounts) -> UUID | None:
     """A standing reservation that may lose places if the locked row is lowered to what its lines say: one whose lines
     do not say all that it has. None where there is none, or nothing would be lowered."""
     if row.by_lines >= row.taken:
@@ -143,7 +143,7 @@ def status_for(reservation_status: str) -> int:
     return SeatInventory.Status.SOLD if sold else SeatInventory.Status.HELD
 
 
-def give_seat(cursor: sql.Cursor, seat: Seat, owner: UUID | None, reason: Reason) -> bool:
+def set_seat_owner(cursor: sql.Cursor, seat: Seat, owner: UUID | None, reason: Reason) -> bool:
     """The locked seat is its standing reservation's, or free without one, and the record says so; whether that was
     news."""
     status = SeatInventory.Status.AVAILABLE.value
@@ -162,7 +162,7 @@ def give_seat(cursor: sql.Cursor, seat: Seat, owner: UUID | None, reason: Reason
     return True
 
 
-def put_places(cursor: sql.Cursor, row: Places, reason: Reason, *, taken: int, give: int = 0) -> bool:
+def set_place_counts(cursor: sql.Cursor, row: PlaceCounts, reason: Reason, *, taken: int, give: int = 0) -> bool:
     """The locked row says that so many are taken, and `give` of what the house kept are no longer blocked; whether that
     was news."""
     if taken == row.taken and give == 0:

@@ -123,7 +123,7 @@ def timeline(event: events.EventView, seat: events.SeatView) -> Timeline:
         own = [step[1:] for step in steps if step[0] == reservation_id]
         held = _holds(own, reservation_id, buyers[reservation_id], orders.get(reservation_id, ""))
         held = _until_returned(held, returned.get(reservation_id))
-        spans += _while_on_the_seat(held, [move for move in moves if move.reservation_id == reservation_id])
+        spans += _spans_on_seat(held, [move for move in moves if move.reservation_id == reservation_id])
     spans.sort(key=lambda span: span.since)
     return Timeline(seat.id, seat.guid, event.slug, event.timezone, tuple(spans))
 
@@ -169,7 +169,7 @@ def _moves(changes: Iterable[Sequence[Any]]) -> Iterable[_Move]:
             yield _Move(UUID(after["reservation"]), at, who, why)
 
 
-def _while_on_the_seat(spans: Iterable[Span], moves: Sequence[_Move]) -> Iterable[Span]:
+def _spans_on_seat(spans: Iterable[Span], moves: Sequence[_Move]) -> Iterable[Span]:
     """What of a reservation's spans it had this seat in, by its moves to and from it, in their order."""
     if not moves:
         yield from spans
@@ -214,7 +214,7 @@ def _blocks(changes: Iterable[Sequence[Any]]) -> Iterable[Span]:
         yield Span(BLOCKED, since[0], None, since[1], since[2])
 
 
-def moment_of(text: str, timezone: str, now: datetime) -> datetime:
+def parse_moment(text: str, timezone: str, now: datetime) -> datetime:
     """The moment that is meant: ISO 8601; without an offset it is the clock on the venue's wall. Raises BadMoment, also
     for a time that comes twice or never there, for one that is not over yet, and for one that has no date in UTC or
     at the venue."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from apps.events import facade as events
-from apps.reservations.inventory.availability import free_just_now
+from apps.reservations.inventory.availability import latest_free_counts
 
 COMPRESSED_FROM_BYTES = 500
 _COMPRESSION = 6
@@ -26,7 +26,7 @@ def count_frame(slug: str) -> CountFrame:
     """The event's sections with what is free now. Raises EventNotFound."""
     event = events.get_event(slug)
     sections = events.list_sections(event.id)
-    free = free_just_now(event.id, {section.id: section.slug for section in sections})
+    free = latest_free_counts(event.id, {section.id: section.slug for section in sections})
     body = msgspec.json.encode(
         {
             "sections": [

@@ -4,8 +4,8 @@ long, and most of it stands still.
 That something has happened is read from the ledger and from the record of the inventory, which are written in the very
 transactions that change what is free. Their numbers do not come in the order of the commits: a transaction may commit
 a lower number later. So the reading begins where everything lower was committed when it was read last, which is known
-by the transactions' own numbers (`_Mark`). What is on no record (a row put right by hand) is seen with the next count
-of everything.
+by the transactions' own numbers (`_Checkpoint`). What is on no record (a row put right by hand) is seen with the next
+count of everything.
 """
 
 import time
@@ -19,29 +19,29 @@ from django.db import connection
 from apps.kernel.db import sql
 from apps.reservations.inventory.availability import free_counts
 
-WHOLE_SECONDS = 10.0
+FULL_COUNT_SECONDS = 10.0
 """So often everything is counted."""
-NEWS_MAX = 5_000
+CHANGES_MAX = 5_000
 """Reservations whose sections are looked up; where there is more news, everything is counted."""
-_MARKS_MAX = 1_000
+_CHECKPOINTS_MAX = 1_000
 
 _moved_sections = sql.load("apps.reservations", "moved_sections")
 
 
-class _Ends(NamedTuple):
+class _LogPositions(NamedTuple):
     """The last numbers that were given out, whoever has committed by now."""
 
     ledger: int
     record: int
 
 
-class _Mark(NamedTuple):
+class _Checkpoint(NamedTuple):
     """Ends, and a transaction that began to write after they were read. Whoever got a number up to these ends is older,
     since a row is locked before anything is put on record: once all older ones have ended, nothing up to there is
     missing."""
 
     transaction: int
-    ends: _Ends
+    ends: _LogPositions
 
 
 class Recount:
@@ -53,10 +53,10 @@ class Recount:
     def forget(self) -> None:
         """The next count is of everything."""
         self._counts: dict[int, int] = {}
-        self._whole_at = float("-inf")
-        self._last: _Ends | None = None
-        self._read_on_from: _Ends | None = None
-        self._marks: deque[_Mark] = deque(maxlen=_MARKS_MAX)
+        self._full_count_at = float("-inf")
+        self._last: _LogPositions | None = None
+        self._start_positions: _LogPositions | None = None
+        self._marks: deque[_Checkpoint] = deque(maxlen=_CHECKPOINTS_MAX)
         self.moved: set[int] | None = None
         """The sections in which something may have happened, as the last count found; None: in any of them."""
         self.touched: list[tuple[int, UUID]] = []
@@ -68,8 +68,8 @@ class Recount:
         wanted = list(section_ids)
         try:
             moved = self._moved()
-            if moved is None or moment - self._whole_at >= WHOLE_SECONDS:
-                known, self._whole_at = {}, moment
+            if moved is None or moment - self._full_count_at >= FULL_COUNT_SECONDS:
+                known, self._full_count_at = {}, moment
             else:
                 known = {one: self._counts[one] for one in wanted if one in self._counts and one not in moved}
             # Nothing else is remembered: of what nobody asks about now, what moves is not counted either.
@@ -81,19 +81,19 @@ class Recount:
 
     def _moved(self) -> set[int] | None:
         """The sections in which something may have happened since this was asked last; None: nobody can tell."""
-        begin = self._read_on_from
+        begin = self._start_positions
         with connection.cursor() as cursor:
             ((moved, places, reservations, news, ledger, record, transaction, oldest),) = _moved_sections.rows(
                 cursor,
                 ledger_end=begin.ledger if begin else None,
                 record_end=begin.record if begin else None,
-                most=NEWS_MAX,
+                most=CHANGES_MAX,
             )
         if self._last is not None:
-            self._marks.append(_Mark(transaction, self._last))
-        self._last = _Ends(ledger, record)
+            self._marks.append(_Checkpoint(transaction, self._last))
+        self._last = _LogPositions(ledger, record)
         while self._marks and self._marks[0].transaction <= oldest:
-            self._read_on_from = self._marks.popleft().ends
+            self._start_positions = self._marks.popleft().ends
         self.touched = list(zip(places, reservations, strict=True)) if begin is not None else []
-        self.moved = None if begin is None or news >= NEWS_MAX else set(moved)
+        self.moved = None if begin is None or news >= CHANGES_MAX else set(moved)
         return self.moved

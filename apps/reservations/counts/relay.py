@@ -38,15 +38,15 @@ logger = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 1.0
 """So often it looks which events are on sale, and writes to PostgreSQL."""
-FOLLOW_SECONDS = 0.15
+REDIS_SECONDS = 0.15
 """So often it looks what has moved in them, and writes to Redis."""
-AGAIN_SECONDS = 10.0
+REWRITE_SECONDS = 10.0
 """What has not changed is written again so often: a frame's time says that the relay lives."""
 FRESH_SECONDS_MIN, FRESH_SECONDS_MAX = 1.0, 5.0
 """So long a frame stays in Redis without a relay that says it again."""
-TELL_SECONDS_MIN, TELL_SECONDS_MAX = 0.25, 0.5
+PUBLISH_SECONDS_MIN, PUBLISH_SECONDS_MAX = 0.25, 0.5
 """Listeners are told of an event no more often than the first, and at least as often as the second."""
-TELL_ROUNDS = 3
+PUBLISH_ROUNDS = 3
 """Where a round takes long there are so many rounds' time between two frames."""
 FRESH_ROUNDS = 4
 """A relay that is slow, since the machine is busy, may come this many times later than it came last."""
@@ -79,8 +79,8 @@ class Relay:
         self._last: dict[int, _Frame] = {}
         self._stored: dict[int, str] = {}
         """The ids of the frames that PostgreSQL has."""
-        self._came_at = float("-inf")
-        self._told_at: dict[int, float] = {}
+        self._copied_at = float("-inf")
+        self._published_at: dict[int, float] = {}
         self._told: dict[int, str] = {}
         """The ids of the frames that listeners were told."""
         self._moved: dict[int, set[str]] = {}
@@ -92,7 +92,7 @@ class Relay:
         how many. Written is what has changed, and now and then the rest."""
         self._sections = events.section_slugs(events.selling_event_ids())
         begun = time.monotonic()
-        self._count(begun - AGAIN_SECONDS)
+        self._count(begun - REWRITE_SECONDS)
         self._store()
         self._copy()
         self._tell(begun)
@@ -118,9 +118,9 @@ class Relay:
                 last = self._frame(free)
             frames[event_id] = last
         self._last = frames
-        self._note_what_moved()
+        self._collect_changes()
 
-    def _note_what_moved(self) -> None:
+    def _collect_changes(self) -> None:
         moved = self._recount.moved
         event_of = {section: event_id for event_id, sections in self._sections.items() for section in sections}
         for section_id in event_of if moved is None else moved:
@@ -136,16 +136,16 @@ class Relay:
         """Who listens has been told what it is time for, if Redis is there. What is not told now is told next time, and
         what gets lost is read by the listeners' own processes."""
         now = time.monotonic()
-        pause = min(TELL_SECONDS_MAX, max(TELL_SECONDS_MIN, TELL_ROUNDS * (now - begun)))
+        pause = min(PUBLISH_SECONDS_MAX, max(PUBLISH_SECONDS_MIN, PUBLISH_ROUNDS * (now - begun)))
         due = {}
         for event_id, frame in self._last.items():
             is_news = self._told.get(event_id) != frame.id or event_id in self._moved or event_id in self._touched
-            if now - self._told_at.get(event_id, float("-inf")) >= (pause if is_news else TELL_SECONDS_MAX):
+            if now - self._published_at.get(event_id, float("-inf")) >= (pause if is_news else PUBLISH_SECONDS_MAX):
                 due[event_id] = frame
         if not due or not live.send_to_groups([self._message(event_id, frame) for event_id, frame in due.items()]):
             return
         for event_id, frame in due.items():
-            self._told_at[event_id], self._told[event_id] = now, frame.id
+            self._published_at[event_id], self._told[event_id] = now, frame.id
             self._moved.pop(event_id, None)
             self._touched.pop(event_id, None)
 
@@ -186,11 +186,11 @@ class Relay:
         if not self._last:
             return
         now = time.monotonic()
-        fresh_seconds = min(FRESH_SECONDS_MAX, max(FRESH_SECONDS_MIN, FRESH_ROUNDS * (now - self._came_at)))
-        self._came_at = now
+        fresh_seconds = min(FRESH_SECONDS_MAX, max(FRESH_SECONDS_MIN, FRESH_ROUNDS * (now - self._copied_at)))
+        self._copied_at = now
         try:
             client = redis.client()
-            ids = _keep(client, list(self._last), fresh_seconds)
+            ids = _extend_expiry(client, list(self._last), fresh_seconds)
             # Also one that was there and is not: Redis was flushed, or was away, or another relay wrote its own.
             new = {event_id: frame for event_id, frame in self._last.items() if ids[event_id] != frame.id}
             if new:
@@ -208,7 +208,7 @@ class Relay:
             self.has_redis = True
 
 
-def _keep(client: Redis, event_ids: Sequence[int], fresh_seconds: float) -> dict[int, str]:
+def _extend_expiry(client: Redis, event_ids: Sequence[int], fresh_seconds: float) -> dict[int, str]:
     """The ids of the frames that are there; they stay for another while."""
     with client.pipeline(transaction=False) as pipe:
         for event_id in event_ids:
@@ -233,7 +233,7 @@ def loop(stopping: threading.Event) -> None:
     has_database = True
     window_at = time.monotonic()
     while not stopping.is_set():
-        begun, pause = time.monotonic(), FOLLOW_SECONDS
+        begun, pause = time.monotonic(), REDIS_SECONDS
         try:
             if not lead.holds():
                 relay, pause = None, WINDOW_SECONDS / 2

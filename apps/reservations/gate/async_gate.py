@@ -19,19 +19,19 @@ from apps.reservations.gate import gate
 from apps.reservations.holds import event_cache
 
 Answer = queue.LoadedEntry | None
-_Asked = tuple[gate.Question, "asyncio.Future[Answer]"]
+_PendingQuestion = tuple[gate.Question, "asyncio.Future[Answer]"]
 
 
-class Door:
+class AsyncGate:
     """Used on one loop at a time."""
 
     def __init__(self, courier: AsyncRedis) -> None:
         self._courier = courier
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: list[_Asked] = []
+        self._waiting: list[_PendingQuestion] = []
         self._is_asking = False
-        self._in_a_thread: BatchLoader[gate.Question, Answer] = BatchLoader(_ask_and_see)
-        self._let_through: BatchLoader[gate.Question, Answer] = BatchLoader(_see)
+        self._gate_loader: BatchLoader[gate.Question, Answer] = BatchLoader(_ask_and_load_entries)
+        self._entry_loader: BatchLoader[gate.Question, Answer] = BatchLoader(_load_entries)
 
     async def ask(self, question: gate.Question) -> Answer:
         """The entry as it stands, unless the gate refuses; raises its refusal, or problems.Busy."""
@@ -62,10 +62,10 @@ class Door:
                 return
         self._is_asking = False
 
-    def _ask(self, group: list[_Asked]) -> bool:
+    def _ask(self, group: list[_PendingQuestion]) -> bool:
         """Whether the group is being asked for: `_heard` follows."""
         try:
-            asking = gate.asking([question for question, _ in group])
+            asking = gate.build_question_batch([question for question, _ in group])
             if asking is not None and not asking.commands:
                 self._tell(group, asking.heard([]))
                 return False
@@ -74,17 +74,17 @@ class Door:
         except Exception as error:  # noqa: BLE001 - Each who asked is told.
             _fail(group, error)
             return False
-        self._tell(group, [gate.UNCLEAR] * len(group))
+        self._tell(group, [gate.UNDECIDED] * len(group))
         return False
 
-    def _heard(self, group: list[_Asked], asking: gate.Asking, found: list[Any] | None) -> None:
+    def _heard(self, group: list[_PendingQuestion], asking: gate.QuestionBatch, found: list[Any] | None) -> None:
         try:
-            self._tell(group, [gate.UNCLEAR] * len(group) if found is None else asking.heard(found))
+            self._tell(group, [gate.UNDECIDED] * len(group) if found is None else asking.heard(found))
         except Exception as error:  # noqa: BLE001 - As above.
             _fail(group, error)
         self._ask_next()
 
-    def _tell(self, group: list[_Asked], answers: Sequence[problems.Problem | gate.Unclear | None]) -> None:
+    def _tell(self, group: list[_PendingQuestion], answers: Sequence[problems.Problem | gate.Undecided | None]) -> None:
         for (question, future), answer in zip(group, answers, strict=True):
             if future.done():
                 continue
@@ -92,30 +92,30 @@ class Door:
                 future.set_exception(answer)
                 continue
             try:
-                (self._let_through if answer is None else self._in_a_thread).put(question, future)
+                (self._entry_loader if answer is None else self._gate_loader).put(question, future)
             except problems.Busy as busy:
                 future.set_exception(busy)
 
 
-def _fail(group: list[_Asked], error: Exception) -> None:
+def _fail(group: list[_PendingQuestion], error: Exception) -> None:
     for _, future in group:
         if not future.done():
             future.set_exception(error)
 
 
-def _ask_and_see(questions: list[gate.Question]) -> list[problems.Problem | Answer]:
+def _ask_and_load_entries(questions: list[gate.Question]) -> list[problems.Problem | Answer]:
     """What the gate refuses, and of those whom it lets through the entry, as it stands."""
     answers: list[problems.Problem | Answer] = [*gate.refusals(questions)]
     let_through = [index for index, refusal in enumerate(answers) if refusal is None]
     if let_through:
-        seen = _see([questions[index] for index in let_through])
+        seen = _load_entries([questions[index] for index in let_through])
         for index, entry in zip(let_through, seen, strict=True):
             answers[index] = entry
     return answers
 
 
-def _see(questions: list[gate.Question]) -> list[Answer]:
+def _load_entries(questions: list[gate.Question]) -> list[Answer]:
     seen = queue.load_entries([question.entry_id for question in questions])
     # While they are here: each of them would have to ask for it next.
-    event_cache.learn([(question.event, question.payload) for question in questions])
+    event_cache.cache_named_seats([(question.event, question.payload) for question in questions])
     return seen

@@ -39,7 +39,7 @@ REQUEST_MARK_MS = 30_000
 ENTRY_MARK_MS = idempotency.REMEMBERED_HOURS * 3_600_000
 """As long as its answer is remembered."""
 
-News = TypeVar("News", after_commit.Hold, after_commit.Ended, after_commit.Moved)
+Change = TypeVar("Change", after_commit.Hold, after_commit.Ended, after_commit.StockChange)
 
 _PACKAGE = "apps.reservations"
 _ask = lua.load(_PACKAGE, "gate_ask")
@@ -84,8 +84,8 @@ def refusals(questions: Sequence[Question]) -> list[problems.Problem | None]:
     """The same for many, in order, with one journey to Redis for all of them."""
     answers: list[problems.Problem | None] = [None] * len(questions)
     said: Counts[str] = Counts()
-    wanted = _wanted(questions)
-    put = _put_many(questions, wanted)
+    wanted = _read_demands(questions)
+    put = _ask_redis(questions, wanted)
     for event_id, of_event in wanted.items():
         for (index, wish), (answer, empty) in zip(of_event, put[event_id], strict=True):
             answers[index] = _judge(questions[index], wish, answer, empty, said)
@@ -93,30 +93,30 @@ def refusals(questions: Sequence[Question]) -> list[problems.Problem | None]:
     return answers
 
 
-class Unclear:
+class Undecided:
     """Whether this one is refused cannot be told without reading more: `refusals` can."""
 
 
-UNCLEAR = Unclear()
+UNDECIDED = Undecided()
 
 
-class Asking(NamedTuple):
+class QuestionBatch(NamedTuple):
     """Questions on their way to Redis by somebody else's journey."""
 
     commands: list[Sequence[lua.Argument]]
     """Everything that there is to ask."""
-    wanted: "_Wanted"
+    wanted: "_Demands"
     questions: Sequence[Question]
 
-    def heard(self, found: Sequence[Any]) -> list[problems.Problem | Unclear | None]:
+    def heard(self, found: Sequence[Any]) -> list[problems.Problem | Undecided | None]:
         """As `refusals`, by what Redis answered these commands with. It changes nothing."""
-        answers: list[problems.Problem | Unclear | None] = [None] * len(self.questions)
+        answers: list[problems.Problem | Undecided | None] = [None] * len(self.questions)
         said: dict[bytes, int] = {}
         for of_event, verdicts in zip(self.wanted.values(), found, strict=True):
             if not isinstance(verdicts, list):
                 # A server that does not know the script, or is out of memory: that is for `refusals` to see to.
                 for index, _ in of_event:
-                    answers[index] = UNCLEAR
+                    answers[index] = UNDECIDED
                 continue
             # Nearly all say the same, and are about no named seats.
             for (index, wish), verdict in zip(of_event, verdicts, strict=True):
@@ -125,7 +125,7 @@ class Asking(NamedTuple):
                     said[answer] = said.get(answer, 0) + 1
                     answers[index] = SoldOut() if answer == b"refused" else None
                 elif wish.unknown_seats and not wish.lacks_code_for:
-                    answers[index] = UNCLEAR
+                    answers[index] = UNDECIDED
                 else:
                     said[answer] = said.get(answer, 0) + 1
                     answers[index] = _refused(wish, verdict[1:])
@@ -133,46 +133,46 @@ class Asking(NamedTuple):
         return answers
 
 
-def asking(questions: Sequence[Question]) -> Asking | None:
+def build_question_batch(questions: Sequence[Question]) -> QuestionBatch | None:
     """What there is to ask Redis for these, for whoever must not wait here. None: something must be read first, so ask
     by `refusals`."""
     try:
-        wanted = _wanted(questions, reads=False)
-    except hold_demand.NotAtHand:
+        wanted = _read_demands(questions, reads=False)
+    except hold_demand.NotCached:
         return None
-    return Asking(_ask.commands(_runs(_put_each(questions, wanted))), wanted, questions)
+    return QuestionBatch(_ask.commands(_runs(_ask_arguments(questions, wanted))), wanted, questions)
 
 
-_Wanted = dict[int, list[tuple[int, hold_demand.Wish]]]
+_Demands = dict[int, list[tuple[int, hold_demand.HoldDemand]]]
 """By event those questions, by their places in the list, that the gate can say something about, and what each wants."""
 
 
-def _wanted(questions: Sequence[Question], *, reads: bool = True) -> _Wanted:
-    """Raises as `wishes.of`."""
+def _read_demands(questions: Sequence[Question], *, reads: bool = True) -> _Demands:
+    """Raises as `wishes.parse_demand`."""
     now = clock.process_now()
-    wanted: _Wanted = defaultdict(list)
+    wanted: _Demands = defaultdict(list)
     # Of many at once most are the same event's, and want the same.
     on_sale: dict[int, bool] = {}
-    same: dict[tuple[int, str, int], hold_demand.Wish | None] = {}
+    same: dict[tuple[int, str, int], hold_demand.HoldDemand | None] = {}
     for index, (event, _, payload, _) in enumerate(questions):
         sells = on_sale.get(id(event))
         if sells is None:
             sells = on_sale[id(event)] = event.selling_state(now) == "on_sale"
         if not sells:
             continue
-        places = hold_demand.only_places(payload)
+        places = hold_demand.parse_places_only(payload)
         if places is None:
-            wish = hold_demand.of(event, payload, reads=reads)
+            wish = hold_demand.parse_demand(event, payload, reads=reads)
         elif (key := (id(event), *places)) in same:
             wish = same[key]
         else:
-            wish = same[key] = hold_demand.of(event, payload, reads=reads)
+            wish = same[key] = hold_demand.parse_demand(event, payload, reads=reads)
         if wish is not None and wish.sections:
             wanted[event.id].append((index, wish))
     return wanted
 
 
-def _put_each(questions: Sequence[Question], wanted: _Wanted) -> list[tuple[int, list[lua.Argument]]]:
+def _ask_arguments(questions: Sequence[Question], wanted: _Demands) -> list[tuple[int, list[lua.Argument]]]:
     """By event the arguments of the command that asks for all of its requests."""
     asking = []
     for event_id, of_event in wanted.items():
@@ -187,21 +187,21 @@ def _put_each(questions: Sequence[Question], wanted: _Wanted) -> list[tuple[int,
 
 
 def _judge(
-    question: Question, wish: hold_demand.Wish, answer: str, empty: Sequence[bytes], said: Counts[str]
+    question: Question, wish: hold_demand.HoldDemand, answer: str, empty: Sequence[bytes], said: Counts[str]
 ) -> problems.Problem | None:
     if answer == "refused" and wish.unknown_seats and not wish.lacks_code_for:
         # Only now does it matter where these seats are; from now on this process knows.
-        located = hold_demand.located(question.event, wish)
+        located = hold_demand.locate_seats(question.event, wish)
         if located is None:
             return None
         wish = located
         if not wish.lacks_code_for and not {int(section) for section in empty} & set(wish.sections):
-            ((answer, empty),) = _put_many([question], {question.event.id: [(0, wish)]})[question.event.id]
+            ((answer, empty),) = _ask_redis([question], {question.event.id: [(0, wish)]})[question.event.id]
     said[answer] += 1
     return _refused(wish, empty) if answer == "refused" else None
 
 
-def _refused(wish: hold_demand.Wish, empty: Sequence[bytes]) -> problems.Problem:
+def _refused(wish: hold_demand.HoldDemand, empty: Sequence[bytes]) -> problems.Problem:
     if wish.lacks_code_for:
         return AccessCodeRequired(sections=list(wish.lacks_code_for))
     if wish.named_seats:
@@ -222,7 +222,7 @@ def forget_request(event_id: int, entry_id: UUID, idempotency_key: str) -> None:
     redis.attempt(lambda client: client.zrem(keys(event_id)[1], _request_mark(str(entry_id), idempotency_key)))
 
 
-def tell_held(holds: Sequence[after_commit.Hold]) -> redis.CommandBatch:
+def record_holds(holds: Sequence[after_commit.Hold]) -> redis.CommandBatch:
     """After their commit: these holds have what they took, and whoever made them is never refused. What Redis cannot
     be told it learns with the next reset."""
     told = []
@@ -231,11 +231,11 @@ def tell_held(holds: Sequence[after_commit.Hold]) -> redis.CommandBatch:
         for hold in of_event:
             for section_id, quantity in hold.taken.items():
                 moved[section_id] = moved.get(section_id, 0) - quantity
-        told.append((event_id, _telling([str(hold.entry_id) for hold in of_event], moved)))
+        told.append((event_id, _note_arguments([str(hold.entry_id) for hold in of_event], moved)))
     return _errand(told)
 
 
-def tell_ended(endings: Sequence[after_commit.Ended]) -> redis.CommandBatch:
+def record_endings(endings: Sequence[after_commit.Ended]) -> redis.CommandBatch:
     """After their commit: what these reservations had is free again."""
     told = []
     for event_id, of_event in _by_event(endings).items():
@@ -245,64 +245,66 @@ def tell_ended(endings: Sequence[after_commit.Ended]) -> redis.CommandBatch:
                 if ending.lapsed == lapsed:
                     returned.update(ending.returned)
             if returned:
-                told.append((event_id, _telling([], returned, lapsed=lapsed)))
+                told.append((event_id, _note_arguments([], returned, lapsed=lapsed)))
     return _errand(told)
 
 
-def tell_moved(changes: Sequence[after_commit.Moved]) -> redis.CommandBatch:
+def record_stock_changes(changes: Sequence[after_commit.StockChange]) -> redis.CommandBatch:
     """After their commit: staff put so much on sale, or took it off."""
     told = []
     for event_id, of_event in _by_event(changes).items():
         moved: Counts[int] = Counts()
         for change in of_event:
             moved.update(change.free)
-        told.append((event_id, _telling([], moved)))
+        told.append((event_id, _note_arguments([], moved)))
     return _errand(told)
 
 
-def _by_event(news: Sequence[News]) -> dict[int, list[News]]:
-    by_event: dict[int, list[News]] = defaultdict(list)
+def _by_event(news: Sequence[Change]) -> dict[int, list[Change]]:
+    by_event: dict[int, list[Change]] = defaultdict(list)
     for one in news:
         by_event[one.event_id].append(one)
     return by_event
 
 
-def _telling(marks: Sequence[str], moved: Mapping[int, int], *, lapsed: bool = False) -> list[lua.Argument]:
+def _note_arguments(marks: Sequence[str], moved: Mapping[int, int], *, lapsed: bool = False) -> list[lua.Argument]:
     arguments: list[lua.Argument] = [ENTRY_MARK_MS, int(lapsed), len(marks), *marks]
     for section_id, quantity in moved.items():
         arguments += [section_id, quantity]
     return arguments
 
 
-_AskedFor = Sequence[tuple[int, Sequence[lua.Argument]]]
+_EventArguments = Sequence[tuple[int, Sequence[lua.Argument]]]
 """Of a command: event and arguments."""
 
 
-def attempt_all(script: lua.Script, asked_for: _AskedFor) -> list[Any]:
+def attempt_all(script: lua.Script, asked_for: _EventArguments) -> list[Any]:
     """What the command returned for each of these events with its arguments, in order and in one journey; None where
     that failed. A server out of memory has lost what it was not told: that gate refuses nobody until it is reset from
     the ledger, and its answer is `out_of_memory`."""
     if not asked_for:
         return []
-    answers = redis.attempt(lambda client: _careful(client, asked_for, script.run_many(client, _runs(asked_for))))
+    answers = redis.attempt(
+        lambda client: _handle_failures(client, asked_for, script.run_many(client, _runs(asked_for)))
+    )
     return [None] * len(asked_for) if answers is None else answers
 
 
-def _errand(told: _AskedFor) -> redis.CommandBatch:
+def _errand(told: _EventArguments) -> redis.CommandBatch:
     """The same for news, which travel with others'."""
     runs = _runs(told)
 
     def hear(client: Redis, answers: Sequence[Any]) -> None:
-        _careful(client, told, _note.heard(client, runs, list(answers)))
+        _handle_failures(client, told, _note.heard(client, runs, list(answers)))
 
     return redis.CommandBatch(_note.commands(runs), hear)
 
 
-def _runs(asked_for: _AskedFor) -> list[lua.Run]:
+def _runs(asked_for: _EventArguments) -> list[lua.Run]:
     return [(keys(event_id), arguments) for event_id, arguments in asked_for]
 
 
-def _careful(client: Redis, asked_for: _AskedFor, found: list[Any]) -> list[Any]:
+def _handle_failures(client: Redis, asked_for: _EventArguments, found: list[Any]) -> list[Any]:
     for index, answer in enumerate(found):
         if isinstance(answer, OutOfMemoryError):
             # Taking away is allowed even then; whoever asks next, in whatever process, finds it shut.
@@ -314,10 +316,10 @@ def _careful(client: Redis, asked_for: _AskedFor, found: list[Any]) -> list[Any]
     return found
 
 
-def _put_many(questions: Sequence[Question], wanted: _Wanted) -> dict[int, list[tuple[str, Sequence[bytes]]]]:
+def _ask_redis(questions: Sequence[Question], wanted: _Demands) -> dict[int, list[tuple[str, Sequence[bytes]]]]:
     """By event the gate's answer to each of its requests, and those of its sections that have nothing left."""
     put: dict[int, list[tuple[str, Sequence[bytes]]]] = {}
-    asking = _put_each(questions, wanted)
+    asking = _ask_arguments(questions, wanted)
     for (event_id, _), found in zip(asking, attempt_all(_ask, asking), strict=True):
         if found is None or found == b"out_of_memory":
             put[event_id] = [("away" if found is None else "out_of_memory", ())] * len(wanted[event_id])

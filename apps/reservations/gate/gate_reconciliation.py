@@ -9,7 +9,7 @@ from apps.kernel.checks.reconciler import GONE, REPAIRED, Difference, ManualRepa
 from apps.reservations.gate import rebuild
 from apps.reservations.inventory.availability import free_counts
 
-LOOK_AGAIN_SECONDS = 0.05
+RECHECK_SECONDS = 0.05
 
 
 def register() -> None:
@@ -23,7 +23,7 @@ def differences(event_id: int) -> list[str]:
     first = _compare(event_id)
     if not first:
         return []
-    time.sleep(LOOK_AGAIN_SECONDS)
+    time.sleep(RECHECK_SECONDS)
     second = _compare(event_id)
     names = {section.id: section.slug for section in events.list_sections(event_id)}
     return [

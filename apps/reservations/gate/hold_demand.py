@@ -14,9 +14,9 @@ from apps.reservations.holds.requests import FIELDS, code_of, guarded_of, is_cou
 
 GUARDED_SECONDS = 1.0
 """A section that wants no access code any more is open by then."""
-KEPT_SECONDS = 60.0
+CACHE_SECONDS = 60.0
 """Sections of a published event come and go hardly ever; what is out of date here only asks the ledger more often."""
-HOUSES_MAX = 1_000
+EVENTS_MAX = 1_000
 SEATS_MAX = 100_000
 """Seats of one event that a process remembers the section of."""
 # Who replaces has places that are free for nobody else: that is for the ledger to weigh.
@@ -24,7 +24,7 @@ _FIELDS = FIELDS - {"replace"}
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class HoldDemand:
     sections: tuple[int, ...]
     """Those it wants something of; of seats whose section is not known, all that they may be in."""
     named_seats: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Wish:
 
 
 @dataclass(slots=True)
-class _House:
+class _EventSections:
     """What this process knows of one event's sections."""
 
     until: float
@@ -59,30 +59,30 @@ class _House:
     """Seats by public id, as they were asked for."""
 
 
-_houses: dict[str, _House] = {}
+_sections_by_slug: dict[str, _EventSections] = {}
 """By the event's public name."""
 
 
-def forget_everything() -> None:
+def clear_cache() -> None:
     """As in a process that has just started."""
-    _houses.clear()
+    _sections_by_slug.clear()
 
 
-def known(event_slug: str) -> events.EventView | None:
+def cached_event(event_slug: str) -> events.EventView | None:
     """The event as this process met it a moment ago; None if it has not, or not lately."""
-    house = _houses.get(event_slug)
+    house = _sections_by_slug.get(event_slug)
     return None if house is None or time.monotonic() >= house.until else house.event
 
 
-class NotAtHand(Exception):
+class NotCached(Exception):
     """This process has to read of the event's house first, which waits for PostgreSQL."""
 
 
-def of(event: events.EventView, payload: Any, *, reads: bool = True) -> Wish | None:
+def parse_demand(event: events.EventView, payload: Any, *, reads: bool = True) -> HoldDemand | None:
     """What the payload wants; None where it is for the ledger to say what it is. Without `reads`: raises NotAtHand."""
     if not isinstance(payload, dict) or not _FIELDS.issuperset(payload):
         return None
-    house = _house(event, reads=reads)
+    house = _load_sections(event, reads=reads)
     others: list[int] = []
     total = 0
     slug, quantity = payload.get("ga_section"), payload.get("ga_quantity")
@@ -110,10 +110,10 @@ def of(event: events.EventView, payload: Any, *, reads: bool = True) -> Wish | N
     if len(guids) > most or len(set(guids)) != len(guids) or total + len(guids) > most:
         return None
     code = code_of(payload.get("access_code"))
-    return None if code is None else _wish(house, guids, others, has_code=bool(code))
+    return None if code is None else _build_demand(house, guids, others, has_code=bool(code))
 
 
-def only_places(payload: Any) -> tuple[str, int] | None:
+def parse_places_only(payload: Any) -> tuple[str, int] | None:
     """Section and quantity of a payload that names nothing else: two such want the same. None for any other."""
     if type(payload) is not dict or len(payload) != 2:
         return None
@@ -122,9 +122,9 @@ def only_places(payload: Any) -> tuple[str, int] | None:
     return (slug, quantity) if type(slug) is str and type(quantity) is int else None
 
 
-def located(event: events.EventView, wish: Wish) -> Wish | None:
+def locate_seats(event: events.EventView, wish: HoldDemand) -> HoldDemand | None:
     """The same wish, its seats found in the house; None where one does not exist."""
-    house, unknown = _house(event), wish.unknown_seats
+    house, unknown = _load_sections(event), wish.unknown_seats
     found = {guid: seat.section_id for guid, seat in events.seats_by_guid(event.id, unknown).items()}
     if len(found) < len(unknown):
         return None
@@ -132,19 +132,19 @@ def located(event: events.EventView, wish: Wish) -> Wish | None:
         house.section_of |= found
     section_of = {**wish.section_of, **found}
     sections = _all(section_of.values(), wish.other_sections)
-    lacking = () if wish.has_code else _lacking(house, sections)
+    lacking = () if wish.has_code else _sections_needing_code(house, sections)
     return replace(wish, sections=sections, section_of=section_of, lacks_code_for=lacking)
 
 
-def _wish(house: _House, guids: list[str], others: list[int], *, has_code: bool) -> Wish:
+def _build_demand(house: _EventSections, guids: list[str], others: list[int], *, has_code: bool) -> HoldDemand:
     section_of = {guid: house.section_of[guid] for guid in guids if guid in house.section_of}
     may_be_in = house.reserved.values() if len(section_of) < len(guids) else ()
-    lacking = () if has_code else _lacking(house, (*section_of.values(), *others))
+    lacking = () if has_code else _sections_needing_code(house, (*section_of.values(), *others))
     sections = _all(section_of.values(), others, may_be_in)
-    return Wish(sections, tuple(guids), section_of, tuple(others), has_code, lacking)
+    return HoldDemand(sections, tuple(guids), section_of, tuple(others), has_code, lacking)
 
 
-def _lacking(house: _House, sections: Iterable[int]) -> tuple[str, ...]:
+def _sections_needing_code(house: _EventSections, sections: Iterable[int]) -> tuple[str, ...]:
     if not house.guarded:
         return ()
     return tuple(house.guarded[section] for section in sorted(house.guarded.keys() & set(sections)))
@@ -154,25 +154,25 @@ def _all(*sections: Iterable[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(section for some in sections for section in some))
 
 
-def _house(event: events.EventView, *, reads: bool = True) -> _House:
-    house = _houses.get(event.slug)
+def _load_sections(event: events.EventView, *, reads: bool = True) -> _EventSections:
+    house = _sections_by_slug.get(event.slug)
     if house is not None and house.event.id != event.id:
         house = None
     if house is None or time.monotonic() >= house.until:
         if not reads:
-            raise NotAtHand
+            raise NotCached
         sections = events.list_sections(event.id)
         guarded = guarded_of(sections)
-        house = _House(
+        house = _EventSections(
             # Who is told to bring a code must need one; that others need one now, the ledger tells them.
-            until=time.monotonic() + (GUARDED_SECONDS if guarded else KEPT_SECONDS),
+            until=time.monotonic() + (GUARDED_SECONDS if guarded else CACHE_SECONDS),
             event=event,
             general_admission={section.slug: section.id for section in sections if section.is_general_admission},
             reserved={section.slug: section.id for section in sections if not section.is_general_admission},
             guarded=guarded,
             section_of={} if house is None else house.section_of,
         )
-        if len(_houses) >= HOUSES_MAX:
-            _houses.clear()
-        _houses[event.slug] = house
+        if len(_sections_by_slug) >= EVENTS_MAX:
+            _sections_by_slug.clear()
+        _sections_by_slug[event.slug] = house
     return house

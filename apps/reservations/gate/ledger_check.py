@@ -10,7 +10,7 @@ _standing = sql.load("apps.reservations", "gate_standing")
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class SectionCheck:
     """One section: free, held, sold and blocked make up its capacity, unless `differences` says what they do not."""
 
     section_id: int
@@ -23,7 +23,7 @@ class Examined:
     differences: tuple[str, ...]
 
 
-def examine(event_id: int) -> list[Examined]:
+def examine(event_id: int) -> list[SectionCheck]:
     """Every section of the event, in the order of the house, compared with the lines of its standing reservations.
 
     One statement, so of one moment: whatever is sold meanwhile, a difference is one.
@@ -44,7 +44,7 @@ def _examined(
     blocked: int,
     lines_held: int,
     lines_sold: int,
-) -> Examined:
+) -> SectionCheck:
     differences = []
     what = "places" if is_general_admission else "seats"
     if total != capacity:
@@ -60,4 +60,4 @@ def _examined(
             differences.append(f"{sold:,} seats are sold, confirmed reservations have {lines_sold:,}")
     if not differences and free + held + sold + blocked != capacity:
         differences.append(f"{free:,} free, {held:,} held, {sold:,} sold and {blocked:,} blocked are not {capacity:,}")
-    return Examined(section_id, slug, capacity, free, held, sold, blocked, tuple(differences))
+    return SectionCheck(section_id, slug, capacity, free, held, sold, blocked, tuple(differences))

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 from apps.reservations.gate import rebuild
 from apps.reservations.gate.gate_reconciliation import differences
-from apps.reservations.gate.ledger_check import Examined, examine
+from apps.reservations.gate.ledger_check import SectionCheck, examine
 
 ATTEMPTS_MAX = 50
 """Resets until a gate that has very many holds to mark is open: enough for five million."""
 
 
 @dataclass(frozen=True, slots=True)
-class Preloaded:
-    sections: tuple[Examined, ...]
+class PreloadResult:
+    sections: tuple[SectionCheck, ...]
     before: dict[int, int] | None
     """What the gate said was left, by section id; None: it was not open."""
     after: dict[int, int] | None
@@ -26,15 +26,15 @@ class Preloaded:
         return self.outcome in rebuild.OPENED
 
 
-def preload(event_id: int) -> Preloaded:
+def preload(event_id: int) -> PreloadResult:
     """The event's gate is open with the counts of the ledger; or it is shut and marked, because the ledger differs
     from itself, or Redis from the ledger. May be done at any time, during the sale too."""
     before = rebuild.counts_of(event_id)
     sections = tuple(examine(event_id))
     found = [f"{section.slug}: {difference}" for section in sections for difference in section.differences]
     if found:
-        rebuild.refuse(event_id, found)
-        return Preloaded(sections, before, None, "refused", tuple(found))
+        rebuild.forbid_opening(event_id, found)
+        return PreloadResult(sections, before, None, "refused", tuple(found))
     outcome = rebuild.reset(event_id)
     for _ in range(ATTEMPTS_MAX):
         if outcome not in ("catching_up", "lost", "late"):
@@ -43,6 +43,6 @@ def preload(event_id: int) -> Preloaded:
     if outcome in rebuild.OPENED:
         found = differences(event_id)
         if found:
-            rebuild.refuse(event_id, found)
+            rebuild.forbid_opening(event_id, found)
             outcome = "differs"
-    return Preloaded(sections, before, rebuild.counts_of(event_id), outcome, tuple(found))
+    return PreloadResult(sections, before, rebuild.counts_of(event_id), outcome, tuple(found))

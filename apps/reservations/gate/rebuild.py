@@ -56,7 +56,7 @@ LAPSING_MAX = 5_000
 JUMP_MS = 60_000
 """Marks are written with every reset. Where the last were written so long ago, or so far ahead, by Redis's clock, the
 clock has jumped, or nobody reset for as long: either way they are all read again."""
-KEPT_MS = gate.ENTRY_MARK_MS + 2 * 3_600_000
+GATE_EXPIRY_MS = gate.ENTRY_MARK_MS + 2 * 3_600_000
 """A gate that nobody resets any more goes away by itself."""
 REFUSED_SECONDS = 24 * 3_600
 WHY_LENGTH_MAX = 500
@@ -78,7 +78,7 @@ GATED_SECONDS = 2.0
 """So long a process remembers which events want a gate."""
 
 
-class _Memory:
+class _ResetSchedule:
     """What this process knows of its own resetting, by its monotonic clock."""
 
     def __init__(self) -> None:
@@ -88,13 +88,13 @@ class _Memory:
         """When a gate that could not be opened is tried again."""
 
 
-_memory = _Memory()
+_schedule = _ResetSchedule()
 
 
-def forget_everything() -> None:
+def clear_cache() -> None:
     """As in a process that has just started."""
-    _memory.gated, _memory.gated_until = [], 0.0
-    _memory.not_before.clear()
+    _schedule.gated, _schedule.gated_until = [], 0.0
+    _schedule.not_before.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,21 +140,21 @@ class State:
         return not self.is_open or not 0 <= age_ms < after_ms
 
 
-def look(event_id: int) -> State | None:
+def read_state(event_id: int) -> State | None:
     """The event's gate; None while Redis is away."""
-    return look_at([event_id]).get(event_id)
+    return read_states([event_id]).get(event_id)
 
 
-def look_at(event_ids: Sequence[int]) -> dict[int, State]:
+def read_states(event_ids: Sequence[int]) -> dict[int, State]:
     """The gates of these events, in two journeys however many they are; none of them while Redis is away. One that
     cannot be read (a key of another kind) is left out."""
-    return redis.attempt(lambda client: _look_at(client, event_ids)) or {}
+    return redis.attempt(lambda client: _read_states(client, event_ids)) or {}
 
 
 _FIELDS = ("epoch", "server", "read_at", "until", "marked_until", "marked_at", "wanted", "calm", "moved")
 
 
-def _look_at(client: Redis, event_ids: Sequence[int]) -> dict[int, State]:
+def _read_states(client: Redis, event_ids: Sequence[int]) -> dict[int, State]:
     with client.pipeline(transaction=False) as pipe:
         pipe.time()
         pipe.info("server")
@@ -214,16 +214,16 @@ def gated_event_ids() -> list[int]:
 def reset_due() -> int:
     """Every gate whose counts are due is reset; how many were opened. Any number of processes may do this beside each
     other: who comes first spares the others the work."""
-    if time.monotonic() >= _memory.gated_until:
-        _memory.gated, _memory.gated_until = gated_event_ids(), time.monotonic() + GATED_SECONDS
-        _memory.not_before = {of: at for of, at in _memory.not_before.items() if of in _memory.gated}
+    if time.monotonic() >= _schedule.gated_until:
+        _schedule.gated, _schedule.gated_until = gated_event_ids(), time.monotonic() + GATED_SECONDS
+        _schedule.not_before = {of: at for of, at in _schedule.not_before.items() if of in _schedule.gated}
     now = time.monotonic()
-    asked = [event_id for event_id in _memory.gated if now >= _memory.not_before.get(event_id, 0.0)]
-    due = {event_id: state for event_id, state in look_at(asked).items() if state.is_due} if asked else {}
+    asked = [event_id for event_id in _schedule.gated if now >= _schedule.not_before.get(event_id, 0.0)]
+    due = {event_id: state for event_id, state in read_states(asked).items() if state.is_due} if asked else {}
     for event_id, outcome in (outcomes := _reset_all(due)).items():
         if outcome not in OPENED:
             rest = EXAMINE_AGAIN_SECONDS if outcome == "refused" else RESET_AFTER_MS / 1_000
-            _memory.not_before[event_id] = time.monotonic() + rest
+            _schedule.not_before[event_id] = time.monotonic() + rest
     return sum(outcome in OPENED for outcome in outcomes.values())
 
 
@@ -233,7 +233,7 @@ def reset(event_id: int) -> str:
     see `examining`), "catching_up" (more holds to mark than one reset reads: the next goes on), "lapsing" (so much
     has lapsed that all is open), "late", "lost" (its marks, or the clock jumped under it) or "another_server" (the next
     one begins anew)."""
-    state = look(event_id)
+    state = read_state(event_id)
     return "away" if state is None else _reset_all({event_id: state})[event_id]
 
 
@@ -257,10 +257,10 @@ def _begin(event_id: int, state: State) -> str:
     """The gate is there, or there again, unless the ledger differs from itself."""
     found = [f"{section.slug}: {difference}" for section in examine(event_id) for difference in section.differences]
     if found:
-        refuse(event_id, found)
+        forbid_opening(event_id, found)
         return "refused"
     if state.refused:
-        admit(event_id)
+        allow_opening(event_id)
     return _read_and_open({event_id: state})[event_id]
 
 
@@ -329,7 +329,7 @@ def _mark_all(cursor: sql.Cursor, gates: Mapping[int, tuple[str, State]], now: d
         marking: list[tuple[int, list[lua.Argument]]] = [
             (
                 event_id,
-                [epoch, replaces[event_id], reached, gate.ENTRY_MARK_MS, KEPT_MS, JUMP_MS, *entries[event_id]],
+                [epoch, replaces[event_id], reached, gate.ENTRY_MARK_MS, GATE_EXPIRY_MS, JUMP_MS, *entries[event_id]],
             )
             for event_id, (epoch, _) in gates.items()
             if event_id not in failed
@@ -347,7 +347,7 @@ def _refused_key(event_id: int) -> str:
     return f"{gate.keys(event_id)[0]}:refused"
 
 
-def refuse(event_id: int, found: Sequence[str]) -> None:
+def forbid_opening(event_id: int, found: Sequence[str]) -> None:
     """The gate is gone and marked: holds go to the ledger, which cannot oversell, until what was found differing is
     no more. One line in the log says so."""
     why = "; ".join(found)[:WHY_LENGTH_MAX]
@@ -361,7 +361,7 @@ def refuse(event_id: int, found: Sequence[str]) -> None:
         logger.error("the gate of event %s stays shut: %s", event_id, why)
 
 
-def admit(event_id: int) -> None:
+def allow_opening(event_id: int) -> None:
     """What the gate was refused for is gone."""
     if redis.attempt(lambda client: client.delete(_refused_key(event_id))):
         logger.warning("the gate of event %s may open again: the ledger agrees with itself", event_id)
@@ -371,7 +371,7 @@ def states() -> dict[str, int]:
     """How many of the gates that should be there are open, shut for now, or refused until somebody has looked."""
     found = dict.fromkeys(("open", "shut", "refused"), 0)
     gated = gated_event_ids()
-    seen = look_at(gated) if gated else {}
+    seen = read_states(gated) if gated else {}
     for state in map(seen.get, gated):
         is_in_order = state is not None and (state.is_open or (state.rests and not state.is_due))
         found["open" if is_in_order else "refused" if state is not None and state.refused else "shut"] += 1
@@ -380,7 +380,7 @@ def states() -> dict[str, int]:
 
 def counts_of(event_id: int) -> dict[int, int] | None:
     """What the gate says is left in each section, by section id; None where it is shut or Redis is away."""
-    state = look(event_id)
+    state = read_state(event_id)
     if state is None or not state.is_open:
         return None
     found = redis.attempt(lambda client: client.hgetall(gate.keys(event_id)[0])) or {}

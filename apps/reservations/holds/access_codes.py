@@ -23,7 +23,7 @@ from apps.reservations.errors import (
     AccessCodeUsedUp,
     AccessCodeWrong,
 )
-from apps.reservations.holds.outcomes import Contended, Refused, Short
+from apps.reservations.holds.outcomes import Contended, Refused, Shortage
 from apps.reservations.holds.replacement import Replaced
 from apps.reservations.holds.requests import HoldRequest
 
@@ -38,9 +38,9 @@ _share_codes_skipping = sql.load(_PACKAGE, "share_access_codes_skipping")
 _codes = sql.load(_PACKAGE, "access_codes")
 _uses_of_buyers = sql.load(_PACKAGE, "access_uses_of_buyers")
 
-Asking = tuple[HoldRequest, Replaced | None]
+CodeRequest = tuple[HoldRequest, Replaced | None]
 """A request, and what it gives up."""
-Word = tuple[int, str]
+CodeKey = tuple[int, str]
 """A code as it is written, of an event."""
 
 
@@ -69,11 +69,11 @@ class _Uses(NamedTuple):
     lapsed: Sequence[UUID]
 
 
-def locking(asking: Iterable[Asking], *, waiting: bool) -> dict[str, sql.Call]:
+def lock_codes_calls(asking: Iterable[CodeRequest], *, waiting: bool) -> dict[str, sql.Call]:
     """The locks of the codes that these requests name or keep, and under them what is to be known of each; nothing
     where none does. With `waiting` they wait, in the order of all locks; codes of a whole club are as hot as general
     admission."""
-    named = [(word_of(request, given_up), request.buyer) for request, given_up in asking if request.guarded]
+    named = [(code_key(request, given_up), request.buyer) for request, given_up in asking if request.guarded]
     pairs = sorted({(*word, buyer) for word, buyer in named if word[1]})
     if not pairs:
         return {}
@@ -91,18 +91,18 @@ def locking(asking: Iterable[Asking], *, waiting: bool) -> dict[str, sql.Call]:
     }
 
 
-def word_of(request: HoldRequest, given_up: Replaced | None) -> Word:
+def code_key(request: HoldRequest, given_up: Replaced | None) -> CodeKey:
     """The code that the request names; else that of what it gives up, which it keeps."""
-    kept = given_up.access_word if given_up is not None and given_up.event_id == request.event.id else None
+    kept = given_up.access_code if given_up is not None and given_up.event_id == request.event.id else None
     return request.event.id, request.access_code or kept or ""
 
 
-def given_up_by(replaced: Iterable[Replaced | None]) -> Mapping[Word, int]:
+def count_released_uses(replaced: Iterable[Replaced | None]) -> Mapping[CodeKey, int]:
     """How many uses of each code these have."""
-    return Counter((one.event_id, one.access_word) for one in replaced if one is not None and one.access_word)
+    return Counter((one.event_id, one.access_code) for one in replaced if one is not None and one.access_code)
 
 
-def examine(event_id: int, word: str, buyer: str, guarded: Collection[int]) -> list[int]:
+def opened_sections(event_id: int, word: str, buyer: str, guarded: Collection[int]) -> list[int]:
     """Those of these sections that the code opens for the buyer now, as far as can be told without a lock. Raises
     AccessCodeWrong and the other refusals of a code."""
     codes = {"event_ids": [event_id], "words": [word]}
@@ -113,17 +113,17 @@ def examine(event_id: int, word: str, buyer: str, guarded: Collection[int]) -> l
     if not opened:
         raise AccessCodeWrong
     (code,) = found
-    verdict: Refused | Short | None = _by_itself(code)
+    verdict: Refused | Shortage | None = _check_validity(code)
     if verdict is None and code.uses_max is not None:
-        verdict = _within(_Uses(code.standing, code.lapsed or ()), None, code.uses_max, AccessCodeUsedUp())
+        verdict = _check_limit(_Uses(code.standing, code.lapsed or ()), None, code.uses_max, AccessCodeUsedUp())
     if verdict is None and (cap := code.uses_per_buyer_max) is not None:
-        verdict = _within(uses.get(code.id, _Uses(0, ())), None, cap, AccessCodeLimitReached(cap=cap))
+        verdict = _check_limit(uses.get(code.id, _Uses(0, ())), None, cap, AccessCodeLimitReached(cap=cap))
     if isinstance(verdict, Refused):
         raise verdict.problem
     return opened
 
 
-def has_room(cursor: sql.Cursor, word: Word, buyer: str) -> bool:
+def has_room(cursor: sql.Cursor, word: CodeKey, buyer: str) -> bool:
     """Whether one use more of the code by this buyer is within its limits, lapsed ones counted too; the code stays
     locked until the caller's transaction ends."""
     codes = {"event_ids": [word[0]], "words": [word[1]]}
@@ -142,14 +142,14 @@ def has_room(cursor: sql.Cursor, word: Word, buyer: str) -> bool:
 class Codes:
     """What one transaction knows of codes, and what its own winners have used of them."""
 
-    _known: dict[Word, _Code] = field(default_factory=dict)
+    _known: dict[CodeKey, _Code] = field(default_factory=dict)
     _ours: set[int] = field(default_factory=set)
     _of_buyers: dict[tuple[int, str], _Uses] = field(default_factory=dict)
-    _more: dict[Word, int] = field(default_factory=dict)
+    _added_uses: dict[CodeKey, int] = field(default_factory=dict)
     """Uses by winners of this transaction, less those they give up."""
 
     def read(self, done: Mapping[str, roundtrip.StatementResult]) -> None:
-        """What `locking` gave is known."""
+        """What `lock_codes_calls` gave is known."""
         if "codes" not in done:
             return
         self._ours = {row[0] for name in ("codes locked", "codes shared") for row in done[name].rows}
@@ -163,11 +163,11 @@ class Codes:
         request: HoldRequest,
         given_up: Replaced | None,
         section_ids: Collection[int],
-        perhaps: Mapping[Word, int] | None = None,
-    ) -> Refused | Contended | Short | None:
+        perhaps: Mapping[CodeKey, int] | None = None,
+    ) -> Refused | Contended | Shortage | None:
         """Why the request may not hold in these sections, which want a code; None if it may. `perhaps`: so many uses
         this transaction may give up, which is known once all before it are decided."""
-        word = word_of(request, given_up)
+        word = code_key(request, given_up)
         written = word[1]
         if not written:
             return Refused(AccessCodeRequired(sections=[request.guarded[one] for one in sorted(section_ids)]))
@@ -176,41 +176,41 @@ class Codes:
             return Refused(AccessCodeWrong())
         if code.id not in self._ours:
             return Contended(problems.Busy())
-        refused = _by_itself(code)
+        refused = _check_validity(code)
         if refused is not None:
             return refused
-        own = given_up if given_up is not None and given_up.access_word == written else None
+        own = given_up if given_up is not None and given_up.access_code == written else None
         if code.uses_max is not None:
             going = (perhaps or {}).get(word, 0) - (own is not None)
-            more = self._more.get(word, 0) - max(going, 0)
+            more = self._added_uses.get(word, 0) - max(going, 0)
             uses = _Uses(code.standing + more, code.lapsed or ())
-            limited = _within(uses, own, code.uses_max, AccessCodeUsedUp())
+            limited = _check_limit(uses, own, code.uses_max, AccessCodeUsedUp())
             if limited is not None:
                 return limited
         cap = code.uses_per_buyer_max
         if cap is not None:
             uses = self._of_buyers.get((code.id, request.buyer), _Uses(0, ()))
             mine = own if own is not None and own.buyer == request.buyer else None
-            return _within(uses, mine, cap, AccessCodeLimitReached(cap=cap))
+            return _check_limit(uses, mine, cap, AccessCodeLimitReached(cap=cap))
         return None
 
     def use(self, request: HoldRequest, given_up: Replaced | None, section_ids: Collection[int]) -> int | None:
         """The request has won, by the code of this id if its sections want one."""
-        if given_up is not None and given_up.access_word is not None:
-            before = given_up.event_id, given_up.access_word
-            self._more[before] = self._more.get(before, 0) - (given_up.id not in self._lapsed(before))
+        if given_up is not None and given_up.access_code is not None:
+            before = given_up.event_id, given_up.access_code
+            self._added_uses[before] = self._added_uses.get(before, 0) - (given_up.id not in self._lapsed(before))
         if not section_ids:
             return None
-        word = word_of(request, given_up)
-        self._more[word] = self._more.get(word, 0) + 1
+        word = code_key(request, given_up)
+        self._added_uses[word] = self._added_uses.get(word, 0) + 1
         return self._known[word].id
 
-    def _lapsed(self, word: Word) -> Collection[UUID]:
+    def _lapsed(self, word: CodeKey) -> Collection[UUID]:
         code = self._known.get(word)
         return () if code is None else code.lapsed or ()
 
 
-def _by_itself(code: _Code) -> Refused | None:
+def _check_validity(code: _Code) -> Refused | None:
     """What refuses a code whoever asks with it."""
     if code.is_early:
         return Refused(AccessCodeNotValid("This access code is not valid yet."))
@@ -219,11 +219,11 @@ def _by_itself(code: _Code) -> Refused | None:
     return None
 
 
-def _within(uses: _Uses, own: Replaced | None, most: int, problem: problems.Problem) -> Refused | Short | None:
+def _check_limit(uses: _Uses, own: Replaced | None, most: int, problem: problems.Problem) -> Refused | Shortage | None:
     """Whether one use more is within the limit, where `own` is given up for it. Lapsed uses count until somebody has
     ended them: a payment made in time may still confirm one."""
     standing = uses.standing - (own is not None and own.id not in uses.lapsed)
     others = [one for one in uses.lapsed if own is None or one != own.id]
     if standing >= most:
         return Refused(problem)
-    return Short(problems.Busy(), tuple(others[:SWEPT_MAX])) if standing + len(others) >= most else None
+    return Shortage(problems.Busy(), tuple(others[:SWEPT_MAX])) if standing + len(others) >= most else None

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from apps.reservations.holds.free_runs import FreeRuns, FreeSeat, Offer, Part, Run
 
-__all__ = ["BestAvailable", "FreeSeat", "Shelf", "choose", "fitting_count", "is_together"]
+__all__ = ["BestAvailable", "FreeSeat", "FreeSeatPool", "choose", "fitting_count", "is_adjacent"]
 
 NEAR_SEEDS_MAX = 12
 NEAR_SEEDS_EACH = 3
@@ -26,7 +26,7 @@ ROW_PLACES = 3
 ALONE_PLACES = 15
 RANKS_TO_A_PLACE = 100
 # A companion in somebody else's accessible place is the last resort.
-SOMEBODY_S_PLACE = 1_000
+ACCESSIBLE_PLACE_COST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class BestAvailable:
     """Of `quantity`, how many sit beside the accessible places; only with `accessible`."""
 
 
-class Shelf:
+class FreeSeatPool:
     """The free seats that one read found for wishes of one section and category, less those given away since.
 
     Accessible and companion seats are for those who ask for them and for nobody else, also when nothing else is left.
@@ -69,12 +69,12 @@ class Shelf:
 
 def choose(free: Iterable[FreeSeat], wish: BestAvailable) -> tuple[FreeSeat, ...] | None:
     """The best seats that fit the wish, or None when fewer than that many fit."""
-    return Shelf(seat for seat in free if _is_of(seat, wish)).choose(wish)
+    return FreeSeatPool(seat for seat in free if _matches_category(seat, wish)).choose(wish)
 
 
 def fitting_count(free: Iterable[FreeSeat], wish: BestAvailable) -> int:
     """How many free seats fit the wish, wherever they are."""
-    seats = [seat for seat in free if _is_of(seat, wish)]
+    seats = [seat for seat in free if _matches_category(seat, wish)]
     if wish.accessible:
         places = sum(seat.accessible for seat in seats)
         # Without a place for everybody who needs one, what else is free is of no use to the party.
@@ -82,7 +82,7 @@ def fitting_count(free: Iterable[FreeSeat], wish: BestAvailable) -> int:
     return sum(map(is_ordinary, seats))
 
 
-def is_together(seats: Sequence[FreeSeat]) -> bool:
+def is_adjacent(seats: Sequence[FreeSeat]) -> bool:
     """Whether these are neighbours, one beside the other."""
     ordered = sorted(seats, key=attrgetter("place_index"))
     return all(
@@ -96,7 +96,7 @@ def is_ordinary(seat: FreeSeat) -> bool:
     return not seat.accessible and not seat.companion
 
 
-def _is_of(seat: FreeSeat, wish: BestAvailable) -> bool:
+def _matches_category(seat: FreeSeat, wish: BestAvailable) -> bool:
     return wish.category_id is None or seat.category_id == wish.category_id
 
 
@@ -107,23 +107,23 @@ def _choose_ordinary(runs: FreeRuns, quantity: int) -> tuple[FreeSeat, ...] | No
         best = next(offers, None)
         if best is not None:
             return best.seats
-    return _near(runs, quantity)
+    return _choose_cluster(runs, quantity)
 
 
-def _near(runs: FreeRuns, quantity: int) -> tuple[FreeSeat, ...]:
+def _choose_cluster(runs: FreeRuns, quantity: int) -> tuple[FreeSeat, ...]:
     """The tightest cluster around one of the best places to begin at, as few as possible sitting alone."""
     best: tuple[float, tuple[FreeSeat, ...]] | None = None
     seeds = list(islice(_seeds(runs, quantity), NEAR_SEEDS_MAX))
     for seed in seeds:
         for rows, each in NEAR_ROWS:
-            found = _gather(seed, runs.around(seed, rows, each), quantity)
+            found = _build_cluster(seed, runs.around(seed, rows, each), quantity)
             if found is not None:
                 if best is None or found < best:
                     best = found
                 break
     if best is None:
         # Few and far between: from the best one, wherever the others are.
-        best = _gather(seeds[0], runs.others(seeds[0]), quantity)
+        best = _build_cluster(seeds[0], runs.others(seeds[0]), quantity)
     assert best is not None, "only called with at least `quantity` seats"
     return best[1]
 
@@ -141,7 +141,7 @@ def _seeds(runs: FreeRuns, quantity: int) -> Iterator[Part]:
                 yield from offer.parts
 
 
-def _gather(seed: Part, around: Sequence[Run], quantity: int) -> tuple[float, tuple[FreeSeat, ...]] | None:
+def _build_cluster(seed: Part, around: Sequence[Run], quantity: int) -> tuple[float, tuple[FreeSeat, ...]] | None:
     """The party with the seed and what is nearest to it, and how far apart it sits; None if there are not enough."""
     missing = quantity - seed.size
     if sum(map(len, around)) < missing:
@@ -194,12 +194,12 @@ def _choose_accessible(seats: Sequence[FreeSeat], wish: BestAvailable) -> tuple[
         by_row[seat.row_index].append(seat)
     best: tuple[float, int, tuple[FreeSeat, ...]] | None = None
     for number, seed in enumerate(places[:NEAR_SEEDS_MAX]):
-        chosen = sorted(places, key=lambda seat: (_apart(seed, seat), seat.rank))[:wanted]
+        chosen = sorted(places, key=lambda seat: (_seat_distance(seed, seat), seat.rank))[:wanted]
         rows = {place.row_index + step for place in chosen for step in range(-NEAR_ROWS[0][0], NEAR_ROWS[0][0] + 1)}
         near = [seat for row in sorted(rows) for seat in by_row.get(row, ())]
         party = _with_companions(chosen, near, wish.companions)
         if party is not None:
-            cost = party[0] + sum(_apart(seed, seat) for seat in chosen) + seed.rank / RANKS_TO_A_PLACE
+            cost = party[0] + sum(_seat_distance(seed, seat) for seat in chosen) + seed.rank / RANKS_TO_A_PLACE
             if best is None or (cost, number) < best[:2]:
                 best = (cost, number, party[1])
     if best is not None:
@@ -216,7 +216,7 @@ def _with_companions(
     taken = {seat.seat_id for seat in chosen}
     beside = sorted(
         (
-            min(_apart(place, seat) for place in chosen) + SOMEBODY_S_PLACE * seat.accessible,
+            min(_seat_distance(place, seat) for place in chosen) + ACCESSIBLE_PLACE_COST * seat.accessible,
             not seat.companion,
             seat.rank,
             seat,
@@ -229,5 +229,5 @@ def _with_companions(
     return sum(far for far, _, _, _ in beside), (*chosen, *(seat for _, _, _, seat in beside))
 
 
-def _apart(one: FreeSeat, other: FreeSeat) -> int:
+def _seat_distance(one: FreeSeat, other: FreeSeat) -> int:
     return ROW_PLACES * abs(one.row_index - other.row_index) + abs(one.place_index - other.place_index)

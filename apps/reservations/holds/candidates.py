@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from apps.kernel.db import sql
-from apps.reservations.holds.best_available import BestAvailable, FreeSeat, Shelf, fitting_count, is_together
+from apps.reservations.holds.best_available import BestAvailable, FreeSeat, FreeSeatPool, fitting_count, is_adjacent
 
 # So many of the best free seats are read at first, more for a batch that wants more. Where no row of those has room for
 # a party, READ_FACTOR times as many, up to READ_TOGETHER_MAX: whom ten thousand free seats cannot seat together, sits
@@ -18,7 +18,7 @@ from apps.reservations.holds.best_available import BestAvailable, FreeSeat, Shel
 READ_MIN = 400
 READ_TO_WANTED = 2
 READ_FACTOR = 5
-READ_TOGETHER_MAX = 10_000
+READ_ADJACENT_MAX = 10_000
 # Around so many of the best accessible places what else is free is read at first.
 READ_ACCESSIBLE = 24
 
@@ -47,7 +47,7 @@ class _Read:
 
     seats: list[FreeSeat]
     limit: int | None
-    shelf: Shelf
+    pool: FreeSeatPool
     set_aside: bool = False
     """Some of the best choices are left to rivals; they come back where nothing else is left."""
 
@@ -80,7 +80,7 @@ class Proposer:
         """The best seats for the wish, or how many fit; seats of its `own` are free for this wish alone. Those that its
         own request has `named` are in no count: nobody's loss makes them fit."""
         kind = _kind(wish)
-        mine = [seat for seat in own.values() if _is_of(kind, seat)]
+        mine = [seat for seat in own.values() if _matches_key(kind, seat)]
         read = self._reads.get(kind)
         if read is None:
             read = self._read(kind, max(READ_MIN, READ_TO_WANTED * self._wanted.get(kind, wish.quantity)))
@@ -88,15 +88,15 @@ class Proposer:
                 self._set_aside(read, wish)
         while True:
             chosen = self._choose(read, wish, mine)
-            if chosen is not None and (wish.accessible or is_together(chosen)):
+            if chosen is not None and (wish.accessible or is_adjacent(chosen)):
                 break
             if read.set_aside:
                 # Scattered seats are no alternative to neighbours that may be had a moment later.
-                read.shelf, read.set_aside = self._shelf(read.seats), False
-            elif read.limit is None or (chosen is not None and read.limit >= READ_TOGETHER_MAX):
+                read.pool, read.set_aside = self._build_pool(read.seats), False
+            elif read.limit is None or (chosen is not None and read.limit >= READ_ADJACENT_MAX):
                 break
             else:
-                further = min(read.limit * READ_FACTOR, READ_TOGETHER_MAX)
+                further = min(read.limit * READ_FACTOR, READ_ADJACENT_MAX)
                 read = self._read(kind, None if chosen is None else further)
         if chosen is not None:
             return Proposal(chosen, len(chosen))
@@ -108,11 +108,11 @@ class Proposer:
         ids = [seat.seat_id for seat in seats]
         self.taken.update(ids)
         for read in self._reads.values():
-            read.shelf.take(ids)
+            read.pool.take(ids)
 
     def _choose(self, read: _Read, wish: BestAvailable, mine: list[FreeSeat]) -> tuple[FreeSeat, ...] | None:
         still_mine = [seat for seat in mine if seat.seat_id not in self.taken]
-        shelf = Shelf([*read.shelf.seats(), *still_mine]) if still_mine else read.shelf
+        shelf = FreeSeatPool([*read.pool.seats(), *still_mine]) if still_mine else read.pool
         return shelf.choose(wish)
 
     def _read(self, kind: _Kind, limit: int | None) -> _Read:
@@ -129,30 +129,30 @@ class Proposer:
             if limit is not None and seats[0].row_index != seats[-1].row_index:
                 # The read may end within a row: its seats would look like single ones.
                 seats = [seat for seat in seats if seat.row_index != seats[-1].row_index]
-        self._reads[kind] = _Read(seats, limit, self._shelf(seats))
+        self._reads[kind] = _Read(seats, limit, self._build_pool(seats))
         return self._reads[kind]
 
-    def _shelf(self, seats: Iterable[FreeSeat]) -> Shelf:
-        return Shelf(seat for seat in seats if seat.seat_id not in self.taken)
+    def _build_pool(self, seats: Iterable[FreeSeat]) -> FreeSeatPool:
+        return FreeSeatPool(seat for seat in seats if seat.seat_id not in self.taken)
 
     def _set_aside(self, read: _Read, wish: BestAvailable) -> None:
         """Some of the best choices are left to others, by chance: of as many as there are, up to `alternatives`."""
         better: list[tuple[FreeSeat, ...]] = []
         while len(better) < self.alternatives:
-            chosen = read.shelf.choose(wish)
-            if chosen is None or not is_together(chosen):
+            chosen = read.pool.choose(wish)
+            if chosen is None or not is_adjacent(chosen):
                 break
             better.append(chosen)
-            read.shelf.take(seat.seat_id for seat in chosen)
+            read.pool.take(seat.seat_id for seat in chosen)
         aside = better[: secrets.randbelow(max(1, len(better)))]
-        read.shelf, read.set_aside = self._shelf(read.seats), bool(aside)
+        read.pool, read.set_aside = self._build_pool(read.seats), bool(aside)
         for chosen in aside:
-            read.shelf.take(seat.seat_id for seat in chosen)
+            read.pool.take(seat.seat_id for seat in chosen)
 
 
 def _kind(wish: BestAvailable) -> _Kind:
     return _Kind(wish.section_id, wish.category_id, wish.accessible)
 
 
-def _is_of(kind: _Kind, seat: FreeSeat) -> bool:
+def _matches_key(kind: _Kind, seat: FreeSeat) -> bool:
     return seat.section_id == kind.section_id and kind.category_id in (None, seat.category_id)

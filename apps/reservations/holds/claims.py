@@ -7,7 +7,7 @@ from uuid import UUID
 from apps.kernel.db import sql
 from apps.kernel.http import problems
 from apps.reservations.errors import SeatsUnavailable
-from apps.reservations.holds.outcomes import Contended, Refused, Short, Verdict
+from apps.reservations.holds.outcomes import Contended, Refused, Shortage, Verdict
 
 _claims_of_owners = sql.load("apps.reservations", "claims_of_owners", prepared=True)
 
@@ -52,4 +52,4 @@ class Claims:
         if for_good:
             return Refused(problem)
         lapsed = tuple(owner for seat, owner in gone.items() if owner is not None and claims[seat].lapsed)
-        return Short(problem, lapsed) if lapsed else Contended(problems.Busy())
+        return Shortage(problem, lapsed) if lapsed else Contended(problems.Busy())

@@ -97,10 +97,10 @@ class _Offers:
         self._latest: dict[Run, int] = {}
 
     def fill(self, runs: Iterable[Run]) -> None:
-        self._entries = sorted(entry for run in runs if (entry := self._unknown(run)) is not None)
+        self._entries = sorted(entry for run in runs if (entry := self._unevaluated_entry(run)) is not None)
 
     def add(self, run: Run) -> None:
-        entry = self._unknown(run)
+        entry = self._unevaluated_entry(run)
         if entry is not None:
             insort(self._entries, entry)
 
@@ -119,7 +119,7 @@ class _Offers:
             if found is not None:
                 insort(entries, (found[0], number, run, found[1]))
 
-    def _unknown(self, run: Run) -> tuple[Key, int, Run, Offer | None] | None:
+    def _unevaluated_entry(self, run: Run) -> tuple[Key, int, Run, Offer | None] | None:
         key = self._at_best(run)
         if key is None:
             return None

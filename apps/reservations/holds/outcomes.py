@@ -32,7 +32,7 @@ class Contended:
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class Shortage:
     """Too little is free, but reservations past their deadline may still hold some of it. `problem` is the answer if
     sweeping them changes nothing."""
 
@@ -42,4 +42,4 @@ class Short:
 
 
 HoldOutcome = Held | Refused
-Verdict = HoldOutcome | Contended | Short
+Verdict = HoldOutcome | Contended | Shortage

@@ -15,13 +15,13 @@ _recall_answers = sql.load(_PACKAGE, "recall_answers", prepared=True)
 _reservations_of_entries = sql.load(_PACKAGE, "reservations_of_entries", prepared=True)
 
 _CONFIRMED = str(Reservation.Status.CONFIRMED)
-_IN_THE_WAY = frozenset(map(str, (*Reservation.LIVE, Reservation.Status.CONFIRMED)))
+_BLOCKING_STATUSES = frozenset(map(str, (*Reservation.LIVE, Reservation.Status.CONFIRMED)))
 
-Remembered = tuple[str, int, str]
+StoredAnswer = tuple[str, int, str]
 """Fingerprint, status, body."""
 
 
-class Standing(NamedTuple):
+class BlockingReservation(NamedTuple):
     """A reservation that is live, or that is paid, which ends an admission."""
 
     reservation_id: UUID
@@ -29,10 +29,10 @@ class Standing(NamedTuple):
     has_lapsed: bool
 
 
-def asking(requests: Sequence[HoldRequest]) -> list[sql.Call]:
-    """The two statements that tell; their answers are for `answers_of` and `standing_of`."""
+def read_calls(requests: Sequence[HoldRequest]) -> list[sql.Call]:
+    """The two statements that tell; their answers are for `answers_of` and `find_blocking_reservations`."""
     return [
-        _recalling([request.scope for request in requests], requests),
+        _answers_call([request.scope for request in requests], requests),
         _reservations_of_entries.call(
             entry_ids=arrays.uuids([request.entry_id for request in requests]),
             event_ids=arrays.numbers([request.event.id for request in requests]),
@@ -41,7 +41,7 @@ def asking(requests: Sequence[HoldRequest]) -> list[sql.Call]:
     ]
 
 
-def _recalling(scopes: list[str], requests: Sequence[HoldRequest]) -> sql.Call:
+def _answers_call(scopes: list[str], requests: Sequence[HoldRequest]) -> sql.Call:
     return _recall_answers.call(
         scopes=arrays.texts(scopes),
         keys=arrays.texts([request.idempotency_key for request in requests]),
@@ -54,10 +54,10 @@ def answers_of(
     requests: Sequence[HoldRequest],
     recalled: roundtrip.StatementResult,
     found: roundtrip.StatementResult,
-) -> Mapping[tuple[str, str], Remembered]:
+) -> Mapping[tuple[str, str], StoredAnswer]:
     """The remembered answers by scope and key: under the buyer's name, and under those that the entry's earlier holds
     were made by, since who logs in is another buyer and asks again all the same."""
-    known: dict[tuple[str, str], Remembered] = {(row[0], row[1]): row[2:] for row in recalled.rows}
+    known: dict[tuple[str, str], StoredAnswer] = {(row[0], row[1]): row[2:] for row in recalled.rows}
     names: dict[UUID, set[str]] = {}
     for _, entry_id, event_id, buyer, _, _ in found.rows:
         names.setdefault(entry_id, set()).add(f"hold:{event_id}:{buyer}")
@@ -69,7 +69,7 @@ def answers_of(
         if name != request.scope
     ]
     if others:
-        call = _recalling([name for _, name in others], [request for request, _ in others])
+        call = _answers_call([name for _, name in others], [request for request, _ in others])
         (again,) = sql.execute_batch(cursor, [call])
         of_names = {(row[0], row[1]): row[2:] for row in again.rows}
         for request, name in others:
@@ -79,14 +79,16 @@ def answers_of(
     return known
 
 
-def standing_of(requests: Sequence[HoldRequest], found: roundtrip.StatementResult) -> Mapping[UUID, Standing]:
+def find_blocking_reservations(
+    requests: Sequence[HoldRequest], found: roundtrip.StatementResult
+) -> Mapping[UUID, BlockingReservation]:
     """What stands in the way of each entry's holding anew: of several, one that is not paid."""
-    by_entry: dict[UUID, Standing] = {}
-    by_buyer: dict[tuple[int, str], Standing] = {}
+    by_entry: dict[UUID, BlockingReservation] = {}
+    by_buyer: dict[tuple[int, str], BlockingReservation] = {}
     for id_, entry_id, event_id, buyer, status, lapsed in found.rows:
-        if status not in _IN_THE_WAY:
+        if status not in _BLOCKING_STATUSES:
             continue
-        one = Standing(id_, status == _CONFIRMED, lapsed)
+        one = BlockingReservation(id_, status == _CONFIRMED, lapsed)
         if not one.is_paid:
             by_entry[entry_id] = by_buyer[event_id, buyer] = one
         else:

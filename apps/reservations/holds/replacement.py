@@ -29,7 +29,7 @@ class Replaced:
     status: str
     expires_at: datetime
     seat_count: int
-    access_word: str | None = None
+    access_code: str | None = None
     """The access code that let it in, as it is written: who replaces it keeps that."""
     seats: dict[int, FreeSeat] = field(default_factory=dict)
     """What it holds, by seat id: free for who replaces it, and for nobody else."""

@@ -56,7 +56,7 @@ class HoldRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class EventLookup:
     """What a payload's words mean, as it was read a moment ago."""
 
     sections: Mapping[str, events.SectionView]
@@ -73,12 +73,12 @@ def guarded_of(sections: Iterable[events.SectionView]) -> dict[int, str]:
     return {section.id: section.slug for section in sections if section.needs_access}
 
 
-def read_house(event: events.EventView, payload: Any) -> House:
+def read_lookup(event: events.EventView, payload: Any) -> EventLookup:
     """The house as the payload needs it, from PostgreSQL."""
     best = payload.get("best_available") if isinstance(payload, dict) else None
     wants_category = isinstance(best, dict) and best.get("category") is not None
     sections = events.list_sections(event.id)
-    return House(
+    return EventLookup(
         sections={section.slug: section for section in sections},
         categories={one.key: one.id for one in events.list_categories(event.id)} if wants_category else {},
         seats={guid: seat.id for guid, seat in events.seats_by_guid(event.id, named_seats(event, payload)).items()},
@@ -89,7 +89,7 @@ def read_house(event: events.EventView, payload: Any) -> House:
 def named_seats(event: events.EventView, payload: Any) -> list[str]:
     """The seats that the payload names, if it names them as it should; else none, and `resolve` says why."""
     guids = payload.get("seats") if isinstance(payload, dict) else None
-    return guids if isinstance(guids, list) and _why_not(event, guids) is None else []
+    return guids if isinstance(guids, list) and _seat_list_error(event, guids) is None else []
 
 
 def resolve(
@@ -97,13 +97,13 @@ def resolve(
     entry: queue.EntryView,
     payload: Any,
     idempotency_key: str,
-    house: House | None = None,
+    house: EventLookup | None = None,
 ) -> HoldRequest:
     """The request behind the contract's body. Raises Invalid naming every field that is wrong."""
     if not isinstance(payload, dict):
         raise problems.Invalid("a JSON object is expected")
     if house is None:
-        house = read_house(event, payload)
+        house = read_lookup(event, payload)
     wrong: dict[str, Any] = {str(name)[:80]: "unknown field" for name in payload if name not in FIELDS}
     seats = _seats(event, payload.get("seats"), house, wrong)
     places = _general_admission(house.sections, payload, wrong)
@@ -169,10 +169,10 @@ def _reservation_id(asked: Any, wrong: dict[str, Any]) -> uuid.UUID | None:
     return None
 
 
-def _seats(event: events.EventView, asked: Any, house: House, wrong: dict[str, Any]) -> dict[int, str]:
+def _seats(event: events.EventView, asked: Any, house: EventLookup, wrong: dict[str, Any]) -> dict[int, str]:
     if asked is None:
         return {}
-    why_not = _why_not(event, asked)
+    why_not = _seat_list_error(event, asked)
     unknown = [] if why_not is not None else [guid for guid in asked if guid not in house.seats]
     if why_not is not None or unknown:
         wrong["seats"] = why_not or [f"no such seat: {guid}" for guid in unknown]
@@ -180,7 +180,7 @@ def _seats(event: events.EventView, asked: Any, house: House, wrong: dict[str, A
     return {house.seats[guid]: guid for guid in asked}
 
 
-def _why_not(event: events.EventView, asked: Any) -> str | None:
+def _seat_list_error(event: events.EventView, asked: Any) -> str | None:
     """What is wrong with this as a list of seats, whichever there are."""
     if not isinstance(asked, list) or not all(isinstance(guid, str) and 0 < len(guid) <= 120 for guid in asked):
         return "a list of seat ids is expected"
@@ -207,7 +207,7 @@ def _general_admission(
     return section, quantity
 
 
-def _best_available(house: House, asked: Any, wrong: dict[str, Any]) -> BestAvailable | None:
+def _best_available(house: EventLookup, asked: Any, wrong: dict[str, Any]) -> BestAvailable | None:
     if asked is None:
         return None
     if not isinstance(asked, dict):

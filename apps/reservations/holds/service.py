@@ -1,7 +1,7 @@
 """The hold: a list of requests decided in arrival order in short transactions, all or nothing per request.
 
-What one transaction cannot decide it hands back: `Contended` when only somebody's lock was in the way (a lock is not a
-refusal: the rival may lose elsewhere and leave the seat free), `Short` when a reservation past its deadline may still
+What one transaction cannot decide it hands back: `Contended` when only somebody's lock was in the way (a lock is not
+a refusal: the rival may lose elsewhere and leave the seat free), `Shortage` when a reservation past its deadline may still
 hold what is wanted (sweeping inside the batch would give one seat to two). Both are decided again, from the second
 time on waiting in id order. Only sold or held is a final refusal.
 
@@ -23,9 +23,9 @@ from apps.kernel.db import sql, transactions
 from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
 from apps.kernel.group_commit.process_turns import Turns
 from apps.kernel.http import problems
-from apps.reservations.holds.outcomes import Contended, Held, HoldOutcome, Refused, Short, Verdict
+from apps.reservations.holds.outcomes import Contended, Held, HoldOutcome, Refused, Shortage, Verdict
 from apps.reservations.holds.requests import HoldRequest
-from apps.reservations.holds.statements import Patience
+from apps.reservations.holds.statements import LockWait
 from apps.reservations.holds.transaction import LOCK_WAIT_MS, STATEMENT_MS, decide_once
 from apps.reservations.lifecycle.release import SweepResult, sweep, sweep_these
 
@@ -85,7 +85,7 @@ event waits behind another one's crowd, or behind a lock that somebody keeps the
 def _rounds(requests: Sequence[HoldRequest], write: transactions.TransactionOpener) -> Iterator[dict[int, HoldOutcome]]:
     """The outcomes by index, as each round settles them: who has won does not wait for who has lost."""
     undecided = list(range(len(requests)))
-    last: dict[int, Contended | Short] = {}
+    last: dict[int, Contended | Shortage] = {}
     hopeless: set[int] = set()
     failed_waits = 0
     _prepare_caps(requests, write)
@@ -104,19 +104,19 @@ def _rounds(requests: Sequence[HoldRequest], write: transactions.TransactionOpen
             yield settled
         if not undecided or failed_waits >= FAILED_WAITS_MAX:
             break
-        short = {index: verdict for index in undecided if isinstance(verdict := last[index], Short)}
+        short = {index: verdict for index in undecided if isinstance(verdict := last[index], Shortage)}
         if short and round_number < ROUNDS_MAX - 1:
             hopeless = _sweep_for(short, requests, waiting=waiting, write=write)
     if undecided:
         # What is held by something past its deadline is not gone, whoever ends it: no final answer.
-        still_open = {index for index in undecided if isinstance(last[index], Short) and index not in hopeless}
+        still_open = {index for index in undecided if isinstance(last[index], Shortage) and index not in hopeless}
         yield {index: Refused(problems.Busy() if index in still_open else last[index].problem) for index in undecided}
 
 
 def _decide(
     undecided: Sequence[int],
     requests: Sequence[HoldRequest],
-    last: Mapping[int, Contended | Short],
+    last: Mapping[int, Contended | Shortage],
     *,
     waiting: bool,
     write: transactions.TransactionOpener,
@@ -124,7 +124,7 @@ def _decide(
     """One round's verdicts by index, and whether every lock came that was waited for."""
     asked = [requests[index] for index in undecided]
     careful = False
-    for patience in (Patience.WAITING if waiting else Patience.GLANCING, Patience.NONE):
+    for patience in (LockWait.WAITING if waiting else LockWait.PLACES_ONLY, LockWait.NONE):
         try:
             verdicts = decide_once(asked, patience=patience, write=write, careful=careful)
         except transactions.FAILURES as error:
@@ -135,14 +135,18 @@ def _decide(
             elif not transactions.is_transient(error):
                 raise
         else:
-            return dict(zip(undecided, verdicts, strict=True)), patience != Patience.NONE
+            return dict(zip(undecided, verdicts, strict=True)), patience != LockWait.NONE
     # Told is what it met before, if that was a lock too.
     met = {index: verdict for index in undecided if isinstance(verdict := last.get(index), Contended)}
     return {index: met.get(index, Contended(problems.Busy())) for index in undecided}, False
 
 
 def _sweep_for(
-    short: Mapping[int, Short], requests: Sequence[HoldRequest], *, waiting: bool, write: transactions.TransactionOpener
+    short: Mapping[int, Shortage],
+    requests: Sequence[HoldRequest],
+    *,
+    waiting: bool,
+    write: transactions.TransactionOpener,
 ) -> set[int]:
     """What is past its deadline and in these requests' way is free again, if nobody else is deciding it: the very
     reservations that hold it where they are known, else the longest overdue of the event. For which that is hopeless:

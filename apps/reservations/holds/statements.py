@@ -19,20 +19,20 @@ from apps.reservations.holds.replacement import Replaced
 from apps.reservations.holds.requests import HoldRequest
 
 
-class Patience(Enum):
+class LockWait(Enum):
     """What a transaction of holds waits for; the rest of what rivals have locked it passes over."""
 
-    GLANCING = "general admission only"
+    PLACES_ONLY = "general admission only"
     """Its rows are hot: a wait is likely, and short. One double click or one seat being decided delays nobody."""
     WAITING = "everything, in the order of all locks"
     NONE = "nothing"
 
     @property
     def is_waiting(self) -> bool:
-        return self is Patience.WAITING
+        return self is LockWait.WAITING
 
 
-Replacing = Mapping[UUID, Replaced]
+ReplacedById = Mapping[UUID, Replaced]
 """What requests may replace, by id, locked."""
 
 _in_order = attrgetter("int")
@@ -57,7 +57,7 @@ def entries_of(requests: Sequence[HoldRequest]) -> list[UUID]:
     return sorted({request.entry_id for request in requests}, key=_in_order)
 
 
-def locking_admissions(entry_ids: Sequence[UUID], patience: Patience) -> sql.Call:
+def lock_admissions_call(entry_ids: Sequence[UUID], patience: LockWait) -> sql.Call:
     """Their entries are this transaction's to decide for. The first time never waiting, so that one double click delays
     nobody else's hold. The second time it waits its bounded turn, in id order and holding nothing else yet: the second
     click then gets the first one's answer."""
@@ -65,20 +65,20 @@ def locking_admissions(entry_ids: Sequence[UUID], patience: Patience) -> sql.Cal
     return lock.call(entry_ids=arrays.uuids(entry_ids))
 
 
-def coming_next(requests: Sequence[HoldRequest], patience: Patience) -> dict[str, sql.Call]:
+def early_calls(requests: Sequence[HoldRequest], patience: LockWait) -> dict[str, sql.Call]:
     """What can travel with the entries' locks, since it follows whoever is found to be out: the locks of cap rows and
     access codes; then the look at the seats that are named, or where nobody wants anything else the locks of general
     admission. For requests that replace nothing."""
-    calls = locking_caps(requests, patience) | locking_codes(requests, {}, patience)
+    calls = lock_caps_calls(requests, patience) | lock_codes_calls(requests, {}, patience)
     named = seats_named(requests)
     if named:
-        calls["seats"] = reading_seats(named, requests)
+        calls["seats"] = read_seats_call(named, requests)
     elif all(request.best is None for request in requests):
-        calls |= locking_places(requests, {}, patience)
+        calls |= lock_places_calls(requests, {}, patience)
     return calls
 
 
-def locking_caps(requests: Sequence[HoldRequest], patience: Patience) -> dict[str, sql.Call]:
+def lock_caps_calls(requests: Sequence[HoldRequest], patience: LockWait) -> dict[str, sql.Call]:
     """The locks of these buyers' cap rows, where there is a cap, and under them the count of what they have."""
     capped = [request for request in requests if request.event.policy.per_buyer_max is not None]
     keys = sorted({(request.event.id, request.buyer) for request in capped})
@@ -92,14 +92,16 @@ def locking_caps(requests: Sequence[HoldRequest], patience: Patience) -> dict[st
     }
 
 
-def locking_codes(requests: Sequence[HoldRequest], replaced: Replacing, patience: Patience) -> dict[str, sql.Call]:
+def lock_codes_calls(
+    requests: Sequence[HoldRequest], replaced: ReplacedById, patience: LockWait
+) -> dict[str, sql.Call]:
     """The locks of the access codes of these requests, and what is to be known of them."""
     guarded = [
         (request, replaced[request.replaces] if request.replaces is not None else None)
         for request in requests
         if request.guarded
     ]
-    return access_codes.locking(guarded, waiting=patience is not Patience.NONE) if guarded else {}
+    return access_codes.lock_codes_calls(guarded, waiting=patience is not LockWait.NONE) if guarded else {}
 
 
 def seats_named(requests: Sequence[HoldRequest]) -> list[int]:
@@ -107,25 +109,27 @@ def seats_named(requests: Sequence[HoldRequest]) -> list[int]:
     return sorted({seat_id for request in requests for seat_id in request.seats})
 
 
-def reading_seats(named: Sequence[int], requests: Sequence[HoldRequest]) -> sql.Call:
+def read_seats_call(named: Sequence[int], requests: Sequence[HoldRequest]) -> sql.Call:
     """A look at these seats; where sections want an access code, with where the seats are."""
     guarded = any(request.guarded for request in requests)
     read = _read_seats_and_sections if guarded else _read_seats
     return read.call(seat_ids=arrays.numbers(named))
 
 
-def locking_seats(seat_ids: Sequence[int], *, waiting: bool) -> sql.Call:
+def lock_seats_call(seat_ids: Sequence[int], *, waiting: bool) -> sql.Call:
     lock = _lock_seats_waiting if waiting else _lock_seats_skipping
     return lock.call(seat_ids=arrays.numbers(seat_ids))
 
 
-def locking_places(requests: Sequence[HoldRequest], replaced: Replacing, patience: Patience) -> dict[str, sql.Call]:
+def lock_places_calls(
+    requests: Sequence[HoldRequest], replaced: ReplacedById, patience: LockWait
+) -> dict[str, sql.Call]:
     """The locks of what these requests take from general admission, and the prices, read under every lock: what is
     written freezes them."""
     wanted = {section_id for request in requests for section_id in request.quantities}
     for request in requests:
         if request.replaces is not None:
             wanted |= replaced[request.replaces].places.keys()
-    lock = _lock_general_admission if patience is not Patience.NONE else _lock_general_admission_skipping
+    lock = _lock_general_admission if patience is not LockWait.NONE else _lock_general_admission_skipping
     locking = {"places": lock.call(section_ids=arrays.numbers(sorted(wanted)))} if wanted else {}
     return {**locking, "prices": events.read_prices_call({request.event.id for request in requests})}

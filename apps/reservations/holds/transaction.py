@@ -26,10 +26,10 @@ from apps.reservations.holds.answers import answer_text, reservation_of_answer
 from apps.reservations.holds.best_available import FreeSeat
 from apps.reservations.holds.candidates import Proposer
 from apps.reservations.holds.claims import Claims
-from apps.reservations.holds.outcomes import Contended, Held, HoldOutcome, Refused, Short, Verdict
+from apps.reservations.holds.outcomes import Contended, Held, HoldOutcome, Refused, Shortage, Verdict
 from apps.reservations.holds.replacement import Replaced, lock_replaced, not_found
 from apps.reservations.holds.requests import HoldRequest
-from apps.reservations.holds.statements import Patience
+from apps.reservations.holds.statements import LockWait
 from apps.reservations.holds.writes import ANSWER_STATUS, Line, Win, write_wins
 from apps.reservations.lifecycle import after_commit
 
@@ -48,7 +48,7 @@ _live_lines_on_seats = sql.load(_PACKAGE, "live_lines_on_seats", prepared=True)
 
 
 def decide_once(
-    requests: Sequence[HoldRequest], *, patience: Patience, write: transactions.TransactionOpener, careful: bool = False
+    requests: Sequence[HoldRequest], *, patience: LockWait, write: transactions.TransactionOpener, careful: bool = False
 ) -> list[Verdict]:
     """One transaction, and after its commit whoever keeps copies is told. `careful`: a seat that says free under
     somebody's live line, which no service leaves behind, is not taken for free."""
@@ -61,8 +61,8 @@ def decide_once(
         batch.lock_general_admission()
         batch.decide()
         write_wins(cursor, batch.wins, batch.now)
-    after_commit.ended([win.ending for win in batch.wins if win.ending is not None])
-    after_commit.held([win.hold for win in batch.wins])
+    after_commit.notify_ended([win.ending for win in batch.wins if win.ending is not None])
+    after_commit.notify_held([win.hold for win in batch.wins])
     return [batch.verdicts[index] for index in range(len(requests))]
 
 
@@ -72,7 +72,7 @@ class _Batch:
 
     cursor: sql.Cursor
     requests: Sequence[HoldRequest]
-    patience: Patience
+    patience: LockWait
     careful: bool
     claims: Claims
     verdicts: dict[int, Verdict] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class _Batch:
     """Category id to price, read after the locks."""
     chosen_names: dict[int, str] = field(default_factory=dict)
     """Public ids of the seats chosen for best available."""
-    untils: dict[int, tuple[datetime, str]] = field(default_factory=dict)
+    deadlines: dict[int, tuple[datetime, str]] = field(default_factory=dict)
     """By event, until when a hold of this moment lasts, and how the public API writes it."""
     codes: access_codes.Codes = field(default_factory=access_codes.Codes)
     ahead: dict[str, roundtrip.StatementResult] = field(default_factory=dict)
@@ -121,10 +121,10 @@ class _Batch:
     def admit(self) -> None:
         """Entries locked; known keys answered; who may not start a reservation is out."""
         entry_ids, waiting = statements.entries_of(self.requests), self.patience.is_waiting
-        coming = statements.locking_admissions(entry_ids, self.patience)
+        coming = statements.lock_admissions_call(entry_ids, self.patience)
         # Of busy ones too: nobody waits for these locks while he has one of those that we may yet wait for.
         lock = queue.lock_entries_call(entry_ids, waiting=waiting)
-        reading = [clock.now_call(), *prior_answers.asking(self.requests)]
+        reading = [clock.now_call(), *prior_answers.read_calls(self.requests)]
         if any(request.replaces is not None for request in self.requests):
             came, locked = sql.execute_batch(self.cursor, [coming, lock])
             self._pass_over_busy(came)
@@ -133,14 +133,14 @@ class _Batch:
             moment, recalled, found = sql.execute_batch(self.cursor, reading)
         else:
             came, locked, moment, recalled, found = self._send(
-                statements.coming_next(self.requests, self.patience), coming, lock, *reading
+                statements.early_calls(self.requests, self.patience), coming, lock, *reading
             )
             self._pass_over_busy(came)
         self.entries = queue.entry_states_from_rows(locked.rows)
         ((self.now,),) = moment.rows
         asked = [request for _, request in self.open()]
         answers = prior_answers.answers_of(self.cursor, asked, recalled, found)
-        standing = prior_answers.standing_of(asked, found)
+        standing = prior_answers.find_blocking_reservations(asked, found)
         for index, request in self.open():
             remembered = answers.get((request.scope, request.idempotency_key)) if answers else None
             if remembered is not None:
@@ -157,7 +157,9 @@ class _Batch:
             if request.entry_id in busy:
                 self.verdicts[index] = Contended(problems.IdempotencyInProgress())
 
-    def _refuse_by_entry(self, request: HoldRequest, standing: prior_answers.Standing | None) -> Verdict | None:
+    def _refuse_by_entry(
+        self, request: HoldRequest, standing: prior_answers.BlockingReservation | None
+    ) -> Verdict | None:
         entry = self.entries.get(request.entry_id)
         if entry is None:
             return Refused(queue.NotAdmitted()) if self.patience.is_waiting else Contended(problems.Busy())
@@ -172,7 +174,7 @@ class _Batch:
                 # The entry is completed by a transaction after the one that sold: in between it still reads ready.
                 return Refused(queue.AdmissionExpired("This admission has been used; join again."))
             problem = ReservationExists(reservation=str(standing.reservation_id))
-            return Short(problem, (standing.reservation_id,)) if standing.has_lapsed else Refused(problem)
+            return Shortage(problem, (standing.reservation_id,)) if standing.has_lapsed else Refused(problem)
         # The admission limits starting a reservation; who changes a live one has started.
         refusal = entry.refusal(self.now) if request.replaces is None else None
         if refusal is not None:
@@ -191,12 +193,12 @@ class _Batch:
         refusal = replaced.refusal(request.entry_id, request.event.id, self.now)
         return Refused(refusal) if refusal is not None else None
 
-    def _gives_up(self, request: HoldRequest) -> Replaced | None:
+    def _replaced_by(self, request: HoldRequest) -> Replaced | None:
         return self.replaced[request.replaces] if request.replaces is not None else None
 
-    def _seats_more(self, request: HoldRequest) -> int:
+    def _added_seat_count(self, request: HoldRequest) -> int:
         """How many more the buyer has if the request wins. What was held before a log-in counted for the guest."""
-        given_up = self._gives_up(request)
+        given_up = self._replaced_by(request)
         theirs = given_up is not None and given_up.buyer == request.buyer
         return request.seat_count - (given_up.seat_count if given_up is not None and theirs else 0)
 
@@ -206,7 +208,7 @@ class _Batch:
         if not capped:
             return
         if "caps" not in self.ahead:
-            self._send(statements.locking_caps([request for _, request in capped], self.patience))
+            self._send(statements.lock_caps_calls([request for _, request in capped], self.patience))
         counted = self.ahead["counts"].rows
         ours = {(event_id, buyer) for _, event_id, buyer in self.ahead["caps"].rows}
         lapsed = {(row[0], row[1]): row[3] for row in counted}
@@ -219,11 +221,11 @@ class _Batch:
             if key not in ours:
                 # Somebody decides what this buyer may have, or is just making the row.
                 self.verdicts[index] = Contended(problems.Busy())
-            elif self.buyer_counts[key] + self._seats_more(request) > most:
+            elif self.buyer_counts[key] + self._added_seat_count(request) > most:
                 self.verdicts[index] = Refused(_cap_problem(most))
             elif lapsed.get(key):
                 # Past their deadline but unswept they still hold seats: ended first, so that the cap stays exact.
-                self.verdicts[index] = Short(problems.Busy(), tuple(lapsed[key]))
+                self.verdicts[index] = Shortage(problems.Busy(), tuple(lapsed[key]))
 
     def apply_access(self) -> None:
         """Codes locked; who wants something that needs one has one that opens it, or is out."""
@@ -232,26 +234,26 @@ class _Batch:
             return
         if "codes" not in self.ahead:
             asking = [request for _, request in guarded]
-            self._send(statements.locking_codes(asking, self.replaced, self.patience))
+            self._send(statements.lock_codes_calls(asking, self.replaced, self.patience))
         self.codes.read(self.ahead)
         named = statements.seats_named([request for _, request in self.open()])
         if named and "seats" not in self.ahead:
-            self._send({"seats": statements.reading_seats(named, self.requests)})
+            self._send({"seats": statements.read_seats_call(named, self.requests)})
         if named:
             self.seat_section |= {row[0]: row[3] for row in self.ahead["seats"].rows}
-        perhaps = access_codes.given_up_by([self._gives_up(request) for _, request in self.open()])
+        perhaps = access_codes.count_released_uses([self._replaced_by(request) for _, request in self.open()])
         for index, request in guarded:
             verdict = self._refuse_by_access(request, perhaps)
             if verdict is not None:
                 self.verdicts[index] = verdict
 
     def _refuse_by_access(
-        self, request: HoldRequest, perhaps: Mapping[access_codes.Word, int] | None = None
+        self, request: HoldRequest, perhaps: Mapping[access_codes.CodeKey, int] | None = None
     ) -> Verdict | None:
-        wanting = self._wanting_a_code(request)
-        return self.codes.judge(request, self._gives_up(request), wanting, perhaps) if wanting else None
+        wanting = self._guarded_sections(request)
+        return self.codes.judge(request, self._replaced_by(request), wanting, perhaps) if wanting else None
 
-    def _wanting_a_code(self, request: HoldRequest) -> set[int]:
+    def _guarded_sections(self, request: HoldRequest) -> set[int]:
         """The sections of the request that want an access code."""
         if not request.guarded:
             return set()
@@ -268,7 +270,7 @@ class _Batch:
             # Held by somebody in this very batch who may give them up, or oneself: decided under the locks.
             replaced = {seat_id for _, request in self.open() for seat_id in self._own_seats(request)}
             if "seats" not in self.ahead:
-                self._send({"seats": statements.reading_seats(named, self.requests)})
+                self._send({"seats": statements.read_seats_call(named, self.requests)})
             seen = {row[0]: row for row in self.ahead["seats"].rows}
             taken = {
                 seat_id: seen[seat_id][2] if seat_id in seen else None
@@ -281,7 +283,7 @@ class _Batch:
                 if gone:
                     self.verdicts[index] = self.claims.judge(request.seats, gone)
         for try_number in range(CHOICES_MAX):
-            choosing = bool(self._choosing())
+            choosing = bool(self._best_available_requests())
             if choosing:
                 self._choose(try_number)
             wanted = {seat_id for _, request in self.open() for seat_id in request.seats}
@@ -291,9 +293,9 @@ class _Batch:
             if wanted:
                 # After the first statement only passing over: a second wait would be out of order.
                 waiting = self.patience.is_waiting and try_number == 0
-                lock = statements.locking_seats(sorted(wanted), waiting=waiting)
+                lock = statements.lock_seats_call(sorted(wanted), waiting=waiting)
                 # Who leaves the choice to us may come back for other seats: the locks that are last follow later.
-                ahead = {} if choosing or not self.open() else self._locking_places()
+                ahead = {} if choosing or not self.open() else self._lock_places_calls()
                 (locked,) = self._send(ahead, lock)
                 has_line = self._read_lines([row[0] for row in locked.rows])
                 for seat_id, section_id, category_id, status, owner in locked.rows:
@@ -305,10 +307,13 @@ class _Batch:
                         self.free.add(seat_id)
                     else:
                         self.owner[seat_id] = owner
-            if all(self._is_ours(request, self.choices.get(index, ())) for index, request in self._choosing()):
+            if all(
+                self._is_ours(request, self.choices.get(index, ()))
+                for index, request in self._best_available_requests()
+            ):
                 break
 
-    def _choosing(self) -> list[tuple[int, HoldRequest]]:
+    def _best_available_requests(self) -> list[tuple[int, HoldRequest]]:
         """Those of the open requests that leave the choice to us."""
         return [(index, request) for index, request in self.open() if request.best is not None]
 
@@ -319,7 +324,7 @@ class _Batch:
         return {row[0] for row in _live_lines_on_seats.rows(self.cursor, seat_ids=seat_ids)}
 
     def _own_seats(self, request: HoldRequest) -> Mapping[int, FreeSeat]:
-        given_up = self._gives_up(request)
+        given_up = self._replaced_by(request)
         return given_up.seats if given_up is not None else {}
 
     def _is_free_for(self, request: HoldRequest, seat_id: int) -> bool:
@@ -379,7 +384,7 @@ class _Batch:
                 # They are rivals' or our own batch's, and nobody has them for sure.
                 self.verdicts[index] = Contended(problems.Busy())
             else:
-                self.verdicts[index] = self._final_or_short(request, _shortage(proposal.fitting_count))
+                self.verdicts[index] = self._refused_or_shortage(request, _shortage_problem(proposal.fitting_count))
 
     def _may_give_up(self, to: HoldRequest, section_id: int) -> bool:
         """Whether somebody else of this batch may give up seats there."""
@@ -400,21 +405,21 @@ class _Batch:
         if not self.open():
             return
         if "prices" not in self.ahead:
-            self._send(self._locking_places())
+            self._send(self._lock_places_calls())
         self.prices = dict(self.ahead["prices"].rows)
         if "places" not in self.ahead:
             return
         self.left = dict(self.ahead["places"].rows)
-        if self.patience is not Patience.NONE:
+        if self.patience is not LockWait.NONE:
             return
         for index, request in self.open():
-            given_up = self._gives_up(request)
+            given_up = self._replaced_by(request)
             needed = request.quantities.keys() | (given_up.places.keys() if given_up is not None else set())
             if not needed <= self.left.keys():
                 self.verdicts[index] = Contended(problems.Busy())
 
-    def _locking_places(self) -> dict[str, sql.Call]:
-        return statements.locking_places([request for _, request in self.open()], self.replaced, self.patience)
+    def _lock_places_calls(self) -> dict[str, sql.Call]:
+        return statements.lock_places_calls([request for _, request in self.open()], self.replaced, self.patience)
 
     def _send(self, named: Mapping[str, sql.Call], *first: sql.Call) -> list[roundtrip.StatementResult]:
         """The first ones' answers; those of the named ones, which travel with them, are in `ahead`."""
@@ -446,7 +451,7 @@ class _Batch:
                 self.verdicts[index] = verdict
                 continue
             most = request.event.policy.per_buyer_max
-            if most is not None and self.buyer_counts[key] + self._seats_more(request) > most:
+            if most is not None and self.buyer_counts[key] + self._added_seat_count(request) > most:
                 self.verdicts[index] = Refused(_cap_problem(most))
                 continue
             verdict = self._refuse_by_access(request)
@@ -454,13 +459,13 @@ class _Batch:
                 self.verdicts[index] = verdict
                 continue
             if most is not None:
-                self.buyer_counts[key] += self._seats_more(request)
+                self.buyer_counts[key] += self._added_seat_count(request)
             win = self._win(index, request)
             taken[key] = taken[request.entry_id] = request
             answers[once] = win
 
     def _refuse_by_stock(self, request: HoldRequest, choice: tuple[FreeSeat, ...]) -> Verdict | None:
-        given_up = self._gives_up(request)
+        given_up = self._replaced_by(request)
         if given_up is not None and not given_up.seats.keys() <= self.locked:
             return Contended(problems.Busy())  # What it gives up it could only wait for, after all other locks.
         if not request.seats.keys() <= self.free:
@@ -475,7 +480,7 @@ class _Batch:
         for section_id, quantity in request.quantities.items():
             left = self.left.get(section_id, 0) + (given_up.places.get(section_id, 0) if given_up is not None else 0)
             if left < quantity:
-                return self._final_or_short(request, _shortage(left))
+                return self._refused_or_shortage(request, _shortage_problem(left))
         return None
 
     def _win(self, index: int, request: HoldRequest) -> Win:
@@ -484,7 +489,7 @@ class _Batch:
         self.free.difference_update(seats)
         for section_id, quantity in request.quantities.items():
             self.left[section_id] -= quantity
-        given_up = self._gives_up(request)
+        given_up = self._replaced_by(request)
         if given_up is not None:
             # Its seats are free for others from the next batch on; its places, which are only counted, at once.
             for seat_id in given_up.seats:
@@ -525,22 +530,22 @@ class _Batch:
         return win
 
     def _use_code(self, request: HoldRequest, given_up: Replaced | None) -> int | None:
-        return self.codes.use(request, given_up, self._wanting_a_code(request))
+        return self.codes.use(request, given_up, self._guarded_sections(request))
 
     def _until(self, request: HoldRequest, given_up: Replaced | None) -> tuple[datetime, str]:
         if given_up is not None:
             return given_up.expires_at, clock.iso(given_up.expires_at)
-        found = self.untils.get(request.event.id)
+        found = self.deadlines.get(request.event.id)
         if found is None:
             until = self.now + timedelta(minutes=request.event.policy.hold_minutes)
-            found = self.untils[request.event.id] = until, clock.iso(until)
+            found = self.deadlines[request.event.id] = until, clock.iso(until)
         return found
 
-    def _final_or_short(self, request: HoldRequest, problem: problems.Problem) -> Verdict:
+    def _refused_or_shortage(self, request: HoldRequest, problem: problems.Problem) -> Verdict:
         """What was found missing under a lock, or read after what has lapsed: final, unless a sweep may bring it."""
         self._read_lapsed()
         assert self.lapsed_events is not None
-        return Short(problem) if request.event.id in self.lapsed_events else Refused(problem)
+        return Shortage(problem) if request.event.id in self.lapsed_events else Refused(problem)
 
 
 def _replay(request: HoldRequest, fingerprint: str, status: int, answer: str) -> HoldOutcome:
@@ -549,7 +554,7 @@ def _replay(request: HoldRequest, fingerprint: str, status: int, answer: str) ->
     return Held(reservation_of_answer(answer), idempotency.Answer(status, answer))
 
 
-def _shortage(available: int) -> problems.Problem:
+def _shortage_problem(available: int) -> problems.Problem:
     return SoldOut() if available <= 0 else NotEnoughLeft(available=available)
 
 

@@ -10,7 +10,7 @@ from apps.queue import facade as queue
 from apps.reservations.holds.replacement import Replaced
 from apps.reservations.holds.requests import HoldRequest
 from apps.reservations.lifecycle import after_commit
-from apps.reservations.lifecycle.release import give_back
+from apps.reservations.lifecycle.release import end_reservations
 from apps.reservations.models import Reservation
 
 ANSWER_STATUS = 201
@@ -71,7 +71,7 @@ def _in_order(win: Win) -> int:
     return win.request.reservation_id.int
 
 
-class LostRow(RuntimeError):
+class RowCountMismatch(RuntimeError):
     """A write did not touch exactly the rows that were locked for it: the transaction is given up."""
 
 
@@ -87,10 +87,10 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
     buyers = arrays.texts([request.buyer for request in won])
     deadlines = arrays.moments([win.reserved_until for win in wins])
     calls = [
-        *_taking_seats(wins),
-        *_taking_places(wins),
-        *_inserting_reservations(wins, ids, entry_ids, buyers, deadlines, now),
-        _inserting_lines(wins, ids),
+        *_take_seats_calls(wins),
+        *_take_places_calls(wins),
+        *_insert_reservations_calls(wins, ids, entry_ids, buyers, deadlines, now),
+        _insert_lines_call(wins, ids),
         _insert_transitions.call(
             reservation_ids=ids,
             from_statuses=arrays.texts([""] * len(won)),
@@ -114,7 +114,7 @@ def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
     except transactions.FAILURES as error:
         if not transactions.is_rowcount_mismatch(error):
             raise
-        raise LostRow(str(error)) from error
+        raise RowCountMismatch(str(error)) from error
 
 
 def _end_replaced(cursor: sql.Cursor, wins: Sequence[Win]) -> None:
@@ -122,7 +122,7 @@ def _end_replaced(cursor: sql.Cursor, wins: Sequence[Win]) -> None:
     live reservation at every moment. All its rows are locked already, so nothing here waits."""
     for win in wins:
         if win.replaced is not None:
-            give_back(
+            end_reservations(
                 cursor,
                 {win.replaced.id: win.replaced.status},
                 Reservation.Status.CANCELED,
@@ -131,7 +131,7 @@ def _end_replaced(cursor: sql.Cursor, wins: Sequence[Win]) -> None:
             )
 
 
-def _taking_seats(wins: Sequence[Win]) -> list[sql.Call]:
+def _take_seats_calls(wins: Sequence[Win]) -> list[sql.Call]:
     taken = [(line[2], win.request.reservation_id) for win in wins for line in win.lines if line[2] is not None]
     if not taken:
         return []
@@ -144,7 +144,7 @@ def _taking_seats(wins: Sequence[Win]) -> list[sql.Call]:
     ]
 
 
-def _taking_places(wins: Sequence[Win]) -> list[sql.Call]:
+def _take_places_calls(wins: Sequence[Win]) -> list[sql.Call]:
     """Added up before it goes to the database: of several changes to one row an UPDATE applies only one."""
     sums: dict[int, int] = {}
     for win in wins:
@@ -162,7 +162,7 @@ def _taking_places(wins: Sequence[Win]) -> list[sql.Call]:
     ]
 
 
-def _inserting_reservations(
+def _insert_reservations_calls(
     wins: Sequence[Win],
     ids: arrays.Array,
     entry_ids: arrays.Array,
@@ -201,7 +201,7 @@ def _headers(wins: Sequence[Win], at_hand: dict[str, arrays.Array] | None = None
     }
 
 
-def _inserting_lines(wins: Sequence[Win], ids: arrays.Array) -> sql.Call:
+def _insert_lines_call(wins: Sequence[Win], ids: arrays.Array) -> sql.Call:
     lines = [line for win in wins for line in win.lines]
     if len(lines) != len(wins):
         ids = arrays.uuids([win.request.reservation_id for win in wins for _ in win.lines])

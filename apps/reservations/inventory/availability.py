@@ -70,7 +70,7 @@ def free_by_event(by_event: events.SectionSlugs) -> dict[int, dict[int, int]]:
     As the relay last told it; recounted where it has told nothing lately. Whether there is anything at all is of this
     moment: caches are told to fetch the page anew when that turns, and must not be given what it said before.
     """
-    told = _told_by_the_relay(by_event)
+    told = _read_relay_counts(by_event)
     unknown = {event_id: sections for event_id, sections in by_event.items() if event_id not in told}
     if not unknown:
         return told
@@ -78,7 +78,7 @@ def free_by_event(by_event: events.SectionSlugs) -> dict[int, dict[int, int]]:
     return told | {event_id: {section: counts[section] for section in ids} for event_id, ids in unknown.items()}
 
 
-class _Told(msgspec.Struct):
+class _SectionCount(msgspec.Struct):
     """A section in a frame."""
 
     section_id: str
@@ -86,7 +86,7 @@ class _Told(msgspec.Struct):
 
 
 class _Frame(msgspec.Struct):
-    sections: list[_Told]
+    sections: list[_SectionCount]
 
 
 _read_frame = msgspec.json.Decoder(_Frame).decode
@@ -96,7 +96,7 @@ def _free_in(frame: str | bytes) -> dict[str, int]:
     return {section.section_id: section.available_seats for section in _read_frame(frame).sections}
 
 
-def _told_by_the_relay(by_event: events.SectionSlugs) -> dict[int, dict[int, int]]:
+def _read_relay_counts(by_event: events.SectionSlugs) -> dict[int, dict[int, int]]:
     if not by_event:
         return {}
     with connection.cursor() as cursor:
@@ -115,7 +115,7 @@ def frame_key(event_id: int) -> str:
     return f"frame:{{{event_id}}}"
 
 
-def free_just_now(event_id: int, sections: Mapping[int, str]) -> dict[int, int]:
+def latest_free_counts(event_id: int, sections: Mapping[int, str]) -> dict[int, int]:
     """What is free in each of the event's sections, which are called so, as the relay has just counted it; counted here
     where no relay has, or Redis is away."""
     text = redis.attempt(lambda client: client.hget(frame_key(event_id), "frame"))

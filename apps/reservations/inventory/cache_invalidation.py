@@ -17,20 +17,20 @@ from apps.kernel.db import sql, transactions
 from apps.kernel.outbox import facade as outbox
 
 TOPIC = "reservations.page_turned"
-REST_SECONDS = 5.0
+INTERVAL_SECONDS_MIN = 5.0
 """The next turn of the same page waits so long: when the last seats come and go every second, a CDN is
 not asked to purge every second."""
-TOLD_MAX = 100
+PAGES_MAX = 100
 """A pass; the next one is a second later."""
-OF_STOCK = frozenset({"sold-out", "restocked"})
+STOCK_REASONS = frozenset({"sold-out", "restocked"})
 """The reasons that come and go by themselves, and that a page says by itself once it is stale."""
 
-_turned = sql.load("apps.reservations", "turned_pages")
-_tell = sql.load("apps.reservations", "tell_page")
+_changed_pages = sql.load("apps.reservations", "turned_pages")
+_record_page = sql.load("apps.reservations", "tell_page")
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _PageState:
     """What a page says. `stock` is free, gone, or empty while nothing is on sale."""
 
     status: str
@@ -38,22 +38,24 @@ class _Said:
     stock: str
 
 
-def tell_turned() -> int:
+def publish_page_changes() -> int:
     """Of every page that has turned the caches are being told; how many messages that made."""
     with connection.cursor() as cursor:
-        rows = _turned.rows(cursor, rest_seconds=REST_SECONDS, limit=TOLD_MAX)
+        rows = _changed_pages.rows(cursor, rest_seconds=INTERVAL_SECONDS_MIN, limit=PAGES_MAX)
     told = 0
     for event_id, slug, status, version, stock, *was in rows:
-        told += _tell_one(event_id, slug, _Said(status, version, stock), None if was[0] is None else _Said(*was))
+        told += _publish_page_change(
+            event_id, slug, _PageState(status, version, stock), None if was[0] is None else _PageState(*was)
+        )
     return told
 
 
-def _tell_one(event_id: int, slug: str, now: _Said, was: _Said | None) -> bool:
+def _publish_page_change(event_id: int, slug: str, now: _PageState, was: _PageState | None) -> bool:
     reason = _reason(now, was)
     with transactions.write():
-        before = was or _Said("", "", "")
+        before = was or _PageState("", "", "")
         with connection.cursor() as cursor:
-            told = _tell.count(
+            told = _record_page.count(
                 cursor,
                 event_id=event_id,
                 status=now.status,
@@ -66,13 +68,13 @@ def _tell_one(event_id: int, slug: str, now: _Said, was: _Said | None) -> bool:
         if not told or not reason:
             return False
         # What waits to be delivered is delivered after this, and purges the same pages.
-        if reason in OF_STOCK and outbox.is_waiting(TOPIC, slug):
+        if reason in STOCK_REASONS and outbox.is_waiting(TOPIC, slug):
             return False
         outbox.publish(TOPIC, slug, {"event": slug, "paths": paths_of(slug, reason), "reason": reason})
     return True
 
 
-def _reason(now: _Said, was: _Said | None) -> str:
+def _reason(now: _PageState, was: _PageState | None) -> str:
     """Why caches are told; empty where the clock alone has turned the page."""
     if was is None:
         return "published"
@@ -89,6 +91,6 @@ def paths_of(slug: str, reason: str) -> list[str]:
     """The addresses whose copies are no longer true."""
     pages = [reverse("events:catalogue"), reverse("events:event", args=[slug])]
     calls = [reverse("events_api_events"), reverse("events_api_event", args=[slug])]
-    if reason in OF_STOCK:
+    if reason in STOCK_REASONS:
         return pages + calls
     return [*pages, reverse("events:plan", args=[slug]), reverse("events:poster", args=[slug]), *calls]

@@ -10,7 +10,7 @@ _refresh_inventory = sql.load("apps.reservations", "refresh_inventory")
 _materialise_general_admission = sql.load("apps.reservations", "materialise_general_admission")
 
 
-def materialise(event_id: int) -> None:
+def create_inventory(event_id: int) -> None:
     """Every seat and every general-admission section of the event has its inventory row. Joins the transaction that
     publishes; doing it twice changes nothing."""
     require_transaction()

@@ -12,7 +12,7 @@ from apps.kernel import redis
 
 logger = logging.getLogger(__name__)
 
-News = TypeVar("News")
+Change = TypeVar("Change")
 
 
 class Hold(NamedTuple):
@@ -27,7 +27,7 @@ class Hold(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Deadline:
+class DeadlineChange:
     """A live reservation's deadline in force that has changed."""
 
     event_id: int
@@ -47,20 +47,20 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class StockChange:
     """What staff put on sale in sections, or below zero took off it."""
 
     event_id: int
     free: dict[int, int]
 
 
-Listener = Callable[[Sequence[News]], redis.CommandBatch | None]
+Listener = Callable[[Sequence[Change]], redis.CommandBatch | None]
 """Is told in the thread that committed; what it has to send to Redis travels with what others have."""
 
 _on_held: list[Listener[Hold]] = []
-_on_deadline: list[Listener[Deadline]] = []
+_on_deadline: list[Listener[DeadlineChange]] = []
 _on_ended: list[Listener[Ended]] = []
-_on_moved: list[Listener[Moved]] = []
+_on_stock_changed: list[Listener[StockChange]] = []
 
 
 def on_held(listener: Listener[Hold]) -> None:
@@ -68,7 +68,7 @@ def on_held(listener: Listener[Hold]) -> None:
     _on_held.append(listener)
 
 
-def on_deadline(listener: Listener[Deadline]) -> None:
+def on_deadline(listener: Listener[DeadlineChange]) -> None:
     """The same for deadlines that have changed."""
     _on_deadline.append(listener)
 
@@ -78,29 +78,29 @@ def on_ended(listener: Listener[Ended]) -> None:
     _on_ended.append(listener)
 
 
-def on_moved(listener: Listener[Moved]) -> None:
+def on_stock_changed(listener: Listener[StockChange]) -> None:
     """The same for what staff put on sale or took off it."""
-    _on_moved.append(listener)
+    _on_stock_changed.append(listener)
 
 
-def held(holds: Sequence[Hold]) -> None:
+def notify_held(holds: Sequence[Hold]) -> None:
     """Every listener was told, if there is anything to tell."""
-    _tell(_on_held, holds)
+    _notify(_on_held, holds)
 
 
-def deadline_moved(deadlines: Sequence[Deadline]) -> None:
-    _tell(_on_deadline, deadlines)
+def notify_deadline_changed(deadlines: Sequence[DeadlineChange]) -> None:
+    _notify(_on_deadline, deadlines)
 
 
-def ended(endings: Sequence[Ended]) -> None:
-    _tell(_on_ended, endings)
+def notify_ended(endings: Sequence[Ended]) -> None:
+    _notify(_on_ended, endings)
 
 
-def moved(changes: Sequence[Moved]) -> None:
-    _tell(_on_moved, changes)
+def notify_stock_changed(changes: Sequence[StockChange]) -> None:
+    _notify(_on_stock_changed, changes)
 
 
-def _tell(listeners: Sequence[Listener[News]], news: Sequence[News]) -> None:
+def _notify(listeners: Sequence[Listener[Change]], news: Sequence[Change]) -> None:
     if not news:
         return
     errands = []

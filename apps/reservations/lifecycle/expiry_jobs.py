@@ -24,7 +24,7 @@ UNSWEPT_EVERY_SECONDS = 0.5
 MAINTENANCE_SECONDS_MAX = 1.0
 """Other jobs wait for it."""
 LOG_KEPT_DAYS = 30
-FORGET_MAX = 10_000
+DELETE_MAX = 10_000
 
 _forget_cleanup_logs = sql.load("apps.reservations", "forget_cleanup_logs")
 
@@ -39,7 +39,7 @@ def sweep_unswept() -> int:
     return release.sweep_all(by="maintenance", lapsed_seconds=UNSWEPT_SECONDS, seconds_max=MAINTENANCE_SECONDS_MAX)
 
 
-def forget_cleanup_logs(limit: int = FORGET_MAX) -> int:
+def delete_old_cleanup_logs(limit: int = DELETE_MAX) -> int:
     """Rows of the cleanup log past their time are gone, at most `limit` of them; how many went."""
     with transactions.write(), connection.cursor() as cursor:
         return _forget_cleanup_logs.count(cursor, kept_days=LOG_KEPT_DAYS, limit=limit)

@@ -34,7 +34,7 @@ from apps.reservations.lifecycle.release import SWEEP_MAX, sweep_these
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
-AGAIN_SECONDS = 1.0
+RETRY_SECONDS = 1.0
 """What could not be released, because somebody else is deciding it, is tried again after so long."""
 EVENTS_KEY = "deadlines"
 EVENT_KEPT_SECONDS = 3_600
@@ -57,20 +57,20 @@ def key(event_id: int) -> str:
 
 def register() -> None:
     """From now on the set hears of every commit of this process."""
-    after_commit.on_held(_held)
-    after_commit.on_deadline(_moved)
-    after_commit.on_ended(_ended)
+    after_commit.on_held(_add_holds)
+    after_commit.on_deadline(_update_deadlines)
+    after_commit.on_ended(_remove_ended)
 
 
-def _held(holds: Sequence[after_commit.Hold]) -> redis.CommandBatch:
-    return _noting(_by_event([(hold.event_id, hold.reservation_id, hold.deadline) for hold in holds]))
+def _add_holds(holds: Sequence[after_commit.Hold]) -> redis.CommandBatch:
+    return _add_errand(_by_event([(hold.event_id, hold.reservation_id, hold.deadline) for hold in holds]))
 
 
-def _moved(deadlines: Sequence[after_commit.Deadline]) -> redis.CommandBatch:
-    return _noting(_by_event([(one.event_id, one.reservation_id, one.deadline) for one in deadlines]))
+def _update_deadlines(deadlines: Sequence[after_commit.DeadlineChange]) -> redis.CommandBatch:
+    return _add_errand(_by_event([(one.event_id, one.reservation_id, one.deadline) for one in deadlines]))
 
 
-def _ended(endings: Sequence[after_commit.Ended]) -> redis.CommandBatch:
+def _remove_ended(endings: Sequence[after_commit.Ended]) -> redis.CommandBatch:
     members: dict[int, list[str]] = {}
     for ending in endings:
         members.setdefault(ending.event_id, []).append(str(ending.reservation_id))
@@ -84,7 +84,7 @@ def _by_event(deadlines: Sequence[tuple[int, UUID, datetime]]) -> Deadlines:
     return found
 
 
-def _noting(deadlines: Deadlines, *, only_missing: bool = False) -> redis.CommandBatch:
+def _add_errand(deadlines: Deadlines, *, only_missing: bool = False) -> redis.CommandBatch:
     """Puts these into the set. `only_missing`: what it has of them already stays as it is."""
     commands: list[Sequence[Any]] = []
     for event_id, of_event in deadlines.items():
@@ -161,7 +161,7 @@ class Watcher:
         if not live:
             return
         # Lapsed and not released: somebody else is deciding it just now.
-        soon = clock.now().timestamp() + AGAIN_SECONDS
+        soon = clock.now().timestamp() + RETRY_SECONDS
         again = {str(one): soon if has_lapsed else deadline.timestamp() for one, deadline, has_lapsed in live}
         redis.attempt(lambda client: client.zadd(key(event_id), again, nx=True))
 
@@ -174,7 +174,7 @@ class Watcher:
         with connection.cursor() as cursor:
             rows = _standing_deadlines.rows(cursor, after=after, after_id=after_id, limit=FILL_PAGE)
         page = _by_event([(event_id, one, deadline) for one, event_id, deadline in rows])
-        if not redis.run_command_batches([_noting(page, only_missing=True)] if page else []):
+        if not redis.run_command_batches([_add_errand(page, only_missing=True)] if page else []):
             self._begin_filling()
             return False
         if len(rows) == FILL_PAGE:

@@ -30,8 +30,8 @@ BOUNDED_LOCK_WAIT_MS = 200
 """Of a sweep whose time is bounded: one that waited longer for the first lock would have none left to go round it."""
 HALF_LOCK_WAIT_MS = 100
 """Going round a lock that did not come: it is met again a few times."""
-ASIDE_SECONDS = 60.0
-UNTRIED_ASIDE_SECONDS = 5.0
+SKIP_SECONDS = 60.0
+UNTRIED_SKIP_SECONDS = 5.0
 """For those beside a kept lock that were not tried alone before the time was up."""
 
 _PACKAGE = "apps.reservations"
@@ -152,7 +152,7 @@ def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: fl
     if seconds_max is not None:
         lock_ms, until = BOUNDED_LOCK_WAIT_MS, time.monotonic() + seconds_max
     while True:
-        apart_from = _aside.ids()
+        apart_from = _skipped.ids()
 
         def lock_lapsed(cursor: sql.Cursor, apart_from: list[UUID] = apart_from) -> list[UUID]:
             rows = _lock_lapsed.rows(cursor, limit=SWEEP_MAX, lapsed_seconds=lapsed_seconds, apart_from=apart_from)
@@ -188,7 +188,7 @@ def _sweep(
             raise
         in_the_way = error
     else:
-        after_commit.ended(expired.endings)
+        after_commit.notify_ended(expired.endings)
         if expired.entry_ids:
             _refresh_slots(expired.entry_ids, lock_ms, write)
         return replace(expired.result, found=len(found))
@@ -196,7 +196,7 @@ def _sweep(
         # Met again soon. The time of whoever sweeps is bounded, however many wait for one lock.
         logger.warning("%s reservations keep what they hold: %s", len(found), in_the_way)
         for one in found:
-            _aside.put(one, UNTRIED_ASIDE_SECONDS)
+            _skipped.put(one, UNTRIED_SKIP_SECONDS)
         return SweepResult(0, 0, 0, found=len(found))
     if len(found) > 1:
         # Each half in a transaction of its own, so what is in the way is alone after a few of them.
@@ -212,7 +212,7 @@ def _sweep(
         logger.error("reservation %s is stranded, it cannot give back what it holds: %s", found[0], in_the_way)
     else:
         logger.warning("reservation %s keeps what it holds: its locks do not come: %s", found[0], in_the_way)
-    _aside.put(found[0], ASIDE_SECONDS)
+    _skipped.put(found[0], SKIP_SECONDS)
     return SweepResult(0, 0, 0, found=len(found), stranded=int(isinstance(in_the_way, Stranded)))
 
 
@@ -231,7 +231,7 @@ def _refresh_slots(entry_ids: Sequence[UUID], lock_ms: int, write: transactions.
         logger.warning("the slots of %s swept reservations wait for their own deadlines: %s", len(entry_ids), error)
 
 
-class _Aside:
+class _SkipList:
     """Reservations that a sweep of this process could not end a moment ago: the longest overdue are taken first, and
     without this they would be taken again and again before all others."""
 
@@ -247,7 +247,7 @@ class _Aside:
         return sorted(self._until)
 
 
-_aside = _Aside()
+_skipped = _SkipList()
 
 
 def _ids(rows: Sequence[tuple[UUID]]) -> list[UUID]:
@@ -284,7 +284,7 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
         swept_by=by[:40],
         now=now,
     )
-    give_back_places(cursor, sections)
+    release_places(cursor, sections)
     swept = SweepResult(
         len(statuses),
         sum(returned.seats for returned in sections.values()),
@@ -319,7 +319,7 @@ def release(reservation_id: UUID, who: str, why: str = "released") -> None:
         end(reservation, who=who, why=why)
 
 
-def cancel_live(event_id: int, limit: int, *, who: str, why: str) -> int:
+def cancel_pending(event_id: int, limit: int, *, who: str, why: str) -> int:
     """Up to `limit` holds of the event that nobody has begun to pay for are canceled; how many. Each in a transaction
     of its own; one whose payment begins at this moment is left to its order."""
     held = Reservation.objects.filter(event_id=event_id, status=Reservation.Status.PENDING_PAYMENT).order_by("pk")
@@ -343,9 +343,9 @@ def end(reservation: Reservation, *, who: str, why: str) -> None:
         return
     with connection.cursor() as cursor:
         statuses = {reservation.pk: reservation.status}
-        _, sections = give_back(cursor, statuses, Reservation.Status.CANCELED, who=who, why=why)
+        _, sections = end_reservations(cursor, statuses, Reservation.Status.CANCELED, who=who, why=why)
     entry_id, endings = reservation.entry_id, _endings({reservation.pk: reservation.event_id}, sections)
-    transaction.on_commit(lambda: after_commit.ended(endings), robust=True)
+    transaction.on_commit(lambda: after_commit.notify_ended(endings), robust=True)
     transaction.on_commit(lambda: refresh_slots([entry_id]), robust=True)
 
 
@@ -359,13 +359,13 @@ def lock(reservation_id: UUID) -> Reservation:
     return found[0]
 
 
-def give_back(
+def end_reservations(
     cursor: sql.Cursor, statuses: Mapping[UUID, str], to_status: str, *, who: str, why: str
 ) -> tuple[datetime, dict[int, Returned]]:
     """These locked reservations end with `to_status`; their seats and places are free. The moment, and what each
     section got back."""
     now, sections = _end_all_but_places(cursor, statuses, to_status, who=who, why=why)
-    give_back_places(cursor, sections)
+    release_places(cursor, sections)
     return now, sections
 
 
@@ -406,7 +406,7 @@ def _end_all_but_places(
     return now, sections
 
 
-def give_back_places(cursor: sql.Cursor, sections: Mapping[int, Returned]) -> None:
+def release_places(cursor: sql.Cursor, sections: Mapping[int, Returned]) -> None:
     """What these sections got back of general admission is free. The very last thing a transaction does: a buyer waits
     behind these hot rows only for the commit."""
     places = {section: sections[section].places for section in sorted(sections) if sections[section].places}

@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from apps.kernel.db import sql
-from apps.reservations.errors import PlacesNotStanding
+from apps.reservations.errors import PlacesNotReturnable
 from apps.reservations.inventory.log import Change, record
 from apps.reservations.lifecycle import after_commit, release
 from apps.reservations.models import BlockedFor, InventoryChange, Reservation
@@ -50,16 +50,16 @@ def return_places(
         # Read after the lock: of two returns of one place the second finds it returned.
         lines = {row[0]: row[1:] for row in _standing_lines.rows(cursor, reservation_id=reservation_id)}
         if reservation.status != Reservation.Status.CONFIRMED or not places:
-            raise PlacesNotStanding
+            raise PlacesNotReturnable
         if any(not 1 <= count <= (lines[line][2] if line in lines else 0) for line, count in places.items()):
-            raise PlacesNotStanding
+            raise PlacesNotReturnable
         returned = _by_section(lines, places, reservation_id)
         if all(places.get(line) == quantity for line, (_, _, quantity, _) in lines.items()):
             release.end(reservation, who=who, why=why)
         else:
             _give_back_some(cursor, reservation, lines, places, returned, who=who, why=why)
         if keep:
-            _keep(cursor, reservation, lines, places, returned, who=who, why=why)
+            _block_for_house(cursor, reservation, lines, places, returned, who=who, why=why)
     reservation.refresh_from_db()
     return reservation
 
@@ -110,12 +110,12 @@ def _give_back_some(
         why=f"{count} given back: {why}"[:200],
         now=now,
     )
-    release.give_back_places(cursor, returned)
+    release.release_places(cursor, returned)
     # The reservation has not ended: whoever keeps counts is told of the places alone.
-    told = after_commit.Moved(
+    told = after_commit.StockChange(
         reservation.event_id, {section: back.seats + back.places for section, back in returned.items()}
     )
-    transaction.on_commit(lambda: after_commit.moved([told]), robust=True)
+    transaction.on_commit(lambda: after_commit.notify_stock_changed([told]), robust=True)
 
 
 def _write_lines(cursor: sql.Cursor, lines: Mapping[int, _Line], places: Mapping[int, int], now: datetime) -> None:
@@ -130,7 +130,7 @@ def _write_lines(cursor: sql.Cursor, lines: Mapping[int, _Line], places: Mapping
         assert split == lowered == len(parts), f"{split} and {lowered} of {len(parts)} lines split"
 
 
-def _keep(
+def _block_for_house(
     cursor: sql.Cursor,
     reservation: Reservation,
     lines: Mapping[int, _Line],
@@ -153,8 +153,8 @@ def _keep(
     ((now,),) = _read_clock.rows(cursor)
     record(cursor, reservation.event_id, InventoryChange.Kind.BLOCKED, changes, who=who, why=why, now=now)
     kept_back = {section: -back.seats - back.places for section, back in returned.items()}
-    told = after_commit.Moved(reservation.event_id, kept_back)
-    transaction.on_commit(lambda: after_commit.moved([told]), robust=True)
+    told = after_commit.StockChange(reservation.event_id, kept_back)
+    transaction.on_commit(lambda: after_commit.notify_stock_changed([told]), robust=True)
 
 
 def _seats(lines: Mapping[int, _Line], places: Mapping[int, int]) -> list[int]:

@@ -7,23 +7,23 @@ import msgspec
 from apps.events import facade as events
 from apps.kernel.push.frames import Frame, Key
 
-AGAIN_SECONDS = 8.0
+POLL_SECONDS = 8.0
 """So often PostgreSQL is asked whether one did not come over the subscription: whatever is lost is told within ten."""
-SILENT_AGAIN_SECONDS = 2.0
+SILENT_POLL_SECONDS = 2.0
 """The same while nothing comes over it."""
 SILENT_SECONDS = 1.2
-FIRST_TOLD = 3
+INITIAL_COUNT = 3
 """So many, the newest versions, are told whoever begins to listen."""
 KEPT_MAX = 60
 """As many as are at hand: those that stand and those that were taken back."""
 
 
-class _Said(msgspec.Struct):
+class _FrameVersion(msgspec.Struct):
     version: int
 
 
 @dataclass(slots=True)
-class Announced:
+class AnnouncementLog:
     read_to: int = 0
     """The number up to which PostgreSQL was read; what came over the subscription may have holes."""
     asked_at: float = float("-inf")
@@ -33,15 +33,15 @@ class Announced:
     def is_due(self, now: float, heard_at: float) -> bool:
         """Whether it is time to ask again."""
         silent = now - heard_at > SILENT_SECONDS
-        return now - self.asked_at > (SILENT_AGAIN_SECONDS if silent else AGAIN_SECONDS)
+        return now - self.asked_at > (SILENT_POLL_SECONDS if silent else POLL_SECONDS)
 
     def newest(self) -> list[Frame]:
         """What those are told who come now, the newest last."""
-        return [frame for _, frame in list(self._told.values())[-FIRST_TOLD:]]
+        return [frame for _, frame in list(self._told.values())[-INITIAL_COUNT:]]
 
     def is_new(self, told: Frame) -> bool:
         """Whether listeners have neither this version nor a later one; from now on they have."""
-        version = msgspec.json.decode(told.data, type=_Said).version
+        version = msgspec.json.decode(told.data, type=_FrameVersion).version
         last = self._told.get(told.key)
         if last is not None and last[0] >= version:
             return False

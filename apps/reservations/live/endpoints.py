@@ -36,10 +36,10 @@ from apps.kernel.push.frames import Frame
 from apps.kernel.push.hub import Hub, Listener
 from apps.kernel.rate_limits import kinds
 from apps.queue import facade as queue
-from apps.reservations.live.event_updates import Following
+from apps.reservations.live.event_updates import EventUpdates
 from apps.reservations.live.queries import OwnerReader
-from apps.reservations.live.seat_viewers import Shoppers
-from apps.reservations.ownership import owned_by
+from apps.reservations.live.seat_viewers import SeatViewers
+from apps.reservations.ownership import get_reservation_for
 
 logger = logging.getLogger(__name__)
 
@@ -59,29 +59,29 @@ Authorize = Callable[[queue.Caller, Request, uuid.UUID], object]
 """Raises a problem unless this is the caller's. For threads."""
 
 
-class Full(problems.Busy):
+class TooManyListeners(problems.Busy):
     """As many listen here as may; short polls are answered still."""
 
 
-class Doors:
+class LiveEndpoints:
     """What a process answers at these addresses."""
 
     def __init__(self) -> None:
         self.hub = Hub()
-        self.following = Following(self.hub)
-        self._shoppers = Shoppers(self.hub)
+        self.event_updates = EventUpdates(self.hub)
+        self._seat_viewers = SeatViewers(self.hub)
         self._authorize: dict[str, Authorize] = {"reservation": _own_reservation}
         self._numbers = itertools.count(1)
 
-    def own(self, kind: str, authorize: Authorize, reader: OwnerReader) -> None:
+    def register_owned(self, kind: str, authorize: Authorize, reader: OwnerReader) -> None:
         """Things of this kind may be listened to by their owners."""
         self._authorize[kind] = authorize
-        self.following.own(kind, reader)
+        self.event_updates.register_owned(kind, reader)
 
     async def close(self) -> None:
         """Everybody has been sent away."""
-        self._shoppers.close()
-        await self.following.close()
+        self._seat_viewers.close()
+        await self.event_updates.close()
 
     # --- over http ---------------------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class Doors:
         begun, status = monotonic(), 200
         try:
             self._let_in(request)
-            wanted = _Wanted(request, self._authorize)
+            wanted = _Subscriptions(request, self._authorize)
             event = await queue.get_cached_event(slug)
             caller = await self._check(request, event, wanted)
             # Before 1.1 there is no answer without an end.
@@ -115,7 +115,7 @@ class Doors:
         if wait_seconds is not None:
             raise problems.RateLimited(wait_seconds)
 
-    async def _check(self, request: Request, event: events.EventView, wanted: "_Wanted") -> queue.Caller | None:
+    async def _check(self, request: Request, event: events.EventView, wanted: "_Subscriptions") -> queue.Caller | None:
         """Who asks, where that matters. Raises what the calls for the same things say."""
         if not wanted.is_personal:
             return None
@@ -131,29 +131,29 @@ class Doors:
             await thread_pool.run_in_thread(self._authorize[kind], caller, request, thing)
         return caller
 
-    async def _frames(self, event: events.EventView, wanted: "_Wanted") -> list[Frame]:
+    async def _frames(self, event: events.EventView, wanted: "_Subscriptions") -> list[Frame]:
         """What somebody is told who stays for nothing."""
-        frames = await self.following.follow(event)
+        frames = await self.event_updates.follow(event)
         for section in self._sections(event, wanted):
-            if seats := await self.following.seats.glance(section):
+            if seats := await self.event_updates.seats.glance(section):
                 frames.append(seats)
         for kind, thing in wanted.things:
-            state = await self.following.owned(kind).glance(thing)
+            state = await self.event_updates.owned(kind).glance(thing)
             if state is not None:
                 frames.append(state)
         return frames
 
-    def _sections(self, event: events.EventView, wanted: "_Wanted") -> list[tuple[int, str]]:
+    def _sections(self, event: events.EventView, wanted: "_Subscriptions") -> list[tuple[int, str]]:
         """Ids and public names. Raises NotFound."""
         found = []
         for slug in wanted.sections:
-            section_id = self.following.section_of(event.id, slug)
+            section_id = self.event_updates.section_of(event.id, slug)
             if section_id is None:
                 raise problems.NotFound("There is no such section.")
             found.append((section_id, slug))
         return found
 
-    async def _poll(self, request: Request, event: events.EventView, wanted: "_Wanted") -> Reply:
+    async def _poll(self, request: Request, event: events.EventView, wanted: "_Subscriptions") -> Reply:
         frames = await self._frames(event, wanted)
         frames = [one for one in frames if not one.id or one.id != wanted.since]
         said = ",".join(one.text for one in frames)
@@ -172,10 +172,10 @@ class Doors:
         send: Send,
         event: events.EventView,
         caller: queue.Caller | None,
-        wanted: "_Wanted",
+        wanted: "_Subscriptions",
     ) -> None:
         self._require_room()
-        await self.following.follow(event)
+        await self.event_updates.follow(event)
         self._sections(event, wanted)
         begin = request.scope.get(START_STREAM)
         if request.method == "HEAD":
@@ -188,28 +188,28 @@ class Doors:
         if listener is None:
             return
         listener.on_disconnect, listener.on_shutdown = self.hub.leave, self.hub.disconnect
-        await self._welcome(listener, event, caller, wanted)
+        await self._send_initial_state(listener, event, caller, wanted)
 
-    async def _welcome(
-        self, listener: Listener, event: events.EventView, caller: queue.Caller | None, wanted: "_Wanted"
+    async def _send_initial_state(
+        self, listener: Listener, event: events.EventView, caller: queue.Caller | None, wanted: "_Subscriptions"
     ) -> None:
         """The listener is told what is so, and from now on what changes."""
         self.hub.listen(listener, [topic_of(event.id)])
-        for one in await self.following.follow(event):
+        for one in await self.event_updates.follow(event):
             if not one.id or one.id != wanted.since:
                 listener.tell(one)
         sections = self._sections(event, wanted)
         for section in sections:
-            await _first(listener, self.following.seats.watch(listener, section))
+            await _send_first_frame(listener, self.event_updates.seats.watch(listener, section))
         if sections and caller is not None:
-            shown = {self.following.seats.topic(section): section[1] for section in sections}
-            self._shoppers.show(listener, event, caller, shown)
+            shown = {self.event_updates.seats.topic(section): section[1] for section in sections}
+            self._seat_viewers.show(listener, event, caller, shown)
         for kind, thing in wanted.things:
-            await _first(listener, self.following.owned(kind).watch(listener, thing))
+            await _send_first_frame(listener, self.event_updates.owned(kind).watch(listener, thing))
 
     def _require_room(self) -> None:
         if self.hub.is_closing or self.hub.count >= settings.LIVE_LISTENERS_MAX:
-            raise Full
+            raise TooManyListeners
 
     async def _stream_over_asgi(
         self,
@@ -217,7 +217,7 @@ class Doors:
         send: Send,
         event: events.EventView,
         caller: queue.Caller | None,
-        wanted: "_Wanted",
+        wanted: "_Subscriptions",
     ) -> None:
         """The same under a server that is not ours."""
         head = Reply(200, b"", _STREAM_HEADERS).stream_head(request.id, secure=request.is_secure())
@@ -226,7 +226,7 @@ class Doors:
         assert request.receive is not None
         leaving = asyncio.get_running_loop().create_task(self._leave_with(listener, request.receive))
         try:
-            await self._welcome(listener, event, caller, wanted)
+            await self._send_initial_state(listener, event, caller, wanted)
             while (message := await listener.next()) is not None:
                 await send({"type": "http.response.body", "body": message, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
@@ -252,13 +252,13 @@ class Doors:
         request = Request({**scope, "method": "GET", "scheme": scheme}, receive)
         listener = QueuedListener("socket", as_text=True)
         try:
-            _require_own_page(request)
+            _require_same_origin(request)
             self._let_in(request)
             self._require_room()
-            wanted = _Wanted(request, self._authorize)
+            wanted = _Subscriptions(request, self._authorize)
             event = await queue.get_cached_event(found["slug"])
             caller = await self._check(request, event, wanted)
-            await self.following.follow(event)
+            await self.event_updates.follow(event)
             self._sections(event, wanted)
         except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
             # As the status over http, in the range that is the application's own.
@@ -270,7 +270,7 @@ class Doors:
             ending.tell = partial(self.hub.disconnect, listener)
         leaving = asyncio.get_running_loop().create_task(self._leave_with(listener, receive))
         try:
-            await self._welcome(listener, event, caller, wanted)
+            await self._send_initial_state(listener, event, caller, wanted)
             while (message := await listener.next()) is not None:
                 await send({"type": "websocket.send", "text": message})
             if listener.is_disconnected:
@@ -280,7 +280,7 @@ class Doors:
             self.hub.leave(listener)
 
 
-class _Wanted:
+class _Subscriptions:
     """What somebody wants to hear besides what everybody hears."""
 
     def __init__(self, request: Request, kinds: Iterable[str]) -> None:
@@ -302,7 +302,7 @@ class _Wanted:
         return bool(self.sections or self.things)
 
 
-def _require_own_page(request: Request) -> None:
+def _require_same_origin(request: Request) -> None:
     """A page of somebody else's opens no socket with our visitors' cookies, and one that is no browser's needs none.
     Raises what a write is refused with (`apps.kernel.http.same_origin`), or Malformed for an address that is not
     ours."""
@@ -313,14 +313,14 @@ def _require_own_page(request: Request) -> None:
         raise problems.CrossOrigin
 
 
-async def _first(listener: Listener, watched: Any) -> None:
+async def _send_first_frame(listener: Listener, watched: Any) -> None:
     told = await watched
     if told is not None:
         listener.tell(told)
 
 
 def _own_reservation(caller: queue.Caller, request: Request, reservation_id: uuid.UUID) -> object:
-    return owned_by(caller, reservation_id)
+    return get_reservation_for(caller, reservation_id)
 
 
 def _refusal(request: Request, error: BaseException) -> Reply:
@@ -336,4 +336,4 @@ async def _send(answer: Reply, request: Request, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else answer.body})
 
 
-doors = Doors()
+live_endpoints = LiveEndpoints()

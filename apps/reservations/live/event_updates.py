@@ -25,13 +25,13 @@ from apps.kernel.push.channel_names import group_of, topic_of
 from apps.kernel.push.frames import Frame, Key, frame
 from apps.kernel.push.hub import Hub
 from apps.queue import facade as queue
-from apps.reservations.live.announcement_log import Announced
-from apps.reservations.live.queries import OwnerReader, Told, read_reservations, read_told
-from apps.reservations.live.watched_states import Owned, Seats
+from apps.reservations.live.announcement_log import AnnouncementLog
+from apps.reservations.live.queries import CountsDocument, OwnerReader, read_counts, read_reservations
+from apps.reservations.live.watched_states import OwnedStates, SeatStates
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.1
+TICK_SECONDS = 0.1
 QUEUE_SECONDS = 1.0
 """So often it is looked how far the line has come."""
 SILENT_SECONDS = 1.2
@@ -40,13 +40,13 @@ SILENT_READ_SECONDS = 0.5
 """While it is silent its counts are read so often, at most."""
 KEPT_SECONDS = 30.0
 """An event to which nobody listens any more is followed for so long."""
-AGAIN_SECONDS = {"reservation": 10.0}
-OTHERS_AGAIN_SECONDS = 3.0
+REREAD_SECONDS = {"reservation": 10.0}
+DEFAULT_REREAD_SECONDS = 3.0
 """What no ledger of reservations says anything about is read so often."""
 
 
 @dataclass(slots=True)
-class _Followed:
+class _EventFeed:
     """An event, and what is known of it here."""
 
     event: events.EventView
@@ -58,38 +58,38 @@ class _Followed:
     """The sections' part of the last counts, for telling whether they have changed."""
     heard_at: float = float("-inf")
     read_at: float = float("-inf")
-    rest_until: float = 0.0
+    paused_until: float = 0.0
     asked_queue_at: float = float("-inf")
     wanted_at: float = 0.0
     is_subscribed: bool = False
     is_late: bool = False
-    announced: Announced = field(default_factory=Announced)
+    announcements: AnnouncementLog = field(default_factory=AnnouncementLog)
 
 
-class Following:
+class EventUpdates:
     """All of it, of one process. On the loop's own thread."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
-        self.seats = Seats(hub)
-        self._owned: dict[str, Owned] = {}
-        self._by_id: dict[int, _Followed] = {}
+        self.seats = SeatStates(hub)
+        self._owned: dict[str, OwnedStates] = {}
+        self._by_id: dict[int, _EventFeed] = {}
         self._channel: str | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._looking: asyncio.Task[None] | None = None
-        self._hearing: asyncio.Task[None] | None = None
-        self._telling_apart: asyncio.Task[None] | None = None
-        self._asking_queue: asyncio.Task[None] | None = None
-        self._subscribing: asyncio.Task[None] | None = None
-        self._asking_announcements: asyncio.Task[None] | None = None
-        self.own("reservation", read_reservations)
+        self._tick_task: asyncio.Task[None] | None = None
+        self._receive_task: asyncio.Task[None] | None = None
+        self._counts_task: asyncio.Task[None] | None = None
+        self._queue_task: asyncio.Task[None] | None = None
+        self._subscribe_task: asyncio.Task[None] | None = None
+        self._announcements_task: asyncio.Task[None] | None = None
+        self.register_owned("reservation", read_reservations)
 
-    def own(self, kind: str, reader: OwnerReader) -> None:
+    def register_owned(self, kind: str, reader: OwnerReader) -> None:
         """Things of this kind may be listened to by their owners."""
-        again = AGAIN_SECONDS.get(kind, OTHERS_AGAIN_SECONDS)
-        self._owned[kind] = Owned(self.hub, kind, reader, again_seconds=again)
+        again = REREAD_SECONDS.get(kind, DEFAULT_REREAD_SECONDS)
+        self._owned[kind] = OwnedStates(self.hub, kind, reader, again_seconds=again)
 
-    def owned(self, kind: str) -> Owned:
+    def owned(self, kind: str) -> OwnedStates:
         return self._owned[kind]
 
     async def follow(self, event: events.EventView) -> list[Frame]:
@@ -97,7 +97,7 @@ class Following:
         followed = self._by_id.get(event.id)
         if followed is None or not followed.latest:
             sections = await thread_pool.run_in_thread(_sections_of, event.id)
-            followed = self._by_id.setdefault(event.id, _Followed(event, sections))
+            followed = self._by_id.setdefault(event.id, _EventFeed(event, sections))
             followed.wanted_at = monotonic()
             self._ensure_tasks()
             await self._read_counts([event.id])
@@ -105,7 +105,7 @@ class Following:
             await self._ask_announcements([event.id])
         followed.wanted_at, followed.event = monotonic(), event
         self._ensure_tasks()
-        return [*followed.latest.values(), *followed.announced.newest()]
+        return [*followed.latest.values(), *followed.announcements.newest()]
 
     def section_of(self, event_id: int, slug: str) -> int | None:
         followed = self._by_id.get(event_id)
@@ -115,12 +115,12 @@ class Following:
         """Everybody has been sent away, and nothing is asked any more."""
         await self.hub.close()
         for task in (
-            self._looking,
-            self._hearing,
-            self._telling_apart,
-            self._asking_queue,
-            self._subscribing,
-            self._asking_announcements,
+            self._tick_task,
+            self._receive_task,
+            self._counts_task,
+            self._queue_task,
+            self._subscribe_task,
+            self._announcements_task,
         ):
             if task is not None:
                 task.cancel()
@@ -129,12 +129,12 @@ class Following:
 
     def _ensure_tasks(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._looking is None or self._looking.done():
-            self._looking = loop.create_task(self._look_on())
-        if self._hearing is None or self._hearing.done():
-            self._hearing = loop.create_task(self._hear_on())
+        if self._tick_task is None or self._tick_task.done():
+            self._tick_task = loop.create_task(self._look_on())
+        if self._receive_task is None or self._receive_task.done():
+            self._receive_task = loop.create_task(self._receive_loop())
 
-    async def _hear_on(self) -> None:
+    async def _receive_loop(self) -> None:
         layer = get_channel_layer()
         while True:
             try:
@@ -145,7 +145,7 @@ class Following:
                 logger.debug("listeners are told by PostgreSQL: %s", log_context.summarize_error(error))
                 await asyncio.sleep(SILENT_READ_SECONDS)
 
-    async def _subscribe(self, channel: str, followed: Collection[_Followed]) -> None:
+    async def _subscribe(self, channel: str, followed: Collection[_EventFeed]) -> None:
         for one in followed:
             try:
                 await get_channel_layer().group_add(group_of(one.event.id), channel)
@@ -160,11 +160,11 @@ class Following:
             return
         if "frames" not in message and "owned" not in message:  # It is the relay that speaks.
             followed.heard_at = monotonic()
-            self._tell_state(followed, is_late=False)
+            self._publish_state(followed, is_late=False)
         if "counts" in message:
-            self._tell_counts(followed, Told(message["id"], message["counts"]))
+            self._publish_counts(followed, CountsDocument(message["id"], message["counts"]))
         for kind, about, frame_id, data in message.get("frames", ()):
-            self._tell_frame(followed, Frame(Key(kind, about), data, frame_id))
+            self._publish_frame(followed, Frame(Key(kind, about), data, frame_id))
         moved = [followed.sections[slug] for slug in message.get("moved", ()) if slug in followed.sections]
         by_id = {section_id: slug for slug, section_id in followed.sections.items()}
         self.seats.moved([(section_id, by_id[section_id]) for section_id in moved])
@@ -175,17 +175,17 @@ class Following:
             if kind in self._owned:
                 self._owned[kind].moved([uuid.UUID(name)])
 
-    def _tell_frame(self, followed: _Followed, told: Frame) -> None:
+    def _publish_frame(self, followed: _EventFeed, told: Frame) -> None:
         if told.key.kind != events.ANNOUNCEMENT_FRAME:
             self._tell(followed, told)
-        elif followed.announced.is_new(told):
+        elif followed.announcements.is_new(told):
             self.hub.publish(topic_of(followed.event.id), told)
 
-    def _tell(self, followed: _Followed, told: Frame) -> None:
+    def _tell(self, followed: _EventFeed, told: Frame) -> None:
         followed.latest[told.key] = told
         self.hub.publish(topic_of(followed.event.id), told)
 
-    def _tell_counts(self, followed: _Followed, told: Told) -> None:
+    def _publish_counts(self, followed: _EventFeed, told: CountsDocument) -> None:
         last = followed.latest.get(_COUNTS)
         # A relay's frames are told in their order; of another relay's nobody can say which is newer.
         if last is not None and not _is_newer(told.frame_id, last.id):
@@ -198,7 +198,7 @@ class Following:
         followed.counts = counts
         self._tell(followed, Frame(_COUNTS, told.data, told.frame_id))
 
-    def _tell_state(self, followed: _Followed, *, is_late: bool) -> None:
+    def _publish_state(self, followed: _EventFeed, *, is_late: bool) -> None:
         if followed.is_late == is_late and _STATE in followed.latest:
             return
         followed.is_late = is_late
@@ -208,7 +208,7 @@ class Following:
 
     async def _look_on(self) -> None:
         while self._by_id:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(TICK_SECONDS)
             try:
                 self._look()
             except Exception:
@@ -223,28 +223,30 @@ class Following:
                 del self._by_id[event_id]
                 if followed.is_subscribed:
                     self._beside(self._leave_group(event_id))
-        if self._channel is not None and (self._subscribing is None or self._subscribing.done()):
+        if self._channel is not None and (self._subscribe_task is None or self._subscribe_task.done()):
             new = [one for one in self._by_id.values() if not one.is_subscribed]
             if new:
-                self._subscribing = asyncio.get_running_loop().create_task(self._subscribe(self._channel, new))
+                self._subscribe_task = asyncio.get_running_loop().create_task(self._subscribe(self._channel, new))
         silent = [
             event_id
             for event_id, one in self._by_id.items()
-            if now - one.heard_at > SILENT_SECONDS and now - one.read_at > SILENT_READ_SECONDS and now >= one.rest_until
+            if now - one.heard_at > SILENT_SECONDS
+            and now - one.read_at > SILENT_READ_SECONDS
+            and now >= one.paused_until
         ]
-        if silent and (self._telling_apart is None or self._telling_apart.done()):
-            self._telling_apart = asyncio.get_running_loop().create_task(self._read_counts(silent))
-            self.seats.all_may_have_moved()
+        if silent and (self._counts_task is None or self._counts_task.done()):
+            self._counts_task = asyncio.get_running_loop().create_task(self._read_counts(silent))
+            self.seats.mark_all_due()
             for owned in self._owned.values():
-                owned.all_may_have_moved()
-        if self._asking_queue is None or self._asking_queue.done():
+                owned.mark_all_due()
+        if self._queue_task is None or self._queue_task.done():
             due = [one for one in self._by_id.values() if now - one.asked_queue_at > QUEUE_SECONDS]
             if due:
-                self._asking_queue = asyncio.get_running_loop().create_task(self._ask_queues(due))
-        if self._asking_announcements is None or self._asking_announcements.done():
-            late = [event_id for event_id, one in self._by_id.items() if one.announced.is_due(now, one.heard_at)]
+                self._queue_task = asyncio.get_running_loop().create_task(self._ask_queues(due))
+        if self._announcements_task is None or self._announcements_task.done():
+            late = [event_id for event_id, one in self._by_id.items() if one.announcements.is_due(now, one.heard_at)]
             if late:
-                self._asking_announcements = asyncio.get_running_loop().create_task(self._ask_announcements(late))
+                self._announcements_task = asyncio.get_running_loop().create_task(self._ask_announcements(late))
         self.seats.look()
         for owned in self._owned.values():
             owned.look()
@@ -254,7 +256,7 @@ class Following:
         begun = monotonic()
         wanted = [self._by_id[event_id] for event_id in event_ids if event_id in self._by_id]
         try:
-            found = await thread_pool.run_in_thread(read_told, [one.event.id for one in wanted])
+            found = await thread_pool.run_in_thread(read_counts, [one.event.id for one in wanted])
         except Exception as error:  # noqa: BLE001 - PostgreSQL is away: what was told last stands, and is asked again.
             logger.debug("listeners are told nothing new: %s", log_context.summarize_error(error))
             for one in wanted:
@@ -266,15 +268,15 @@ class Following:
             if told is None:
                 continue
             if told.is_own:
-                one.rest_until = monotonic() + duty_cycle.pause_seconds(begun)
-            self._tell_counts(one, told)
-            self._tell_state(one, is_late=told.is_late)
+                one.paused_until = monotonic() + duty_cycle.pause_seconds(begun)
+            self._publish_counts(one, told)
+            self._publish_state(one, is_late=told.is_late)
 
-    async def _ask_queues(self, followed: Collection[_Followed]) -> None:
+    async def _ask_queues(self, followed: Collection[_EventFeed]) -> None:
         for one in followed:
             await self._ask_queue(one)
 
-    async def _ask_queue(self, followed: _Followed) -> None:
+    async def _ask_queue(self, followed: _EventFeed) -> None:
         followed.asked_queue_at = monotonic()
         try:
             document = await queue.get_room_progress(followed.event)
@@ -290,7 +292,9 @@ class Following:
 
     async def _ask_announcements(self, event_ids: Collection[int]) -> None:
         """Whatever was announced and did not come over the subscription is told."""
-        asked = {event_id: one.announced for event_id in event_ids if (one := self._by_id.get(event_id)) is not None}
+        asked = {
+            event_id: one.announcements for event_id in event_ids if (one := self._by_id.get(event_id)) is not None
+        }
         for announced in asked.values():
             announced.asked_at = monotonic()
         try:

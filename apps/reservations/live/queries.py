@@ -26,7 +26,7 @@ _SECTIONS_KEPT_MAX = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CountsDocument:
     """The counts of one event, as one document."""
 
     frame_id: str
@@ -37,18 +37,18 @@ class Told:
     """And somebody should: the event is on sale."""
 
 
-def read_told(event_ids: Collection[int]) -> dict[int, Told]:
+def read_counts(event_ids: Collection[int]) -> dict[int, CountsDocument]:
     """The counts of these events: the relay's last from Redis, else from PostgreSQL, else counted here."""
-    found: dict[int, Told] = {}
+    found: dict[int, CountsDocument] = {}
     answers = redis.attempt(lambda client: _from_redis(client, list(event_ids)))
     for event_id, (frame_id, text) in zip(event_ids, answers or (), strict=False):
         if frame_id and text:
-            found[event_id] = Told(gate.text(frame_id), gate.text(text).encode())
+            found[event_id] = CountsDocument(gate.text(frame_id), gate.text(text).encode())
     if answers is None:
         found |= _from_ledger([one for one in event_ids if one not in found])
     missing = [one for one in event_ids if one not in found]
     if missing:
-        found |= _counted(missing)
+        found |= _count_documents(missing)
     return found
 
 
@@ -59,27 +59,27 @@ def _from_redis(client: Redis, event_ids: list[int]) -> list[Any]:
         return pipe.execute()
 
 
-def _from_ledger(event_ids: list[int]) -> dict[int, Told]:
+def _from_ledger(event_ids: list[int]) -> dict[int, CountsDocument]:
     with connection.cursor() as cursor:
         rows = _frames_told.rows(cursor, event_ids=event_ids, seconds=RELAY_SECONDS_MAX)
-    return {event_id: Told(f"{epoch}-{sequence}", text.encode()) for event_id, epoch, sequence, text in rows}
+    return {event_id: CountsDocument(f"{epoch}-{sequence}", text.encode()) for event_id, epoch, sequence, text in rows}
 
 
-def _counted(event_ids: list[int]) -> dict[int, Told]:
+def _count_documents(event_ids: list[int]) -> dict[int, CountsDocument]:
     slugs = {
         event_id: {section.id: section.slug for section in events.list_sections(event_id)} for event_id in event_ids
     }
     counts = free_counts(section_id for sections in slugs.values() for section_id in sections)
     return {
-        event_id: _told_here(event_id, {slug: counts[section_id] for section_id, slug in sections.items()})
+        event_id: _local_document(event_id, {slug: counts[section_id] for section_id, slug in sections.items()})
         for event_id, sections in slugs.items()
     }
 
 
-def _told_here(event_id: int, free: Mapping[str, int]) -> Told:
+def _local_document(event_id: int, free: Mapping[str, int]) -> CountsDocument:
     # Named by what it says: the same in every process.
     name = hashlib.sha256(msgspec.json.encode(free)).hexdigest()[:12]
-    return Told(f"{name}-0", counts_document(free), is_own=True, is_late=_is_on_sale(event_id))
+    return CountsDocument(f"{name}-0", counts_document(free), is_own=True, is_late=_is_on_sale(event_id))
 
 
 def _is_on_sale(event_id: int) -> bool:

@@ -18,14 +18,14 @@ from apps.queue import facade as queue
 
 logger = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 20.0
+RECHECK_SECONDS = 20.0
 ROUND_SECONDS = 0.1
 """Who is due within this is asked about together: one statement, mostly."""
-TOGETHER_MAX = 100
+BATCH_MAX = 100
 
 
 @dataclass(slots=True)
-class _Shopper:
+class _SeatViewer:
     listener: Listener
     event: events.EventView
     caller: queue.Caller
@@ -34,12 +34,12 @@ class _Shopper:
     due_at: float
 
 
-class Shoppers:
+class SeatViewers:
     """All of one process. On the loop's own thread."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._waiting: deque[_Shopper] = deque()
+        self._waiting: deque[_SeatViewer] = deque()
         """In the order in which they are due."""
         self._asking: asyncio.Task[None] | None = None
 
@@ -48,7 +48,7 @@ class Shoppers:
     ) -> None:
         """The listener hears of these sections, which are called so, for as long as the caller may choose; and then why
         it hears no more. By topic."""
-        self._wait(_Shopper(listener, event, caller, sections, 0.0))
+        self._wait(_SeatViewer(listener, event, caller, sections, 0.0))
         if self._asking is None or self._asking.done():
             self._asking = asyncio.get_running_loop().create_task(self._ask_on())
 
@@ -56,19 +56,19 @@ class Shoppers:
         if self._asking is not None:
             self._asking.cancel()
 
-    def _wait(self, shopper: _Shopper) -> None:
-        shopper.due_at = monotonic() + AGAIN_SECONDS
+    def _wait(self, shopper: _SeatViewer) -> None:
+        shopper.due_at = monotonic() + RECHECK_SECONDS
         self._waiting.append(shopper)
 
     async def _ask_on(self) -> None:
         while self._waiting:
             await asyncio.sleep(max(ROUND_SECONDS, self._waiting[0].due_at - monotonic()))
-            now, due = monotonic(), list[_Shopper]()
-            while self._waiting and self._waiting[0].due_at <= now and len(due) < TOGETHER_MAX:
+            now, due = monotonic(), list[_SeatViewer]()
+            while self._waiting and self._waiting[0].due_at <= now and len(due) < BATCH_MAX:
                 due.append(self._waiting.popleft())
             await asyncio.gather(*(self._ask(one) for one in due if not one.listener.is_gone))
 
-    async def _ask(self, shopper: _Shopper) -> None:
+    async def _ask(self, shopper: _SeatViewer) -> None:
         try:
             queue.require_entry(shopper.event.id, await queue.claim_or_get_entry_async(shopper.event, shopper.caller))
         except Exception as error:  # noqa: BLE001 - Whatever it is, the others are asked about.
@@ -76,11 +76,11 @@ class Shoppers:
             if problem is not None and problem.status < 500:
                 for topic, section in shopper.sections.items():
                     self._hub.leave_topic(shopper.listener, topic)
-                    shopper.listener.tell(frame("seats", _no_more(section, problem), about=section))
+                    shopper.listener.tell(frame("seats", _end_document(section, problem), about=section))
                 return
             logger.debug("whether somebody may still choose is asked again: %s", log_context.summarize_error(error))
         self._wait(shopper)
 
 
-def _no_more(section: str, problem: problems.Problem) -> dict[str, Any]:
+def _end_document(section: str, problem: problems.Problem) -> dict[str, Any]:
     return {"section_id": section, "seats": {}, "ended": problem.type}

@@ -27,7 +27,7 @@ Thing = TypeVar("Thing", bound=Hashable)
 State = TypeVar("State")
 
 
-class Watch(ABC, Generic[Thing, State]):
+class WatchedStates(ABC, Generic[Thing, State]):
     """The things of one kind that somebody here listens to, each under a topic of its own."""
 
     AGAIN_SECONDS = 10.0
@@ -37,9 +37,9 @@ class Watch(ABC, Generic[Thing, State]):
         self._hub = hub
         self._known: dict[Thing, State] = {}
         self._due: set[Thing] = set()
-        self._again_at = 0.0
+        self._reread_at = 0.0
         self._reading: asyncio.Task[None] | None = None
-        self._rest_until = 0.0
+        self._paused_until = 0.0
 
     @abstractmethod
     def topic(self, thing: Thing) -> str: ...
@@ -75,18 +75,18 @@ class Watch(ABC, Generic[Thing, State]):
         """Something may have happened to them."""
         self._due.update(thing for thing in things if thing in self._known)
 
-    def all_may_have_moved(self) -> None:
+    def mark_all_due(self) -> None:
         self._due.update(self._known)
 
     def look(self) -> None:
         """Called now and then: what is due is being read, if it is time."""
         now = monotonic()
-        if now >= self._again_at:
-            self._again_at = now + self.AGAIN_SECONDS
+        if now >= self._reread_at:
+            self._reread_at = now + self.AGAIN_SECONDS
             for thing in [one for one in self._known if not self._hub.has_listeners(self.topic(one))]:
                 del self._known[thing]
-            self.all_may_have_moved()
-        if self._due and now >= self._rest_until and (self._reading is None or self._reading.done()):
+            self.mark_all_due()
+        if self._due and now >= self._paused_until and (self._reading is None or self._reading.done()):
             self._reading = asyncio.get_running_loop().create_task(self._read_due())
 
     async def _read_due(self) -> None:
@@ -101,7 +101,7 @@ class Watch(ABC, Generic[Thing, State]):
         except Exception as error:  # noqa: BLE001 - They stay due: the next round reads them.
             self._due.update(due)
             logger.debug("listeners are told later: %s", log_context.summarize_error(error))
-        self._rest_until = begun + max(ROUND_SECONDS, monotonic() - begun + duty_cycle.pause_seconds(begun))
+        self._paused_until = begun + max(ROUND_SECONDS, monotonic() - begun + duty_cycle.pause_seconds(begun))
 
     async def _read_now(self, things: Collection[Thing]) -> None:
         found = await thread_pool.run_in_thread(self.read, things)
@@ -115,7 +115,7 @@ class Watch(ABC, Generic[Thing, State]):
                 self._hub.publish(self.topic(thing), self.changed(thing, before, after))
 
 
-class Seats(Watch[tuple[int, str], dict[str, str]]):
+class SeatStates(WatchedStates[tuple[int, str], dict[str, str]]):
     """Sections, by id and public name: how their seats stand."""
 
     def topic(self, thing: tuple[int, str]) -> str:
@@ -138,7 +138,7 @@ def _key(thing: tuple[int, str]) -> Key:
     return Key("seats", thing[1])
 
 
-class Owned(Watch[UUID, Mapping[str, Any]]):
+class OwnedStates(WatchedStates[UUID, Mapping[str, Any]]):
     """Things of one kind that have an owner, read by whoever knows them."""
 
     def __init__(self, hub: Hub, kind: str, reader: OwnerReader, *, again_seconds: float) -> None:

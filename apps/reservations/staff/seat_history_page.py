@@ -14,7 +14,7 @@ from apps.reservations.models import SeatInventory
 AT_LENGTH_MAX = 40
 
 
-class ShowsHistory(admin.ModelAdmin):
+class SeatHistoryMixin(admin.ModelAdmin):
     """The page of a seat tells who had it and when, from the ledger; `?at=` asks for one moment."""
 
     change_form_template = "admin/reservations/seatinventory/change_form.html"
@@ -27,11 +27,11 @@ class ShowsHistory(admin.ModelAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         row = self.get_object(request, object_id)
-        told = _told(row, request.GET.get("at", "")) if isinstance(row, SeatInventory) else {}
+        told = _history_context(row, request.GET.get("at", "")) if isinstance(row, SeatInventory) else {}
         return super().change_view(request, object_id, form_url, {**(extra_context or {}), **told})
 
 
-def _told(row: SeatInventory, asked: str) -> dict[str, Any]:
+def _history_context(row: SeatInventory, asked: str) -> dict[str, Any]:
     event, seat = events.get_event_by_id(row.event_id), events.seats_by_id([row.pk])[row.pk]
     story = seat_history.timeline(event, seat)
     told: dict[str, Any] = {
@@ -44,7 +44,7 @@ def _told(row: SeatInventory, asked: str) -> dict[str, Any]:
     if not asked.strip():
         return told
     try:
-        moment = seat_history.moment_of(asked, story.timezone, clock.now())
+        moment = seat_history.parse_moment(asked, story.timezone, clock.now())
     except seat_history.BadMoment as bad:
         return told | {"bad_moment": str(bad)}
     return told | {"moment": moment, "holders": story.at(moment), "free_since": story.free_since(moment)}

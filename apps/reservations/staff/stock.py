@@ -81,7 +81,7 @@ class SeatState:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class PlaceCounts:
     """A general-admission section's figures."""
 
     capacity: int
@@ -109,13 +109,13 @@ def block_seats(
     """
     _require_reason(reason)
     names = find_seats(event, selection)
-    return after_a_sweep(event, lambda: _block(event, names, reason, who=who, why=why, only_free=only_free))
+    return retry_after_sweep(event, lambda: _block(event, names, reason, who=who, why=why, only_free=only_free))
 
 
 def _block(
     event: events.EventView, names: Mapping[int, str], reason: str, *, who: str, why: str, only_free: bool
 ) -> int:
-    with changing() as cursor:
+    with stock_transaction() as cursor:
         states = lock_seats(event, cursor, names)
         taken = [state for state in states if state.is_taken]
         if taken and not only_free:
@@ -128,7 +128,7 @@ def _block(
         assert touched == len(ids), f"{touched} of {len(ids)} locked seats blocked"
         _record_seats(cursor, event, InventoryChange.Kind.BLOCKED, wanted, reason, who=who, why=why)
     # What was blocked for another reason was off sale before.
-    _tell_seats(event, [state for state in wanted if not state.blocked_for], -1)
+    _notify_seats(event, [state for state in wanted if not state.blocked_for], -1)
     return len(wanted)
 
 
@@ -138,17 +138,17 @@ def unblock_seats(event: events.EventView, selection: Selection, *, who: str, wh
     if reason:
         _require_reason(reason)
     names = find_seats(event, selection)
-    with changing() as cursor:
+    with stock_transaction() as cursor:
         states = lock_seats(event, cursor, names)
         wanted = [state for state in states if state.blocked_for and reason in ("", state.blocked_for)]
         if not wanted:
             return 0
         ids = [state.seat_id for state in wanted]
-        _require_nobody(event, cursor, ids, names)
+        _require_no_lines(event, cursor, ids, names)
         touched = _unblock_seats.count(cursor, seat_ids=ids)
         assert touched == len(ids), f"{touched} of {len(ids)} locked seats unblocked"
         _record_seats(cursor, event, InventoryChange.Kind.UNBLOCKED, wanted, "available", who=who, why=why)
-    _tell_seats(event, wanted, 1)
+    _notify_seats(event, wanted, 1)
     return len(wanted)
 
 
@@ -161,7 +161,7 @@ def block_places(
     who: str,
     why: str = "",
     seen: int | None = None,
-) -> Places:
+) -> PlaceCounts:
     """So many more places of the general-admission section are off sale for this reason; its figures then.
 
     `seen`: how many were blocked when this was decided; another number now refuses it, so that a form sent twice
@@ -170,7 +170,7 @@ def block_places(
     _require_reason(reason)
     _require_quantity(quantity)
 
-    def change(places: Places, name: str) -> Places:
+    def change(places: PlaceCounts, name: str) -> PlaceCounts:
         _require_seen(places, seen)
         if quantity > places.free:
             raise NotEnoughLeft(
@@ -179,7 +179,7 @@ def block_places(
                 available=places.free,
             )
         house = quantity if reason == BlockedFor.HOUSE else 0
-        return Places(places.capacity, places.blocked + quantity, places.house + house, places.taken)
+        return PlaceCounts(places.capacity, places.blocked + quantity, places.house + house, places.taken)
 
     return _change_places(event, section, InventoryChange.Kind.BLOCKED, change, who=who, why=why)
 
@@ -193,29 +193,29 @@ def unblock_places(
     who: str,
     why: str = "",
     seen: int | None = None,
-) -> Places:
+) -> PlaceCounts:
     """So many of the places blocked for this reason are on sale again; the section's figures then. Raises Invalid,
     NotEnoughLeft, ChangedMeanwhile, as `block_places`."""
     _require_reason(reason)
     _require_quantity(quantity)
 
-    def change(places: Places, name: str) -> Places:
+    def change(places: PlaceCounts, name: str) -> PlaceCounts:
         _require_seen(places, seen)
         there = places.blocked_for(reason)
         if quantity > there:
             words = BlockedFor(reason).label
             raise NotEnoughLeft(f"Only {there:,} of {name} are {words}. Nothing was put on sale.", available=there)
         house = quantity if reason == BlockedFor.HOUSE else 0
-        return Places(places.capacity, places.blocked - quantity, places.house - house, places.taken)
+        return PlaceCounts(places.capacity, places.blocked - quantity, places.house - house, places.taken)
 
     return _change_places(event, section, InventoryChange.Kind.UNBLOCKED, change, who=who, why=why)
 
 
-def resize(event: events.EventView, section: str, capacity: int, *, who: str, why: str = "") -> Places:
+def resize(event: events.EventView, section: str, capacity: int, *, who: str, why: str = "") -> PlaceCounts:
     """The general-admission section has this many places, for the public and for the sale; its figures then. It never
     shrinks below what is held, sold or blocked. Raises Invalid, CapacityInUse saying how far it could go."""
 
-    def change(places: Places, name: str) -> Places:
+    def change(places: PlaceCounts, name: str) -> PlaceCounts:
         least = places.taken + places.blocked
         if capacity < least:
             raise CapacityInUse(
@@ -223,7 +223,7 @@ def resize(event: events.EventView, section: str, capacity: int, *, who: str, wh
                 "blocked.",
                 least=least,
             )
-        return Places(capacity, places.blocked, places.house, places.taken)
+        return PlaceCounts(capacity, places.blocked, places.house, places.taken)
 
     return _change_places(event, section, InventoryChange.Kind.RESIZED, change, who=who, why=why, capacity=capacity)
 
@@ -232,23 +232,23 @@ def _change_places(
     event: events.EventView,
     slug: str,
     kind: InventoryChange.Kind,
-    change: Callable[[Places, str], Places],
+    change: Callable[[PlaceCounts, str], PlaceCounts],
     *,
     who: str,
     why: str,
     capacity: int | None = None,
-) -> Places:
+) -> PlaceCounts:
     section = find_section(event, slug, general_admission=True)
 
-    def act() -> Places:
-        with changing() as cursor:
+    def act() -> PlaceCounts:
+        with stock_transaction() as cursor:
             if capacity is not None:
                 # What the public is told, first: the inventory's row is the hot one, and is locked last.
                 events.resize_section(section.id, capacity)
             figures = _lock_stock_places.rows(cursor, section_id=section.id)
             if not figures:
                 raise _missing(event, section.name)
-            before = Places(*figures[0])
+            before = PlaceCounts(*figures[0])
             after = change(before, section.name)
             if after == before:
                 return after
@@ -257,16 +257,16 @@ def _change_places(
             )
             quantity = after.capacity - before.capacity or abs(after.blocked - before.blocked)
             ((now,),) = _read_clock.rows(cursor)
-            done = Change(section.id, None, quantity, _said(before), _said(after))
+            done = Change(section.id, None, quantity, _to_json(before), _to_json(after))
             record(cursor, event.id, kind, [done], who=who, why=why, now=now)
-        after_commit.moved([after_commit.Moved(event.id, {section.id: after.free - before.free})])
+        after_commit.notify_stock_changed([after_commit.StockChange(event.id, {section.id: after.free - before.free})])
         return after
 
-    return after_a_sweep(event, act)
+    return retry_after_sweep(event, act)
 
 
 @contextmanager
-def changing() -> Iterator[sql.Cursor]:
+def stock_transaction() -> Iterator[sql.Cursor]:
     """The cursor of one transaction that changes the stock, with limits of its own. Raises Busy where buyers or other
     staff kept what it waited for; then nothing was changed."""
     try:
@@ -297,7 +297,7 @@ def _missing(event: events.EventView, what: str) -> InventoryMissing:
     )
 
 
-def _require_nobody(
+def _require_no_lines(
     event: events.EventView, cursor: sql.Cursor, seat_ids: Sequence[int], names: Mapping[int, str]
 ) -> None:
     """No reservation's line is on these locked, blocked seats: put on sale, such a seat could be sold to nobody. A line
@@ -338,14 +338,14 @@ def _record_seats(
     record(cursor, event.id, kind, changes, who=who, why=why, now=now)
 
 
-def _tell_seats(event: events.EventView, seats: Sequence[SeatState], each: int) -> None:
+def _notify_seats(event: events.EventView, seats: Sequence[SeatState], each: int) -> None:
     """Who keeps counts hears of the seats that came on sale, or went off it, by this commit."""
     if seats:
         free = {section: each * count for section, count in Counter(seat.section_id for seat in seats).items()}
-        after_commit.moved([after_commit.Moved(event.id, free)])
+        after_commit.notify_stock_changed([after_commit.StockChange(event.id, free)])
 
 
-def after_a_sweep(event: events.EventView, act: Callable[[], _Result]) -> _Result:
+def retry_after_sweep(event: events.EventView, act: Callable[[], _Result]) -> _Result:
     """What `act` came to; where buyers stood in the way whose time was up, they are ended and it is tried once more."""
     try:
         return act()
@@ -361,7 +361,7 @@ def after_a_sweep(event: events.EventView, act: Callable[[], _Result]) -> _Resul
     return act()
 
 
-def _said(places: Places) -> dict[str, int]:
+def _to_json(places: PlaceCounts) -> dict[str, int]:
     return {"capacity": places.capacity, "house": places.house, "out_of_use": places.blocked - places.house}
 
 
@@ -375,6 +375,6 @@ def _require_quantity(quantity: int) -> None:
         raise problems.Invalid({"quantity": f"must be between 1 and {PLACES_MAX:,}"})
 
 
-def _require_seen(places: Places, seen: int | None) -> None:
+def _require_seen(places: PlaceCounts, seen: int | None) -> None:
     if seen is not None and seen != places.blocked:
         raise ChangedMeanwhile(f"{places.blocked:,} are blocked by now, not {seen:,}. Look again; nothing was done.")

@@ -17,9 +17,9 @@ from apps.kernel.templatetags.fairgate import money
 from apps.reservations.models import BlockedFor
 from apps.reservations.staff import access_restrictions, stock, tiers
 from apps.reservations.staff.selection import SEATS_MAX, Selection
-from apps.reservations.staff.stock_summary import latest_changes, standing
+from apps.reservations.staff.stock_summary import latest_changes, read_section_stock
 
-ADDRESS = "admin:reservations_stock"
+URL_NAME = "admin:reservations_stock"
 CHANGES_SHOWN = 20
 MAY_SEE = "reservations.view_seatinventory"
 MAY_CHANGE_SEATS = "reservations.change_seatinventory"
@@ -32,7 +32,7 @@ _Act = Callable[[events.EventView, _Given, dict[str, str]], str]
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def stock_desk(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
+def stock_view(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
     """One event's stock; what is sent is done by a service."""
     # Who may change something there may see what there is to change.
     if not any(
@@ -53,12 +53,12 @@ def stock_desk(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResp
         ACTS,
         lambda act: act(event, request.POST, by),
         lambda status: _page(request, event, site, status=status),
-        (ADDRESS, event_id),
+        (URL_NAME, event_id),
     )
 
 
 def _page(request: HttpRequest, event: events.EventView, site: AdminSite, *, status: int = 200) -> HttpResponse:
-    rows = standing(event.id)
+    rows = read_section_stock(event.id)
     context = {
         **site.each_context(request),
         "title": f"Stock of {event.name}",
@@ -126,18 +126,18 @@ def _add_price(event: events.EventView, given: _Given, by: dict[str, str]) -> st
 
 
 def _guard(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
-    return _said_of_guard(
+    return _guard_message(
         access_restrictions.guard(event, given.get("section", ""), needs_access=True, **by), "with a code"
     )
 
 
 def _open(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
-    return _said_of_guard(
+    return _guard_message(
         access_restrictions.guard(event, given.get("section", ""), needs_access=False, **by), "everybody"
     )
 
 
-def _said_of_guard(is_new: bool, who: str) -> str:
+def _guard_message(is_new: bool, who: str) -> str:
     return f"{'From now on' if is_new else 'As before'}: {who}."
 
 

@@ -20,7 +20,7 @@ _Kind = InventoryChange.Kind
 
 
 @dataclass(frozen=True, slots=True)
-class SectionStanding:
+class SectionStock:
     """Capacity is what the five others make up."""
 
     section: events.SectionView
@@ -42,7 +42,7 @@ class SectionStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeSeen:
+class ChangeSummary:
     """One act on the inventory, however many seats it was about."""
 
     at: datetime
@@ -51,16 +51,16 @@ class ChangeSeen:
     words: str
 
 
-def standing(event_id: int) -> list[SectionStanding]:
+def read_section_stock(event_id: int) -> list[SectionStock]:
     """Every section of the event as it stands now, in the order of the house."""
     sections = events.list_sections(event_id)
     with connection.cursor() as cursor:
         rows = _standing_of_sections.rows(cursor, section_ids=[section.id for section in sections])
     figures = {row[0]: [int(count) for count in row[1:]] for row in rows}
-    return [SectionStanding(section, *figures.get(section.id, [0] * 6)) for section in sections]
+    return [SectionStock(section, *figures.get(section.id, [0] * 6)) for section in sections]
 
 
-def latest_changes(event: events.EventView, limit: int) -> list[ChangeSeen]:
+def latest_changes(event: events.EventView, limit: int) -> list[ChangeSummary]:
     """What was done to the event's inventory last, newest first."""
     # The rows of one act share their moment.
     acts = (
@@ -75,14 +75,19 @@ def latest_changes(event: events.EventView, limit: int) -> list[ChangeSeen]:
     with connection.cursor() as cursor:
         names = events.seat_guids(cursor, [row.seat_id for row in rows.values() if row.seat_id is not None])
     return [
-        ChangeSeen(
-            act["at"], act["who"], act["why"], _words(act["places"], rows[act["last"]], event.currency, slugs, names)
+        ChangeSummary(
+            act["at"],
+            act["who"],
+            act["why"],
+            _describe_change(act["places"], rows[act["last"]], event.currency, slugs, names),
         )
         for act in found
     ]
 
 
-def _words(places: int, row: InventoryChange, currency: str, slugs: Mapping[int, str], names: Mapping[int, str]) -> str:
+def _describe_change(
+    places: int, row: InventoryChange, currency: str, slugs: Mapping[int, str], names: Mapping[int, str]
+) -> str:
     detail = row.detail if isinstance(row.detail, dict) else {}
     before, after = detail.get("before"), detail.get("after")
     if row.kind == _Kind.REPRICED:

@@ -8,7 +8,7 @@ from apps.kernel.db import sql
 from apps.reservations.inventory.log import Change, record
 from apps.reservations.models import InventoryChange
 from apps.reservations.staff.selection import Selection, find_seats
-from apps.reservations.staff.stock import after_a_sweep, changing, lock_seats, refusal
+from apps.reservations.staff.stock import lock_seats, refusal, retry_after_sweep, stock_transaction
 
 _PACKAGE = "apps.reservations"
 _move_inventory = sql.load(_PACKAGE, "move_inventory")
@@ -18,7 +18,7 @@ _read_clock = sql.load(_PACKAGE, "read_clock")
 def reprice(event: events.EventView, category: str, price_minor: int, *, who: str, why: str = "") -> events.PriceChange:
     """From the commit on a hold of the category pays this; the price before and after. Whoever holds already pays what
     they were told. Raises Invalid."""
-    with changing() as cursor:
+    with stock_transaction() as cursor:
         changed = events.reprice_category(event.id, category, price_minor)
         if changed.before != changed.after:
             _record_price(cursor, event, changed, who=who, why=why)
@@ -30,7 +30,7 @@ def add_price(
 ) -> events.PriceChange:
     """The event has one price category more, for seats to move to; `before` is None. One that stands with this price
     stays as it is. Raises Invalid."""
-    with changing() as cursor:
+    with stock_transaction() as cursor:
         events.lock_plan(event.id)
         added = events.add_category(event.id, name, price_minor, color)
         if added.before != added.after:
@@ -44,7 +44,7 @@ def move_seats(event: events.EventView, selection: Selection, category: str, *, 
     names = find_seats(event, selection)
 
     def act() -> int:
-        with changing() as cursor:
+        with stock_transaction() as cursor:
             events.lock_plan(event.id)
             target = events.category_id(event.id, category)
             keys = {tier.id: tier.key for tier in events.list_categories(event.id)}
@@ -65,7 +65,7 @@ def move_seats(event: events.EventView, selection: Selection, category: str, *, 
             record(cursor, event.id, InventoryChange.Kind.MOVED, changes, who=who, why=why, now=now)
         return len(wanted)
 
-    return after_a_sweep(event, act)
+    return retry_after_sweep(event, act)
 
 
 def _record_price(

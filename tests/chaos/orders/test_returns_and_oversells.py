@@ -48,7 +48,7 @@ def give_one_back(order: Order) -> str:
 
 
 def compensate(plan: oversell_plan.Plan) -> list[bool]:
-    return [done.happened for done in oversell_compensation.apply(plan, by="test", approved_by="Ada")]
+    return [done.was_applied for done in oversell_compensation.apply(plan, by="test", approved_by="Ada")]
 
 
 def told(orders: list[Order]) -> list[str]:

@@ -147,7 +147,7 @@ class House(RuleBasedStateMachine):
     def look(self, *, stores: bool = True, whole: bool = False, way: str = "heard") -> None:
         """It looks while nothing is under way, and has to be right."""
         self.way, self.told = way, {}
-        self.window(stores=stores or whole, seconds=recount.WHOLE_SECONDS + 1 if whole else WINDOW_SECONDS)
+        self.window(stores=stores or whole, seconds=recount.FULL_COUNT_SECONDS + 1 if whole else WINDOW_SECONDS)
         hidden = set(self.off_record)
         if whole:
             self.off_record.clear()

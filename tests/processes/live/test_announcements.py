@@ -10,7 +10,7 @@ from apps.events import facade as events
 from apps.events.announcements import service
 from apps.kernel.push import channel_layer
 from apps.kernel.push.frames import Frame, Key
-from apps.reservations.live.announcement_log import Announced
+from apps.reservations.live.announcement_log import AnnouncementLog
 from tests.processes.live.clients import Events
 from tests.processes.live.conftest import Relays, serving
 from tests.support.factories import make_event
@@ -106,7 +106,7 @@ def frame(version: int, announcement: int) -> Frame:
 
 
 def test_what_comes_late_or_again_is_told_to_nobody() -> None:
-    announced = Announced()
+    announced = AnnouncementLog()
     assert [announced.is_new(frame(*one)) for one in ((2, 2), (1, 1), (4, 2), (3, 2), (4, 2))] == [
         True, True, True, False, False
     ]  # fmt: skip
@@ -114,7 +114,7 @@ def test_what_comes_late_or_again_is_told_to_nobody() -> None:
 
 
 def test_however_much_is_said_a_process_keeps_only_the_newest() -> None:
-    announced = Announced()
+    announced = AnnouncementLog()
     for version in range(1, 500):
         assert announced.is_new(frame(version, version))
     assert len(announced._told) == 60
@@ -122,7 +122,7 @@ def test_however_much_is_said_a_process_keeps_only_the_newest() -> None:
 
 
 def test_from_a_database_that_has_gone_back_all_is_told_anew() -> None:
-    announced = Announced()
+    announced = AnnouncementLog()
     announced.read_to = 9
     announced.is_new(frame(9, 9))
     said = events.Announcement(1, 1, "Again.", "2026-01-01T00:00:00.000Z", None)

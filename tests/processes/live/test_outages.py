@@ -8,7 +8,7 @@ import pytest
 
 from apps.events import facade as events
 from apps.orders.cancellation import event_cancellation
-from apps.reservations.live.queries import read_told
+from apps.reservations.live.queries import read_counts
 from tests.processes.live.clients import Events
 from tests.processes.live.conftest import Relays, serving
 from tests.support.factories import hold, make_event
@@ -63,10 +63,10 @@ def test_without_a_relay_listeners_hear_and_are_told_that_it_is_slower(alone: We
 
 def test_nobody_counts_for_everybody_at_a_canceled_event_and_that_is_not_slow(transactional_db: None) -> None:
     event = an_event()
-    told = read_told([event.id])[event.id]
+    told = read_counts([event.id])[event.id]
     assert (told.is_own, told.is_late) == (True, True)
     event_cancellation.begin(event.id, "The singer is ill.", "test")
-    told = read_told([event.id])[event.id]
+    told = read_counts([event.id])[event.id]
     assert (told.is_own, told.is_late) == (True, False)
 
 

@@ -106,7 +106,7 @@ def test_what_is_no_code_is_told_by_its_field(show, unusable: Any) -> None:
     with pytest.raises(problems.Invalid) as refused:
         wish(show, **BOX, access_code=unusable)
     assert list(refused.value.extra["errors"]) == ["access_code"]
-    assert hold_demand.of(show, {**BOX, "access_code": unusable}) is None
+    assert hold_demand.parse_demand(show, {**BOX, "access_code": unusable}) is None
 
 
 def test_a_code_that_nothing_wants_is_neither_asked_for_nor_used(show) -> None:
@@ -400,12 +400,12 @@ def test_the_gate_asks_for_a_code_before_it_says_sold_out(gated) -> None:
 
 def test_the_gate_asks_nobody_for_a_code_who_held_before_one_was_wanted(gated) -> None:
     guard(gated, "floor", needs_access=False, **STAFF)
-    hold_demand.forget_everything()
+    hold_demand.clear_cache()
     entry = join(gated)
     key = uuid.uuid4().hex
     body = reservations.hold_one(gated, entry, dict(FLOOR), key).body
     guard(gated, "floor", needs_access=True, **STAFF)
-    hold_demand.forget_everything()
+    hold_demand.clear_cache()
     assert reservations.hold_one(gated, entry, dict(FLOOR), key).body == body
 
 

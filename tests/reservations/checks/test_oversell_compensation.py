@@ -42,7 +42,7 @@ def keep(*guids: str) -> None:
 
 def applied(event: events.EventView, approved_by: str = "Ada") -> list[bool]:
     return [
-        done.happened
+        done.was_applied
         for done in oversell_compensation.apply(oversell_plan.plan(event), by="test", approved_by=approved_by)
     ]
 
@@ -291,7 +291,7 @@ def test_the_command_refuses_in_one_line(arguments: list[str]) -> None:
 
 def test_whom_to_take_places_from() -> None:
     one, two, three = (uuid4() for _ in range(3))
-    newest_for = oversell_plan.newest_for
+    newest_for = oversell_plan.choose_newest
     assert newest_for({one: 1, two: 1, three: 1}, 2, set()) == [one, two]
     assert newest_for({one: 1, two: 4, three: 1}, 4, set()) == [two]
     assert newest_for({one: 1, two: 1, three: 2}, 3, {three}) == [one]
@@ -320,10 +320,10 @@ def test_two_who_compensate_at_once_take_from_nobody_twice(rival_takes: int) -> 
         rivals.steps = [replace(step, reservation_id=views[rival_takes].id) for step in rivals.steps]
 
         def rival() -> list[bool]:
-            return [done.happened for done in oversell_compensation.apply(rivals, by="rival", approved_by="Ada")]
+            return [done.was_applied for done in oversell_compensation.apply(rivals, by="rival", approved_by="Ada")]
 
         with rival_at("lock_reservation", "before", rival) as came:
-            happened = [done.happened for done in oversell_compensation.apply(ours, by="test", approved_by="Ada")]
+            happened = [done.was_applied for done in oversell_compensation.apply(ours, by="test", approved_by="Ada")]
         assert (came.result, happened) == ([True], [False])
         assert [view.id for view in views if statuses(view.id) == ["canceled"]] == [views[rival_takes].id]
         assert places().taken == 3
@@ -338,7 +338,7 @@ def test_who_buys_between_the_lock_of_the_order_and_that_of_the_reservation_is_l
         event, views = oversold_by_one()
         ours = oversell_plan.plan(event)
         with rival_at("lock_reservation", "before", lambda: sale.buy(views[3]).status) as came:
-            happened = [done.happened for done in oversell_compensation.apply(ours, by="test", approved_by="Ada")]
+            happened = [done.was_applied for done in oversell_compensation.apply(ours, by="test", approved_by="Ada")]
         assert (came.result, happened) == ("confirmed", [False])
         for _ in range(2):
             list(oversell_compensation.apply(oversell_plan.plan(event), by="test", approved_by="Ada"))

@@ -130,7 +130,7 @@ def test_whom_a_compensation_moved_had_the_one_seat_until_then_and_the_other_fro
     stock.block_seats(house, Selection(seats=("hall-B-7",)), "house", who="ann", why="for the mayor")
     between = clock.now()
     assert [
-        done.happened for done in oversell_compensation.apply(oversell_plan.plan(house), by="op", approved_by="Ada")
+        done.was_applied for done in oversell_compensation.apply(oversell_plan.plan(house), by="op", approved_by="Ada")
     ] == [True]
     blocked, sold = story(house, "hall-B-7").spans
     assert (blocked.who, blocked.ended_as, blocked.until) == ("ann", "sold", sold.since)
@@ -178,9 +178,11 @@ def test_the_command_names_buyer_order_and_both_borders() -> None:
 
 def test_a_time_without_an_offset_is_the_clock_on_the_venue_s_wall() -> None:
     now = datetime(2027, 1, 1, tzinfo=UTC)
-    assert seat_history.moment_of("2026-11-21T20:00", "Europe/Berlin", now) == datetime(2026, 11, 21, 19, tzinfo=UTC)
-    assert seat_history.moment_of("2026-11-21T20:00Z", "Europe/Berlin", now) == datetime(2026, 11, 21, 20, tzinfo=UTC)
-    assert seat_history.moment_of("2026-07-01T20:00+05:30", "Europe/Berlin", now) == datetime(
+    assert seat_history.parse_moment("2026-11-21T20:00", "Europe/Berlin", now) == datetime(2026, 11, 21, 19, tzinfo=UTC)
+    assert seat_history.parse_moment("2026-11-21T20:00Z", "Europe/Berlin", now) == datetime(
+        2026, 11, 21, 20, tzinfo=UTC
+    )
+    assert seat_history.parse_moment("2026-07-01T20:00+05:30", "Europe/Berlin", now) == datetime(
         2026, 7, 1, 14, 30, tzinfo=UTC
     )  # fmt: skip
 
@@ -203,15 +205,15 @@ def test_a_time_without_an_offset_is_the_clock_on_the_venue_s_wall() -> None:
 )
 def test_a_moment_that_is_none_is_refused_with_its_reason(text: str, words: str) -> None:
     with pytest.raises(seat_history.BadMoment, match=words):
-        seat_history.moment_of(text, "Europe/Berlin", datetime(2027, 1, 1, tzinfo=UTC))
+        seat_history.parse_moment(text, "Europe/Berlin", datetime(2027, 1, 1, tzinfo=UTC))
 
 
 def test_the_first_moment_of_all_is_none_west_of_greenwich() -> None:
     """It has a date in UTC, and none on the clock of the venue that shows it."""
     with pytest.raises(seat_history.BadMoment, match="out of range"):
-        seat_history.moment_of("0001-01-01T00:00Z", "America/New_York", datetime(2027, 1, 1, tzinfo=UTC))
+        seat_history.parse_moment("0001-01-01T00:00Z", "America/New_York", datetime(2027, 1, 1, tzinfo=UTC))
     first = datetime(1, 1, 1, tzinfo=UTC)
-    assert seat_history.moment_of("0001-01-01T00:00Z", "Europe/Berlin", datetime(2027, 1, 1, tzinfo=UTC)) == first
+    assert seat_history.parse_moment("0001-01-01T00:00Z", "Europe/Berlin", datetime(2027, 1, 1, tzinfo=UTC)) == first
 
 
 def test_a_question_that_cannot_be_answered_is_one_line() -> None:

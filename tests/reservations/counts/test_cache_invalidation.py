@@ -26,15 +26,15 @@ STOCK_PATHS = ["/", "/events/concert/", "/api/events", "/api/events/concert"]
 
 @pytest.fixture(autouse=True)
 def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_invalidation, "REST_SECONDS", -1.0)
+    monkeypatch.setattr(cache_invalidation, "INTERVAL_SECONDS_MIN", -1.0)
     monkeypatch.setattr(outbox, "_wake", [])
     monkeypatch.setitem(cache_purge._hook, "rests_until", 0.0)
 
 
 def told() -> list[dict[str, Any]]:
     """What there was to tell, now delivered."""
-    cache_invalidation.tell_turned()
-    waiting = OutboxMessage.objects.filter(topic=reservations.PAGE_TURNED, done_at__isnull=True)
+    cache_invalidation.publish_page_changes()
+    waiting = OutboxMessage.objects.filter(topic=reservations.PAGE_CHANGED, done_at__isnull=True)
     bodies = [message.body for message in waiting.order_by("id")]
     waiting.update(done_at=clock.now())
     return bodies
@@ -59,7 +59,7 @@ def test_caches_are_told_when_nothing_is_left_and_when_something_is_again(django
     make_event("another")
     assert reasons() == ["published"]
     with django_assert_num_queries(1):
-        assert cache_invalidation.tell_turned() == 0
+        assert cache_invalidation.publish_page_changes() == 0
 
 
 @pytest.mark.django_db
@@ -89,14 +89,14 @@ def test_caches_are_told_what_staff_changes_and_not_what_the_clock_brings() -> N
 def test_what_turns_again_soon_waits_and_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     event = make_event(rows=1, seats_per_row=1)
     told()
-    monkeypatch.setattr(cache_invalidation, "REST_SECONDS", 60.0)
+    monkeypatch.setattr(cache_invalidation, "INTERVAL_SECONDS_MIN", 60.0)
     held = hold(event, seats=["hall-A-1"])
     assert reasons() == []
     ToldPage.objects.update(told_at=clock.now() - timedelta(seconds=61))
-    assert cache_invalidation.tell_turned() == 1
+    assert cache_invalidation.publish_page_changes() == 1
     reservations.release(held.id, who="test")
     ToldPage.objects.update(told_at=clock.now() - timedelta(seconds=61))
-    assert cache_invalidation.tell_turned() == 0, "the message that waits will purge this too"
+    assert cache_invalidation.publish_page_changes() == 0, "the message that waits will purge this too"
     assert ToldPage.objects.get().stock == "free"
     assert reasons() == ["sold-out"]
 
@@ -104,10 +104,10 @@ def test_what_turns_again_soon_waits_and_is_not_forgotten(monkeypatch: pytest.Mo
 @pytest.mark.django_db(transaction=True)
 def test_of_several_loops_one_tells() -> None:
     event = make_event(rows=1, seats_per_row=1)
-    assert sorted(values(storm(4, lambda _: cache_invalidation.tell_turned()))) == [0, 0, 0, 1]
+    assert sorted(values(storm(4, lambda _: cache_invalidation.publish_page_changes()))) == [0, 0, 0, 1]
     OutboxMessage.objects.update(done_at=clock.now())
     hold(event, seats=["hall-A-1"])
-    assert sorted(values(storm(4, lambda _: cache_invalidation.tell_turned()))) == [0, 0, 0, 1]
+    assert sorted(values(storm(4, lambda _: cache_invalidation.publish_page_changes()))) == [0, 0, 0, 1]
 
 
 class Hook(BaseHTTPRequestHandler):
@@ -139,10 +139,10 @@ def hook(settings: Any) -> Iterator[HTTPServer]:
 @pytest.mark.django_db(transaction=True)
 def test_the_hook_hears_of_it_and_is_asked_again_until_it_says_that_it_is_done(hook: Any) -> None:
     make_event(rows=1, seats_per_row=1)
-    cache_invalidation.tell_turned()
+    cache_invalidation.publish_page_changes()
     hook.RequestHandlerClass.status = 500
     outbox.deliver()
-    message = OutboxMessage.objects.get(topic=reservations.PAGE_TURNED)
+    message = OutboxMessage.objects.get(topic=reservations.PAGE_CHANGED)
     assert (message.done_at, message.attempts) == (None, 1)
     assert "answered 500" in message.last_error
     hook.RequestHandlerClass.status = 204
@@ -152,13 +152,13 @@ def test_the_hook_hears_of_it_and_is_asked_again_until_it_says_that_it_is_done(h
     cache_purge._hook["rests_until"] = 0.0
     OutboxMessage.objects.update(available_at=clock.now() - timedelta(seconds=1))
     outbox.deliver()
-    assert OutboxMessage.objects.get(topic=reservations.PAGE_TURNED).done_at is not None
+    assert OutboxMessage.objects.get(topic=reservations.PAGE_CHANGED).done_at is not None
     assert hook.heard == [("/purge?zone=1", "Bearer secret", message.body)] * 2
 
 
 def _message(reason: str, age_seconds: float) -> Message:
     created_at = clock.now() - timedelta(seconds=age_seconds)
-    return Message(1, reservations.PAGE_TURNED, "concert", {"reason": reason}, None, 1, created_at, created_at)  # type: ignore[arg-type]
+    return Message(1, reservations.PAGE_CHANGED, "concert", {"reason": reason}, None, 1, created_at, created_at)  # type: ignore[arg-type]
 
 
 @pytest.mark.django_db

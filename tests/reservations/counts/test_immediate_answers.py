@@ -86,7 +86,7 @@ def test_what_is_gone_is_refused_at_sight_and_never_to_whoever_has_it() -> None:
 
     async def ask() -> None:
         process = AtSight()
-        assert await reservations.courier.wait_until_connected()
+        assert await reservations.async_redis.wait_until_connected()
 
         async def try_to_hold(
             entry: EntryView, key: str, body: Any = PLACE, spoiled: str = ""

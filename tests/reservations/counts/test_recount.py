@@ -28,7 +28,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         return availability.free_counts(calls[-1])
 
     monkeypatch.setattr(section_recount, "free_counts", count)
-    monkeypatch.setattr(section_recount, "WHOLE_SECONDS", float("inf"))
+    monkeypatch.setattr(section_recount, "FULL_COUNT_SECONDS", float("inf"))
     return calls
 
 
@@ -37,7 +37,7 @@ def begun(sections: list[int]) -> Recount:
     of other tests on the same server might keep it from knowing that.)"""
     recount = Recount()
     recount.free(sections)
-    recount._read_on_from = recount._last
+    recount._start_positions = recount._last
     return recount
 
 
@@ -87,7 +87,7 @@ def test_what_is_on_no_record_is_seen_when_everything_is_counted(
     recount = begun(sections)
     by_hand = SeatInventory.objects.filter(pk=SeatInventory.objects.earliest("pk").pk)
     by_hand.update(status=SeatInventory.Status.BLOCKED, blocked_for="house")
-    monkeypatch.setattr(section_recount, "WHOLE_SECONDS", 0.0)
+    monkeypatch.setattr(section_recount, "FULL_COUNT_SECONDS", 0.0)
     assert recount.free(sections) == {hall: 49}
 
 
@@ -97,7 +97,7 @@ def test_where_there_is_too_much_news_everything_is_counted(
     event = make_event(general_admission=20)
     hall, floor = sections = [section.id for section in events.list_sections(event.id)]
     recount = begun(sections)
-    monkeypatch.setattr(section_recount, "NEWS_MAX", 1)
+    monkeypatch.setattr(section_recount, "CHANGES_MAX", 1)
     hold(event, ga_section="floor", ga_quantity=3)
     hold(event, seats=["hall-A-1"])
     del counted[:]

@@ -73,7 +73,7 @@ def test_what_has_not_changed_is_written_again_only_now_and_then(monkeypatch: py
     before = AvailabilityFrame.objects.get()
     assert one.run_once() == 1
     assert AvailabilityFrame.objects.get().published_at == before.published_at
-    moment[0] += relay.AGAIN_SECONDS
+    moment[0] += relay.REWRITE_SECONDS
     one.run_once()
     after = AvailabilityFrame.objects.get()
     assert after.published_at > before.published_at

@@ -15,7 +15,7 @@ from apps.kernel.fastpath.redis_connection import AsyncRedis
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from apps.reservations.gate import gate
-from apps.reservations.gate.async_gate import Door
+from apps.reservations.gate.async_gate import AsyncGate
 from tests.support.event_loops import next_turn
 from tests.support.factories import assert_audit_clean, hold, join, make_event
 from tests.support.own_redis import OwnRedis
@@ -48,7 +48,7 @@ class Asker:
     def __init__(self, event: events.EventView) -> None:
         self.event = event
         self.courier = AsyncRedis()
-        self.door = Door(self.courier)
+        self.door = AsyncGate(self.courier)
 
     async def ready(self) -> "Asker":
         """It knows the event, and asks on the loop."""

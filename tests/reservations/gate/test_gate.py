@@ -300,7 +300,7 @@ def test_once_what_lapsed_is_swept_and_taken_the_gate_refuses_again_and_asks_for
     open_gate(floor)
     assert reservations.sweep().reservations == 1
     assert not is_refused(floor, **PLACE)
-    state = rebuild.look(floor.id)
+    state = rebuild.read_state(floor.id)
     assert state is not None
     assert state.is_wanted
     hold(floor, **PLACE)

@@ -103,7 +103,7 @@ def test_while_it_is_refused_the_ledger_sells_and_once_it_agrees_the_gate_opens_
     assert not is_refused(event, ga_section="floor", ga_quantity=1)
     GeneralAdmissionInventory.objects.update(taken=1)
     assert rebuild.reset_due() == 0, "it is looked at every few seconds only"
-    rebuild.forget_everything()
+    rebuild.clear_cache()
     assert rebuild.reset_due() == 1
     assert left(event, "floor") == 1
     assert_audit_clean()

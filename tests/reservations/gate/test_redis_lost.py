@@ -47,7 +47,7 @@ def sold_out(own_redis: OwnRedis) -> Any:
 def heals(event: events.EventView, holder: Any) -> None:
     """With the next reset it refuses again, but not the one who holds the last place."""
     redis.forget_outage()
-    rebuild.forget_everything()
+    rebuild.clear_cache()
     assert rebuild.reset_due() == 1
     assert is_refused(event, **PLACE)
     assert not is_refused(event, holder, **PLACE)

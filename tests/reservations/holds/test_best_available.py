@@ -6,7 +6,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from apps.reservations.holds.best_available import BestAvailable, FreeSeat, Shelf, choose, fitting_count, is_together
+from apps.reservations.holds.best_available import (
+    BestAvailable,
+    FreeSeat,
+    FreeSeatPool,
+    choose,
+    fitting_count,
+    is_adjacent,
+)
 
 SECTION, CATEGORY, DEAREST = 1, 1, 2
 
@@ -211,7 +218,7 @@ def test_a_shelf_from_which_parties_took_theirs_chooses_as_one_that_never_had_th
     free: list[FreeSeat], parties: list[int], random: object
 ) -> None:
     """One read serves a whole batch: choices made from what is left of it are those of a new read."""
-    shelf = Shelf(free)
+    shelf = FreeSeatPool(free)
     for quantity in parties:
         wish = want(quantity)
         chosen = shelf.choose(wish)
@@ -228,7 +235,7 @@ def test_who_sits_together_has_the_best_such_seats_there_are(hall: tuple[list[Fr
     free, wish = hall
     chosen = choose(free, want(wish.quantity))
     assert chosen is not None
-    assert is_together(chosen)
+    assert is_adjacent(chosen)
     assert cost(chosen, free) == min(cost(window, free) for window in windows(free, wish.quantity))
 
 
@@ -263,7 +270,7 @@ def test_a_party_in_two_rows_has_the_most_even_and_then_the_best_halves_there_ar
     assert chosen is not None
     halves = [[one for one in chosen if one.row_index == r] for r in sorted({one.row_index for one in chosen})]
     assert len(halves) == 2
-    assert all(map(is_together, halves))
+    assert all(map(is_adjacent, halves))
     uneven = abs(len(halves[0]) - len(halves[1]))
     assert uneven == min(found)[0]
     # Being right behind one another is worth a few ranks more.

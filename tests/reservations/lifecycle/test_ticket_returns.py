@@ -147,24 +147,24 @@ def test_whoever_keeps_counts_is_told_of_what_came_back_and_not_of_an_end(monkey
     event = make_event(general_admission=10)
     reservation = sold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3)
     (floor,) = reservation.general_admission
-    monkeypatch.setattr(after_commit, "moved", told.extend)
-    monkeypatch.setattr(after_commit, "ended", told.extend)
+    monkeypatch.setattr(after_commit, "notify_stock_changed", told.extend)
+    monkeypatch.setattr(after_commit, "notify_ended", told.extend)
     give(reservation.id, {floor.line_id: 2})
-    assert told == [after_commit.Moved(event.id, {floor.section_pk: 2})]
+    assert told == [after_commit.StockChange(event.id, {floor.section_pk: 2})]
 
 
 @pytest.mark.parametrize("given", [{}, {0: 1}, {None: 2}, {None: 0}, {None: -1}])
 def test_what_does_not_stand_is_not_given_back(given: dict[Any, int]) -> None:
     reservation = sold(make_event(), seats=["hall-A-1", "hall-A-2"])
     first = line_of(reservation, "hall-A-1")
-    with pytest.raises(reservations.PlacesNotStanding):
+    with pytest.raises(reservations.PlacesNotReturnable):
         give(reservation.id, {first if line is None else line: count for line, count in given.items()})
     assert reservations.get_reservation(reservation.id).seat_count == 2
 
 
 def test_nobody_gives_back_what_is_not_paid_for() -> None:
     reservation = hold(make_event(), seats=["hall-A-1", "hall-A-2"])
-    with pytest.raises(reservations.PlacesNotStanding):
+    with pytest.raises(reservations.PlacesNotReturnable):
         give(reservation.id, {line_of(reservation, "hall-A-1"): 1})
 
 
@@ -202,7 +202,7 @@ def test_a_return_that_waits_for_a_whole_cancel_finds_nothing_to_give_back() -> 
     given = {line_of(reservation, "hall-A-1"): 1}
     with rival_waiting_at("free_taken_seats", "before", lambda: give(reservation.id, given)) as rival:
         cancel(reservation.id)
-    with pytest.raises(reservations.PlacesNotStanding):
+    with pytest.raises(reservations.PlacesNotReturnable):
         rival.result()
 
 

@@ -11,7 +11,7 @@ from apps.kernel.http import problems
 from apps.kernel.push.hub import Hub
 from apps.queue import facade as queue
 from apps.reservations.live import seat_viewers as watched
-from apps.reservations.live.seat_viewers import Shoppers
+from apps.reservations.live.seat_viewers import SeatViewers
 from tests.kernel.push.test_hub import Ear, said, until
 
 CONCERT: Any = SimpleNamespace(id=1)
@@ -29,14 +29,14 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Exception | None]
 
     monkeypatch.setattr(queue, "claim_or_get_entry_async", status)
     monkeypatch.setattr(queue, "require_entry", lambda event_id, entry: entry)
-    monkeypatch.setattr(watched, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(watched, "RECHECK_SECONDS", 0.0)
     monkeypatch.setattr(watched, "ROUND_SECONDS", 0.0)
     return said
 
 
 async def test_whose_time_is_over_sees_seats_no_more_and_all_others_do(answers: dict[str, Any]) -> None:
     hub = Hub()
-    shoppers = Shoppers(hub)
+    shoppers = SeatViewers(hub)
     answers |= {
         "over": [None, queue.AdmissionExpired()],
         "stays": [None],
@@ -61,9 +61,9 @@ async def test_whose_time_is_over_sees_seats_no_more_and_all_others_do(answers: 
 
 async def test_all_of_them_cost_one_task_and_none_when_all_have_gone(answers: dict[str, Any]) -> None:
     hub = Hub()
-    shoppers = Shoppers(hub)
+    shoppers = SeatViewers(hub)
     answers["somebody"] = [None]
-    ears = [Ear() for _ in range(3 * watched.TOGETHER_MAX)]
+    ears = [Ear() for _ in range(3 * watched.BATCH_MAX)]
     before = len(asyncio.all_tasks())
     for ear in ears:
         shoppers.show(ear, CONCERT, "somebody", {"seats:1": "hall"})  # type: ignore[arg-type]

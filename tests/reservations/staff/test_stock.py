@@ -16,7 +16,7 @@ from apps.reservations import facade as reservations
 from apps.reservations.models import GeneralAdmissionInventory, InventoryChange, Reservation, SeatInventory
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
-from apps.reservations.staff.stock_summary import latest_changes, standing
+from apps.reservations.staff.stock_summary import latest_changes, read_section_stock
 from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, lapse, make_event, wish
 from tests.support.reservations.buyers import ask, begin_payment, confirm, refusal, seat
 
@@ -249,7 +249,7 @@ def test_the_standing_adds_up_and_the_latest_acts_are_told_in_words(event: event
     stock.block_places(event, "floor", 5, "out_of_use", **BY)
     stock.resize(event, "floor", 25, **BY)
     tiers.reprice(event, "Standard", 6_000, **BY)
-    found = {one.section.slug: one for one in standing(event.id)}
+    found = {one.section.slug: one for one in read_section_stock(event.id)}
     hall, ground = found["hall"], found["floor"]
     assert (hall.capacity, hall.free, hall.held, hall.sold, hall.house, hall.out_of_use) == (50, 38, 1, 1, 9, 1)
     assert (ground.capacity, ground.free, ground.held, ground.sold, ground.house, ground.out_of_use) == (

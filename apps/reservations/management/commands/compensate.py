@@ -89,7 +89,7 @@ class Command(BaseCommand):
     def _apply(self, event: events.EventView, plan: oversell_plan.Plan, by: str, approved_by: str) -> None:
         try:
             for done in oversell_compensation.apply(plan, by=by, approved_by=approved_by):
-                word = "done" if done.happened else "not done, since it is not needed or not possible any more"
+                word = "done" if done.was_applied else "not done, since it is not needed or not possible any more"
                 self.stdout.write(f"  {word}: {done.step.line}")
         except oversell_compensation.ApprovalRequired as error:
             raise CommandError(

@@ -7,10 +7,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.cli import report_errors_in_one_line
-from apps.reservations.gate.ledger_check import Examined
-from apps.reservations.gate.preload import Preloaded, preload
+from apps.reservations.gate.ledger_check import SectionCheck
+from apps.reservations.gate.preload import PreloadResult, preload
 
-_WHY = {
+_OUTCOME_MESSAGES = {
     "away": "Redis is away: the gate is open to all, and the ledger decides",
     "out_of_memory": "Redis is out of memory: the gate is open to all, and the ledger decides",
     "refused": "the ledger differs from itself (see manage.py reconcile); the gate stays open to all",
@@ -46,13 +46,15 @@ class Command(BaseCommand):
             for line in done.differences:
                 self.stdout.write(line)
         if not done.is_open:
-            raise CommandError(_WHY.get(done.outcome, f"the gate could not be opened ({done.outcome}): try again"))
+            raise CommandError(
+                _OUTCOME_MESSAGES.get(done.outcome, f"the gate could not be opened ({done.outcome}): try again")
+            )
         when = event.policy.opens_at
         later = f", reset every second from ten minutes before {clock.iso(when)} on" if when > now else ""
         self.stdout.write(f"{slug}: the gate is filled{later}")
 
 
-def _line(section: Examined, done: Preloaded) -> str:
+def _line(section: SectionCheck, done: PreloadResult) -> str:
     before = "nothing" if done.before is None else f"{done.before.get(section.section_id, 0):,}"
     after = "nothing" if done.after is None else f"{done.after.get(section.section_id, 0):,}"
     said = f"the gate said {before}, now {after}"

@@ -12,7 +12,7 @@ from apps.kernel.templatetags.fairgate import money
 from apps.reservations.models import BlockedFor
 from apps.reservations.staff import access_restrictions, stock, tiers
 from apps.reservations.staff.selection import Selection
-from apps.reservations.staff.stock_summary import latest_changes, standing
+from apps.reservations.staff.stock_summary import latest_changes, read_section_stock
 
 CHANGES_SHOWN = 10
 MINOR = "a whole number, in the currency's smallest unit: 6500 cents, not 65.00"
@@ -75,7 +75,7 @@ class Command(BaseCommand):
         try:
             self.stdout.write(self._act(event, options))
         except problems.Invalid as problem:
-            raise CommandError(f"{event.slug}: {_words(problem)}") from problem
+            raise CommandError(f"{event.slug}: {_error_text(problem)}") from problem
         except problems.Problem as problem:
             raise CommandError(f"{event.slug}: {problem.detail}") from problem
 
@@ -92,11 +92,11 @@ class Command(BaseCommand):
                 return f"{event.slug}: {options['section']} has {places.capacity:,} places, {places.free:,} free"
             case "reprice":
                 price = whole_number(options["price"], "MINOR (the price in the currency's smallest unit)")
-                return f"{event.slug}: {_priced(event, tiers.reprice(event, options['category'], price, **by))}"
+                return f"{event.slug}: {_price_text(event, tiers.reprice(event, options['category'], price, **by))}"
             case "add-price":
                 price = whole_number(options["price"], "MINOR (the price in the currency's smallest unit)")
                 added = tiers.add_price(event, options["category"], price, color=options["color"], **by)
-                return f"{event.slug}: {_priced(event, added)}"
+                return f"{event.slug}: {_price_text(event, added)}"
             case "guard" | "open":
                 needs_access = options["act"] == "guard"
                 is_new = access_restrictions.guard(event, options["section"], needs_access=needs_access, **by)
@@ -106,7 +106,7 @@ class Command(BaseCommand):
                 moved = tiers.move_seats(event, _selection(options), options["to"], **by)
                 to = options["to"]
                 return f"{event.slug}: {moved:,} moved to {to}" if moved else f"{event.slug}: as before, all is {to}"
-        return _shown(event)
+        return _stock_table(event)
 
     def _block(self, event: events.EventView, options: dict[str, Any], by: dict[str, Any]) -> str:
         reason, words = REASONS[options["reason"]], BlockedFor(REASONS[options["reason"]]).label
@@ -142,21 +142,21 @@ def _section_of(options: dict[str, Any]) -> str:
     return str(options["section"])
 
 
-def _words(problem: problems.Invalid) -> str:
+def _error_text(problem: problems.Invalid) -> str:
     return "; ".join(str(what) for what in problem.extra["errors"].values())
 
 
-def _priced(event: events.EventView, changed: events.PriceChange) -> str:
+def _price_text(event: events.EventView, changed: events.PriceChange) -> str:
     now = f"{changed.category} costs {money(changed.after, event.currency)}"
     if changed.before == changed.after:
         return f"{now}, as before"
     return now if changed.before is None else f"{now}; it was {money(changed.before, event.currency)}"
 
 
-def _shown(event: events.EventView) -> str:
+def _stock_table(event: events.EventView) -> str:
     titles = ("section", "capacity", "free", "held", "sold", "house", "out of use")
     rows: list[tuple[str, ...]] = [titles]
-    for one in standing(event.id):
+    for one in read_section_stock(event.id):
         figures = (one.capacity, one.free, one.held, one.sold, one.house, one.out_of_use)
         name = f"{one.section.slug} (with code)" if one.section.needs_access else one.section.slug
         rows.append((name, *(f"{figure:,}" for figure in figures)))

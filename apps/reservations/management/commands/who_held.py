@@ -35,7 +35,7 @@ class Command(BaseCommand):
         event, seat = _find(options["seat"], options["event"])
         now = clock.now()
         try:
-            moment = seat_history.moment_of(options["at"], event.timezone, now) if options["at"] else now
+            moment = seat_history.parse_moment(options["at"], event.timezone, now) if options["at"] else now
         except seat_history.BadMoment as bad:
             raise CommandError(str(bad)) from bad
         story = seat_history.timeline(event, seat)

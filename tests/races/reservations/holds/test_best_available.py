@@ -67,7 +67,7 @@ def test_everything_is_read_before_anybody_is_told_that_too_little_is_left(monke
     event = make_event(rows=2, seats_per_row=4, accessible=frozenset({"hall-A-1", "hall-A-2", "hall-A-3"}))
     monkeypatch.setattr(candidates, "READ_MIN", 1)
     monkeypatch.setattr(candidates, "READ_TO_WANTED", 0)
-    monkeypatch.setattr(candidates, "READ_TOGETHER_MAX", 2)
+    monkeypatch.setattr(candidates, "READ_ADJACENT_MAX", 2)
     (held,) = reservations.hold([best(event, 5)])
     assert seats_of(held) == ["hall-A-4", "hall-B-1", "hall-B-2", "hall-B-3", "hall-B-4"]
     (refused,) = reservations.hold([best(event, 1)])

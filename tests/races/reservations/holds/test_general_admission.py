@@ -67,7 +67,7 @@ def test_a_write_that_misses_a_row_ends_the_whole_transaction(monkeypatch: pytes
     text = sql.check_rowcount(take_general_admission.text + " AND false")
     without_stock = sql.Statement("take_general_admission", text)
     monkeypatch.setattr(writes, "_take_general_admission", without_stock)
-    with pytest.raises(writes.LostRow):
+    with pytest.raises(writes.RowCountMismatch):
         reservations.hold(requests)
     assert Reservation.objects.count() == 0
     assert_audit_clean()

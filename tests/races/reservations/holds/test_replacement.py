@@ -11,7 +11,7 @@ from apps.kernel.db import sql, transactions
 from apps.reservations import facade as reservations
 from apps.reservations.holds import transaction
 from apps.reservations.holds.outcomes import Contended
-from apps.reservations.holds.statements import Patience
+from apps.reservations.holds.statements import LockWait
 from apps.reservations.models import Reservation, ReservationTransition
 from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event, wish
 from tests.support.races import (
@@ -264,7 +264,9 @@ def test_who_replaces_never_waits_for_an_own_seat_after_the_other_locks(patient:
     with rival_connection() as keeper, statements() as names:
         run("BEGIN", using=keeper)
         run(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
-        (verdict,) = transaction.decide_once([request], patience=Patience.GLANCING, write=transactions.write_on_django)
+        (verdict,) = transaction.decide_once(
+            [request], patience=LockWait.PLACES_ONLY, write=transactions.write_on_django
+        )
     assert isinstance(verdict, Contended)
     assert "end_reservations" not in names
     assert is_held(ask(request))

@@ -64,7 +64,9 @@ def lapse_and_tell(view: reservations.ReservationView) -> None:
     """The deadline is a moment ago, and the set was told, as it is of every deadline that moves."""
     lapse(view.id)
     row = Reservation.objects.get(pk=view.id)
-    after_commit.deadline_moved([after_commit.Deadline(row.event_id, row.pk, row.pay_deadline or row.expires_at)])
+    after_commit.notify_deadline_changed(
+        [after_commit.DeadlineChange(row.event_id, row.pk, row.pay_deadline or row.expires_at)]
+    )
 
 
 def in_set(client: Redis, event: EventView) -> dict[str, float]:
@@ -314,7 +316,7 @@ def test_what_somebody_is_deciding_is_waited_for_by_nobody_and_tried_again(redis
         watcher.run_once()
         keeper.rollback()
     (score,) = in_set(redis_client, event).values()
-    assert score > Reservation.objects.get().expires_at.timestamp() + redis_deadlines.AGAIN_SECONDS
+    assert score > Reservation.objects.get().expires_at.timestamp() + redis_deadlines.RETRY_SECONDS
     assert statuses() == ["pending_payment"]
     redis_client.zadd(redis_deadlines.key(event.id), {str(view.id): 1.0})
     watcher.run_once()
@@ -383,8 +385,8 @@ def test_a_lock_that_does_not_come_keeps_no_other_reservation_from_ending(
     S: waits for it in vain; goes round it: four have ended, one is left alone for now
     """
     monkeypatch.setattr(release, "LOCK_WAIT_MS", 50)
-    monkeypatch.setattr(release, "_aside", release._Aside())
-    monkeypatch.setattr(release, "ASIDE_SECONDS", 3_600.0)
+    monkeypatch.setattr(release, "_skipped", release._SkipList())
+    monkeypatch.setattr(release, "SKIP_SECONDS", 3_600.0)
     event = make_event()
     views = [hold(event, seats=[f"hall-A-{n}"]) for n in range(1, 6)]
     for view in views:
@@ -400,7 +402,7 @@ def test_a_lock_that_does_not_come_keeps_no_other_reservation_from_ending(
         keeper.rollback()
     left = Reservation.objects.get(status="pending_payment")
     assert left.pk == views[2].id
-    assert release._aside.ids() == [left.pk]
+    assert release._skipped.ids() == [left.pk]
     assert release.sweep_all() == 0
     assert release.sweep().reservations == 1  # A minute later, or whoever asks for it by another way.
     assert_audit_clean()
@@ -409,8 +411,8 @@ def test_a_lock_that_does_not_come_keeps_no_other_reservation_from_ending(
 def test_stranded_reservations_at_the_front_do_not_starve_those_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The two longest overdue fill a whole batch and cannot end: the seats say that they are somebody else's."""
     monkeypatch.setattr(release, "SWEEP_MAX", 2)
-    monkeypatch.setattr(release, "_aside", release._Aside())
-    monkeypatch.setattr(release, "ASIDE_SECONDS", 3_600.0)
+    monkeypatch.setattr(release, "_skipped", release._SkipList())
+    monkeypatch.setattr(release, "SKIP_SECONDS", 3_600.0)
     event = make_event()
     views = [hold(event, seats=[f"hall-A-{n}"]) for n in range(1, 6)]
     stranger = hold(event, seats=["hall-B-1"])
@@ -434,8 +436,8 @@ def test_one_run_of_the_task_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_run_that_is_bounded_in_time_goes_round_a_kept_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """K: keeps one of eight seats that have lapsed; the task's runs end the other seven all the same, and then that."""
-    monkeypatch.setattr(release, "ASIDE_SECONDS", 0.0)
-    monkeypatch.setattr(release, "UNTRIED_ASIDE_SECONDS", 0.0)
+    monkeypatch.setattr(release, "SKIP_SECONDS", 0.0)
+    monkeypatch.setattr(release, "UNTRIED_SKIP_SECONDS", 0.0)
     event = make_event()
     for number in range(1, 9):
         lapse(hold(event, seats=[f"hall-A-{number}"]).id)
@@ -562,6 +564,6 @@ def test_the_cleanup_log_is_kept_for_a_month(nested_loop: bool) -> None:
     for seconds, old in zip((2, 1), CleanupLog.objects.order_by("pk")[:2], strict=True):
         old.swept_at = clock.now() - timedelta(days=expiry_jobs.LOG_KEPT_DAYS, seconds=seconds)
         old.save()
-    assert [expiry_jobs.forget_cleanup_logs(limit=1) for _ in range(3)] == [1, 1, 0]
+    assert [expiry_jobs.delete_old_cleanup_logs(limit=1) for _ in range(3)] == [1, 1, 0]
     assert CleanupLog.objects.count() == 1
     assert "forget old cleanup logs" in maintenance.jobs()

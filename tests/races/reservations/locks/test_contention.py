@@ -9,7 +9,7 @@ from apps.kernel.db import sql, transactions
 from apps.reservations import facade as reservations
 from apps.reservations.holds import outcomes
 from apps.reservations.holds import transaction as hold_transaction
-from apps.reservations.holds.statements import Patience
+from apps.reservations.holds.statements import LockWait
 from tests.support.factories import assert_audit_clean, make_event, wish
 from tests.support.races import at, in_another_connection, rival_connection, rival_waiting_at, statements, storm, values
 from tests.support.reservations.buyers import ask, ask_until_decided, is_held, refusal, run, seat, types
@@ -157,7 +157,7 @@ def test_best_available_whose_choice_is_taken_while_it_waits_chooses_again(
     def wait() -> tuple[list[outcomes.Verdict], list[str]]:
         with statements() as names:
             verdicts = hold_transaction.decide_once(
-                [second], patience=Patience.WAITING, write=transactions.write_on_django
+                [second], patience=LockWait.WAITING, write=transactions.write_on_django
             )
         return verdicts, names
 

@@ -114,8 +114,8 @@ def test_every_operation_locks_in_the_one_order_of_the_system_and_before_it_writ
     best = {"best_available": {"section": "hall", "quantity": 2}, "ga_section": "floor", "ga_quantity": 1}
     one, other, third = wish(event, **mixed()), wish(event, **best), wish(event, **mixed())
     prepare_caps(one, other, third)
-    assert locked_by(lambda: decide([one], statements.Patience.GLANCING)) == ["entries caps seats places"]
-    assert locked_by(lambda: decide([other], statements.Patience.NONE)) == ["entries caps seats places"]
+    assert locked_by(lambda: decide([one], statements.LockWait.PLACES_ONLY)) == ["entries caps seats places"]
+    assert locked_by(lambda: decide([other], statements.LockWait.NONE)) == ["entries caps seats places"]
     assert locked_by(lambda: decide([third])) == ["entries caps seats places"]
     entry = join(event)
     change = wish(event, entry, replace=str(hold(event, entry, **mixed()).id), **mixed())
@@ -222,7 +222,7 @@ def show(rows: int = 1, **options: Any) -> events.EventView:
 
 
 def decide(
-    requests: Sequence[reservations.HoldRequest], patience: statements.Patience = statements.Patience.WAITING
+    requests: Sequence[reservations.HoldRequest], patience: statements.LockWait = statements.LockWait.WAITING
 ) -> None:
     transaction.decide_once(requests, patience=patience, write=transactions.write_on_django)
 
