@@ -151,7 +151,7 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     from apps.kernel.fastpath import thread_pool
     from apps.queue.entries import join
     from apps.reservations.holds import service
-    from tests.support.event_loops import off_the_loop
+    from tests.support.event_loops import outside_event_loop
 
     def in_this_thread(batcher: Any, decide: Callable[[list[Any]], list[Any]]) -> None:
         by_group_commit, on_a_loop = batcher.submit_sync, batcher.submit
@@ -163,7 +163,7 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
             return outcome
 
         async def submit(request: Any) -> Any:
-            with off_the_loop():
+            with outside_event_loop():
                 if transactions._inside_test_transaction():
                     (outcome,) = decide([request])
                     return outcome
@@ -177,7 +177,7 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     beside_the_loop = thread_pool.run_in_thread
 
     async def ask(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with off_the_loop():
+        with outside_event_loop():
             if transactions._inside_test_transaction():
                 return act(*args, **kwargs)
         return await beside_the_loop(act, *args, **kwargs)

@@ -37,7 +37,7 @@ gc.freeze()
 gc.set_threshold(20_000, 20, 20)
 forwarder = Forwarder(*site_address())
 dispatcher = create_dispatcher(forwarder)
-live_endpoints.register_owned(orders.LISTENED_AS, orders.authorize_listener, orders.read_for_listeners)
+live_endpoints.register_owned(orders.UPDATE_KIND, orders.authorize_subscriber, orders.read_order_updates)
 
 
 async def http(scope: Scope, receive: Receive, send: Send) -> None:

@@ -52,7 +52,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
     if checks["database"] == "away":
         return JsonResponse({"status": "unavailable", **checks}, status=503, headers={"Retry-After": "2"})
     # A house whose provider rests goes on selling: charges wait.
-    resting = orders.providers_resting()
+    resting = orders.list_unavailable_providers()
     checks["payments"] = f"resting: {', '.join(resting)}" if resting else "ok"
     return JsonResponse({"status": "ok" if checks["redis"] == "ok" else "degraded", **checks})
 

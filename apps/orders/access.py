@@ -10,7 +10,7 @@ from django.urls import reverse
 from apps.kernel import rate_limits
 from apps.kernel.fastpath.request import Request
 from apps.kernel.http import client_address, problems
-from apps.orders.absolute_urls import absolute
+from apps.orders.absolute_urls import absolute_url
 from apps.orders.errors import OrderNotFound
 from apps.orders.models import Order
 from apps.orders.selectors import OrderView, get_order, order_of_reservation
@@ -31,30 +31,30 @@ def link_key(order_id: UUID) -> str:
 
 def order_link(order_id: UUID) -> str:
     """The absolute address for the e-mail."""
-    return absolute(f"{reverse('orders:order', args=[order_id])}?key={link_key(order_id)}")
+    return absolute_url(f"{reverse('orders:order', args=[order_id])}?key={link_key(order_id)}")
 
 
-def fits(order_id: UUID, key: str) -> bool:
+def is_valid_link_key(order_id: UUID, key: str) -> bool:
     try:
         return _links.unsign(f"{order_id}{_links.sep}{key}") == str(order_id)
     except BadSignature:
         return False
 
 
-def open_order(request: HttpRequest, order_id: UUID) -> OrderView:
+def get_authorized_order(request: HttpRequest, order_id: UUID) -> OrderView:
     """The order, for its owner or a holder of its link. Raises TokenMissing for nobody, OrderNotFound,
     TokenWrongEvent, NotOwner."""
-    if fits(order_id, request.GET.get("key", "")) or order_id in opened_by_link(request):
+    if is_valid_link_key(order_id, request.GET.get("key", "")) or order_id in orders_opened_by_link(request):
         return get_order(order_id)
-    caller = known_caller(request)
+    caller = require_caller(request)
     order = get_order(order_id)
     _require_owner(caller, order.entry_id, order.event.slug, order.account_id)
     return order
 
 
-def require_reader(request: HttpRequest | Request, caller: queue.Caller, order_id: UUID) -> None:
-    """Returns for whom `open_order` would open it, who is known already."""
-    if fits(order_id, request.GET.get("key", "")) or order_id in opened_by_link(request):
+def require_order_access(request: HttpRequest | Request, caller: queue.Caller, order_id: UUID) -> None:
+    """Returns for whom `get_authorized_order` would open it, who is known already."""
+    if is_valid_link_key(order_id, request.GET.get("key", "")) or order_id in orders_opened_by_link(request):
         return
     if not caller.is_known:
         raise problems.TokenMissing
@@ -64,26 +64,26 @@ def require_reader(request: HttpRequest | Request, caller: queue.Caller, order_i
     _require_owner(caller, *found)
 
 
-def may_open(request: HttpRequest, order: OrderView) -> bool:
+def can_open_order(request: HttpRequest, order: OrderView) -> bool:
     """Whether the request may see the whole order, not just a ticket of it."""
     try:
-        open_order(request, order.id)
+        get_authorized_order(request, order.id)
     except problems.Problem:
         return False
     return True
 
 
-def open_reservation(request: HttpRequest, reservation_id: UUID) -> reservations.ReservationView:
+def get_authorized_reservation(request: HttpRequest, reservation_id: UUID) -> reservations.ReservationView:
     """The reservation, for its owner or the account its order is recorded for. Raises TokenMissing for nobody,
     ReservationNotFound, TokenWrongEvent, NotOwner."""
-    caller = known_caller(request)
+    caller = require_caller(request)
     reservation = reservations.get_reservation(reservation_id)
     order = order_of_reservation(reservation_id)
     _require_owner(caller, reservation.entry_id, reservation.event_slug, order.account_id if order else None)
     return reservation
 
 
-def known_caller(request: HttpRequest) -> queue.Caller:
+def require_caller(request: HttpRequest) -> queue.Caller:
     """Whom the request speaks for. Raises TokenMissing when it proves nothing."""
     caller = queue.authenticate(request)
     if not caller.is_known:
@@ -91,7 +91,7 @@ def known_caller(request: HttpRequest) -> queue.Caller:
     return caller
 
 
-def count_code_try(request: HttpRequest, reservation: reservations.ReservationView) -> None:
+def count_code_attempt(request: HttpRequest, reservation: reservations.ReservationView) -> None:
     """Another promo code was tried, by whoever holds this. Raises RateLimited: codes are not to be guessed."""
     wait = rate_limits.check_request(
         "code", client_address.address_from_environ(request.META), str(reservation.entry_id)
@@ -114,7 +114,7 @@ def _require_owner(caller: queue.Caller, entry_id: UUID, event_slug: str, accoun
     queue.require_owner(caller, entry)
 
 
-def opened_by_link(request: HttpRequest | Request) -> list[UUID]:
+def orders_opened_by_link(request: HttpRequest | Request) -> list[UUID]:
     """The orders this browser has opened by their links, latest last."""
     try:
         text = _cookies.unsign(request.COOKIES.get(COOKIE, ""), max_age=COOKIE_DAYS * 86_400)
@@ -123,9 +123,9 @@ def opened_by_link(request: HttpRequest | Request) -> list[UUID]:
         return []
 
 
-def remember_link(request: HttpRequest, response: HttpResponse, order_id: UUID) -> None:
+def set_order_cookie(request: HttpRequest, response: HttpResponse, order_id: UUID) -> None:
     """This browser may open the order from now on without the link, which so leaves its address bar."""
-    kept = [known for known in opened_by_link(request) if known != order_id][-(COOKIE_ORDERS_MAX - 1) :]
+    kept = [known for known in orders_opened_by_link(request) if known != order_id][-(COOKIE_ORDERS_MAX - 1) :]
     response.set_cookie(
         COOKIE,
         _cookies.sign(".".join(str(known) for known in [*kept, order_id])),

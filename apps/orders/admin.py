@@ -21,7 +21,7 @@ from apps.kernel.templatetags.fairgate import money
 from apps.orders import mail
 from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.checkin import admin as _checkin_admin  # noqa: F401 - Registers its own.
-from apps.orders.checkin.check_in import Outcome, Scan, undo_entry
+from apps.orders.checkin.check_in import Outcome, Scan, undo_last_check_in
 from apps.orders.invoices import admin as _invoice_admin  # noqa: F401 - Registers its own.
 from apps.orders.models import (
     CancellationFailure,
@@ -98,7 +98,7 @@ class _TicketInline(_Inline):
     fields = ["label", "category", "holder", "checked_in_at", "voided_at"]
 
 
-def _each_order(request: HttpRequest, orders: Iterable[Order], act: Callable[[Order], bool]) -> int:
+def _apply_to_orders(request: HttpRequest, orders: Iterable[Order], act: Callable[[Order], bool]) -> int:
     """How many orders `act` changed. One by one: each is a transaction of its own."""
     count = 0
     for order in orders:
@@ -109,7 +109,7 @@ def _each_order(request: HttpRequest, orders: Iterable[Order], act: Callable[[Or
     return count
 
 
-def _each_ticket(request: HttpRequest, tickets: Iterable[Ticket], act: Callable[[Ticket], bool]) -> int:
+def _apply_to_tickets(request: HttpRequest, tickets: Iterable[Ticket], act: Callable[[Ticket], bool]) -> int:
     """How many tickets `act` changed, one by one."""
     count = 0
     for ticket in tickets:
@@ -135,7 +135,7 @@ class OrderAdmin(_ReadOnly):
         return money(order.total_minor, order.currency)
 
     def get_urls(self) -> list[Any]:
-        view = self.admin_site.admin_view(partial(refund_page.refund_desk, site=self.admin_site))
+        view = self.admin_site.admin_view(partial(refund_page.refund_page_view, site=self.admin_site))
         return [path("<uuid:order_id>/money/", view, name="orders_refund_desk"), *super().get_urls()]
 
     def has_act_permission(self, request: HttpRequest) -> bool:
@@ -147,7 +147,7 @@ class OrderAdmin(_ReadOnly):
             mail.resend_tickets(order.pk)
             return True
 
-        count = _each_order(request, queryset.filter(status__in=Order.STANDING), resend)
+        count = _apply_to_orders(request, queryset.filter(status__in=Order.STANDING), resend)
         if count:
             messages.success(request, f"{format_count(count, 'order')}: mail is on its way.")
         else:
@@ -169,7 +169,7 @@ class OrderAdmin(_ReadOnly):
         if asked is not None:
             return asked
         who = f"staff:{request.user.pk}"
-        count = _each_order(request, queryset, lambda order: bool(ticket_reissue.reissue_order(order.pk, who)))
+        count = _apply_to_orders(request, queryset, lambda order: bool(ticket_reissue.reissue_order(order.pk, who)))
         if count:
             messages.success(request, f"{format_count(count, 'order')}: new codes, and mail is on its way.")
         return None
@@ -182,12 +182,12 @@ class OrderAdmin(_ReadOnly):
             queryset,
             title="Give these orders back?",
             button="Yes, give them back",
-            effect=_when_refunded,
+            effect=_describe_refund,
         )
         if asked is not None:
             return asked
         who = f"staff:{request.user.pk}"
-        count = _each_order(request, queryset, lambda order: order_cancellation.refund_order(order.pk, who))
+        count = _apply_to_orders(request, queryset, lambda order: order_cancellation.refund_order(order.pk, who))
         if count:
             messages.success(request, f"{format_count(count, 'order')} given back.")
         else:
@@ -195,7 +195,7 @@ class OrderAdmin(_ReadOnly):
         return None
 
 
-def _when_refunded(order: Order) -> tuple[str, str]:
+def _describe_refund(order: Order) -> tuple[str, str]:
     what = f"{order.number}, {order.event}, {order.email}"
     if order.status in Order.OPEN:
         return what, "not paid yet. It is canceled, and its places are free again."
@@ -395,7 +395,7 @@ class TicketAdmin(_ReadOnly):
             ticket_reissue.reissue_ticket(ticket.order_id, ticket.code, f"staff:{request.user.pk}")
             return ticket.successor_id is None
 
-        count = _each_ticket(request, queryset, reissue)
+        count = _apply_to_tickets(request, queryset, reissue)
         if count:
             messages.success(request, f"{format_count(count, 'new code')}, and mail is on its way.")
 
@@ -404,9 +404,9 @@ class TicketAdmin(_ReadOnly):
         def undo(ticket: Ticket) -> bool:
             event = events.get_event_by_id(ticket.order.event_id)
             sent = Scan(uuid.uuid4().hex, ticket.code, door="office")
-            return undo_entry(event, sent, f"staff:{request.user.pk}").outcome == Outcome.UNDONE
+            return undo_last_check_in(event, sent, f"staff:{request.user.pk}").outcome == Outcome.UNDONE
 
-        count = _each_ticket(request, queryset, undo)
+        count = _apply_to_tickets(request, queryset, undo)
         messages.success(request, f"{format_count(count, 'check-in')} taken back.")
 
     @admin.display(description="ticket")

@@ -17,7 +17,7 @@ class MessageNotFound(NotFound):
     title = "There is no message with this receipt handle."
 
 
-class PaperNotFound(NotFound):
+class InvoiceNotFound(NotFound):
     title = "There is no such invoice."
 
 
@@ -55,11 +55,11 @@ class TicketsCheckedIn(Problem):
     type, status, title = "tickets-checked-in", 409, "Somebody is in with one of these tickets."
 
 
-class CancellationMissing(NotFound):
+class CancellationNotFound(NotFound):
     title = "No cancellation of this event was begun."
 
 
-class PaymentTimeOver(Problem):
+class PaymentTimeExpired(Problem):
     """Too little time is left for a provider to answer in. What is held falls free at the deadline."""
 
     type, status, title = "reservation-expired", 410, "There is not enough time left for another try."
@@ -101,7 +101,7 @@ class DifferenceNotSettled(Problem):
     type, status, title = "invalid", 422, "Say what it was and what was done about it."
 
 
-class DoorClosed(Problem):
+class CheckInForbidden(Problem):
     """Known, and not to check tickets in at this event: no permission, or a door link that is not good (any more)."""
 
     type, status, title = "door-closed", 403, "You cannot check tickets in here."

@@ -19,11 +19,11 @@ from apps.orders.provider_sync import charges, daily_comparison, discrepancies, 
 from apps.orders.webhooks import delivery
 
 attach_orders = guest_orders.attach_orders
-providers_resting = circuit_breaker.resting
+list_unavailable_providers = circuit_breaker.list_unavailable
 count_open_differences = discrepancies.count_open
-authorize_listener = live.authorize
-read_for_listeners = live.read
-LISTENED_AS = live.KIND
+authorize_subscriber = live.authorize_subscriber
+read_order_updates = live.read_order_updates
+UPDATE_KIND = live.UPDATE_KIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ def handlers() -> list[TopicHandler]:
     asked = timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS + 15)
     short = timedelta(minutes=1)
     return [
-        TopicHandler(topics.CHARGE, charges.charge, asked),
-        TopicHandler(topics.ASK, charges.ask, asked),
+        TopicHandler(topics.CHARGE, charges.handle_charge, asked),
+        TopicHandler(topics.ASK, charges.handle_inquiry, asked),
         TopicHandler(topics.REFUND, refunds.send, asked),
         TopicHandler(topics.RECONCILE_PAYMENT, status_inquiries.handle_payment, asked, attempts_max=3),
         TopicHandler(topics.RECONCILE_REFUND, status_inquiries.handle_refund, asked, attempts_max=3),
         # Prolonged with each piece. What fails is asked for anew, later.
         TopicHandler(topics.COMPARE_DAY, daily_comparison.handle, timedelta(minutes=10), attempts_max=3),
         TopicHandler(topics.PROVIDER_MESSAGE, inbox.process, short),
-        TopicHandler(topics.INVOICE, invoices.write_papers, short),
+        TopicHandler(topics.INVOICE, invoices.handle_invoice_message, short),
         TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short),
         TopicHandler(topics.SEND_FAILURE_NOTICE, mail.send_failure_notice, short),
         TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short),
@@ -61,11 +61,11 @@ def handlers() -> list[TopicHandler]:
             short,
             attempts_max=delivery.ATTEMPTS_MAX,
             backoff=delivery.BACKOFF,
-            together_max=delivery.TOGETHER_MAX,
+            together_max=delivery.CONCURRENT_MAX,
         ),
         TopicHandler(topics.SEND_RETURN_NOTICE, mail.send_return_notice, short),
         TopicHandler(topics.SEND_CANCELLATION_NOTICE, mail.send_cancellation_notice, short),
         TopicHandler(topics.SEND_DISPUTE_NOTICE, mail.send_dispute_notice, short),
-        TopicHandler(topics.CANCEL_EVENT, event_cancellation.go_on, timedelta(minutes=2)),
+        TopicHandler(topics.CANCEL_EVENT, event_cancellation.continue_cancellation, timedelta(minutes=2)),
         TopicHandler(sandbox.WEBHOOK_TOPIC, inbox.deliver_sandbox_webhook, short),
     ]

@@ -13,7 +13,7 @@ from apps.orders.models import Order, OrderLine
 _freeze_lines = sql.load("apps.orders", "freeze_lines")
 
 
-def freeze(order: Order, bill: events.Bill) -> None:
+def create_order_lines(order: Order, bill: events.Bill) -> None:
     """The new order is made of this bill's lines. Joins the caller's transaction."""
     require_transaction()
     lines = bill.lines
@@ -37,7 +37,7 @@ def freeze(order: Order, bill: events.Bill) -> None:
     assert written == len(lines), f"{written} of {len(lines)} lines of order {order.number}"
 
 
-def bill_of(lines: Iterable[OrderLine]) -> events.Bill:
+def bill_from_lines(lines: Iterable[OrderLine]) -> events.Bill:
     """What the order with these lines was placed for, as it was told then; what was given back since is marked."""
     return events.Bill(
         tuple(

@@ -19,7 +19,7 @@ _count_paper = sql.load("apps.orders", "count_paper")
 _payments_beside = sql.load("apps.orders", "payments_beside")
 
 
-class Locked(NamedTuple):
+class LockedPayment(NamedTuple):
     """A payment and its order, as they are under the order's lock."""
 
     order: Order
@@ -51,7 +51,7 @@ def lock_unattached_orders(buyer: str) -> list[Order]:
     return list(Order.objects.select_for_update(no_key=True).filter(buyer=buyer, account=None).order_by("pk"))
 
 
-def lock_payment(payment_id: UUID) -> Locked | None:
+def lock_payment(payment_id: UUID) -> LockedPayment | None:
     """The payment and its order, locked through the order. None when there is no such payment. Joins the caller's
     transaction."""
     require_transaction()
@@ -68,7 +68,7 @@ def lock_payment(payment_id: UUID) -> Locked | None:
     payments = model_rows.build_instances(Payment, beside.rows)
     for payment in payments:
         payment.order = order
-    return Locked(order, next(payment for payment in payments if payment.pk == payment_id), payments)
+    return LockedPayment(order, next(payment for payment in payments if payment.pk == payment_id), payments)
 
 
 def lock_code(code_id: int) -> PromoCode:
@@ -78,7 +78,7 @@ def lock_code(code_id: int) -> PromoCode:
     return PromoCode.objects.select_for_update(no_key=True).get(pk=code_id)
 
 
-def count_paper(kind: str, series: str, year: int) -> tuple[int, datetime]:
+def next_invoice_number(kind: str, series: str, year: int) -> tuple[int, datetime]:
     """The next number of these papers, and a moment, under the lock of their counter. Joins the caller's transaction,
     which has every other lock that it needs: whoever writes the next paper waits for its commit."""
     require_transaction()

@@ -17,7 +17,7 @@ from apps.kernel.db import transactions
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
 from apps.orders import topics
-from apps.orders.absolute_urls import absolute
+from apps.orders.absolute_urls import absolute_url
 from apps.orders.access import order_link
 from apps.orders.locks import lock_order
 from apps.orders.models import EventCancellation, Order, ProviderMessage
@@ -76,7 +76,7 @@ def send_dispute_notice(message: Message) -> None:
     """Staff who settles differences has mail that a buyer disputes a payment, or what the bank has decided."""
     said = ProviderMessage.objects.select_related("payment__order__event").get(pk=message.body["message"])
     assert said.payment is not None
-    order, to = said.payment.order, _settlers()
+    order, to = said.payment.order, _dispute_recipients()
     if not to:
         logger.warning("order %s: %s, and no staff has an e-mail address", order.number, Kind(said.kind).words)
         return
@@ -85,7 +85,7 @@ def send_dispute_notice(message: Message) -> None:
         "said": said,
         "words": Kind(said.kind).words,
         "is_open": said.kind == Kind.DISPUTED,
-        "order_url": absolute(reverse("admin:orders_refund_desk", args=[order.pk])),
+        "order_url": absolute_url(reverse("admin:orders_refund_desk", args=[order.pk])),
     }
     EmailMultiAlternatives(
         subject=f"Order {order.number}: {Kind(said.kind).words}",
@@ -94,7 +94,7 @@ def send_dispute_notice(message: Message) -> None:
     ).send()
 
 
-def _settlers() -> list[str]:
+def _dispute_recipients() -> list[str]:
     staff = get_user_model()._default_manager.with_perm(
         "orders.change_paymentdifference", backend="django.contrib.auth.backends.ModelBackend"
     )
@@ -125,8 +125,8 @@ def _send(
                 {
                     "code": ticket.code,
                     "label": ticket.label,
-                    "url": absolute(ticket.url),
-                    "qr_url": absolute(ticket.qr_url),
+                    "url": absolute_url(ticket.url),
+                    "qr_url": absolute_url(ticket.qr_url),
                 }
                 for ticket in order.tickets
                 if ticket.valid
@@ -134,7 +134,7 @@ def _send(
         },
         "order_url": order_link(order.id),
         "site_url": settings.SITE_URL,
-        "choose_url": _choose_url(order),
+        "choose_url": _new_hold_url(order),
     }
     mail = EmailMultiAlternatives(
         subject=" ".join(subject.split()),
@@ -147,11 +147,11 @@ def _send(
     mail.send()
 
 
-def _choose_url(order: OrderView) -> str:
+def _new_hold_url(order: OrderView) -> str:
     """Where a buyer whose money came too late, or was not what was owed, may hold anew."""
     if order.reason not in (Order.Reason.LATE, Order.Reason.WRONG_AMOUNT):
         return ""
-    return absolute(reverse("reservations:choose", args=[order.event.slug]))
+    return absolute_url(reverse("reservations:choose", args=[order.event.slug]))
 
 
 def resend_tickets(order_id: UUID) -> None:

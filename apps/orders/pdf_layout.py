@@ -20,7 +20,7 @@ def register_fonts() -> None:
     pdfmetrics.registerFont(UnicodeCIDFont(FALLBACK))
 
 
-def _runs(text: str, font: str) -> list[tuple[str, str]]:
+def _split_by_font(text: str, font: str) -> list[tuple[str, str]]:
     """The text in pieces, each with a font that can draw it."""
     known = pdfmetrics.getFont(font).face.charToGlyph
     runs: list[tuple[str, str]] = []
@@ -34,11 +34,11 @@ def _runs(text: str, font: str) -> list[tuple[str, str]]:
 
 
 def width_of(text: str, font: str, size: float) -> float:
-    return sum(pdfmetrics.stringWidth(piece, name, size) for piece, name in _runs(text, font))
+    return sum(pdfmetrics.stringWidth(piece, name, size) for piece, name in _split_by_font(text, font))
 
 
 def write(canvas: Canvas, x: float, y: float, text: str, font: str, size: float) -> None:
-    for piece, name in _runs(text, font):
+    for piece, name in _split_by_font(text, font):
         canvas.setFont(name, size)
         canvas.drawString(x, y, piece)
         x += pdfmetrics.stringWidth(piece, name, size)

@@ -112,7 +112,7 @@ def owed_minor(order: Order) -> int:
     return int(standing) + adjusted_minor(order)
 
 
-def offer_of(event: events.EventView, now: datetime) -> ReturnOffer | None:
+def get_return_terms(event: events.EventView, now: datetime) -> ReturnOffer | None:
     """The event's policy for buyers who want to return tickets, or None where they never may."""
     policy = ReturnPolicy.objects.filter(event_id=event.id).first()
     if policy is None:

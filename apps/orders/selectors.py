@@ -15,10 +15,10 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import model_rows, sql
 from apps.orders import return_quotes
-from apps.orders.absolute_urls import absolute
-from apps.orders.errors import OrderNotFound, PaperNotFound, TicketNotFound
-from apps.orders.lines import bill_of
-from apps.orders.models import ATTEMPTS_MAX, Invoice, Order, OrderLine, PaperKind, Payment, Refund, Ticket
+from apps.orders.absolute_urls import absolute_url
+from apps.orders.errors import InvoiceNotFound, OrderNotFound, TicketNotFound
+from apps.orders.lines import bill_from_lines
+from apps.orders.models import ATTEMPTS_MAX, Invoice, InvoiceKind, Order, OrderLine, Payment, Refund, Ticket
 from apps.queue import facade as queue
 
 _payments = sql.load("apps.orders", "payments_of_orders")
@@ -66,7 +66,7 @@ class TicketView:
             "holder": self.holder,
             "valid": self.valid,
             "checked_in_at": iso(self.checked_in_at),
-            "url": absolute(self.url),
+            "url": absolute_url(self.url),
         }
 
 
@@ -113,7 +113,7 @@ class RefundView:
 
     @property
     def words(self) -> str:
-        return _REFUND_WORDS[Refund.Status(self.state)]
+        return _REFUND_MESSAGES[Refund.Status(self.state)]
 
     def contract(self) -> dict[str, Any]:
         return {
@@ -125,7 +125,7 @@ class RefundView:
         }
 
 
-_REFUND_WORDS = {
+_REFUND_MESSAGES = {
     Refund.Status.REQUESTED: "On its way.",
     Refund.Status.PENDING: "On its way; your bank has it.",
     Refund.Status.SUCCEEDED: "Sent; depending on your bank it shows within a few days.",
@@ -135,7 +135,7 @@ _REFUND_WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class PaperView:
+class InvoiceView:
     """An invoice, or a credit note for what went back."""
 
     order_id: UUID
@@ -146,7 +146,7 @@ class PaperView:
 
     @property
     def name(self) -> str:
-        return PaperKind(self.kind).label.capitalize()
+        return InvoiceKind(self.kind).label.capitalize()
 
     @property
     def url(self) -> str:
@@ -158,11 +158,11 @@ class PaperView:
             "kind": self.kind,
             "issued_at": iso(self.issued_at),
             "total_minor": self.total_minor,
-            "url": absolute(self.url),
+            "url": absolute_url(self.url),
         }
 
 
-_WHY_REFUNDED = {
+_REFUND_REASONS = {
     Order.Reason.LATE: "The payment arrived too late.",
     Order.Reason.WRONG_AMOUNT: "The amount paid was not the amount owed.",
     Order.Reason.CANCELED_BY_BUYER: "The order was canceled before the payment arrived.",
@@ -191,7 +191,7 @@ class OrderView:
     pay_deadline: datetime
     payment: PaymentView
     bill: events.Bill
-    papers: tuple[PaperView, ...]
+    papers: tuple[InvoiceView, ...]
     tickets: tuple[TicketView, ...]
     can_try_again: bool
     """The last attempt was declined, and there are tries and time left for another."""
@@ -211,7 +211,7 @@ class OrderView:
             left = ATTEMPTS_MAX - self.payment.attempt
             return f"The payment was declined. What you chose is still yours, and you may try {_times(left)} more."
         if self.status == Order.Status.REFUNDED:
-            return _WHY_REFUNDED[Order.Reason(self.reason)]
+            return _REFUND_REASONS[Order.Reason(self.reason)]
         if self.status == Order.Status.FAILED:
             if self.reason == Order.Reason.DECLINED:
                 return "The payment was declined, and what you had chosen went back on sale. Nothing was charged."
@@ -329,7 +329,7 @@ def numbers_by_reservation(reservation_ids: Sequence[UUID]) -> dict[UUID, str]:
     return dict(rows.values_list("reservation_id", "number"))
 
 
-def orders_of(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderView]:
+def list_orders(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderView]:
     """The latest orders of the account, of the browser, of the entry a token names, and these others; newest first.
 
     Who is logged in sees nothing that this browser bought for another account: computers are shared.
@@ -354,11 +354,11 @@ def get_ticket(code: str) -> TicketView:
     return _ticket_view(ticket, ticket.order)
 
 
-def get_paper(order_id: UUID, number: str) -> Invoice:
+def get_invoice(order_id: UUID, number: str) -> Invoice:
     """The order's invoice or credit note of this number. Raises PaperNotFound."""
     paper = Invoice.objects.filter(order=order_id, number=number).first()
     if paper is None:
-        raise PaperNotFound
+        raise InvoiceNotFound
     return paper
 
 
@@ -394,7 +394,7 @@ def _refund_view(refund: Refund) -> RefundView:
     )
 
 
-def _rows_of(order_ids: Sequence[UUID]) -> tuple[list[Payment], list[OrderLine], list[Ticket]]:
+def _read_rows(order_ids: Sequence[UUID]) -> tuple[list[Payment], list[OrderLine], list[Ticket]]:
     """Payments, lines and tickets of these orders."""
     if not order_ids:
         return [], [], []
@@ -414,17 +414,17 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
     ids = [order.pk for order in orders]
     payments: dict[UUID, Payment] = {}
     refunded: dict[UUID, int] = {}
-    said, of_bills, issued = _rows_of(ids)
+    said, of_bills, issued = _read_rows(ids)
     for payment in said:
         payments[payment.order_id] = payment
         refunded[payment.order_id] = refunded.get(payment.order_id, 0) + payment.refunded_minor
     lines: dict[UUID, list[OrderLine]] = {}
     for line in of_bills:
         lines.setdefault(line.order_id, []).append(line)
-    papers: dict[UUID, list[PaperView]] = {}
+    papers: dict[UUID, list[InvoiceView]] = {}
     rows = Invoice.objects.filter(order__in=ids).order_by("id") if is_whole else Invoice.objects.none()
     for paper in rows.values_list("order_id", "number", "kind", "issued_at", "total_minor"):
-        papers.setdefault(paper[0], []).append(PaperView(*paper))
+        papers.setdefault(paper[0], []).append(InvoiceView(*paper))
     tickets: dict[UUID, list[Ticket]] = {}
     for ticket in issued:
         tickets.setdefault(ticket.order_id, []).append(ticket)
@@ -437,7 +437,7 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
     now = clock.now() if orders and (is_whole or any(order.status == Order.Status.PLACED for order in orders)) else None
     offers: dict[int, return_quotes.ReturnOffer | None] = {}
     if now is not None and is_whole:
-        offers = {event_id: return_quotes.offer_of(event, now) for event_id, event in found.items()}
+        offers = {event_id: return_quotes.get_return_terms(event, now) for event_id, event in found.items()}
     views = []
     for order in orders:
         last = payments.get(order.pk)
@@ -458,7 +458,7 @@ def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
                 placed_at=order.placed_at,
                 pay_deadline=order.pay_deadline,
                 payment=_payment_view(last, refunded.get(order.pk, 0)),
-                bill=bill_of(lines.get(order.pk, [])),
+                bill=bill_from_lines(lines.get(order.pk, [])),
                 papers=tuple(papers.get(order.pk, [])),
                 tickets=tuple(_ticket_view(ticket, order) for ticket in tickets.get(order.pk, [])),
                 can_try_again=order.status == Order.Status.PLACED

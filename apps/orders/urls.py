@@ -22,13 +22,13 @@ page_urls = [
     path("orders/<uuid:order_id>/return", return_views.return_tickets, name="return"),
     path("orders/<uuid:order_id>/tickets.pdf", ticket_views.tickets_pdf, name="tickets_pdf"),
     path("sandbox/pay/<str:token>", sandbox_page.pay, name="sandbox_pay"),
-    path("orders/<uuid:order_id>/invoices/<slug:number>.pdf", order_views.paper, name="paper"),
+    path("orders/<uuid:order_id>/invoices/<slug:number>.pdf", order_views.invoice, name="paper"),
     path("orders/<uuid:order_id>/event.ics", order_views.calendar_file, name="calendar_file"),
     path("orders/<uuid:order_id>/tickets/<slug:code>/reissue", ticket_views.reissue, name="reissue"),
     path("tickets/", order_views.my_tickets, name="my_tickets"),
     path("tickets/<slug:code>/", ticket_views.ticket, name="ticket"),
     path("tickets/<slug:code>/qr.svg", ticket_views.ticket_qr, name="ticket_qr"),
-    path("check-in/worker.js", checkin_views.worker, name="check_in_worker"),
+    path("check-in/worker.js", checkin_views.service_worker, name="check_in_worker"),
     path("check-in/<slug:slug>/", checkin_views.check_in, name="check_in"),
 ]
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tests.support.servers import temporary_place
+from tests.support.servers import temporary_server_folder
 from ticketing.devserver import postgres
 from ticketing.devserver.servers import new_password
 
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=4_000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    place, end = temporary_place()
+    place, end = temporary_server_folder()
     try:
         cluster = postgres.start(place, password=new_password(), superuser_password=new_password())
         os.environ["DATABASE_URL"] = cluster.url()
@@ -44,7 +44,7 @@ def measure(callers: int, requests: int, rounds: int) -> None:
 
     from apps.kernel.db import pools
     from apps.kernel.group_commit.batcher import Batcher
-    from tests.support.batches import Decider, Note, ask, make_tables, write_notes
+    from tests.support.batches import Decider, Note, make_tables, run_sql, write_notes
 
     make_tables()
     pool = pools.create_pool("single", size_max=callers, connect_ms=TIMEOUT_MS)
@@ -66,7 +66,7 @@ def measure(callers: int, requests: int, rounds: int) -> None:
             best[name] = max(best[name], per_second(act, callers, requests))
     batcher.close()
     pool.close()
-    ((count,),) = ask("SELECT value FROM batch_counter")
+    ((count,),) = run_sql("SELECT value FROM batch_counter")
     assert count == 2 * rounds * requests, "every request exactly once"
     for name, rate in best.items():
         print(f"{name:<11} {rate:8,.0f} commits/s with {callers} callers")

@@ -32,8 +32,8 @@ from typing import Any
 
 from benchmarks.experiments import source_strategies
 from benchmarks.support import chart, halls
-from benchmarks.support.rooms import house
-from benchmarks.support.worker_pool import Crew, Report, crew
+from benchmarks.support.rooms import start_servers
+from benchmarks.support.worker_pool import Report, WorkerPool, start_worker_pool
 
 HALL, SMALL = "hall", "small"
 SMALL_SEATS = 300
@@ -135,7 +135,9 @@ class Contest:
             for strategy in ours
         }
         self._schemas = schemas
-        self._halls = {slug: halls.find_hall(slug) for slug in (HALL, *(f"{SMALL}-{key}" for key in self._ours))}
+        self._halls = {
+            slug: halls.find_seated_event(slug) for slug in (HALL, *(f"{SMALL}-{key}" for key in self._ours))
+        }
         self._small_seats = next(slug for slug in self._halls if slug != HALL)
         self._gates = {schema: source_strategies.Gate(schema) for schema in schemas.values()}
         self._idle: list[Any] = []
@@ -197,9 +199,9 @@ class Contest:
                 return self._idle.pop()
         return source_strategies.connect(schema)
 
-    def _seats(self, hall: halls.Hall, size: str, number: int) -> list[int]:
+    def _seats(self, hall: halls.SeatedEvent, size: str, number: int) -> list[int]:
         if size == HALL:
-            return halls.pair(hall.first_seat, hall.seat_count, number)
+            return halls.seat_pair(hall.first_seat, hall.seat_count, number)
         first = hall.first_seat + uuid.uuid4().int % (hall.seat_count - 1)
         return [first, first + 1]
 
@@ -215,10 +217,10 @@ class Contest:
     def _wish_of_ours(self, kind: str, key: str, size: str, number: int) -> Any:
         hall = self._halls[HALL if size == HALL else f"{SMALL}-{key}"]
         if kind == "places":
-            return halls.wish(
+            return halls.make_hold_request(
                 hall, number, places=source_strategies.PLACES if size == HALL else source_strategies.SMALL_WISH
             )
-        return halls.wish(hall, number, seats=self._seats(hall, size, number))
+        return halls.make_hold_request(hall, number, seats=self._seats(hall, size, number))
 
 
 _begun = time.perf_counter()
@@ -257,9 +259,9 @@ def main() -> None:
         for kind, strategies in KINDS.items()
     }
     ours = list(dict.fromkeys(one for strategies in chosen.values() for one in strategies if one.is_ours))
-    with house(durable=True):
+    with start_servers(durable=True):
         schemas = prepare(chosen, ours, options.seats)
-        with crew(options.processes, Contest, schemas, ours) as callers:
+        with start_worker_pool(options.processes, Contest, schemas, ours) as callers:
             contest = Run(callers, options.seconds)
             cells = contest.race(chosen, [int(count) for count in options.buyers.split(",")], options.rounds)
             verdicts = contest.sell_out(chosen, schemas)
@@ -283,9 +285,9 @@ def prepare(chosen: dict[str, list[Strategy]], ours: list[Strategy], seats: int)
     from django.db import connection
 
     sections = max(1, seats // 5_000)
-    hall = halls.make_hall(HALL, sections=sections, seats_per_section=seats // sections, floor=1_000_000)
+    hall = halls.make_seated_event(HALL, sections=sections, seats_per_section=seats // sections, floor=1_000_000)
     small = [
-        halls.make_hall(
+        halls.make_seated_event(
             f"{SMALL}-{strategy.key}", sections=1, seats_per_section=SMALL_SEATS, floor=source_strategies.SMALL_PLACES
         )
         for strategy in ours
@@ -304,7 +306,7 @@ def prepare(chosen: dict[str, list[Strategy]], ours: list[Strategy], seats: int)
             schemas[f"{kind}/{strategy.key}"] = schema
     hold_before(source_strategies.PAST_RESERVATIONS)
     connection.close()
-    halls.settle()
+    halls.vacuum_tables()
     note(f"prepared: {seats:,} seats")
     return schemas
 
@@ -313,15 +315,15 @@ def hold_before(count: int) -> None:
     """An earlier on-sale has left its rows: nothing begins with empty tables."""
     from apps.reservations.holds import service
 
-    earlier = halls.make_hall("earlier", sections=1, seats_per_section=2, floor=10 * count)
-    halls.let_in(earlier.event, range(count))
+    earlier = halls.make_seated_event("earlier", sections=1, seats_per_section=2, floor=10 * count)
+    halls.admit_buyers(earlier.event, range(count))
     for begin in range(0, count, 100):
-        outcomes = service.hold([halls.wish(earlier, begin + number, places=2) for number in range(100)])
+        outcomes = service.hold([halls.make_hold_request(earlier, begin + number, places=2) for number in range(100)])
         assert all(isinstance(outcome, service.Held) for outcome in outcomes)
 
 
 class Run:
-    def __init__(self, callers: Crew, seconds: float) -> None:
+    def __init__(self, callers: WorkerPool, seconds: float) -> None:
         self._callers = callers
         self._seconds = seconds
         self._next: dict[str, int] = {}
@@ -354,7 +356,7 @@ class Run:
         begin = self._next.get(tables, OTHERS if kind == "places" else 0)
         self._next[tables] = begin + most
         if strategy.is_ours:
-            halls.let_in(halls.find_hall(HALL).event, range(begin, begin + most))
+            halls.admit_buyers(halls.find_seated_event(HALL).event, range(begin, begin + most))
         reports = self._callers.carry_out(f"{kind}/{strategy.key}/{HALL}", buyers, self._seconds, begin, most)
         refused = sum(report.refused for report in reports)
         assert refused == 0, f"{kind}, {strategy.title}: {refused} were refused what nobody else wanted"
@@ -374,7 +376,9 @@ class Run:
             for strategy in strategies:
                 most = 2_000 if kind == "places" else 6_000
                 if strategy.is_ours:
-                    halls.let_in(halls.find_hall(f"{SMALL}-{strategy.key}").event, range(begin, begin + most))
+                    halls.admit_buyers(
+                        halls.find_seated_event(f"{SMALL}-{strategy.key}").event, range(begin, begin + most)
+                    )
                 reports = self._callers.carry_out(
                     f"{kind}/{strategy.key}/{SMALL}",
                     RIVALS,
@@ -399,7 +403,7 @@ class Run:
             kind: sum(self._held[kind, strategy.key, HALL] for strategy in strategies if strategy.is_ours)
             for kind, strategies in chosen.items()
         }
-        hall = halls.find_hall(HALL)
+        hall = halls.find_seated_event(HALL)
         assert places_of(hall) == source_strategies.PLACES * held["places"], (places_of(hall), held)
         assert seats_of(hall) == 2 * held["seats"], (seats_of(hall), held)
         # Nobody has joined a line here (I9), paid (I4), or swept what may have lapsed meanwhile (I10).
@@ -459,7 +463,7 @@ def check_source(kind: str, strategy: Strategy, schema: str, held: dict[str, int
 
 
 def check_ours(kind: str, strategy: Strategy, schema: str, held: dict[str, int]) -> Verdict:
-    hall = halls.find_hall(f"{SMALL}-{strategy.key}")
+    hall = halls.find_seated_event(f"{SMALL}-{strategy.key}")
     if kind == "seats":
         taken = seats_of(hall)
         assert taken == 2 * held[SMALL], (taken, held)
@@ -475,7 +479,7 @@ def check_ours(kind: str, strategy: Strategy, schema: str, held: dict[str, int])
     )
 
 
-def places_of(hall: halls.Hall) -> int:
+def places_of(hall: halls.SeatedEvent) -> int:
     """Places taken by its row, and as many by its lines."""
     from django.db.models import Sum
 
@@ -487,7 +491,7 @@ def places_of(hall: halls.Hall) -> int:
     return taken
 
 
-def seats_of(hall: halls.Hall) -> int:
+def seats_of(hall: halls.SeatedEvent) -> int:
     """Seats held by their rows, as many by lines, no seat twice."""
     from apps.reservations.models import ReservationLine, SeatInventory
 

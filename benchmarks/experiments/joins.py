@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.experiments.queue_structures import per_second
-from benchmarks.support.rooms import crowd, house, settle
+from benchmarks.support.rooms import make_full_room, start_servers, vacuum_tables
 
 TOGETHER = 100
 
@@ -50,13 +50,13 @@ def main() -> None:
     parser.add_argument("--callers", default="1,8,32,128")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    with house(durable=True):
+    with start_servers(durable=True):
         measure(options.waiting, options.joins, [int(count) for count in options.callers.split(",")], options.rounds)
 
 
 def measure(waiting: int, joins: int, callers: list[int], rounds: int) -> None:
-    event = crowd("crowd", waiting)
-    settle()
+    event = make_full_room("crowd", waiting)
+    vacuum_tables()
     ways: dict[tuple[str, int], Callable[[], Run]] = {}
     for count in callers:
         ways["one each", count] = one_each(event, count, joins)

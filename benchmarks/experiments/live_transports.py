@@ -19,8 +19,8 @@ from typing import Any
 
 from benchmarks.scenarios.listeners import hold_one
 from benchmarks.support import live_event, paced_calls
-from benchmarks.support.rooms import house
-from benchmarks.support.stream_clients import KINDS, ears
+from benchmarks.support.rooms import start_servers
+from benchmarks.support.stream_clients import KINDS, start_stream_clients
 
 CALM_SECONDS = 3.0
 POLLED_SECONDS = 6.0
@@ -45,14 +45,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--holds", type=float, default=2, help="a second")
     options = parser.parse_args()
-    with house(), live_event.environment(WEB_WORKERS="1") as environment:
+    with start_servers(), live_event.environment(WEB_WORKERS="1") as environment:
         return measure(options, environment)
 
 
 def measure(options: argparse.Namespace, environment: dict[str, str]) -> int:
     event = live_event.make_event()
     found: dict[str, list[Round]] = {kind: [] for kind in KINDS}
-    with live_event.beside(environment, ["relay"]):
+    with live_event.run_commands(environment, ["relay"]):
         for _ in range(options.rounds):
             for kind, rounds in found.items():
                 rounds.append(round_of(options, kind, environment, event))
@@ -71,7 +71,10 @@ def round_of(options: argparse.Namespace, kind: str, environment: dict[str, str]
     from ticketing.devserver.ports import free_port
 
     port = free_port()
-    with live_event.served(live_event.WEB, port, environment) as web, ears(port, live_event.PATH, kind) as crowd:
+    with (
+        live_event.run_server(live_event.WEB, port, environment) as web,
+        start_stream_clients(port, live_event.PATH, kind) as crowd,
+    ):
         worker = live_event.worker_of(web)
         few = max(1, options.listeners // 10)
         crowd.come(few)
@@ -80,15 +83,15 @@ def round_of(options: argparse.Namespace, kind: str, environment: dict[str, str]
         crowd.come(options.listeners - few)
         time.sleep(CALM_SECONDS)
         grown = worker.memory_info().rss - begun_with
-        before = live_event.held()
+        before = live_event.count_held()
         crowd.begin()
-        begun, cpu = time.monotonic(), live_event.spent(web)
-        with paced_calls.at_a_pace({"hold": lambda: hold_one(event)}, options.holds):
+        begun, cpu = time.monotonic(), live_event.cpu_seconds(web)
+        with paced_calls.run_at_rate({"hold": lambda: hold_one(event)}, options.holds):
             time.sleep(options.seconds)
-        seconds, cpu = time.monotonic() - begun, live_event.spent(web) - cpu
+        seconds, cpu = time.monotonic() - begun, live_event.cpu_seconds(web) - cpu
         read, sent = crowd.bytes()
         time.sleep(POLLED_SECONDS if kind == "poll" else CALM_SECONDS)
-        heard = crowd.heard(live_event.committed(before), before, within_seconds=WITHIN_SECONDS)
+        heard = crowd.heard(live_event.read_hold_times(before), before, within_seconds=WITHIN_SECONDS)
     each_minute = 60 / seconds / options.listeners / 1_000
     return {
         "kib": grown / max(1, options.listeners - few) / 1024,

@@ -32,7 +32,7 @@ from typing import Any, Protocol
 
 from django.http import HttpRequest
 
-from tests.support.servers import temporary_place
+from tests.support.servers import temporary_server_folder
 from ticketing.devserver import postgres, valkey
 from ticketing.devserver.servers import new_password
 
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--callers", type=int, default=32)
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
-    place, end = temporary_place()
+    place, end = temporary_server_folder()
     try:
         cluster = postgres.start(place, password=new_password(), superuser_password=new_password())
         os.environ["DATABASE_URL"] = os.environ["DATABASE_DIRECT_URL"] = cluster.url()
@@ -404,9 +404,9 @@ class Ours:
 
     def admit(self) -> int:
         from apps.queue.room import admission
-        from tests.support.queue.rooms import EPOCH, pass_time
+        from tests.support.queue.rooms import EPOCH, backdate_tick
 
-        pass_time(self.event, 3600)
+        backdate_tick(self.event, 3600)
         return admission.tick(self.event.id, EPOCH)
 
     def memory(self) -> str:

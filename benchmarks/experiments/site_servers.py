@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.support.rooms import house
+from benchmarks.support.rooms import start_servers
 from ticketing.devserver.ports import free_port
 
 PAGES = {"catalogue": "/", "event": "/events/{slug}/"}
@@ -107,7 +107,7 @@ def main() -> None:
     options = parser.parse_args()
     if shutil.which("wrk") is None:
         sys.exit("This needs wrk: apt-get install wrk")
-    with house():
+    with start_servers():
         from django.core.management import call_command
 
         from apps.events.models import Event

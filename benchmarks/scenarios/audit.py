@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from benchmarks.support.rooms import house
+from benchmarks.support.rooms import start_servers
 
 SECTIONS, ROWS, PLACES_IN_ROW = 40, 30, 50
 GENERAL_ADMISSION = 40_000
@@ -174,7 +174,7 @@ def main() -> None:
     if options.beside:
         keep_on(options.beside)
         return
-    with house(durable=True):
+    with start_servers(durable=True):
         measure(options.rounds, options.seconds, options.buyers)
 
 

@@ -38,7 +38,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from tests.support.servers import temporary_place
+from tests.support.servers import temporary_server_folder
 from ticketing.devserver import postgres
 from ticketing.devserver.servers import new_password
 
@@ -77,7 +77,7 @@ def house() -> Iterator[None]:
     """Django is set up over empty servers of its own, which are gone afterwards."""
     from ticketing.devserver import valkey
 
-    place, end = temporary_place()
+    place, end = temporary_server_folder()
     try:
         settings = postgres.DURABLE | {"track_commit_timestamp": "on"}
         cluster = postgres.start(place, password=new_password(), superuser_password=new_password(), settings=settings)

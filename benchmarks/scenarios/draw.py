@@ -28,8 +28,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 from uuid import UUID
 
-from benchmarks.support.paced_calls import Act, Watch, at_a_pace, percentiles_ms
-from benchmarks.support.rooms import crowd, house, settle
+from benchmarks.support.paced_calls import Act, Measurements, percentiles_ms, run_at_rate
+from benchmarks.support.rooms import make_full_room, start_servers, vacuum_tables
 
 VISITORS = 5_000
 """Entrants of whom somebody polls, joins again or exchanges a token."""
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--burst", type=int, default=20_000, help="exchanges with nobody else about")
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
-    with house(durable=True):
+    with start_servers(durable=True):
         measure(sizes, options)
 
 
@@ -84,17 +84,17 @@ def one_draw(slug: str, size: int, options: argparse.Namespace, others: dict[str
     """One lobby of this size, drawn and exchanged; what the others noticed is added to `others`, by kind and phase."""
     from django.db import connection
 
-    from tests.support.queue.lobbies import begin_sale, make_lobby
+    from tests.support.queue.lobbies import backdate_sale_start, make_lobby
 
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE queue_queueentry, queue_drawnplace CASCADE")
-    elsewhere = crowd(f"beside-{slug}", ELSEWHERE)
+    elsewhere = make_full_room(f"beside-{slug}", ELSEWHERE)
     event, _ = make_lobby(slug, rows=0, general_admission=100_000, rate=50, active=50)
     begun = time.perf_counter()
     fill(event.id, size)
-    settle()
+    vacuum_tables()
     print(f"{slug}: {size:,} entrants, written in {time.perf_counter() - begun:.1f} s", flush=True)
-    event = begin_sale(event)
+    event = backdate_sale_start(event)
     tokens = lobby_tokens(event)
     spans: dict[str, list[Span]] = {"quiet": []}
 
@@ -105,7 +105,7 @@ def one_draw(slug: str, size: int, options: argparse.Namespace, others: dict[str
 
     with beside(_draw, event.id) as drawer:
         closing = told(drawer, "close")
-        with at_a_pace(visitors(event, elsewhere, tokens), options.pace, threads_each=3) as watch:
+        with run_at_rate(visitors(event, elsewhere, tokens), options.pace, threads_each=3) as watch:
             quiet()
             steps = told(drawer, "draw")
             quiet()
@@ -310,7 +310,7 @@ def _exchange(pipe: Connection, slug: str, tokens: list[str], options: argparse.
     pipe.send(None)
     word = pipe.recv()
     if word == "pace":
-        with at_a_pace({"exchange": act}, options.exchanges_per_second, threads_each=8) as watch:
+        with run_at_rate({"exchange": act}, options.exchanges_per_second, threads_each=8) as watch:
             time.sleep(options.quiet)
         pipe.send([took for _, took in watch.taken["exchange"]])
     else:
@@ -327,7 +327,7 @@ def _exchange(pipe: Connection, slug: str, tokens: list[str], options: argparse.
 # --- what came of it -------------------------------------------------------------------------------------------------
 
 
-def note(others: dict[str, dict[str, list[float]]], watch: Watch, spans: dict[str, list[Span]]) -> None:
+def note(others: dict[str, dict[str, list[float]]], watch: Measurements, spans: dict[str, list[Span]]) -> None:
     for kind in watch.taken:
         for phase, when in spans.items():
             others.setdefault(kind, {}).setdefault(phase, []).extend(watch.between(kind, when))

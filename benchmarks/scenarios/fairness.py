@@ -16,7 +16,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tests.support.servers import temporary_place
+from tests.support.servers import temporary_server_folder
 from ticketing.devserver import postgres
 from ticketing.devserver.servers import new_password
 
@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, default=1_000_000)
     options = parser.parse_args()
-    place, end = temporary_place()
+    place, end = temporary_server_folder()
     try:
         cluster = postgres.start(place, password=new_password(), superuser_password=new_password())
         os.environ["DATABASE_URL"] = cluster.url()

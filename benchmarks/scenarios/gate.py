@@ -17,7 +17,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from benchmarks.support.rooms import house
+from benchmarks.support.rooms import start_servers
 
 PLACES = {"ga_section": "floor", "ga_quantity": 1}
 _LIVE = """
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--live", type=int, default=10_000, help="live reservations of the event that is reset")
     parser.add_argument("--seats", type=int, default=60_000, help="seats of the event that is reset")
     options = parser.parse_args()
-    with house(durable=True):
+    with start_servers(durable=True):
         refusals(options.rounds, options.calls, options.callers)
         resets(options.live, options.seats)
 

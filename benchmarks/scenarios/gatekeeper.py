@@ -23,7 +23,7 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.support.rooms import crowd, house, settle
+from benchmarks.support.rooms import make_full_room, start_servers, vacuum_tables
 
 STAY_SECONDS = 2.0
 SHOP_SECONDS = 0.05
@@ -69,7 +69,7 @@ def main() -> int:
     parser.add_argument("--waiting", type=int, default=200_000)
     parser.add_argument("--seconds", type=float, default=10.0)
     options = parser.parse_args()
-    with house() as servers:
+    with start_servers() as servers:
         assert servers.postgres is not None
         url = servers.postgres.url()
         passed = [
@@ -93,8 +93,8 @@ def measure(url: str, slug: str, rate: int, active: int, waiting: int, seconds: 
     from apps.queue.room import gatekeeper
     from apps.queue.room.admission import burst
 
-    event = crowd(slug, waiting)
-    settle()
+    event = make_full_room(slug, waiting)
+    vacuum_tables()
     # A floor at the rate: this is about the caps, and the shop's health must not slow the line down meanwhile.
     WaitingRoom.objects.filter(event_id=event.id).update(rate_per_second=rate, rate_floor=rate, active_max=active)
     stopping = threading.Event()

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from benchmarks.support import halls
-from benchmarks.support.rooms import house
+from benchmarks.support.rooms import start_servers
 
 EVENT_SEATS_MAX = 200_000
 SECTION_SEATS_MAX = 10_000
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--alone", type=int, default=40, help="holds one by one, per round, size and kind")
     parser.add_argument("--together", type=int, default=32, help="holds in one batch")
     options = parser.parse_args()
-    with house(durable=True) as servers:
+    with start_servers(durable=True) as servers:
         assert servers.postgres is not None
         measure(
             options.sizes.split(","), options.rounds, options.alone, options.together, servers.postgres.superuser_url()
@@ -160,7 +160,7 @@ class Holder:
 
         seats, *without = size.split("-")
         self._halls = [
-            halls.make_hall(
+            halls.make_seated_event(
                 f"hall-{first}",
                 sections=max(1, count // SECTION_SEATS_MAX),
                 seats_per_section=min(count, SECTION_SEATS_MAX),
@@ -177,7 +177,7 @@ class Holder:
         self._random = random.Random(4)  # noqa: S311
         self._next = dict.fromkeys(range(len(self._halls)), 0)
         self._hold_before(transactions.writes_on)
-        halls.settle()
+        halls.vacuum_tables()
         with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as on:
             on.execute("VACUUM ANALYZE")
         self._pool.close()
@@ -199,7 +199,7 @@ class Holder:
         for index in set(chosen):
             wanted = chosen.count(index)
             begin, self._next[index] = self._next[index], self._next[index] + wanted
-            halls.let_in(self._halls[index].event, range(begin, begin + wanted))
+            halls.admit_buyers(self._halls[index].event, range(begin, begin + wanted))
             numbers[index] = list(range(begin, begin + wanted))
         pairs = {
             index: self._random.sample(range(self._halls[index].seat_count // 2), chosen.count(index))
@@ -210,14 +210,14 @@ class Holder:
             hall, number = self._halls[index], numbers[index].pop()
             if kind == "named":
                 first = hall.first_seat + 2 * pairs[index].pop()
-                wishes.append(halls.wish(hall, number, seats=[first, first + 1]))
+                wishes.append(halls.make_hold_request(hall, number, seats=[first, first + 1]))
             elif kind in ("best", "section"):
                 sections = [one for one in events.list_sections(hall.event.id) if not one.is_general_admission]
                 index_of = any_section if kind == "section" else self._random.randrange(1_000)
                 best = BestAvailable(sections[index_of % len(sections)].id, 2)
-                wishes.append(halls.wish(hall, number, best=best))
+                wishes.append(halls.make_hold_request(hall, number, best=best))
             else:
-                wishes.append(halls.wish(hall, number, places=2))
+                wishes.append(halls.make_hold_request(hall, number, places=2))
         return wishes
 
     def cost(self, kind: str, batches: list[int]) -> Cost:

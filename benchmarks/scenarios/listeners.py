@@ -23,8 +23,8 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.support import live_event
-from benchmarks.support.rooms import house
-from benchmarks.support.stream_clients import PLACES, Ears, at, ears
+from benchmarks.support.rooms import start_servers
+from benchmarks.support.stream_clients import PLACES, StreamClients, percentile, start_stream_clients
 
 BARE = [sys.executable, "-m", "benchmarks.support.bare_broadcaster"]
 BARE_CHANNEL = "bare"
@@ -50,14 +50,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--frames", type=int, default=10, help="told in each round")
     options = parser.parse_args()
-    with house(), live_event.environment(WEB_WORKERS="1") as environment:
+    with start_servers(), live_event.environment(WEB_WORKERS="1") as environment:
         return measure(options, environment)
 
 
 def measure(options: argparse.Namespace, environment: dict[str, str]) -> int:
     event = live_event.make_event()
     found: dict[str, list[Round]] = {"ours": [], "bare": []}
-    with live_event.beside(environment, ["relay"]):
+    with live_event.run_commands(environment, ["relay"]):
         for number in range(options.rounds):
             found["ours"].append(
                 round_of(options, live_event.WEB, live_event.PATH, environment, tell_ours(event.id), event)
@@ -109,7 +109,7 @@ def round_of(
     from ticketing.devserver.ports import free_port
 
     port = free_port()
-    with live_event.served(command, port, environment) as process, ears(port, path) as crowd:
+    with live_event.run_server(command, port, environment) as process, start_stream_clients(port, path) as crowd:
         worker = live_event.worker_of(process)
         few = max(1, options.listeners // 10)
         grown = [worker.memory_info().rss]
@@ -128,9 +128,9 @@ def round_of(
         result = {
             "kib": (grown[2] - grown[0]) / options.listeners / 1024,
             "kib_more": (grown[2] - grown[1]) / max(1, options.listeners - few) / 1024,
-            "p50_ms": 1_000 * at(told, 0.5),
-            "p99_ms": 1_000 * at(told, 0.99),
-            "last_ms": 1_000 * at(told, 1.0),
+            "p50_ms": 1_000 * percentile(told, 0.5),
+            "p99_ms": 1_000 * percentile(told, 0.99),
+            "last_ms": 1_000 * percentile(told, 1.0),
             "cpu_ms": 1_000 * cpu / options.frames,
         }
         if event is not None:
@@ -140,13 +140,13 @@ def round_of(
                 heard = after(crowd, words, lambda: hold_one(event), from_the_answer=True)
                 late += options.listeners - len(heard)
                 committed += heard
-            result["commit_p50_ms"] = 1_000 * at(committed, 0.5)
-            result["commit_p99_ms"] = 1_000 * at(committed, 0.99)
-            result["commit_last_ms"] = 1_000 * at(committed, 1.0)
+            result["commit_p50_ms"] = 1_000 * percentile(committed, 0.5)
+            result["commit_p99_ms"] = 1_000 * percentile(committed, 0.99)
+            result["commit_last_ms"] = 1_000 * percentile(committed, 1.0)
         return result | {"late": float(late)}
 
 
-def after(crowd: Ears, words: bytes, act: Callable[[], None], *, from_the_answer: bool = False) -> list[float]:
+def after(crowd: StreamClients, words: bytes, act: Callable[[], None], *, from_the_answer: bool = False) -> list[float]:
     """How many seconds after it was done, or begun, each of the listeners heard the words."""
     crowd.expect(words)
     begun = time.time()

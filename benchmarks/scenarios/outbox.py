@@ -25,7 +25,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks.support.rooms import house
+from benchmarks.support.rooms import start_servers
 
 DRAIN_SECONDS_MAX = 1_800.0
 TENTHS = 10
@@ -62,7 +62,7 @@ def main() -> int:
         "--durable", action=argparse.BooleanOptionalAction, default=True, help="fsync on, as in earnest"
     )
     options = parser.parse_args()
-    with house(durable=options.durable) as servers:
+    with start_servers(durable=options.durable) as servers:
         run("SELECT set_config('statement_timeout', '0', false)")
         shares = [one_round(servers, options) for _ in range(options.rounds)]
         print(f"\nmedian: {statistics.median(shares):.2f} of pgbench's claims", flush=True)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.support.rooms import crowd, house, settle
+from benchmarks.support.rooms import make_full_room, start_servers, vacuum_tables
 
 TOKENS = 200
 """Different visitors asked for in turn."""
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--http-polls", type=int, default=100, help="per round and size, in every other way")
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
-    with house():
+    with start_servers():
         measure(sizes, options.rounds, options.polls, options.http_polls)
 
 
@@ -49,7 +49,7 @@ def measure(sizes: list[int], rounds: int, polls: int, http_polls: int) -> None:
     names = ("service", "board from Redis", "no Redis at all", "HTTP", "by the ledger")
     ways: dict[str, dict[int, Callable[[], None]]] = {name: {} for name in names}
     for size in sizes:
-        event = crowd(f"crowd-{size}", size)
+        event = make_full_room(f"crowd-{size}", size)
         numbers = random.Random(size).choices(range(size // 2, size + 1), k=TOKENS)  # noqa: S311
         places = QueueEntry.objects.filter(event_id=event.id, number__in=numbers).values_list("id", "number")
         tokens = [issue_queue_token(entry_id, event.slug, number) for entry_id, number in places]
@@ -58,7 +58,7 @@ def measure(sizes: list[int], rounds: int, polls: int, http_polls: int) -> None:
         ways["no Redis at all"][size] = remembering_nothing(event, tokens, http_polls, redis_is_there=False)
         ways["HTTP"][size] = over_http(Client(SERVER_NAME="localhost"), event.slug, tokens, http_polls)
         ways["by the ledger"][size] = by_the_ledger(event, [entry_id for entry_id, _ in places], http_polls)
-    settle()
+    vacuum_tables()
     after = table_bytes()
     counts = {name: polls if name == "service" else http_polls for name in names}
     order = random.Random(1)  # noqa: S311

@@ -21,7 +21,7 @@ import statistics
 import time
 from typing import Any
 
-from benchmarks.support.rooms import crowd, house, settle
+from benchmarks.support.rooms import make_full_room, start_servers, vacuum_tables
 from ticketing.devserver import valkey
 from ticketing.devserver.valkey import Valkey
 
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--asked", type=int, default=5_000, help="visitors whose place is asked for")
     options = parser.parse_args()
-    with house(durable=True) as servers:
+    with start_servers(durable=True) as servers:
         assert servers.valkey is not None
         measure(servers.valkey, options.waiting, options.rounds, options.asked)
 
@@ -45,8 +45,8 @@ def measure(server: Valkey, waiting: int, rounds: int, asked: int) -> None:
     from apps.queue.models import QueueEntry, WaitingRoom
     from apps.queue.snapshot import rebuild, room_snapshot
 
-    event = crowd("crowd", waiting)
-    settle()
+    event = make_full_room("crowd", waiting)
+    vacuum_tables()
     head = waiting // 10
     WaitingRoom.objects.filter(event_id=event.id).update(head=head)
     chosen = range(head + 1, waiting + 1, max(1, (waiting - head) // asked))

@@ -29,7 +29,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks.support.rooms import house
+from benchmarks.support.rooms import start_servers
 
 SEATS_PER_ROW = 100
 DRAIN_SECONDS_MAX = 600.0
@@ -72,7 +72,7 @@ def main() -> int:
         return deliver(options.deliverers)
     os.environ["SANDBOX_PAUSE_SECONDS"] = "0"
     os.environ["EMAIL_URL"] = "dummymail://"
-    with house(durable=options.durable):
+    with start_servers(durable=options.durable):
         return measure(options)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from benchmarks.support.rooms import house
+from benchmarks.support.rooms import start_servers
 
 EVENTS = 2
 SEATS_PER_ROW = 100
@@ -131,7 +131,7 @@ def main() -> int:
     parser.add_argument("--buyers", type=int, default=8)
     parser.add_argument("--plans", action="store_true", help="print the plan of the sweep's first statement too")
     options = parser.parse_args()
-    with house(durable=True):
+    with start_servers(durable=True):
         return measure(options)
 
 

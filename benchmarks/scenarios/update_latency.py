@@ -19,8 +19,8 @@ import time
 from typing import Any
 
 from benchmarks.support import buyers, live_event
-from benchmarks.support.rooms import house
-from benchmarks.support.stream_clients import Ears, Heard, ears
+from benchmarks.support.rooms import start_servers
+from benchmarks.support.stream_clients import DeliveryReport, StreamClients, start_stream_clients
 
 WITHIN_SECONDS = 2.0
 ONE_IN_COMES_BACK = 10
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--connections", type=int, default=64, help="buyers at once in the closed loop")
     parser.add_argument("--share", type=float, default=0.999, help="acceptable")
     options = parser.parse_args()
-    with house(durable=True), live_event.environment() as environment:
+    with start_servers(durable=True), live_event.environment() as environment:
         return measure(options, environment)
 
 
@@ -48,19 +48,19 @@ def measure(options: argparse.Namespace, environment: dict[str, str]) -> int:
     port = free_port()
     event = live_event.make_event()
     most = SATURATION_MAX * (1 + options.saturation_seconds + options.rounds * options.seconds / 2)
-    requests = buyers.holds(live_event.SLUG, live_event.let_in(event, int(most)))
-    found: list[tuple[Heard, Any]] = []
+    requests = buyers.hold_requests(live_event.SLUG, live_event.admit_buyers(event, int(most)))
+    found: list[tuple[DeliveryReport, Any]] = []
     with (
-        live_event.beside(environment, ["relay", "gatekeeper"]),
-        live_event.served(live_event.WEB, port, environment),
-        ears(port, live_event.PATH) as crowd,
-        buyers.buyers(port, requests, options.connections) as buying,
+        live_event.run_commands(environment, ["relay", "gatekeeper"]),
+        live_event.run_server(live_event.WEB, port, environment),
+        start_stream_clients(port, live_event.PATH) as crowd,
+        buyers.start_buyers(port, requests, options.connections) as buying,
     ):
         begun = time.monotonic()
         crowd.come(options.listeners)
         print(f"{options.listeners:,} listeners came in {time.monotonic() - begun:.1f} s", flush=True)
-        buying.at_once(1)  # Whatever is made with the first hold is made.
-        saturation = buying.at_once(options.saturation_seconds)
+        buying.run_closed_loop(1)  # Whatever is made with the first hold is made.
+        saturation = buying.run_closed_loop(options.saturation_seconds)
         print(
             f"saturation, {options.connections} buyers at once: {saturation.per_second:,.0f} holds/s, "
             f"p50 {saturation.ms(0.5):.0f} ms, p99 {saturation.ms(0.99):.0f} ms, {saturation.statuses}",
@@ -81,22 +81,22 @@ def measure(options: argparse.Namespace, environment: dict[str, str]) -> int:
 
 
 def round_of(
-    options: argparse.Namespace, crowd: Ears, buying: buyers.Buyers, per_second: float
-) -> tuple[Heard, buyers.Bought]:
+    options: argparse.Namespace, crowd: StreamClients, buying: buyers.BuyerProcess, per_second: float
+) -> tuple[DeliveryReport, buyers.LoadResult]:
     time.sleep(CALM_SECONDS)
-    before = live_event.held()
+    before = live_event.count_held()
     crowd.begin()
     buying.begin(per_second, options.seconds)
     time.sleep(options.seconds / 2)
     crowd.reconnect(ONE_IN_COMES_BACK)
     bought = buying.end(options.seconds)
     time.sleep(CALM_SECONDS)
-    committed = live_event.committed(before)
+    committed = live_event.read_hold_times(before)
     assert len(committed) >= bought.held, "the ledger has fewer holds than were answered"
     return crowd.heard(committed, before, within_seconds=WITHIN_SECONDS), bought
 
 
-def show(options: argparse.Namespace, found: list[tuple[Heard, Any]]) -> int:
+def show(options: argparse.Namespace, found: list[tuple[DeliveryReport, Any]]) -> int:
     def middle(name: str) -> float:
         return statistics.median(getattr(heard, name) for heard, _ in found)
 

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from benchmarks.suite.load import raw_requests
 from benchmarks.support import buyers, live_event
-from benchmarks.support.rooms import house
-from benchmarks.support.stream_clients import ears
+from benchmarks.support.rooms import start_servers
+from benchmarks.support.stream_clients import start_stream_clients
 
 WAITING = 50_000
 BUYERS = 5_000
@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--ratio", type=float, default=1.1, help="acceptable")
     options = parser.parse_args()
-    with house(durable=True), live_event.environment() as environment:
+    with start_servers(durable=True), live_event.environment() as environment:
         return measure(options, [int(size) for size in options.listeners.split(",")], environment)
 
 
@@ -57,23 +57,23 @@ def measure(options: argparse.Namespace, sizes: list[int], environment: dict[str
     event = live_event.make_event(
         room=events.WaitingRoomSettings(rate_per_second=LET_IN_PER_SECOND, active_max=BUYERS + WAITING)
     )
-    tokens = live_event.let_in(event, BUYERS)
-    waiting = live_event.wait_in_line(event, WAITING, after=BUYERS)
+    tokens = live_event.admit_buyers(event, BUYERS)
+    waiting = live_event.fill_waiting_room(event, WAITING, after=BUYERS)
     found: dict[tuple[str, int], list[Figures]] = {}
     with (
-        live_event.beside(environment, ["relay", "gatekeeper"]),
-        live_event.served(live_event.WEB, port, environment) as web,
-        buyers.buyers(port, buyers.holds(live_event.SLUG, tokens), CONNECTIONS) as buying,
-        buyers.buyers(port, looks(waiting), CONNECTIONS) as looking,
+        live_event.run_commands(environment, ["relay", "gatekeeper"]),
+        live_event.run_server(live_event.WEB, port, environment) as web,
+        buyers.start_buyers(port, buyers.hold_requests(live_event.SLUG, tokens), CONNECTIONS) as buying,
+        buyers.start_buyers(port, looks(waiting), CONNECTIONS) as looking,
     ):
         for number in range(options.rounds):
             for size in sizes if number % 2 == 0 else sizes[::-1]:
-                with ears(port, live_event.PATH) as crowd:
+                with start_stream_clients(port, live_event.PATH) as crowd:
                     crowd.come(size)
                     time.sleep(CALM_SECONDS)
                     for way, per_second in (("the stream alone", 0.0), ("with looks", size / LOOK_SECONDS)):
                         before = figures(environment, 0.0)
-                        started = time.monotonic(), live_event.spent(web), figures(environment, 1.0)
+                        started = time.monotonic(), live_event.cpu_seconds(web), figures(environment, 1.0)
                         buying.begin(HOLDS_PER_SECOND, options.seconds)
                         if per_second:
                             looking.begin(per_second, options.seconds)
@@ -82,7 +82,7 @@ def measure(options: argparse.Namespace, sizes: list[int], environment: dict[str
                             asked = looking.end(options.seconds)
                             assert set(asked.statuses) == {200}, asked.statuses
                         seconds, after = time.monotonic() - started[0], figures(environment, 1.0)
-                        cpu = live_event.spent(web) - started[1]
+                        cpu = live_event.cpu_seconds(web) - started[1]
                         time.sleep(FIGURES_SECONDS)
                         after["HTTP requests"] = figures(environment, 0.0)["HTTP requests"]
                         started[2]["HTTP requests"] = before["HTTP requests"]

@@ -88,23 +88,25 @@ def fill(folder: Path, seats: int, old: int, waiting: int, small_events: int) ->
         # The first of them also stands for one event alone, the first ten for ten.
         buyers = BUYERS if number == 0 else BUYERS // 10 if number < 10 else BUYERS // small_events
         show = _small_event(f"show-{number:02}", FLOOR)
-        halls.let_in(show.event, range(buyers))
+        halls.admit_buyers(show.event, range(buyers))
         _move_on(show.event.id, buyers)
         _write(folder / f"{show.event.slug}.tokens", tokens(show.event, buyers))
         shows.append(show.event.slug)
 
     section_seats = min(seats, SECTION_SEATS_MAX)
-    arena = halls.make_hall("arena", sections=seats // section_seats, seats_per_section=section_seats, floor=FLOOR)
-    halls.let_in(arena.event, range(BUYERS))
+    arena = halls.make_seated_event(
+        "arena", sections=seats // section_seats, seats_per_section=section_seats, floor=FLOOR
+    )
+    halls.admit_buyers(arena.event, range(BUYERS))
     _run([_OLD_ENTRIES], event_id=arena.event.id, after=BUYERS, count=old)
     place = {"event_id": arena.event.id, "section_id": arena.floor.id, "category_id": arena.floor.category_id}
     _run([_OLD_RESERVATIONS, _OLD_LINES, _OLD_STEPS], **place, count=old)
     _move_on(arena.event.id, BUYERS + old)
 
-    rooms.crowd("line", waiting)
+    rooms.make_full_room("line", waiting)
 
     gone = _small_event("gone", 500)
-    halls.let_in(gone.event, range(GONE_BUYERS))
+    halls.admit_buyers(gone.event, range(GONE_BUYERS))
     _move_on(gone.event.id, GONE_BUYERS)
     place = {"event_id": gone.event.id, "section_id": gone.floor.id, "category_id": gone.floor.category_id}
     _run([_ALL_IS_HELD], **place, entry_id=halls.entry_of(gone.event, 0), places=500)
@@ -135,7 +137,7 @@ def _small_event(slug: str, floor: int) -> Any:
     from apps.events import facade as events
     from apps.events.creation import EventSpec, GeneralAdmission, create_event
     from apps.kernel import clock
-    from benchmarks.support.halls import Hall
+    from benchmarks.support.halls import SeatedEvent
 
     create_event(
         EventSpec(
@@ -149,7 +151,7 @@ def _small_event(slug: str, floor: int) -> Any:
         )
     )
     event = events.get_event(slug)
-    return Hall(event, 0, 0, events.list_sections(event.id)[0])
+    return SeatedEvent(event, 0, 0, events.list_sections(event.id)[0])
 
 
 def _section_slug(hall: Any) -> str:
@@ -185,7 +187,7 @@ def _rest() -> None:
     """The tables are as after a night's rest: vacuumed, analyzed, written to disk."""
     from benchmarks.support import halls
 
-    halls.settle()
+    halls.vacuum_tables()
 
 
 def _write(path: Path, lines: list[str]) -> None:

@@ -22,7 +22,7 @@ import psycopg
 from honcho.environ import parse_procfile
 
 from benchmarks.suite.errors import SuiteFailed
-from tests.support.servers import environment_without_run, temporary_place
+from tests.support.servers import environment_without_run, temporary_server_folder
 from ticketing.devserver import postgres, valkey
 from ticketing.devserver.ports import free_port
 from ticketing.devserver.servers import Servers, new_password
@@ -71,7 +71,7 @@ class Ground:
 
 @contextmanager
 def ground(folder: Path) -> Iterator[Ground]:
-    place, end = temporary_place()
+    place, end = temporary_server_folder()
     try:
         # Three houses share it, and Django's own ASGI handler has a new connection for each request.
         settings = postgres.DURABLE | {"max_connections": "500"}

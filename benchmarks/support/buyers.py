@@ -15,15 +15,15 @@ from typing import Any
 
 from benchmarks.suite.load import raw_requests
 from benchmarks.suite.load.arrivals import status_of
-from benchmarks.support.stream_clients import SECTION, at
+from benchmarks.support.stream_clients import SECTION, percentile
 
-PATIENCE_SECONDS = 10.0
+RESPONSE_SECONDS_MAX = 10.0
 """So long after the last one an answer is waited for."""
 START_SECONDS_MAX = 60.0
 
 
 @dataclass
-class Bought:
+class LoadResult:
     """What came of it."""
 
     seconds: float
@@ -38,22 +38,22 @@ class Bought:
         return self.held / self.seconds
 
     def ms(self, share: float) -> float:
-        return 1_000 * at(self.took, share)
+        return 1_000 * percentile(self.took, share)
 
 
-def holds(slug: str, tokens: Sequence[str]) -> list[bytes]:
+def hold_requests(slug: str, tokens: Sequence[str]) -> list[bytes]:
     run = secrets.token_hex(6)
     path, body = f"/api/events/{slug}/reservations", f'{{"ga_section":"{SECTION}","ga_quantity":1}}'
     return [raw_requests.post(path, body, token, f"{run}-{number}") for number, token in enumerate(tokens)]
 
 
-class Buyers:
+class BuyerProcess:
     """The crowd, seen from outside."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
-    def at_once(self, seconds: float) -> Bought:
+    def run_closed_loop(self, seconds: float) -> LoadResult:
         """Every connection asks again as soon as it is answered."""
         self._pipe.send((None, seconds))
         return self.end(seconds)
@@ -62,30 +62,30 @@ class Buyers:
         """So many a second are asked for from now on."""
         self._pipe.send((per_second, seconds))
 
-    def end(self, seconds: float) -> Bought:
-        assert self._pipe.poll(seconds + PATIENCE_SECONDS + START_SECONDS_MAX), "the buyers do not answer"
+    def end(self, seconds: float) -> LoadResult:
+        assert self._pipe.poll(seconds + RESPONSE_SECONDS_MAX + START_SECONDS_MAX), "the buyers do not answer"
         found = self._pipe.recv()
         if isinstance(found, BaseException):
             raise found
-        assert isinstance(found, Bought)
+        assert isinstance(found, LoadResult)
         return found
 
 
 @contextmanager
-def buyers(port: int, requests: Sequence[bytes], connections: int) -> Iterator[Buyers]:
+def start_buyers(port: int, requests: Sequence[bytes], connections: int) -> Iterator[BuyerProcess]:
     """Who has these requests, each for once."""
     here, there = get_context("spawn").Pipe()
     process = get_context("spawn").Process(target=_run, args=(there, port, requests, connections), daemon=True)
     process.start()
     try:
-        yield Buyers(here)
+        yield BuyerProcess(here)
     finally:
         process.kill()
         process.join()
 
 
-class _Buyer(asyncio.Protocol):
-    def __init__(self, crowd: "_Crowd") -> None:
+class _BuyerConnection(asyncio.Protocol):
+    def __init__(self, crowd: "_ConnectionPool") -> None:
         self.crowd = crowd
         self.transport: Any = None
         self.answer = b""
@@ -109,15 +109,15 @@ class _Buyer(asyncio.Protocol):
         self.transport = None
 
 
-class _Crowd:
+class _ConnectionPool:
     def __init__(self, port: int, requests: Sequence[bytes]) -> None:
         self.port = port
         self.requests = deque(requests)
-        self.idle: list[_Buyer] = []
+        self.idle: list[_BuyerConnection] = []
         self.due: deque[float] = deque()
         """When those are due who wait for a connection."""
         self.under_way = 0
-        self.bought = Bought(0)
+        self.bought = LoadResult(0)
         self.again_until = 0.0
         self.all_answered = asyncio.Event()
         self.are_too_few = False
@@ -125,7 +125,7 @@ class _Crowd:
     async def connect(self, count: int) -> None:
         self.idle = [one for one in self.idle if one.transport is not None and not one.transport.is_closing()]
         while len(self.idle) < count:
-            made = _Buyer(self)
+            made = _BuyerConnection(self)
             await asyncio.get_running_loop().create_connection(lambda made=made: made, "127.0.0.1", self.port)  # type: ignore[misc]
             self.idle.append(made)
 
@@ -143,7 +143,7 @@ class _Crowd:
             self.bought.asked += 1
             one.ask(self.requests.popleft(), due)
 
-    def answered(self, one: _Buyer, status: int) -> None:
+    def answered(self, one: _BuyerConnection, status: int) -> None:
         now = time.monotonic()
         bought = self.bought
         self.under_way -= 1
@@ -158,9 +158,9 @@ class _Crowd:
         if not self.under_way:
             self.all_answered.set()
 
-    async def at_once(self, seconds: float) -> Bought:
+    async def run_closed_loop(self, seconds: float) -> LoadResult:
         begun = time.monotonic()
-        self.bought = Bought(seconds)
+        self.bought = LoadResult(seconds)
         self.again_until = begun + seconds
         self.due.extend([begun] * len(self.idle))
         self.send()
@@ -168,9 +168,9 @@ class _Crowd:
         self.bought.seconds = max(seconds, time.monotonic() - begun)
         return self.bought
 
-    async def at_a_pace(self, per_second: float, seconds: float) -> Bought:
+    async def run_at_rate(self, per_second: float, seconds: float) -> LoadResult:
         begun, told = time.monotonic(), 0
-        self.bought, self.again_until = Bought(seconds), 0.0
+        self.bought, self.again_until = LoadResult(seconds), 0.0
         while (passed := time.monotonic() - begun) < seconds:
             until = int(passed * per_second)
             self.due.extend(begun + number / per_second for number in range(told, until))
@@ -184,21 +184,23 @@ class _Crowd:
         await asyncio.sleep(max(0.0, end - time.monotonic()))
         if self.under_way:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.all_answered.wait(), PATIENCE_SECONDS)
+                await asyncio.wait_for(self.all_answered.wait(), RESPONSE_SECONDS_MAX)
 
 
 def _run(pipe: Connection, port: int, requests: Sequence[bytes], connections: int) -> None:
     import uvloop
 
-    uvloop.run(_serve(pipe, _Crowd(port, requests), connections))
+    uvloop.run(_serve(pipe, _ConnectionPool(port, requests), connections))
 
 
-async def _serve(pipe: Connection, crowd: _Crowd, connections: int) -> None:
+async def _serve(pipe: Connection, crowd: _ConnectionPool, connections: int) -> None:
     while True:
         per_second, seconds = await asyncio.to_thread(pipe.recv)
         try:
             await crowd.connect(connections)
-            bought = await (crowd.at_once(seconds) if per_second is None else crowd.at_a_pace(per_second, seconds))
+            bought = await (
+                crowd.run_closed_loop(seconds) if per_second is None else crowd.run_at_rate(per_second, seconds)
+            )
             pipe.send(RuntimeError("more buyers are needed than were let in") if crowd.are_too_few else bought)
         except Exception as error:  # noqa: BLE001 - Raised where it was asked.
             pipe.send(error)

@@ -107,7 +107,7 @@ def _panel(panel: Panel, left: float, top: float, colors: dict[str, int]) -> lis
             f'<circle class="dot f{color}" cx="{x(count):.1f}" cy="{y(value):.1f}" r="{4 if ours else 2.6}"/>'
             for count, value in line.points
         ]
-    for at, label_at, line in _placed([(y(line.points[-1][1]), line) for line in lines]):
+    for at, label_at, line in _place_labels([(y(line.points[-1][1]), line) for line in lines]):
         color = colors[line.title]
         edge = left + PLOT_WIDTH
         parts.append(
@@ -118,7 +118,7 @@ def _panel(panel: Panel, left: float, top: float, colors: dict[str, int]) -> lis
     return parts
 
 
-def _placed(ends: Sequence[tuple[float, Line]]) -> list[tuple[float, float, Line]]:
+def _place_labels(ends: Sequence[tuple[float, Line]]) -> list[tuple[float, float, Line]]:
     """Where each line ends and where its label stands: as near as may be, none upon another."""
     ordered = sorted(ends, key=lambda end: end[0])
     places = [at for at, _ in ordered]

@@ -31,7 +31,7 @@ FROM (
 ) AS counted
 WHERE id = counted.section_id
 """
-_LET_IN = """
+_ADMIT = """
 INSERT INTO queue_queueentry (id, event_id, number, in_lobby, nonce, marked, visitor_id, status, joined_at, ready_at,
                               admission_expires_at)
 SELECT md5(%(slug)s || ' ' || n)::uuid, %(event_id)s, n + 1, false, '\\x00', '', 'visitor-' || n, 'ready',
@@ -45,7 +45,7 @@ WHERE event_id = %(event_id)s
 
 
 @dataclass(frozen=True)
-class Hall:
+class SeatedEvent:
     """An event whose seats have ids one after the other."""
 
     event: Any
@@ -55,7 +55,7 @@ class Hall:
     """Its section of general admission."""
 
 
-def make_hall(slug: str, *, sections: int, seats_per_section: int, floor: int) -> Hall:
+def make_seated_event(slug: str, *, sections: int, seats_per_section: int, floor: int) -> SeatedEvent:
     """A published event on sale with so many free seats, and a section of general admission with `floor` places."""
     from django.db import connection
 
@@ -85,10 +85,10 @@ def make_hall(slug: str, *, sections: int, seats_per_section: int, floor: int) -
         cursor.execute(_FILL_SEATS, {"event_id": event.id, "seats": seats_per_section - 2, "row": SEATS_PER_ROW})
         cursor.execute(_COUNT_CAPACITY, {"event_id": event.id})
         create_inventory(event.id)
-    return find_hall(slug)
+    return find_seated_event(slug)
 
 
-def find_hall(slug: str) -> Hall:
+def find_seated_event(slug: str) -> SeatedEvent:
     from django.db import connection
 
     from apps.events import facade as events
@@ -99,23 +99,25 @@ def find_hall(slug: str) -> Hall:
         ((first, last, count),) = cursor.fetchall()
     assert last - first + 1 == count, "nobody else made seats meanwhile"
     floor = next(section for section in events.list_sections(event.id) if section.is_general_admission)
-    return Hall(event, first, count, floor)
+    return SeatedEvent(event, first, count, floor)
 
 
-def let_in(event: Any, numbers: range) -> None:
+def admit_buyers(event: Any, numbers: range) -> None:
     """So many buyers are in and may start a reservation."""
     from django.db import connection, transaction
 
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL statement_timeout = '10min'")
-        cursor.execute(_LET_IN, {"slug": event.slug, "event_id": event.id, "begin": numbers.start, "end": numbers.stop})
+        cursor.execute(_ADMIT, {"slug": event.slug, "event_id": event.id, "begin": numbers.start, "end": numbers.stop})
 
 
 def entry_of(event: Any, number: int) -> uuid.UUID:
     return uuid.UUID(hashlib.md5(f"{event.slug} {number}".encode(), usedforsecurity=False).hexdigest())
 
 
-def wish(hall: Hall, number: int, *, seats: Sequence[int] = (), places: int = 0, best: Any = None) -> Any:
+def make_hold_request(
+    hall: SeatedEvent, number: int, *, seats: Sequence[int] = (), places: int = 0, best: Any = None
+) -> Any:
     """The request of buyer `number`, resolved as the edge resolves it."""
     from apps.kernel.http import idempotency
     from apps.reservations.holds.requests import HoldRequest
@@ -137,7 +139,7 @@ def wish(hall: Hall, number: int, *, seats: Sequence[int] = (), places: int = 0,
     )
 
 
-def pair(first_seat: int, seat_count: int, number: int) -> list[int]:
+def seat_pair(first_seat: int, seat_count: int, number: int) -> list[int]:
     """The two neighbouring seats that buyer `number` wants: nobody else does, and the next buyer's are far away."""
     pairs = seat_count // 2
     assert number < pairs, "more buyers than seats"
@@ -145,7 +147,7 @@ def pair(first_seat: int, seat_count: int, number: int) -> list[int]:
     return [first_seat + 2 * spread, first_seat + 2 * spread + 1]
 
 
-def settle() -> None:
+def vacuum_tables() -> None:
     """The tables are as a server keeps them that has had a night's rest: vacuumed, analyzed, written to disk."""
     from django.db import connection
 

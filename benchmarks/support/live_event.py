@@ -19,11 +19,11 @@ from benchmarks.support.stream_clients import PLACES
 
 SLUG = "listened"
 PATH = f"/api/events/{SLUG}/sections/updates"
-FLOORS = 20
+SECTION_COUNT = 20
 START_SECONDS_MAX = 120.0
 SETTLED_SECONDS = 3.0
 # What stands in the way of one machine that plays the whole crowd.
-FOR_MANY = {
+LOAD_SETTINGS = {
     "RATE_LIMITS_EXEMPT": "127.0.0.0/8,::1/128",
     "LIVE_LISTENERS_MAX": "50000",
     "WEB_CONNECTIONS_MAX": "50000",
@@ -41,26 +41,28 @@ def make_event(*, room: Any = None) -> Any:
     create_event(
         EventSpec(
             slug=SLUG, name="Listened", venue="The Venue", starts_at=clock.now() + timedelta(days=30), currency="USD",
-            general_admission=tuple(GeneralAdmission(f"Floor {number}", PLACES, 1_000) for number in range(FLOORS)),
+            general_admission=tuple(
+                GeneralAdmission(f"Floor {number}", PLACES, 1_000) for number in range(SECTION_COUNT)
+            ),
             opens_at=clock.now() - timedelta(minutes=1), room=room, hold_minutes=120,
         )
     )  # fmt: skip
     return events.get_event(SLUG)
 
 
-def let_in(event: Any, count: int) -> list[str]:
+def admit_buyers(event: Any, count: int) -> list[str]:
     """So many buyers may hold; what each of them shows."""
     from apps.queue.identity.caller import issue_admission_token
     from apps.queue.models import WaitingRoom
     from benchmarks.support import halls
 
-    halls.let_in(event, range(count))
+    halls.admit_buyers(event, range(count))
     WaitingRoom.objects.filter(event_id=event.id).update(next_number=count + 1, head=count)
-    halls.settle()
+    halls.vacuum_tables()
     return [issue_admission_token(halls.entry_of(event, number), event.slug, number + 1) for number in range(count)]
 
 
-_WAIT = """
+_INSERT_ENTRIES = """
 INSERT INTO queue_queueentry (id, event_id, number, in_lobby, nonce, marked, visitor_id, status, joined_at)
 SELECT gen_random_uuid(), %(event_id)s, number, false, decode(md5(random()::text), 'hex'), '', 'waits-' || number,
        'waiting', clock_timestamp()
@@ -69,7 +71,7 @@ FROM generate_series(%(after)s + 1, %(after)s + %(count)s) AS number
 TOKENS_MAX = 10_000
 
 
-def wait_in_line(event: Any, count: int, *, after: int) -> list[str]:
+def fill_waiting_room(event: Any, count: int, *, after: int) -> list[str]:
     """The room is open, and so many wait behind the first so many; what some of those show who are last."""
     from django.db import connection
 
@@ -78,14 +80,14 @@ def wait_in_line(event: Any, count: int, *, after: int) -> list[str]:
     from benchmarks.support import halls
 
     with connection.cursor() as cursor:
-        cursor.execute(_WAIT, {"event_id": event.id, "count": count, "after": after})
+        cursor.execute(_INSERT_ENTRIES, {"event_id": event.id, "count": count, "after": after})
     WaitingRoom.objects.filter(event_id=event.id).update(state="open", next_number=after + count + 1)
-    halls.settle()
+    halls.vacuum_tables()
     last = QueueEntry.objects.filter(event_id=event.id, number__gt=after + count - TOKENS_MAX)
     return [issue_queue_token(entry_id, event.slug, number) for entry_id, number in last.values_list("id", "number")]
 
 
-def held() -> int:
+def count_held() -> int:
     """So many places are taken."""
     from django.db import connection
 
@@ -95,7 +97,7 @@ def held() -> int:
     return int(taken)
 
 
-def committed(after: int) -> list[float]:
+def read_hold_times(after: int) -> list[float]:
     """When the holds were written that came after the first so many: each a moment before its commit."""
     from django.db import connection
 
@@ -112,13 +114,13 @@ def environment(**more: str) -> Iterator[dict[str, str]]:
     """What the processes of one house are started with."""
     folder = tempfile.mkdtemp(prefix="fairgate-figures-")
     try:
-        yield {**os.environ, **FOR_MANY, "METRICS_FOLDER": folder, **more}
+        yield {**os.environ, **LOAD_SETTINGS, "METRICS_FOLDER": folder, **more}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def beside(environment: dict[str, str], commands: Sequence[str]) -> Iterator[None]:
+def run_commands(environment: dict[str, str], commands: Sequence[str]) -> Iterator[None]:
     """The house's other processes run, by the names of their commands."""
     with ExitStack() as until:
         for command in commands:
@@ -141,7 +143,7 @@ def _running(command: list[str], environment: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def served(command: list[str], port: int, environment: dict[str, str]) -> Iterator[psutil.Process]:
+def run_server(command: list[str], port: int, environment: dict[str, str]) -> Iterator[psutil.Process]:
     """It listens at the port, and has come to rest."""
     process = psutil.Popen(command, env={**environment, "PORT": str(port)}, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + START_SECONDS_MAX
@@ -171,6 +173,6 @@ def worker_of(process: psutil.Process) -> psutil.Process:
     return max([process, *process.children(recursive=True)], key=lambda one: one.memory_info().rss)
 
 
-def spent(process: psutil.Process) -> float:
+def cpu_seconds(process: psutil.Process) -> float:
     """Seconds of processor time of it and its children."""
     return sum(sum(one.cpu_times()[:2]) for one in [process, *process.children(recursive=True)])

@@ -15,7 +15,7 @@ Act = Callable[[], Any]
 
 
 @dataclass
-class Watch:
+class Measurements:
     """What was measured so far: by name, when a call was due and how many seconds later it had its answer."""
 
     taken: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
@@ -28,9 +28,9 @@ class Watch:
 
 
 @contextmanager
-def at_a_pace(acts: Mapping[str, Act], per_second: float, *, threads_each: int = 1) -> Iterator[Watch]:
+def run_at_rate(acts: Mapping[str, Act], per_second: float, *, threads_each: int = 1) -> Iterator[Measurements]:
     """While the block runs each of these is called so often, in threads of its own. Raises what a call raised."""
-    watch = Watch({name: [] for name in acts})
+    watch = Measurements({name: [] for name in acts})
     stopping = threading.Event()
     start = threading.Barrier(len(acts) * threads_each + 1)
     pause = threads_each / per_second

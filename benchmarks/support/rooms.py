@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tests.support.servers import temporary_place
+from tests.support.servers import temporary_server_folder
 from ticketing.devserver import postgres, valkey
 from ticketing.devserver.servers import Servers, new_password, start_disposable
 
@@ -26,10 +26,10 @@ FROM generate_series(1, %(count)s) AS number
 
 
 @contextmanager
-def house(*, durable: bool = False) -> Iterator[Servers]:
+def start_servers(*, durable: bool = False) -> Iterator[Servers]:
     """Django is set up over empty servers of its own, which are gone afterwards; `durable`: what the database commits
     would survive a power cut, as in earnest."""
-    place, end = temporary_place()
+    place, end = temporary_server_folder()
     try:
         if durable:
             cluster = postgres.start(place, password=new_password(), superuser_password=new_password())
@@ -53,7 +53,7 @@ def house(*, durable: bool = False) -> Iterator[Servers]:
         end()
 
 
-def crowd(slug: str, count: int) -> "EventView":
+def make_full_room(slug: str, count: int) -> "EventView":
     """An event on sale whose open room has so many waiting, nobody let in, with 100 places to sell."""
     from django.db import connection
 
@@ -83,7 +83,7 @@ def crowd(slug: str, count: int) -> "EventView":
     return event
 
 
-def settle() -> None:
+def vacuum_tables() -> None:
     """The tables are as a server keeps them that has had a night's rest: vacuumed and analyzed."""
     from django.db import connection
 

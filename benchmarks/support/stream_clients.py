@@ -25,11 +25,11 @@ SECTION = "floor-0"
 PLACES = 1_000_000
 """Of that section, when nobody has held any."""
 START_SECONDS_MAX = 180.0
-HEAR_SECONDS_MAX = 60.0
+RECEIVE_SECONDS_MAX = 60.0
 CONNECTING_AT_ONCE = 200
 PER_ADDRESS = 5_000
 """A local address has some 28,000 ports."""
-EXAMINED_ONE_BY_ONE = 200
+SAMPLED_CLIENTS = 200
 """For percentiles so many listeners are enough; what is late or lost is counted for all."""
 KINDS = {"events": "server-sent events", "socket": "socket", "poll": "short poll"}
 
@@ -40,12 +40,12 @@ _FREE_BEFORE = len(_FREE) + 12
 _ID = re.compile(rb"\nid: ([^\n]+)\n")
 _ETAG = re.compile(rb"\r\netag: ([^\r]+)\r\n", re.IGNORECASE)
 _NEXT_POLL = re.compile(rb'"next_poll":(\d+)')
-_REST = 96
+_OVERLAP_BYTES = 96
 """Of what was read last, so much may be the beginning of what is looked for."""
 
 
 @dataclass(frozen=True)
-class Heard:
+class DeliveryReport:
     """What the listeners were told of some holds: each hold once for each listener."""
 
     expected: int
@@ -73,7 +73,7 @@ class Heard:
         return 1 - self.late_for_stayers / self.expected_by_stayers if self.expected_by_stayers else float("nan")
 
 
-class Ears:
+class StreamClients:
     """The listeners, seen from outside."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -100,7 +100,7 @@ class Ears:
 
     def hear(self) -> list[float]:
         """The moments at which they heard them."""
-        found: list[float] = self._ask("hear", seconds=HEAR_SECONDS_MAX + 30)
+        found: list[float] = self._ask("hear", seconds=RECEIVE_SECONDS_MAX + 30)
         return found
 
     def begin(self) -> None:
@@ -111,9 +111,9 @@ class Ears:
         """Every so-manyth hangs up and is back, as a browser comes back."""
         self._ask("reconnect", one_in)
 
-    def heard(self, committed: Sequence[float], before: int, *, within_seconds: float) -> Heard:
+    def heard(self, committed: Sequence[float], before: int, *, within_seconds: float) -> DeliveryReport:
         """What became of the holds committed at these moments, `before` having been held when the first was."""
-        found: Heard = self._ask("heard", list(committed), before, within_seconds)
+        found: DeliveryReport = self._ask("heard", list(committed), before, within_seconds)
         return found
 
     def bytes(self) -> tuple[int, int]:
@@ -123,19 +123,19 @@ class Ears:
 
 
 @contextmanager
-def ears(port: int, path: str, kind: str = "events") -> Iterator[Ears]:
+def start_stream_clients(port: int, path: str, kind: str = "events") -> Iterator[StreamClients]:
     """A process in which nobody listens yet."""
     here, there = get_context("spawn").Pipe()
     process = get_context("spawn").Process(target=_run, args=(there, port, path, kind), daemon=True)
     process.start()
     try:
-        yield Ears(here)
+        yield StreamClients(here)
     finally:
         process.kill()
         process.join()
 
 
-def at(values: Sequence[float], share: float) -> float:
+def percentile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
@@ -143,7 +143,7 @@ def at(values: Sequence[float], share: float) -> float:
 # --- one who listens --------------------------------------------------------------------------------------------------
 
 
-class Notes:
+class ClientLog:
     """What one listener was told and when, over all of its connections."""
 
     __slots__ = ("at", "has_come_back", "last", "taken", "text")
@@ -158,10 +158,10 @@ class Notes:
         self.has_come_back = False
 
 
-class Ear(asyncio.Protocol):
+class EventStreamClient(asyncio.Protocol):
     """By server-sent events. Also the beginning of the other two."""
 
-    def __init__(self, crowd: "Crowd", notes: Notes, address: tuple[str, int]) -> None:
+    def __init__(self, crowd: "ClientPool", notes: ClientLog, address: tuple[str, int]) -> None:
         self.crowd, self.notes, self.address = crowd, notes, address
         self.is_in = False
         self.rest = b""
@@ -187,7 +187,7 @@ class Ear(asyncio.Protocol):
             self.is_in = True
             crowd.entered()
         text = self.rest + data  # What is looked for may lie across two pieces.
-        self.rest = data[-_REST:]
+        self.rest = data[-_OVERLAP_BYTES:]
         if crowd.words and crowd.words in text and self not in crowd.hearing:
             crowd.note(self)
         free = _free_in(text)
@@ -214,7 +214,7 @@ def _free_in(text: bytes) -> int | None:
     return int(text[begin + len(_FREE) : end])
 
 
-class SocketEar(Ear):
+class WebSocketClient(EventStreamClient):
     """Over a socket, pings answered."""
 
     def connection_made(self, transport: Any) -> None:
@@ -261,7 +261,7 @@ def _message(data: bytes) -> tuple[int, bytes, bytes] | None:
     return (data[0] & 0x0F, data[begin:end], data[end:]) if len(data) >= end else None
 
 
-class PollEar(Ear):
+class PollingClient(EventStreamClient):
     """Asks again when it was told to, over the same connection as long as that is open."""
 
     def connection_made(self, transport: Any) -> None:
@@ -301,23 +301,23 @@ class PollEar(Ear):
         self.transport = None
 
 
-EARS = {"events": Ear, "socket": SocketEar, "poll": PollEar}
+CLIENT_CLASSES = {"events": EventStreamClient, "socket": WebSocketClient, "poll": PollingClient}
 
 
-class Crowd:
+class ClientPool:
     """All of them, in their process."""
 
     def __init__(self, port: int, path: str, kind: str) -> None:
         self.port, self.path, self.kind = port, path, kind
-        self.listeners: list[Ear] = []
+        self.listeners: list[EventStreamClient] = []
         self.inside = self.expected = 0
         self.all_in = asyncio.Event()
         self.words = b""
-        self.hearing: dict[Ear, float] = {}
+        self.hearing: dict[EventStreamClient, float] = {}
         self.all_heard = asyncio.Event()
         self.takes_notes = False
         self.bytes_read = self.bytes_sent = 0
-        self.tasks: set[asyncio.Task[Ear]] = set()
+        self.tasks: set[asyncio.Task[EventStreamClient]] = set()
 
     def request(self, more: bytes) -> bytes:
         return b"GET %b HTTP/1.1\r\nHost: localhost\r\n%b\r\n" % (self.path.encode(), more)
@@ -327,13 +327,13 @@ class Crowd:
         if self.inside >= self.expected:
             self.all_in.set()
 
-    def note(self, ear: Ear) -> None:
+    def note(self, ear: EventStreamClient) -> None:
         self.hearing[ear] = time.time()
         if len(self.hearing) == len(self.listeners):
             self.all_heard.set()
 
-    async def connect(self, notes: Notes, address: tuple[str, int]) -> Ear:
-        made = EARS[self.kind](self, notes, address)
+    async def connect(self, notes: ClientLog, address: tuple[str, int]) -> EventStreamClient:
+        made = CLIENT_CLASSES[self.kind](self, notes, address)
         await asyncio.get_running_loop().create_connection(lambda: made, "127.0.0.1", self.port, local_addr=address)
         return made
 
@@ -343,7 +343,7 @@ class Crowd:
         for begun in range(0, count, CONNECTING_AT_ONCE):
             some = range(min(CONNECTING_AT_ONCE, count - begun))
             address = (f"127.0.0.{2 + len(self.listeners) // PER_ADDRESS}", 0)
-            self.listeners += await asyncio.gather(*(self.connect(Notes(), address) for _ in some))
+            self.listeners += await asyncio.gather(*(self.connect(ClientLog(), address) for _ in some))
         await self.all_in.wait()
 
     async def expect(self, words: bytes) -> None:
@@ -352,7 +352,7 @@ class Crowd:
 
     async def hear(self) -> list[float]:
         try:
-            async with asyncio.timeout(HEAR_SECONDS_MAX):
+            async with asyncio.timeout(RECEIVE_SECONDS_MAX):
                 await self.all_heard.wait()
         except TimeoutError:
             pass
@@ -382,14 +382,14 @@ class Crowd:
     async def bytes(self) -> tuple[int, int]:
         return self.bytes_read, self.bytes_sent
 
-    async def heard(self, committed: list[float], before: int, within_seconds: float) -> Heard:
+    async def heard(self, committed: list[float], before: int, within_seconds: float) -> DeliveryReport:
         self.takes_notes = False
         everybody = [one.notes for one in self.listeners]
         late = lost = late_for_stayers = 0
         worst = 0.0
         took: list[float] = []
         # Odd, so that it does not meet those who came back, one in ten, and nobody else.
-        step = max(1, len(everybody) // EXAMINED_ONE_BY_ONE) | 1
+        step = max(1, len(everybody) // SAMPLED_CLIENTS) | 1
         for place, notes in enumerate(everybody):
             known, late_before = 0, late
             for moment, taken in zip(notes.at, notes.taken, strict=True):
@@ -405,13 +405,13 @@ class Crowd:
             lost += len(committed) - known
             late += len(committed) - known
             late_for_stayers += 0 if notes.has_come_back else late - late_before
-        return Heard(
+        return DeliveryReport(
             expected=len(committed) * len(everybody),
             late=late,
             lost=lost,
             behind=sum(notes.last != before + len(committed) for notes in everybody),
-            p50_ms=1_000 * at(took, 0.5),
-            p99_ms=1_000 * at(took, 0.99),
+            p50_ms=1_000 * percentile(took, 0.5),
+            p99_ms=1_000 * percentile(took, 0.99),
             worst_ms=1_000 * worst,
             frames=sum(len(notes.at) for notes in everybody),
             expected_by_stayers=len(committed) * sum(not notes.has_come_back for notes in everybody),
@@ -424,10 +424,10 @@ def _run(pipe: Connection, port: int, path: str, kind: str) -> None:
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    uvloop.run(_serve(pipe, Crowd(port, path, kind)))
+    uvloop.run(_serve(pipe, ClientPool(port, path, kind)))
 
 
-async def _serve(pipe: Connection, crowd: Crowd) -> None:
+async def _serve(pipe: Connection, crowd: ClientPool) -> None:
     while True:
         name, *values = await asyncio.to_thread(pipe.recv)
         try:

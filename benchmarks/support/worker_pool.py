@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 
-class Ways(Protocol):
+class Workloads(Protocol):
     """What a process of the crew can do, made in it. Numbers are buyers', each used once."""
 
     def thread(self, way: str) -> AbstractContextManager[Callable[[int], bool]]:
@@ -31,7 +31,7 @@ class Ways(Protocol):
 
 
 @dataclass(frozen=True)
-class Order:
+class WorkOrder:
     way: str
     callers: int
     seconds: float
@@ -51,7 +51,7 @@ class Report:
     noted: float
 
 
-class Crew:
+class WorkerPool:
     def __init__(self, members: Sequence[tuple[Any, Connection]]) -> None:
         self._members = members
 
@@ -64,12 +64,12 @@ class Crew:
         for index, (_, pipe) in enumerate(busy):
             part = callers // len(busy) + (1 if index < callers % len(busy) else 0)
             numbers = range(begin + index * share, begin + (index + 1) * share)
-            pipe.send(Order(way, part, seconds, numbers, until_refused))
+            pipe.send(WorkOrder(way, part, seconds, numbers, until_refused))
         for _, pipe in busy:
-            assert _told(pipe) == "ready"
+            assert _receive_result(pipe) == "ready"
         for _, pipe in busy:
             pipe.send("go")
-        return [_told(pipe) for _, pipe in busy]
+        return [_receive_result(pipe) for _, pipe in busy]
 
     def end(self) -> None:
         for process, pipe in self._members:
@@ -80,7 +80,7 @@ class Crew:
 
 
 @contextmanager
-def crew(count: int, make_ways: Callable[..., Ways], *settings: Any) -> Iterator[Crew]:
+def start_worker_pool(count: int, make_ways: Callable[..., Workloads], *settings: Any) -> Iterator[WorkerPool]:
     """`count` processes with Django set up as in this one; `make_ways(*settings)` is called in each."""
     spawn = multiprocessing.get_context("spawn")
     members = []
@@ -89,7 +89,7 @@ def crew(count: int, make_ways: Callable[..., Ways], *settings: Any) -> Iterator
         process = spawn.Process(target=_serve, args=(theirs, make_ways, settings), daemon=True)
         process.start()
         members.append((process, ours))
-    whole = Crew(members)
+    whole = WorkerPool(members)
     try:
         for _, pipe in members:
             assert pipe.recv() == "here"
@@ -98,14 +98,14 @@ def crew(count: int, make_ways: Callable[..., Ways], *settings: Any) -> Iterator
         whole.end()
 
 
-def _told(pipe: Connection) -> Any:
+def _receive_result(pipe: Connection) -> Any:
     said = pipe.recv()
     if isinstance(said, BaseException):
         raise said
     return said
 
 
-def _serve(pipe: Connection, make_ways: Callable[..., Ways], settings: Sequence[Any]) -> None:
+def _serve(pipe: Connection, make_ways: Callable[..., Workloads], settings: Sequence[Any]) -> None:
     import django
 
     django.setup()
@@ -113,7 +113,7 @@ def _serve(pipe: Connection, make_ways: Callable[..., Ways], settings: Sequence[
     pipe.send("here")
     while (order := pipe.recv()) is not None:
         try:
-            pipe.send(_carry_out(ways, order, pipe))
+            pipe.send(_run_order(ways, order, pipe))
         except BaseException as error:  # noqa: BLE001 - Raised where the crew is led.
             pipe.send(error)
 
@@ -133,7 +133,7 @@ class _Numbers:
         return number
 
 
-def _carry_out(ways: Ways, order: Order, pipe: Connection) -> Report:
+def _run_order(ways: Workloads, order: WorkOrder, pipe: Connection) -> Report:
     numbers = _Numbers(order.numbers)
     before = ways.note(order.way)
     by_tasks = _by_tasks if ways.task(order.way) is not None else _by_threads
@@ -151,7 +151,7 @@ def _carry_out(ways: Ways, order: Order, pipe: Connection) -> Report:
 Answers = list[tuple[bool, float]]
 
 
-def _by_threads(ways: Ways, order: Order, numbers: _Numbers, pipe: Connection) -> tuple[float, int, Answers]:
+def _by_threads(ways: Workloads, order: WorkOrder, numbers: _Numbers, pipe: Connection) -> tuple[float, int, Answers]:
     start = threading.Barrier(order.callers + 1)
     answers: list[Answers] = [[] for _ in range(order.callers)]
     warmed: list[bool] = []
@@ -194,7 +194,7 @@ def _by_threads(ways: Ways, order: Order, numbers: _Numbers, pipe: Connection) -
     return time.perf_counter() - begun, sum(warmed), [answer for mine in answers for answer in mine]
 
 
-def _by_tasks(ways: Ways, order: Order, numbers: _Numbers, pipe: Connection) -> tuple[float, int, Answers]:
+def _by_tasks(ways: Workloads, order: WorkOrder, numbers: _Numbers, pipe: Connection) -> tuple[float, int, Answers]:
     act = ways.task(order.way)
     assert act is not None
     answers: Answers = []

@@ -4,7 +4,7 @@ import pytest
 from django.db import connection, transaction
 
 from apps.kernel.db import sql
-from tests.support.races import Beside, at, rival_at, rival_waiting_at, statements
+from tests.support.races import ConcurrentCall, rival_at, rival_waiting_at, run_at, statements
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -24,13 +24,13 @@ def ask_clock() -> None:
 def test_an_act_beside_is_seen_to_wait_and_hands_over_its_result() -> None:
     with transaction.atomic():
         lock()
-        rival = Beside(lambda: (lock(), "had it")[1]).until_it_waits()
+        rival = ConcurrentCall(lambda: (lock(), "had it")[1]).wait_until_blocked()
     assert rival.result() == "had it"
 
 
 def test_an_act_that_never_waits_fails_the_test_that_says_it_would() -> None:
     with pytest.raises(AssertionError, match="ended without waiting"):
-        Beside(lambda: None).until_it_waits()
+        ConcurrentCall(lambda: None).wait_until_blocked()
 
 
 def test_an_act_s_exception_is_its_result() -> None:
@@ -38,10 +38,10 @@ def test_an_act_s_exception_is_its_result() -> None:
         raise LookupError("gone")
 
     with pytest.raises(LookupError, match="gone"):
-        Beside(fail).result()
+        ConcurrentCall(fail).result()
 
 
-@pytest.mark.parametrize("tool", [at, rival_at, rival_waiting_at])
+@pytest.mark.parametrize("tool", [run_at, rival_at, rival_waiting_at])
 def test_a_moment_that_never_comes_fails_the_test(tool: object) -> None:
     with pytest.raises(AssertionError, match="never"), tool("no_such_statement", "before", ask_clock):  # type: ignore[operator]
         ask_clock()

@@ -2,7 +2,15 @@
 
 import asyncio
 
-from benchmarks.support.stream_clients import PLACES, Crowd, Ear, Heard, Notes, _free_in, _message
+from benchmarks.support.stream_clients import (
+    PLACES,
+    ClientLog,
+    ClientPool,
+    DeliveryReport,
+    EventStreamClient,
+    _free_in,
+    _message,
+)
 
 RELAYED = b'{"sections":[{"available_seats":999,"section_id":"floor-0"},{"available_seats":5,"section_id":"floor-1"}]}'
 COUNTED_HERE = (
@@ -22,24 +30,24 @@ def test_the_count_is_read_in_either_spelling_and_the_newest_counts() -> None:
 def test_a_frame_cut_anywhere_is_heard_once_whole() -> None:
     for text, free in ((RELAYED, 999), (COUNTED_HERE, 77)):
         for cut in range(len(text)):
-            crowd = Crowd(0, "/", "events")
-            ear = Ear(crowd, Notes(), ("", 0))
+            crowd = ClientPool(0, "/", "events")
+            ear = EventStreamClient(crowd, ClientLog(), ("", 0))
             crowd.takes_notes = True
             ear.data_received(text[:cut])
             ear.data_received(text[cut:])
             assert list(ear.notes.taken) == [PLACES - free]
 
 
-def heard(committed: list[float], told: list[list[tuple[float, int]]], *, back: int | None = None) -> Heard:
-    crowd = Crowd(0, "/", "events")
+def heard(committed: list[float], told: list[list[tuple[float, int]]], *, back: int | None = None) -> DeliveryReport:
+    crowd = ClientPool(0, "/", "events")
     for number, frames in enumerate(told):
-        notes = Notes()
+        notes = ClientLog()
         notes.has_come_back = number == back
         for moment, taken in frames:
             notes.at.append(moment)
             notes.taken.append(taken)
             notes.last = taken
-        crowd.listeners.append(Ear(crowd, notes, ("", 0)))
+        crowd.listeners.append(EventStreamClient(crowd, notes, ("", 0)))
     return asyncio.run(crowd.heard(committed, 10, 2.0))
 
 

@@ -48,7 +48,7 @@ def door_address() -> str:
         good_until=now + timedelta(hours=4),
         who="staff:1",
     )
-    return door_links.address_of(made, event.slug)
+    return door_links.link_url(made, event.slug)
 
 
 def stand_at_door(page: "Page") -> None:

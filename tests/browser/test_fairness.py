@@ -10,7 +10,14 @@ import pytest
 
 from apps.queue.fairness import published, receipts
 from apps.queue.models import QueueEntry
-from tests.support.queue.proven_rooms import arrive, close_lobby, drawn_room, entries_of, on_record, open_lobby
+from tests.support.queue.proven_rooms import (
+    close_lobby,
+    drawn_room,
+    entries_of,
+    join_entries,
+    open_lobby,
+    record_admissions,
+)
 from tests.support.queue.rooms import make_room
 from tests.support.races import in_another_connection
 
@@ -97,8 +104,8 @@ def test_the_browser_names_the_first_number_that_does_not_agree(
 
 def test_a_changed_first_come_number_does_not_agree(live_site: str, browser_page: OpenPage) -> None:
     event = make_room("concert")
-    arrive(event, 20)
-    on_record(event)
+    join_entries(event, 20)
+    record_admissions(event)
     page = browser_page(*DESKTOP)
     assert "Numbers 1 to 20: none is missing" in look(page, live_site)
     in_another_connection(lambda: QueueEntry.objects.filter(number=19).update(nonce=b"x" * 16))

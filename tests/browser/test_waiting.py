@@ -15,7 +15,7 @@ from apps.queue.entries import positions
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.room import admission, operations
 from tests.support.factories import assert_audit_clean, join
-from tests.support.queue.rooms import full_line, make_room
+from tests.support.queue.rooms import join_waiting_entries, make_room
 from tests.support.races import in_another_connection
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def test_a_long_line_says_an_honest_interval_and_leaving_ends_it(
     live_site: str, browser_page: OpenPage, tmp_path: Path
 ) -> None:
     event = make_room(rate=1, active=50, general_admission=20)
-    full_line(event, 3)
+    join_waiting_entries(event, 3)
     WaitingRoom.objects.update(state="paused", next_number=2400)
     page = browser_page(360, 740)
     line_up(page, live_site)

@@ -9,14 +9,14 @@ import pytest
 
 from apps.kernel import safe_http
 from apps.kernel.safe_http import AddressPolicy, AddressRefused, RequestFailed
-from tests.support.webhook_receiver import Listener, listening
+from tests.support.webhook_receiver import WebhookReceiver, run_receiver
 
 EVERYTHING = AddressPolicy(plain_http=True, private_addresses=True)
 
 
 @pytest.fixture
-def listener() -> Iterator[Listener]:
-    with listening() as one:
+def listener() -> Iterator[WebhookReceiver]:
+    with run_receiver() as one:
         yield one
 
 
@@ -51,7 +51,7 @@ def test_these_may_be_sent_to(url: str) -> None:
 
 
 def test_a_name_that_points_into_our_own_network_is_refused_before_anything_is_sent(
-    listener: Listener, monkeypatch: pytest.MonkeyPatch
+    listener: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if only one of its addresses does, since any could be taken."""
     port = listener.url.split(":")[2].split("/")[0]
@@ -68,7 +68,7 @@ def test_a_name_that_points_into_our_own_network_is_refused_before_anything_is_s
 
 
 def test_the_name_is_looked_up_once_and_the_connection_goes_to_what_was_judged(
-    listener: Listener, monkeypatch: pytest.MonkeyPatch
+    listener: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the judgement and the connection the name could come to point elsewhere; nobody asks for it again."""
     port, asked = int(listener.url.split(":")[2].split("/")[0]), []
@@ -84,21 +84,21 @@ def test_the_name_is_looked_up_once_and_the_connection_goes_to_what_was_judged(
     assert listener.received[0][0]["Host"] == f"hook.example:{port}"
 
 
-def test_the_other_side_gets_body_and_headers_and_its_answer_is_read_to_a_limit(listener: Listener) -> None:
+def test_the_other_side_gets_body_and_headers_and_its_answer_is_read_to_a_limit(listener: WebhookReceiver) -> None:
     listener.status, listener.body = 200, b"0123456789and a lot more"
     assert post(listener.url) == safe_http.Answer(200, "0123456789")
     ((headers, body),) = listener.received
     assert (headers["X-Of"], body) == ("us", b"{}")
 
 
-def test_a_redirect_is_an_answer_and_nobody_follows_it(listener: Listener) -> None:
-    with listening() as other:
+def test_a_redirect_is_an_answer_and_nobody_follows_it(listener: WebhookReceiver) -> None:
+    with run_receiver() as other:
         listener.status, listener.headers = 307, {"Location": other.url}
         assert post(listener.url).status == 307
         assert other.received == []
 
 
-def test_who_does_not_answer_in_time_is_left(listener: Listener) -> None:
+def test_who_does_not_answer_in_time_is_left(listener: WebhookReceiver) -> None:
     listener.silent = threading.Event()
     with pytest.raises(RequestFailed):
         post(listener.url, seconds_max=0.2)
@@ -123,6 +123,6 @@ def test_who_does_not_listen_or_speaks_no_http_is_not_reached() -> None:
         post(f"http://127.0.0.1:{port}/")
 
 
-def test_tls_is_verified(listener: Listener) -> None:
+def test_tls_is_verified(listener: WebhookReceiver) -> None:
     with pytest.raises(RequestFailed):
         post(listener.url.replace("http://", "https://"))

@@ -19,7 +19,7 @@ from apps.orders.payments.providers import sandbox
 from apps.orders.selectors import get_order
 from apps.queue import facade as queue
 from tests.support.factories import hold, join, make_event
-from tests.support.orders.sale import buy, place
+from tests.support.orders.sale import buy, place_order
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def order() -> Order:
     """Placed, and not yet charged."""
-    return place(hold(make_event(), seats=["hall-A-1"]))
+    return place_order(hold(make_event(), seats=["hall-A-1"]))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def request(query: str = "", **cookies: str) -> HttpRequest:
 
 def may_listen(caller: queue.Caller, order_id: uuid.UUID, made: HttpRequest | None = None) -> bool:
     try:
-        live.authorize(caller, made or request(), order_id)
+        live.authorize_subscriber(caller, made or request(), order_id)
     except problems.Problem:
         return False
     return True
@@ -60,20 +60,20 @@ def test_its_owner_and_whoever_holds_its_link_may_listen_and_nobody_else(order: 
     assert not may_listen(queue.Caller(), order.pk, request(f"?key={access.link_key(uuid.uuid4())}"))
     assert may_listen(queue.Caller(), order.pk, request(orders=access._cookies.sign(str(order.pk))))
     with pytest.raises(OrderNotFound):
-        live.authorize(owner, request(), uuid.uuid4())
+        live.authorize_subscriber(owner, request(), uuid.uuid4())
 
 
 @pytest.mark.parametrize("method", [sandbox.APPROVES, sandbox.DECLINES, "sandbox_challenge", "sandbox_timeout_charged"])
 def test_what_is_told_is_what_the_page_shows(method: str) -> None:
     order = buy(hold(make_event(), seats=["hall-A-1", "hall-A-2"]), method)
-    (said,) = live.read([order.pk]).values()
+    (said,) = live.read_order_updates([order.pk]).values()
     words = [said["status"], said["payment_state"], said["attempt"], said["refunded_minor"], said["action"] or ""]
-    assert live.known(get_order(order.pk)) == " ".join(map(str, words))
+    assert live.state_summary(get_order(order.pk)) == " ".join(map(str, words))
 
 
 def test_many_are_read_at_once_and_what_is_not_there_is_left_out(order: Order, django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(1):
-        found = live.read([order.pk, uuid.uuid4()])
+        found = live.read_order_updates([order.pk, uuid.uuid4()])
     assert list(found) == [order.pk]
 
 

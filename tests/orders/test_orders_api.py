@@ -12,7 +12,7 @@ from apps.orders.models import Order, ProviderMessage, ReturnPolicy
 from apps.orders.payments.providers import sandbox
 from tests.support.api_client import Api, assert_problem
 from tests.support.factories import PLACE_PRICE_MINOR, assert_audit_clean, make_event
-from tests.support.orders.sale import OWN, deliver_all, joined_browser, late_word
+from tests.support.orders.sale import SAME_ORIGIN, deliver_outbox, joined_browser, late_webhook
 from tests.support.queue.rooms import make_room, tick
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -46,7 +46,7 @@ def test_a_guest_buys_general_admission_with_nothing_but_a_token(api, concert) -
     said = answer.json()
     assert said.keys() == {"order_id", "status", "total_minor", "currency", "bill", "payment"}
     assert (said["total_minor"], said["currency"]) == (2 * PLACE_PRICE_MINOR, "USD")
-    deliver_all()
+    deliver_outbox()
     order = api.get(f"/orders/{said['order_id']}", token=token).json()
     assert order["status"] == "confirmed"
     assert order["payment"]["state"] == "succeeded"
@@ -71,7 +71,7 @@ def test_after_a_sale_the_buyer_joins_again_at_the_end_and_buys_what_the_cap_lea
     assert other["status"] == "waiting"
     paid = api.post(f"/reservations/{reservation}/checkout", BODY, token=place["admission_token"], key="pay")
     assert paid.status_code == 202
-    deliver_all()
+    deliver_outbox()
     for token in (place["admission_token"], place["queue_token"]):
         assert_problem(floor(1, token, "replayed"), 410, "admission-expired")
         status = api.get("/events/concert/queue/status", token=token).json()
@@ -94,7 +94,7 @@ def test_the_same_key_repeats_the_same_bytes_and_another_body_is_refused(api, co
     reservation, token = held(api)
     path = f"/reservations/{reservation}/checkout"
     first = api.post(path, BODY, token=token, key="pay")
-    deliver_all()
+    deliver_outbox()
     again = api.post(path, dict(reversed(BODY.items())), token=token, key="pay")
     assert (again.status_code, again.content) == (first.status_code, first.content)
     assert_problem(api.post(path, BODY | {"name": "Other"}, token=token, key="pay"), 422, "idempotency-mismatch")
@@ -188,7 +188,7 @@ def test_a_decline_is_told_and_may_be_canceled_or_tried_again(api, concert) -> N
     reservation, token = held(api)
     path = f"/reservations/{reservation}/checkout"
     order = api.post(path, BODY | {"payment_method": "sandbox_decline"}, key="1", token=token).json()["order_id"]
-    deliver_all()
+    deliver_outbox()
     said = api.get(f"/orders/{order}", token=token).json()
     assert said["can_try_again"] is True
     assert said["payment"] | {"state": "declined", "attempts_left": 2} == said["payment"]
@@ -203,7 +203,7 @@ def test_a_decline_is_told_and_may_be_canceled_or_tried_again(api, concert) -> N
 def test_a_paid_order_cannot_be_canceled_by_its_buyer(api, concert) -> None:
     reservation, token = held(api)
     order = api.post(f"/reservations/{reservation}/checkout", BODY, key="1", token=token).json()["order_id"]
-    deliver_all()
+    deliver_outbox()
     for _ in range(2):  # A refusal is not remembered, and may be tried again with its key.
         answer = api.post(f"/orders/{order}/cancel", token=token, key="c")
         assert assert_problem(answer, 409, "order-not-cancelable")["order_status"] == "confirmed"
@@ -217,7 +217,7 @@ def test_a_cancellation_wants_a_key_and_keeps_it_to_one_order(api, concert) -> N
         path = f"/reservations/{hold['reservation_id']}/checkout"
         body = BODY | {"payment_method": "sandbox_decline"}
         orders.append(api.post(path, body, key=f"pay {seat}", token=token).json()["order_id"])
-        deliver_all()
+        deliver_outbox()
         path = f"/orders/{orders[-1]}/cancel"
         assert_problem(api.post(path, token=token), 400, "idempotency-key-required")
         assert_problem(api.post(path, {"why": "ill"}, token=token, key="c"), 422, "invalid")
@@ -231,9 +231,9 @@ def test_a_cancellation_wants_a_key_and_keeps_it_to_one_order(api, concert) -> N
 def test_webhooks_are_stored_before_they_are_answered_and_only_if_signed(api, concert) -> None:
     reservation, token = held(api)
     api.post(f"/reservations/{reservation}/checkout", BODY | {"payment_method": "sandbox_late"}, key="1", token=token)
-    deliver_all()
+    deliver_outbox()
     order = Order.objects.get()
-    raw = late_word(order, clock.now())
+    raw = late_webhook(order, clock.now())
     path = "/webhooks/payments/sandbox"
     assert_problem(api.post(path, raw), 400, "signature-invalid")
     signed = {"Sandbox_Signature": sandbox.sign(raw)}
@@ -244,14 +244,14 @@ def test_webhooks_are_stored_before_they_are_answered_and_only_if_signed(api, co
         answer = api.post(path, raw, **signed)
         assert (answer.status_code, answer.json()) == (200, {"stored": True})
     assert ProviderMessage.objects.filter(processed_at=None).count() == 1
-    deliver_all()
+    deliver_outbox()
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
     assert_audit_clean()
 
 
 def test_a_browser_s_cookie_pays_only_from_our_own_pages(concert) -> None:
-    client, own = joined_browser("concert"), OWN
+    client, own = joined_browser("concert"), SAME_ORIGIN
     browser = Api(client)
     hold = browser.post("/events/concert/reservations", {"seats": ["hall-A-1"]}, key="h", **own)
     path = f"/reservations/{hold.json()['reservation_id']}/checkout"
@@ -269,7 +269,7 @@ def test_the_description_of_the_api_names_the_sale(api) -> None:
 def test_tickets_are_returned_where_the_organizer_allows_it(api, concert) -> None:
     reservation, token = held(api)
     order = api.post(f"/reservations/{reservation}/checkout", BODY, key="1", token=token).json()["order_id"]
-    deliver_all()
+    deliver_outbox()
     path, said = f"/orders/{order}/refunds", api.get(f"/orders/{order}", token=token).json()
     body = {"tickets": [said["tickets"][0]["code"]]}
     assert said["returns"] is None
@@ -288,7 +288,7 @@ def test_tickets_are_returned_where_the_organizer_allows_it(api, concert) -> Non
     assert_problem(api.post(path, {"tickets": ["x"]}, token=token, key="r"), 422, "idempotency-mismatch")
     (refund,) = api.get(f"/orders/{order}", token=token).json()["refunds"]
     assert refund["state"] == "requested"
-    deliver_all()
+    deliver_outbox()
     (refund,) = api.get(f"/orders/{order}", token=token).json()["refunds"]
     assert (refund["state"], refund["amount_minor"]) == ("succeeded", answer.json()["amount_minor"])
     assert_audit_clean()

@@ -18,7 +18,7 @@ from apps.kernel.outbox.tasks import deliver
 from apps.orders import topics
 from apps.orders.models import Order
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import place
+from tests.support.orders.sale import place_order
 from ticketing import outbox_handlers
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -58,12 +58,12 @@ def test_a_commit_wakes_a_worker_and_a_rollback_does_not(redis_client) -> None:
         outbox.publish("orders.charge", "key", {"payment": "none"})
         transaction.set_rollback(True)
     assert redis_client.llen(QUEUE) == 0
-    place(hold(make_event(), seats=["hall-A-1"]))
+    place_order(hold(make_event(), seats=["hall-A-1"]))
     assert redis_client.llen(QUEUE) == 1
 
 
 def test_the_wake_up_carries_nothing_and_the_task_delivers_what_is_due() -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     deliver.apply()
     wait_for_delivery_here()
     order.refresh_from_db()
@@ -74,7 +74,7 @@ def test_the_wake_up_carries_nothing_and_the_task_delivers_what_is_due() -> None
 def test_with_the_broker_away_the_sale_goes_on_and_the_broker_is_left_to_rest(no_broker, caplog) -> None:
     event = make_event()
     for seat in ("hall-A-1", "hall-A-2", "hall-A-3"):
-        place(hold(event, seats=[seat]))
+        place_order(hold(event, seats=[seat]))
     assert no_broker == ["connect"]
     assert caplog.text.count("the broker is away") == 1
     aged(outbox_handlers.WAKE_AGAIN_AFTER_SECONDS)
@@ -85,7 +85,7 @@ def test_with_the_broker_away_the_sale_goes_on_and_the_broker_is_left_to_rest(no
 
 
 def test_what_waits_a_little_is_woken_again_and_not_delivered_here(redis_client) -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     redis_client.delete(QUEUE)
     outbox_handlers.deliver_waiting()
     assert redis_client.llen(QUEUE) == 0
@@ -98,7 +98,7 @@ def test_what_waits_a_little_is_woken_again_and_not_delivered_here(redis_client)
 
 
 def test_what_workers_leave_lying_is_delivered_here_though_the_broker_took_the_wake_up(redis_client) -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     aged(outbox_handlers.DELIVER_HERE_AFTER_SECONDS)
     outbox_handlers.deliver_waiting()
     wait_for_delivery_here()
@@ -108,7 +108,7 @@ def test_what_workers_leave_lying_is_delivered_here_though_the_broker_took_the_w
 
 def test_what_a_killed_worker_had_is_delivered_here_though_the_broker_was_flushed(redis_client) -> None:
     """A worker claims the charge and is killed; the broker loses every wake-up; the claim runs out."""
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     assert len(outbox.claim(1)) == 1
     redis_client.flushall()
     aged(60)
@@ -129,7 +129,7 @@ def test_what_a_killed_worker_had_is_delivered_here_though_the_broker_was_flushe
 def test_delivered_here_too_one_stuck_charge_delays_no_other(no_broker, monkeypatch) -> None:
     """A's provider does not answer; B and C came later, and have their tickets while A still waits."""
     event = make_event()
-    first, *others = (place(hold(event, seats=[f"hall-A-{seat}"])) for seat in (1, 2, 3))
+    first, *others = (place_order(hold(event, seats=[f"hall-A-{seat}"])) for seat in (1, 2, 3))
     is_stuck, go_on, all_charged = threading.Event(), threading.Event(), threading.Event()
     charge, charged = outbox._topics[topics.CHARGE], []
 

@@ -22,10 +22,10 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.models import Order, Ticket
 from apps.reservations.models import CleanupLog, GeneralAdmissionInventory, Reservation
 from tests.support.databases import database_url
-from tests.support.factories import assert_audit_clean, hold, lapse, make_event
-from tests.support.orders.sale import place
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, make_event
+from tests.support.orders.sale import place_order
 from tests.support.servers import CHECKOUT, end_processes
-from tests.support.web_processes import WAIT_SECONDS_MAX, until
+from tests.support.web_processes import WAIT_SECONDS_MAX, wait_until
 from ticketing.celery import app
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -80,16 +80,18 @@ def make_schedule_due() -> None:
 def test_beat_and_worker_sweep_audit_reconcile_and_deliver(tmp_path: Path) -> None:
     event = make_event(general_admission=10)
     lapsed = hold(event, seats=["hall-A-1"])
-    lapse(lapsed.id)
+    backdate_deadline(lapsed.id)
     assert GeneralAdmissionInventory.objects.update(taken=F("taken") + 1) == 1
     make_schedule_due()
     with started(tmp_path, "beat", "worker"):
-        order = place(hold(event, seats=["hall-A-2"], ga_section="floor", ga_quantity=2))
-        until(lambda: Reservation.objects.get(pk=lapsed.id).status == "expired", "the sweep")
-        until(lambda: Ticket.objects.filter(order=order).count() == 3, "the order's tickets are issued")
-        until(lambda: not OutboxMessage.objects.filter(done_at=None).exists(), "every message is delivered")
-        until(lambda: AuditRun.objects.filter(breach_count__gt=0).exists(), "an audit finds the wrong count")
-        until(lambda: ReconcileRun.objects.filter(difference_count__gt=0).exists(), "a reconciliation finds it too")
+        order = place_order(hold(event, seats=["hall-A-2"], ga_section="floor", ga_quantity=2))
+        wait_until(lambda: Reservation.objects.get(pk=lapsed.id).status == "expired", "the sweep")
+        wait_until(lambda: Ticket.objects.filter(order=order).count() == 3, "the order's tickets are issued")
+        wait_until(lambda: not OutboxMessage.objects.filter(done_at=None).exists(), "every message is delivered")
+        wait_until(lambda: AuditRun.objects.filter(breach_count__gt=0).exists(), "an audit finds the wrong count")
+        wait_until(
+            lambda: ReconcileRun.objects.filter(difference_count__gt=0).exists(), "a reconciliation finds it too"
+        )
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
     assert "[attached: " in (tmp_path / "worker").read_text(), "the worker sent the tickets"

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from django.http import HttpResponse
 from django.test import Client
 
-from tests.support.event_loops import off_the_loop
+from tests.support.event_loops import outside_event_loop
 
 PROBLEM = "application/problem+json"
 
@@ -35,7 +35,7 @@ class Api:
         content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         content_type = sent.pop("content-type", "application/json")
         if self.by_lane:
-            return LaneCall(
+            return FastPathCall(
                 self.client, method, f"/api{path}", content, {"content-type": content_type, **sent}
             ).answer()
         return self.client.generic(method, f"/api{path}", content, content_type=content_type, headers=sent)
@@ -60,7 +60,7 @@ class Api:
 
 
 @dataclass
-class LaneCall:
+class FastPathCall:
     """One request through the lane, in this process. The site behind it is Django's test client, which also keeps the
     cookies."""
 
@@ -93,7 +93,7 @@ class LaneCall:
             "client": ("127.0.0.1", 50_000),
         }
         asyncio.run(create_dispatcher(self._forward)(scope, self._receive, self._send))
-        return self._forwarded if self._forwarded is not None else self._said()
+        return self._forwarded if self._forwarded is not None else self._response()
 
     async def _receive(self) -> dict[str, Any]:
         return {"type": "http.request", "body": self.body, "more_body": False}
@@ -104,16 +104,16 @@ class LaneCall:
     async def _forward(self, scope: Any, receive: Any, send: Any) -> None:
         sent = {name: value for name, value in self.headers.items() if name.lower() != "content-type"}
         content_type = self.headers.get("content-type", "application/json")
-        with off_the_loop():
+        with outside_event_loop():
             self._forwarded = self.client.generic(
                 self.method, self.target, self.body, content_type=content_type, headers=sent, secure=self.secure
             )
 
-    def _said(self) -> Any:
+    def _response(self) -> Any:
         start, *parts = self._messages
         answer = HttpResponse(b"".join(part.get("body", b"") for part in parts), status=start["status"])
         del answer.headers["Content-Type"]
-        for name, value in _pairs(start["headers"]):
+        for name, value in _decode_headers(start["headers"]):
             if name == "set-cookie":
                 answer.cookies.load(value)
             else:
@@ -123,7 +123,7 @@ class LaneCall:
         return answer
 
 
-def _pairs(headers: list[tuple[bytes, bytes]]) -> Iterator[tuple[str, str]]:
+def _decode_headers(headers: list[tuple[bytes, bytes]]) -> Iterator[tuple[str, str]]:
     for name, value in headers:
         yield name.decode("latin-1"), value.decode("latin-1")
 

@@ -36,7 +36,7 @@ def connect() -> psycopg.Connection[Any]:
     return psycopg.connect(**connections.create_connection("default").get_connection_params(), autocommit=True)
 
 
-def ask(statement: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+def run_sql(statement: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     with connect() as connection:
         cursor = connection.execute(statement, params)
         return cursor.fetchall() if cursor.description else []
@@ -44,15 +44,15 @@ def ask(statement: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
 
 def make_tables() -> None:
     """One hot row, and the notes that it numbers."""
-    ask("CREATE TABLE batch_counter (value integer NOT NULL)")
-    ask("CREATE TABLE batch_note (id uuid PRIMARY KEY, text text NOT NULL, number integer NOT NULL UNIQUE)")
-    ask("INSERT INTO batch_counter VALUES (0)")
+    run_sql("CREATE TABLE batch_counter (value integer NOT NULL)")
+    run_sql("CREATE TABLE batch_note (id uuid PRIMARY KEY, text text NOT NULL, number integer NOT NULL UNIQUE)")
+    run_sql("INSERT INTO batch_counter VALUES (0)")
 
 
-def written() -> list[str]:
+def written_notes() -> list[str]:
     """The notes in the order of their numbers. What was counted is what is there, and no number is missing."""
-    rows = ask("SELECT text, number FROM batch_note ORDER BY number")
-    ((counted,),) = ask("SELECT value FROM batch_counter")
+    rows = run_sql("SELECT text, number FROM batch_note ORDER BY number")
+    ((counted,),) = run_sql("SELECT value FROM batch_counter")
     assert [number for _, number in rows] == list(range(1, counted + 1))
     return [text for text, _ in rows]
 
@@ -86,17 +86,17 @@ def find_notes(connection: psycopg.Connection[Any], requests: Sequence[Note]) ->
     return {index: found[note.id] for index, note in enumerate(requests) if note.id in found}
 
 
-class Gate:
+class Breakpoint:
     """A line that is reached, waited at, and passed when the test says so."""
 
     def __init__(self) -> None:
         self._reached, self._opened = threading.Semaphore(0), threading.Semaphore(0)
 
-    def pass_through(self) -> None:
+    def arrive_and_wait(self) -> None:
         self._reached.release()
         assert self._opened.acquire(timeout=SECONDS_MAX), "the gate was never opened"
 
-    def until_reached(self) -> None:
+    def wait_until_reached(self) -> None:
         assert self._reached.acquire(timeout=SECONDS_MAX), "nobody came to the gate"
 
     def open(self) -> None:
@@ -137,7 +137,7 @@ def batcher(decider: Any = None, **limits: Any) -> Iterator[Batcher[Note, int]]:
     finally:
         made.close(drain=False)
         assert threads_of("notes") == []
-        until(lambda: not sessions_of("notes"), "its sessions are gone")
+        wait_until(lambda: not sessions_of("notes"), "its sessions are gone")
 
 
 def threads_of(name: str) -> list[str]:
@@ -147,11 +147,11 @@ def threads_of(name: str) -> list[str]:
 def sessions_of(name: str) -> list[int]:
     # Of this database: a parallel run has the same names in another one of the same server.
     of_here = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s"
-    rows = ask(of_here, [f"fairgate {name}"])
+    rows = run_sql(of_here, [f"fairgate {name}"])
     return [pid for (pid,) in rows]
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
+def wait_until(holds: Callable[[], bool], what: str) -> None:
     """Returns once it holds. Raises AssertionError if it never does."""
     deadline, pause = time.monotonic() + SECONDS_MAX, threading.Event()
     while not holds():
@@ -159,7 +159,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
         pause.wait(0.002)
 
 
-async def until_waiting(batcher: Batcher[Any, Any], count: int, tasks: Sequence[asyncio.Task[Any]]) -> None:
+async def wait_until_queued(batcher: Batcher[Any, Any], count: int, tasks: Sequence[asyncio.Task[Any]]) -> None:
     """Returns once so many requests wait in the batcher, while the loop turns."""
     deadline = time.monotonic() + SECONDS_MAX
     while batcher.waiting_count != count:
@@ -167,7 +167,7 @@ async def until_waiting(batcher: Batcher[Any, Any], count: int, tasks: Sequence[
         await asyncio.wait(tasks, timeout=0.002)
 
 
-class Aside:
+class BackgroundCall:
     """A call under way in a thread of its own, without any connection."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
@@ -195,11 +195,13 @@ class Aside:
         return self._error
 
 
-def aside_in_order(batcher: Batcher[Note, int], requests: Sequence[Note], timeout_ms: int = TIMEOUT_MS) -> list[Aside]:
+def submit_in_order(
+    batcher: Batcher[Note, int], requests: Sequence[Note], timeout_ms: int = TIMEOUT_MS
+) -> list[BackgroundCall]:
     """One thread per request, each submitted after the one before it is seen waiting."""
     callers = []
     for request in requests:
         waiting = batcher.waiting_count
-        callers.append(Aside(lambda request=request: batcher.submit_sync(request, timeout_ms)))
-        until(lambda waiting=waiting: batcher.waiting_count == waiting + 1, f"{request.text} waits")
+        callers.append(BackgroundCall(lambda request=request: batcher.submit_sync(request, timeout_ms)))
+        wait_until(lambda waiting=waiting: batcher.waiting_count == waiting + 1, f"{request.text} waits")
     return callers

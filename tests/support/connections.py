@@ -12,7 +12,7 @@ from ticketing.server.http_protocol import HttpProtocol
 SECONDS_MAX = 20
 
 
-class Line(asyncio.Transport):
+class FakeTransport(asyncio.Transport):
     """The far end of one connection."""
 
     def __init__(self) -> None:
@@ -59,13 +59,13 @@ class Line(asyncio.Transport):
         return found
 
 
-def connection(application: Any) -> tuple[HttpProtocol, Line]:
+def connection(application: Any) -> tuple[HttpProtocol, FakeTransport]:
     """A connection to this application, and its far end."""
     config = uvicorn.Config(
         application, http="ticketing.server.http_protocol:Wire", lifespan="off", proxy_headers=False, log_level="error"
     )
     config.load()
-    wire, line = HttpProtocol(config, ServerState(), {}, asyncio.get_running_loop()), Line()
+    wire, line = HttpProtocol(config, ServerState(), {}, asyncio.get_running_loop()), FakeTransport()
     wire.connection_made(line)
     return wire, line
 

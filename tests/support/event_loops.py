@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def off_the_loop() -> Iterator[None]:
+def outside_event_loop() -> Iterator[None]:
     """In the block this thread runs no loop as far as anybody can tell: Django gives it the connection that it has
     outside of one, with the transaction that a test is wrapped in."""
     loop = asyncio._get_running_loop()
@@ -17,7 +17,7 @@ def off_the_loop() -> Iterator[None]:
         asyncio._set_running_loop(loop)
 
 
-async def next_turn() -> None:
+async def run_loop_once() -> None:
     """The loop has gone round once: whatever was ready has gone on."""
     loop = asyncio.get_running_loop()
     turned = loop.create_future()

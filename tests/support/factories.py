@@ -66,10 +66,10 @@ def make_access_code(event: events.EventView, *opens: str, **values: Any) -> Acc
 def join(event: events.EventView, *, visitor_id: str = "", account_id: int | None = None) -> queue.EntryView:
     """A buyer with a place in the event's line, a new browser unless said otherwise."""
     visitor = visitor_id or ("" if account_id is not None else queue.new_visitor_id())
-    return join_as(event, queue.Caller(account_id=account_id, visitor_id=visitor))
+    return join_directly(event, queue.Caller(account_id=account_id, visitor_id=visitor))
 
 
-def join_as(event: events.EventView, caller: queue.Caller) -> queue.EntryView:
+def join_directly(event: events.EventView, caller: queue.Caller) -> queue.EntryView:
     """The caller's place, joined in this very thread and not by group commit: where a test watches the statements, or
     is inside a transaction. Raises the problem that refuses it."""
     (outcome,) = queue.join_many([queue.JoinRequest(event, caller)])
@@ -78,7 +78,7 @@ def join_as(event: events.EventView, caller: queue.Caller) -> queue.EntryView:
     return outcome
 
 
-def wish(
+def make_hold_request(
     event: events.EventView, entry: queue.EntryView | None = None, *, key: str = "", **payload: Any
 ) -> reservations.HoldRequest:
     """A request to hold, as the public contract's body says it, by this buyer or a new one."""
@@ -87,12 +87,12 @@ def wish(
 
 def hold(event: events.EventView, entry: queue.EntryView | None = None, **payload: Any) -> reservations.ReservationView:
     """A live reservation of this, by this buyer or a new one."""
-    (outcome,) = reservations.hold([wish(event, entry, **payload)])
+    (outcome,) = reservations.hold([make_hold_request(event, entry, **payload)])
     assert isinstance(outcome, reservations.Held), outcome
     return reservations.get_reservation(outcome.reservation_id)
 
 
-def lapse(reservation_id: uuid.UUID, seconds: float = 1) -> None:
+def backdate_deadline(reservation_id: uuid.UUID, seconds: float = 1) -> None:
     """The reservation's deadline passed this long ago; nobody has swept it yet."""
     past = clock.now() - timedelta(seconds=seconds)
     row = Reservation.objects.get(pk=reservation_id)

@@ -5,7 +5,7 @@ import signal
 from typing import Any
 
 from apps.kernel import redis
-from tests.support.servers import temporary_place
+from tests.support.servers import temporary_server_folder
 from ticketing.devserver import valkey
 from ticketing.devserver.servers import new_password
 
@@ -15,7 +15,7 @@ class OwnRedis:
 
     def __init__(self, settings: Any) -> None:
         self._settings = settings
-        self._place, self._end = temporary_place()
+        self._place, self._end = temporary_server_folder()
         self._password = new_password()
         self.start()
 

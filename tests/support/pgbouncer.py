@@ -16,7 +16,7 @@ from django.db import connection
 
 from tests.support.programs import PGBOUNCER
 from tests.support.servers import enterable_folder
-from tests.support.web_processes import CHECKOUT, until
+from tests.support.web_processes import CHECKOUT, wait_until
 from ticketing.devserver.data_folder import choose_account
 from ticketing.devserver.ports import LOOPBACK, free_port
 
@@ -74,7 +74,7 @@ def pooler(*, sessions: int, **settings: str) -> Iterator[Pooler]:
                 f"postgres://{here['USER']}:{quote(here['PASSWORD'])}@{LOOPBACK}:{each}/{here['NAME']}"
                 for each in (port, here["PORT"])
             )
-            until(lambda: _answers(url), "pgbouncer answers", while_runs=process)
+            wait_until(lambda: _is_ready(url), "pgbouncer answers", while_runs=process)
             yield Pooler(url, direct_url, process)
         finally:
             process.terminate()
@@ -90,7 +90,7 @@ def documented() -> configparser.ConfigParser:
     return parser
 
 
-def _answers(url: str) -> bool:
+def _is_ready(url: str) -> bool:
     try:
         psycopg.connect(url, connect_timeout=2).close()
     except psycopg.OperationalError:

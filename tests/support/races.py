@@ -118,7 +118,7 @@ def rival_at(statement: str, moment: Literal["before", "after"], act: Callable[[
 
 
 @contextmanager
-def at(statement: str, moment: Literal["before", "after"], act: Callable[[], Any]) -> Iterator[None]:
+def run_at(statement: str, moment: Literal["before", "after"], act: Callable[[], Any]) -> Iterator[None]:
     """Runs `act` in this very thread right before or after the named SQL file first runs: to start, at that line, a
     rival that will have to wait for us. Fails at the end of the block if the statement never ran."""
     came, watched = False, threading.get_ident()
@@ -135,7 +135,7 @@ def at(statement: str, moment: Literal["before", "after"], act: Callable[[], Any
     assert came, f"{statement}.sql never ran, so its moment never came"
 
 
-class Beside:
+class ConcurrentCall:
     """An act under way in a thread with connections of its own, which may have to wait for locks of ours."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
@@ -158,10 +158,10 @@ class Beside:
             connections.close_all()
 
     @property
-    def is_under_way(self) -> bool:
+    def is_running(self) -> bool:
         return self._thread.is_alive()
 
-    def until_it_waits(self) -> "Beside":
+    def wait_until_blocked(self) -> "ConcurrentCall":
         """Returns itself as soon as PostgreSQL says that it waits for somebody's lock. Raises AssertionError if it
         ends without ever waiting."""
         deadline = time.monotonic() + RIVAL_SECONDS_MAX
@@ -189,7 +189,7 @@ class WaitingRival:
     """A rival that came at its moment and had to wait for us; ask for its result once we are done."""
 
     def __init__(self) -> None:
-        self.beside: Beside | None = None
+        self.beside: ConcurrentCall | None = None
 
     def result(self) -> Any:
         """What it returned, or the exception that ended it."""
@@ -205,9 +205,9 @@ def rival_waiting_at(
     rival = WaitingRival()
 
     def come() -> None:
-        rival.beside = Beside(act).until_it_waits()
+        rival.beside = ConcurrentCall(act).wait_until_blocked()
 
-    with at(statement, moment, come):
+    with run_at(statement, moment, come):
         yield rival
 
 

@@ -53,7 +53,7 @@ def enterable_folder(account: Account | None) -> Path:
     raise ServersFailed(f"account {account.name} can enter neither {tempfile.gettempdir()} nor /var/tmp")
 
 
-def temporary_place() -> tuple[ServerFolder, Callable[[], None]]:
+def temporary_server_folder() -> tuple[ServerFolder, Callable[[], None]]:
     """Returns a new place in a temporary folder, and what ends its servers and removes it."""
     account = choose_account()
     place = create_folder(enterable_folder(account) / f"fairgate-test-{os.getpid()}-{new_password()[:8]}", account)
@@ -69,7 +69,7 @@ def start_for_run(*, distributes: bool) -> Callable[[], None]:
     for name in OVERRIDDEN:
         os.environ.pop(name, None)
     is_worker = "PYTEST_XDIST_WORKER" in os.environ and DATABASE_OF_RUN in os.environ
-    place, end = temporary_place()
+    place, end = temporary_server_folder()
     try:
         servers = start_disposable(place, with_postgres=not is_worker, with_valkey=not distributes)
     except BaseException:

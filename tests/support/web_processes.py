@@ -78,8 +78,8 @@ def web(site_port: int, *, workers: int = 1, database: dict[str, Any] | None = N
     process = psutil.Popen([sys.executable, "-m", "ticketing.server.run"], env=environment, cwd=CHECKOUT)
     try:
         served = Web(port, process)
-        until(served.healthy, "the lane answers", while_runs=process)
-        until(lambda: len(served.serving()) == workers, "every worker listens", while_runs=process)
+        wait_until(served.healthy, "the lane answers", while_runs=process)
+        wait_until(lambda: len(served.serving()) == workers, "every worker listens", while_runs=process)
         yield served
     finally:
         family = [process, *process.children(recursive=True)] if process.is_running() else []
@@ -91,7 +91,7 @@ def web(site_port: int, *, workers: int = 1, database: dict[str, Any] | None = N
         assert not left, "the lane did not end"
 
 
-def until(true: Callable[[], bool], what: str, *, while_runs: subprocess.Popen[bytes] | None = None) -> None:
+def wait_until(true: Callable[[], bool], what: str, *, while_runs: subprocess.Popen[bytes] | None = None) -> None:
     """Returns as soon as it is so. Raises AssertionError if it does not come."""
     deadline, pause = time.monotonic() + WAIT_SECONDS_MAX, threading.Event()
     while not true():

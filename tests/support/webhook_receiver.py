@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @dataclass
-class Listener:
+class WebhookReceiver:
     url: str = ""
     status: int = 204
     body: bytes = b""
@@ -20,9 +20,9 @@ class Listener:
 
 
 @contextmanager
-def listening() -> Iterator[Listener]:
+def run_receiver() -> Iterator[WebhookReceiver]:
     """One that answers 204 until told otherwise; it is gone afterwards."""
-    listener = Listener()
+    listener = WebhookReceiver()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -15,7 +15,7 @@ from django.urls import reverse
 from apps.kernel.http import problems
 from apps.orders.models import Order
 from tests.support.factories import hold, make_event
-from tests.support.orders.sale import OWN, buy
+from tests.support.orders.sale import SAME_ORIGIN, buy
 from ticketing import admin_errors
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -70,7 +70,7 @@ def test_no_action_fails_on_ids_that_are_none(admin_client: Client) -> None:
             name = action if isinstance(action, str) else action.__name__
             for value in ("\x00", "9" * 30, "abc", str(uuid.uuid4()), "-7"):
                 sent = {"action": name, "_selected_action": [value], "index": "abc", "select_across": "0"}
-                status = admin_client.post(address, sent, headers=OWN).status_code
+                status = admin_client.post(address, sent, headers=SAME_ORIGIN).status_code
                 if status not in (200, 302, 400):
                     wrong[address, name, value] = status
     assert wrong == {}
@@ -100,13 +100,13 @@ def test_a_filter_that_cannot_be_shows_the_list_unfiltered_and_says_so(admin_cli
 def test_an_action_on_no_row_is_refused_with_a_page_before_it_begins(admin_client: Client) -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]))
     sent = {"action": "refund", "confirmed": "yes", "_selected_action": [str(order.pk), "abc"]}
-    answer = admin_client.post("/admin/orders/order/", sent, headers=OWN)
+    answer = admin_client.post("/admin/orders/order/", sent, headers=SAME_ORIGIN)
     assert answer.status_code == 400
     assert "rows that cannot be in this list" in answer.content.decode()
     assert Order.objects.get().status == Order.Status.CONFIRMED
     # The same without the stray id.
     sent["_selected_action"] = [str(order.pk)]
-    assert admin_client.post("/admin/orders/order/", sent, headers=OWN).status_code == 302
+    assert admin_client.post("/admin/orders/order/", sent, headers=SAME_ORIGIN).status_code == 302
     assert Order.objects.get().status == Order.Status.REFUNDED
 
 

@@ -73,7 +73,7 @@ def test_the_figures_of_batches_are_served(client: Client, db: None) -> None:
 def test_the_figures_are_those_of_the_ledger(client: Client, db: None) -> None:
     event = factories.make_event("concert")
     factories.hold(event, seats=["hall-A-1"])
-    factories.lapse(factories.hold(event, seats=["hall-A-2"]).id, seconds=90)
+    factories.backdate_deadline(factories.hold(event, seats=["hall-A-2"]).id, seconds=90)
     now = clock.now()
     for number in range(3):
         OutboxMessage.objects.create(

@@ -20,7 +20,7 @@ from apps.kernel.http import problems
 from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
 from apps.orders.cancellation import order_cancellation
-from apps.orders.errors import CancellationMissing
+from apps.orders.errors import CancellationNotFound
 from apps.orders.locks import lock_order
 from apps.orders.models import CancellationFailure, EventCancellation, Order
 from apps.reservations import facade as reservations
@@ -31,9 +31,9 @@ PIECE_MAX = 100
 """Orders between two counts."""
 STEP_SECONDS_MAX = 20.0
 """Of one delivery; its claim lasts longer."""
-STRAGGLERS_SECONDS = 10
+STALE_CACHE_SECONDS = 10
 """Caches know of a cancellation after a few seconds at the latest; until then somebody may still hold or check out."""
-STRAGGLERS_PAUSE = timedelta(seconds=2)
+RECHECK_INTERVAL = timedelta(seconds=2)
 REASON = Order.Reason.EVENT_CANCELED
 
 _count_cancellation = sql.load("apps.orders", "count_cancellation")
@@ -55,7 +55,7 @@ def begin(event_id: int, words: str, who: str) -> EventCancellation:
             event_id=event_id, defaults={"words": words, "started_by": who, "started_at": now, "counted_at": now}
         )
         if is_new:
-            _go_on(event_id)
+            _publish_continuation(event_id)
     count(event_id)
     cancellation.refresh_from_db()
     return cancellation
@@ -65,24 +65,24 @@ def resume(event_id: int) -> EventCancellation:
     """The event's cancellation goes on, and with what failed again. Raises CancellationMissing."""
     with transactions.write():
         if not EventCancellation.objects.filter(event_id=event_id).update(finished_at=None):
-            raise CancellationMissing
+            raise CancellationNotFound
         CancellationFailure.objects.filter(cancellation=event_id).delete()
-        _go_on(event_id)
+        _publish_continuation(event_id)
     count(event_id)
     return EventCancellation.objects.get(event_id=event_id)
 
 
-def go_on(message: outbox.Message) -> None:
+def continue_cancellation(message: outbox.Message) -> None:
     """The outbox's handler: some of what is left is done, and another message carries on. Run twice, it only works
     twice at what is left."""
     event_id: int = message.body["event"]
     more, pause = step(event_id)
     if more:
         with transactions.write():
-            _go_on(event_id, pause)
+            _publish_continuation(event_id, pause)
 
 
-def _go_on(event_id: int, delay: timedelta = timedelta()) -> None:
+def _publish_continuation(event_id: int, delay: timedelta = timedelta()) -> None:
     outbox.publish(topics.CANCEL_EVENT, f"event:{event_id}", {"event": event_id}, delay=delay)
 
 
@@ -100,14 +100,14 @@ def step(
         ended = reservations.cancel_pending(event_id, PIECE_MAX, who=cancellation.started_by, why=REASON.label)
         found = _find(event_id)
         for order_id in found:
-            _try_one(cancellation, order_id)
+            _cancel_or_record_failure(cancellation, order_id)
         counted = count(event_id, ended)
         on_count(counted)
         if not ended and not found:
-            is_quiet = clock.now() - counted.started_at >= timedelta(seconds=STRAGGLERS_SECONDS)
+            is_quiet = clock.now() - counted.started_at >= timedelta(seconds=STALE_CACHE_SECONDS)
             if is_quiet:
                 _finish(event_id)
-            return not is_quiet, STRAGGLERS_PAUSE
+            return not is_quiet, RECHECK_INTERVAL
         if time.monotonic() >= until:
             return True, timedelta()
 
@@ -120,9 +120,9 @@ def _find(event_id: int) -> list[UUID]:
     return [row[0] for row in rows]
 
 
-def _try_one(cancellation: EventCancellation, order_id: UUID) -> None:
+def _cancel_or_record_failure(cancellation: EventCancellation, order_id: UUID) -> None:
     try:
-        cancel_one(order_id, cancellation.started_by)
+        cancel_event_order(order_id, cancellation.started_by)
     except Exception as error:
         if isinstance(error, OperationalError | InterfaceError) and not transactions.is_transient(error):
             # The ledger is away, which is no fault of this order's: all of it goes on with the next delivery.
@@ -133,7 +133,7 @@ def _try_one(cancellation: EventCancellation, order_id: UUID) -> None:
         CancellationFailure.objects.update_or_create(order_id=order_id, defaults=said)
 
 
-def cancel_one(order_id: UUID, who: str) -> bool:
+def cancel_event_order(order_id: UUID, who: str) -> bool:
     """The order is given back because its event is canceled, and its buyer told; whether anything was left of it.
 
     Nothing is kept for an event that the organizer cancels: fees kept of what was returned before go back as well,
@@ -142,19 +142,19 @@ def cancel_one(order_id: UUID, who: str) -> bool:
     with transactions.write():
         order = lock_order(order_id)
         if order.status == Order.Status.REFUNDED:
-            kept_minor = order_cancellation.give_back_kept(order, who, REASON)
+            kept_minor = order_cancellation.refund_kept_fees(order, who, REASON)
             if kept_minor:
-                _tell(order, fees_back_minor=kept_minor)
+                _publish_notice(order, fees_back_minor=kept_minor)
             return kept_minor > 0
         if order.status not in (*Order.OPEN, *Order.STANDING):
             return False
         reservations.cancel(order.reservation_id, who=who, why=f"order {order.number}: {REASON.label}")
-        order_cancellation.give_back(order, who, REASON)
-        _tell(order)
+        order_cancellation.cancel_or_refund(order, who, REASON)
+        _publish_notice(order)
         return True
 
 
-def _tell(order: Order, fees_back_minor: int = 0) -> None:
+def _publish_notice(order: Order, fees_back_minor: int = 0) -> None:
     body = {"order": str(order.pk), "fees_back_minor": fees_back_minor}
     outbox.publish(topics.SEND_CANCELLATION_NOTICE, str(order.pk), body)
 

@@ -22,7 +22,7 @@ from apps.orders.selectors import OrderView, order_view
 from apps.orders.tickets import ticket_issuance
 from apps.reservations import facade as reservations
 
-LAPSED_MAX = 100
+EXPIRED_ORDERS_MAX = 100
 _lapsed_orders = sql.load("apps.orders", "lapsed_orders")
 
 
@@ -37,7 +37,7 @@ def cancel_order(order_id: UUID) -> OrderView:
         return _cancel(lock_order(order_id))
 
 
-def answer_cancel(order_id: UUID, payload: Mapping[str, Any], idempotency_key: str) -> Answer:
+def cancel_order_idempotently(order_id: UUID, payload: Mapping[str, Any], idempotency_key: str) -> Answer:
     """The same, and the answer as it will be repeated for this key of the order's buyer. Raises Invalid,
     IdempotencyMismatch and IdempotencyInProgress too."""
     if payload:
@@ -55,7 +55,7 @@ def _cancel(order: Order) -> OrderView:
         raise OrderNotCancelable(order_status=order.status)
     if order.status in Order.OPEN:
         reservations.cancel(order.reservation_id, who=order.buyer, why=f"order {order.number} canceled")
-        settlement.end(order, Order.Status.CANCELED, Order.Reason.CANCELED_BY_BUYER)
+        settlement.end_order(order, Order.Status.CANCELED, Order.Reason.CANCELED_BY_BUYER)
     return order_view(order)
 
 
@@ -67,16 +67,16 @@ def refund_order(order_id: UUID, who: str) -> bool:
         if order.status not in (*Order.OPEN, *Order.STANDING):
             return False
         reservations.cancel(order.reservation_id, who=who, why=f"order {order.number} given back")
-        give_back(order, who)
+        cancel_or_refund(order, who)
         return True
 
 
-def give_back(order: Order, who: str, reason: Order.Reason = Order.Reason.CANCELED_BY_STAFF) -> None:
+def cancel_or_refund(order: Order, who: str, reason: Order.Reason = Order.Reason.CANCELED_BY_STAFF) -> None:
     """The locked order is over, if it was not: an unpaid one is canceled, a paid one's tickets are void and its money
     is on its way back. Joins the caller's transaction, which cancels the reservation."""
     transactions.require_transaction()
     if order.status in Order.OPEN:
-        settlement.end(order, Order.Status.CANCELED, reason)
+        settlement.end_order(order, Order.Status.CANCELED, reason)
     elif order.status in Order.STANDING:
         now = clock.now()
         ticket_issuance.void(order, now)
@@ -84,12 +84,12 @@ def give_back(order: Order, who: str, reason: Order.Reason = Order.Reason.CANCEL
         returns.settle_adjustments(order, who, reason.label)
         for payment in Payment.objects.filter(order=order, status=Payment.Status.SUCCEEDED):
             refunds.request(payment, reason.label, who)
-        settlement.end(order, Order.Status.REFUNDED, reason)
+        settlement.end_order(order, Order.Status.REFUNDED, reason)
         if reason != Order.Reason.EVENT_CANCELED:  # Of that its buyer hears by a mail of its own.
             outbox.publish(topics.SEND_REFUND_NOTICE, str(order.pk), {"order": str(order.pk)})
 
 
-def give_back_kept(order: Order, who: str, reason: Order.Reason) -> int:
+def refund_kept_fees(order: Order, who: str, reason: Order.Reason) -> int:
     """What the locked order, given back whole before, still keeps is on its way back too, and its reason to have ended
     is this one; how much that was, 0 where it keeps nothing. Joins the caller's transaction."""
     transactions.require_transaction()
@@ -104,7 +104,7 @@ def give_back_kept(order: Order, who: str, reason: Order.Reason) -> int:
     return kept_minor
 
 
-def fail_lapsed(limit: int = LAPSED_MAX) -> int:
+def fail_expired_orders(limit: int = EXPIRED_ORDERS_MAX) -> int:
     """Up to `limit` open orders whose reservation has run out have failed; how many. Nothing stays "paying" for ever.
 
     The reservation itself is left to its sweep, so that it reads expired and not canceled: a payment that occurred in
@@ -118,6 +118,6 @@ def fail_lapsed(limit: int = LAPSED_MAX) -> int:
             order = lock_order(order_id)
             if order.status not in Order.OPEN or order.pay_deadline > clock.now():
                 continue
-            settlement.end(order, Order.Status.FAILED, Order.Reason.OUT_OF_TIME)
+            settlement.end_order(order, Order.Status.FAILED, Order.Reason.OUT_OF_TIME)
             failed += 1
     return failed

@@ -16,7 +16,7 @@ from apps.orders.webhooks import messages
 from apps.reservations import facade as reservations
 
 
-class Orders:
+class OrderSales:
     """The sale, as `reservations.provide_sale` wants it."""
 
     def lock(self, reservation_id: UUID) -> Order | None:
@@ -26,7 +26,7 @@ class Orders:
         return Order.objects.filter(reservation_id=reservation_id).exists()
 
     def give_back(self, order: Any, who: str, why: str) -> None:
-        order_cancellation.give_back(order, who)
+        order_cancellation.cancel_or_refund(order, who)
 
     def reissue(self, order: Any, reservation_id: UUID) -> None:
         """A paid order's tickets are void and new ones name the seats it has now; its buyer gets them by mail, also if
@@ -38,4 +38,4 @@ class Orders:
         ticket_issuance.void(order, now)
         ticket_issuance.issue(order, reservations.get_reservation(reservation_id), now)
         outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})
-        messages.announce(order, messages.Kind.TICKET_REISSUED)
+        messages.publish_message(order, messages.Kind.TICKET_REISSUED)

@@ -100,7 +100,7 @@ class DoorLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
     def address(self, link):
         if self.state(link) not in ("open", "early"):
             return "–"
-        return format_html("<code>{}</code>", door_links.address_of(link, link.event.slug))
+        return format_html("<code>{}</code>", door_links.link_url(link, link.event.slug))
 
     @admin.action(description="Take these links back: they open nothing from now on", permissions=["revoke"])
     def revoke(self, request, queryset):

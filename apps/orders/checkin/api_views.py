@@ -13,8 +13,8 @@ from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import NO_IDENTITY, NO_STORE_HEADERS
 from apps.orders.checkin.check_in import SCANS_MAX, scan
 from apps.orders.checkin.counts import count_entered
-from apps.orders.checkin.door_links import Doorkeeper, doorkeeper_of
-from apps.orders.checkin.scan_messages import contract_of
+from apps.orders.checkin.door_links import Doorkeeper, authenticate_doorkeeper
+from apps.orders.checkin.scan_messages import to_contract
 from apps.orders.checkin.scan_parser import read_scan
 from apps.orders.checkin.serializers import (
     BatchAnswersSerializer,
@@ -24,8 +24,8 @@ from apps.orders.checkin.serializers import (
     ScanSerializer,
 )
 
-_CLOSED = OpenApiResponse(description="`door-closed`: no permission, or a door link that is not good")
-_NO_EVENT = OpenApiResponse(description="`not-found`: no such event")
+_FORBIDDEN = OpenApiResponse(description="`door-closed`: no permission, or a door link that is not good")
+_EVENT_NOT_FOUND = OpenApiResponse(description="`not-found`: no such event")
 
 
 class CheckIn(APIView):
@@ -33,11 +33,11 @@ class CheckIn(APIView):
         operation_id="count_entered",
         tags=["door"],
         summary="How many are in and how many are expected, by section",
-        responses={200: CountsSerializer, 401: NO_IDENTITY, 403: _CLOSED, 404: _NO_EVENT},
+        responses={200: CountsSerializer, 401: NO_IDENTITY, 403: _FORBIDDEN, 404: _EVENT_NOT_FOUND},
     )
     def get(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
-        doorkeeper_of(request, found)
+        authenticate_doorkeeper(request, found)
         return Response(count_entered(found.id).contract(), headers=NO_STORE_HEADERS)
 
     @extend_schema(
@@ -48,17 +48,17 @@ class CheckIn(APIView):
         responses={
             200: ScanAnswerSerializer,
             401: NO_IDENTITY,
-            403: _CLOSED,
-            404: _NO_EVENT,
+            403: _FORBIDDEN,
+            404: _EVENT_NOT_FOUND,
             422: OpenApiResponse(description="`invalid`; `idempotency-mismatch`: the id was used for another code"),
         },
     )
     def post(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
-        keeper = doorkeeper_of(request, found)
+        keeper = authenticate_doorkeeper(request, found)
         sent = read_scan(get_json_object(request), door=keeper.door)
         answer = scan(found, sent, keeper.who, only_own=keeper.only_own)
-        return Response(contract_of(found, answer), headers=NO_STORE_HEADERS)
+        return Response(to_contract(found, answer), headers=NO_STORE_HEADERS)
 
 
 class CheckInBatch(APIView):
@@ -70,26 +70,26 @@ class CheckInBatch(APIView):
         responses={
             200: BatchAnswersSerializer,
             401: NO_IDENTITY,
-            403: _CLOSED,
-            404: _NO_EVENT,
+            403: _FORBIDDEN,
+            404: _EVENT_NOT_FOUND,
             422: OpenApiResponse(description="`invalid`: no list, or more than 100"),
         },
     )
     def post(self, request: Request, event: str) -> Response:
         found = events.get_event(event)
-        keeper = doorkeeper_of(request, found)
+        keeper = authenticate_doorkeeper(request, found)
         scans = get_json_object(request).get("scans")
         if not isinstance(scans, list) or not 1 <= len(scans) <= SCANS_MAX:
             raise problems.Invalid({"scans": f"a list of 1 to {SCANS_MAX} scans"})
-        return Response({"answers": [_one(found, keeper, each) for each in scans]}, headers=NO_STORE_HEADERS)
+        return Response({"answers": [_check_in_one(found, keeper, each) for each in scans]}, headers=NO_STORE_HEADERS)
 
 
-def _one(event: events.EventView, keeper: Doorkeeper, sent: Any) -> dict[str, Any]:
+def _check_in_one(event: events.EventView, keeper: Doorkeeper, sent: Any) -> dict[str, Any]:
     scan_id = sent.get("scan_id") if isinstance(sent, dict) else None
     answered: dict[str, Any] = {"scan_id": scan_id if isinstance(scan_id, str) else "", "answer": None, "problem": None}
     try:
         made = read_scan(sent, door=keeper.door)
-        answered["answer"] = contract_of(event, scan(event, made, keeper.who, only_own=keeper.only_own))
+        answered["answer"] = to_contract(event, scan(event, made, keeper.who, only_own=keeper.only_own))
     except problems.Problem as problem:
         answered["problem"] = problem.document()
     return answered

@@ -69,16 +69,16 @@ def scan(event: events.EventView, sent: Scan, who: str, *, only_own: bool = Fals
     only what the same one let in. Raises IdempotencyMismatch where the scan's id was used for another code.
     """
     try:
-        return _decide(event, sent, who, only_own=only_own)
+        return _record_scan_once(event, sent, who, only_own=only_own)
     except IntegrityError as error:
         # The same id came at the same moment and committed first: about another order, since one's lock would have let
         # us see it, or about a code of nobody. All of ours is undone; its answer can be read now.
         if transactions.violated_constraint(error) != "ticket_scan_once":
             raise
-        return _decide(event, sent, who, only_own=only_own)
+        return _record_scan_once(event, sent, who, only_own=only_own)
 
 
-def _decide(event: events.EventView, sent: Scan, who: str, *, only_own: bool) -> ScanAnswer:
+def _record_scan_once(event: events.EventView, sent: Scan, who: str, *, only_own: bool) -> ScanAnswer:
     with transactions.write():
         code = read_code(sent.code)
         undoes = _scan_of(event, sent.undo) if sent.undo else None
@@ -87,12 +87,12 @@ def _decide(event: events.EventView, sent: Scan, who: str, *, only_own: bool) ->
         ticket = _lock_ticket(code)
         known = _scan_of(event, sent.scan_id)
         if known is not None:
-            return _as_answered(event, known, code, undoes)
+            return _replay_answer(event, known, code, undoes)
         made = TicketScan(event_id=event.id, scan_id=sent.scan_id, code=code, door=sent.door, who=who, at=clock.now())
         if sent.undo:
             _undo(made, ticket, undoes, who if only_own else None)
         else:
-            _enter(made, ticket)
+            _check_in_ticket(made, ticket)
         made.save(force_insert=True)
         return _answer(event, made)
 
@@ -108,7 +108,7 @@ def _lock_ticket(code: str) -> Ticket | None:
     return ticket
 
 
-def _enter(made: TicketScan, ticket: Ticket | None) -> None:
+def _check_in_ticket(made: TicketScan, ticket: Ticket | None) -> None:
     made.ticket = ticket
     if ticket is None:
         made.outcome = Outcome.UNKNOWN
@@ -119,7 +119,7 @@ def _enter(made: TicketScan, ticket: Ticket | None) -> None:
     elif ticket.voided_at is not None or ticket.order.status not in Order.STANDING:
         made.outcome = Outcome.NOT_VALID
     elif ticket.checked_in_at is not None:
-        last = _last_entry(ticket)
+        last = _last_check_in(ticket)
         made.outcome = Outcome.ALREADY_IN
         made.since_at, made.since_door = ticket.checked_in_at, last.door if last is not None else ""
     else:
@@ -128,7 +128,7 @@ def _enter(made: TicketScan, ticket: Ticket | None) -> None:
         # The condition is the last word even for one who comes without the lock.
         let_in = Ticket.objects.filter(pk=ticket.pk, checked_in_at=None, voided_at=None).update(checked_in_at=made.at)
         assert let_in == 1, "the order's lock was held"
-        messages.announce(ticket.order, messages.Kind.TICKET_CHECKED_IN, [ticket])
+        messages.publish_message(ticket.order, messages.Kind.TICKET_CHECKED_IN, [ticket])
 
 
 def _undo(made: TicketScan, ticket: Ticket | None, undoes: TicketScan | None, own: str | None) -> None:
@@ -137,17 +137,17 @@ def _undo(made: TicketScan, ticket: Ticket | None, undoes: TicketScan | None, ow
     made.ticket, made.undoes, made.outcome = ticket, undoes, Outcome.NOT_UNDONE
     if ticket is None or undoes is None or (own is not None and undoes.who != own):
         return
-    if ticket.checked_in_at is None or _last_entry(ticket) != undoes:
+    if ticket.checked_in_at is None or _last_check_in(ticket) != undoes:
         return
     Ticket.objects.filter(pk=ticket.pk).update(checked_in_at=None)
     made.outcome = Outcome.UNDONE
 
 
-def undo_entry(event: events.EventView, sent: Scan, who: str) -> ScanAnswer:
+def undo_last_check_in(event: events.EventView, sent: Scan, who: str) -> ScanAnswer:
     """The entry that the ticket with the scan's code is in by is taken back, whoever let it in: for staff away from
     the door. Two of them at once: the second finds nothing to take back."""
     ticket = Ticket.objects.filter(code=read_code(sent.code), order__event_id=event.id).first()
-    last = None if ticket is None else _last_entry(ticket)
+    last = None if ticket is None else _last_check_in(ticket)
     # Where it never got in, the id of a scan that is not made yet: on record as nothing to take back.
     undo = last.scan_id if last is not None else sent.scan_id
     return scan(event, Scan(sent.scan_id, sent.code, undo, sent.door), who)
@@ -157,11 +157,11 @@ def _scan_of(event: events.EventView, scan_id: str) -> TicketScan | None:
     return TicketScan.objects.filter(event_id=event.id, scan_id=scan_id).first()
 
 
-def _last_entry(ticket: Ticket) -> TicketScan | None:
+def _last_check_in(ticket: Ticket) -> TicketScan | None:
     return TicketScan.objects.filter(ticket=ticket, outcome=Outcome.WELCOME).order_by("-id").first()
 
 
-def _as_answered(event: events.EventView, known: TicketScan, code: str, undoes: TicketScan | None) -> ScanAnswer:
+def _replay_answer(event: events.EventView, known: TicketScan, code: str, undoes: TicketScan | None) -> ScanAnswer:
     if known.code != code or known.undoes_id != (undoes.pk if undoes is not None else None):
         raise problems.IdempotencyMismatch("This scan's id was used for another code.")
     return _answer(event, known)

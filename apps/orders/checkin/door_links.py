@@ -17,15 +17,15 @@ from django.urls import reverse
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.http import problems
-from apps.orders.absolute_urls import absolute
-from apps.orders.errors import DoorClosed
+from apps.orders.absolute_urls import absolute_url
+from apps.orders.errors import CheckInForbidden
 from apps.orders.models import DoorLink
 from apps.queue import facade as queue
 
 PERMISSION = "orders.check_in"
 LINK_DAYS_MAX = 60
 _links = Signer(salt="door-link")
-_CLOSED = {
+_REFUSALS = {
     "revoked": "This door link was taken back. Ask whoever runs the doors for another.",
     "early": "This door link is not good yet. It says from when in the message that it came with.",
     "expired": "This door link has run out. Ask whoever runs the doors for another.",
@@ -73,9 +73,9 @@ def state_of(link: DoorLink, now: datetime) -> Literal["open", "revoked", "early
     return "open" if now < link.good_until else "expired"
 
 
-def address_of(link: DoorLink, event_slug: str) -> str:
+def link_url(link: DoorLink, event_slug: str) -> str:
     """Where the link leads: whoever has this text stands at the door."""
-    return absolute(f"{reverse('orders:check_in', args=[event_slug])}?link={_key(link.pk)}")
+    return absolute_url(f"{reverse('orders:check_in', args=[event_slug])}?link={_key(link.pk)}")
 
 
 def _key(link_id: uuid.UUID) -> str:
@@ -89,10 +89,10 @@ def _find(event: events.EventView, key: str) -> DoorLink:
     except (BadSignature, ValueError):
         found = None
     if found is None:
-        raise DoorClosed(_CLOSED["damaged"])
+        raise CheckInForbidden(_REFUSALS["damaged"])
     state = state_of(found, clock.now()) if found.event_id == event.id else "foreign"
     if state != "open":
-        raise DoorClosed(_CLOSED[state])
+        raise CheckInForbidden(_REFUSALS[state])
     return found
 
 
@@ -100,7 +100,7 @@ def _cookie(event: events.EventView) -> str:
     return f"door-{event.id}"
 
 
-def take_link(request: HttpRequest, response: HttpResponse, event: events.EventView, key: str) -> None:
+def set_link_cookie(request: HttpRequest, response: HttpResponse, event: events.EventView, key: str) -> None:
     """This browser stands at the event's door from now on, as long as the link is good; the key leaves the address
     bar. Raises DoorClosed."""
     link = _find(event, key)
@@ -110,7 +110,7 @@ def take_link(request: HttpRequest, response: HttpResponse, event: events.EventV
     )
 
 
-def doorkeeper_of(request: HttpRequest, event: events.EventView) -> Doorkeeper:
+def authenticate_doorkeeper(request: HttpRequest, event: events.EventView) -> Doorkeeper:
     """Whom the request speaks for at this event's door: an account that may, else a door link's holder. Raises
     TokenMissing for nobody, DoorClosed for somebody who may not."""
     caller = queue.authenticate(request)
@@ -123,4 +123,4 @@ def doorkeeper_of(request: HttpRequest, event: events.EventView) -> Doorkeeper:
         return Doorkeeper(f"link:{link.pk}", link.name, link.door, only_own=True)
     if account is None:
         raise problems.TokenMissing("Log in as staff, or open the door link that you were sent.")
-    raise DoorClosed(_CLOSED["none"])
+    raise CheckInForbidden(_REFUSALS["none"])

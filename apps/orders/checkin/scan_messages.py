@@ -11,7 +11,7 @@ from apps.orders.checkin.check_in import Outcome, ScanAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ScanMessage:
     """`tone`: good, wrong or unsure, which also chooses sound and pattern; `icon` of the sheet."""
 
     tone: str
@@ -21,7 +21,7 @@ class Words:
     more: str
 
 
-SAY = {
+SCAN_MESSAGES = {
     Outcome.WELCOME: ("good", "check", "Let in"),
     Outcome.ALREADY_IN: ("wrong", "twice", "Already in"),
     Outcome.WRONG_EVENT: ("wrong", "calendar", "Wrong event"),
@@ -34,15 +34,15 @@ SAY = {
 """For every outcome: tone, icon, and the few large words."""
 
 
-def words_of(event: events.EventView, answer: ScanAnswer) -> Words:
+def build_scan_message(event: events.EventView, answer: ScanAnswer) -> ScanMessage:
     """The words for this answer at this event's door, hours on the venue's clock."""
-    tone, icon, say = SAY[Outcome(answer.outcome)]
-    return Words(tone, icon, say, _more(event, answer))
+    tone, icon, say = SCAN_MESSAGES[Outcome(answer.outcome)]
+    return ScanMessage(tone, icon, say, _explanation(event, answer))
 
 
-def contract_of(event: events.EventView, answer: ScanAnswer) -> dict[str, Any]:
+def to_contract(event: events.EventView, answer: ScanAnswer) -> dict[str, Any]:
     """The answer in the public contract's words."""
-    words, other = words_of(event, answer), answer.event
+    words, other = build_scan_message(event, answer), answer.event
     return {
         "scan_id": answer.scan_id,
         "outcome": answer.outcome,
@@ -58,14 +58,14 @@ def contract_of(event: events.EventView, answer: ScanAnswer) -> dict[str, Any]:
     }
 
 
-def _more(event: events.EventView, answer: ScanAnswer) -> str:
+def _explanation(event: events.EventView, answer: ScanAnswer) -> str:
     match answer.outcome:
         case Outcome.WELCOME:
             return "Welcome."
         case Outcome.ALREADY_IN:
             assert answer.since is not None
             by = f", {answer.since_door}" if answer.since_door else ""
-            return f"Already in since {_hour(event, answer.since, answer.at)}{by}. Do not let in a second time."
+            return f"Already in since {_format_time(event, answer.since, answer.at)}{by}. Do not let in a second time."
         case Outcome.WRONG_EVENT:
             assert answer.event is not None
             start = at_venue(answer.event.starts_at, answer.event.timezone)
@@ -83,7 +83,7 @@ def _more(event: events.EventView, answer: ScanAnswer) -> str:
             return "It is not in, was let in by somebody else, or has come in again since."
 
 
-def _hour(event: events.EventView, moment: datetime, seen: datetime) -> str:
+def _format_time(event: events.EventView, moment: datetime, seen: datetime) -> str:
     then, now = at_venue(moment, event.timezone), at_venue(seen, event.timezone)
     assert isinstance(then, datetime)
     assert isinstance(now, datetime)

@@ -7,7 +7,7 @@ from typing import Any
 
 from apps.kernel.http import problems
 from apps.orders.checkin.check_in import DOOR_LENGTH_MAX, SCAN_ID_LENGTH_MAX, Scan
-from apps.orders.checkin.ticket_codes import SENT_LENGTH_MAX
+from apps.orders.checkin.ticket_codes import INPUT_LENGTH_MAX
 
 FIELDS = ("scan_id", "code", "undo", "door")
 _SCAN_ID = re.compile(rf"[A-Za-z0-9_-]{{8,{SCAN_ID_LENGTH_MAX}}}")
@@ -19,7 +19,7 @@ def read_scan(payload: Any, *, door: str = "") -> Scan:
         raise problems.Invalid("a JSON object is expected")
     errors: dict[str, str] = {str(field)[:80]: "unknown field" for field in payload if field not in FIELDS}
     values: dict[str, str] = {}
-    for field, length_max in (("scan_id", 0), ("code", SENT_LENGTH_MAX), ("undo", 0), ("door", DOOR_LENGTH_MAX)):
+    for field, length_max in (("scan_id", 0), ("code", INPUT_LENGTH_MAX), ("undo", 0), ("door", DOOR_LENGTH_MAX)):
         value = payload.get(field, "")
         if not isinstance(value, str):
             errors[field] = "must be a text"

@@ -4,12 +4,12 @@ import re
 
 from apps.orders.tickets.ticket_issuance import CODE_LENGTH
 
-SENT_LENGTH_MAX = 300
-KEPT_LENGTH_MAX = 80
-_GAPS = re.compile(r"[\s\-_.]+")
-_ADDRESS = re.compile(r"/tickets/([A-Za-z2-7]+)(?:/|$)")
+INPUT_LENGTH_MAX = 300
+STORED_LENGTH_MAX = 80
+_SEPARATORS = re.compile(r"[\s\-_.]+")
+_TICKET_URL = re.compile(r"/tickets/([A-Za-z2-7]+)(?:/|$)")
 # Digits that no code has, where the eye took a letter for one.
-_MISREAD = str.maketrans("018", "OIB")
+_MISREAD_DIGITS = str.maketrans("018", "OIB")
 
 
 def read_code(sent: str) -> str:
@@ -18,9 +18,9 @@ def read_code(sent: str) -> str:
     What cannot be a code stays as it was sent, cut to KEPT_LENGTH_MAX, so that the record tells what was shown.
     """
     text = sent.strip()
-    if found := _ADDRESS.search(text):
+    if found := _TICKET_URL.search(text):
         text = found[1]
-    code = _GAPS.sub("", text).upper().translate(_MISREAD)
+    code = _SEPARATORS.sub("", text).upper().translate(_MISREAD_DIGITS)
     if len(code) == CODE_LENGTH and code.isascii() and code.isalnum():
         return code
-    return text[:KEPT_LENGTH_MAX]
+    return text[:STORED_LENGTH_MAX]

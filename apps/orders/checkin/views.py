@@ -19,11 +19,11 @@ from apps.events import facade as events
 from apps.kernel.http import problems
 from apps.orders.checkin.check_in import ScanAnswer, scan
 from apps.orders.checkin.counts import count_entered
-from apps.orders.checkin.door_links import Doorkeeper, doorkeeper_of, take_link
-from apps.orders.checkin.scan_messages import SAY, words_of
+from apps.orders.checkin.door_links import Doorkeeper, authenticate_doorkeeper, set_link_cookie
+from apps.orders.checkin.scan_messages import SCAN_MESSAGES, build_scan_message
 from apps.orders.checkin.scan_parser import read_scan
 
-CAMERA = "camera=(self), microphone=(), geolocation=()"
+PERMISSIONS_POLICY = "camera=(self), microphone=(), geolocation=()"
 """This page's Permissions-Policy; every other page of ours says that it wants no camera."""
 
 
@@ -35,10 +35,10 @@ def check_in(request: HttpRequest, slug: str) -> HttpResponse:
     event = events.get_event(slug)
     if request.method != "POST" and request.GET.get("link"):
         response = redirect("orders:check_in", event.slug)
-        take_link(request, response, event, request.GET["link"])
+        set_link_cookie(request, response, event, request.GET["link"])
         return response
     try:
-        keeper = doorkeeper_of(request, event)
+        keeper = authenticate_doorkeeper(request, event)
     except problems.TokenMissing:
         return redirect(f"{reverse(settings.LOGIN_URL)}?next={quote(request.path)}")
     if request.method != "POST":
@@ -67,19 +67,19 @@ def _page(
         "counts": count_entered(event.id),
         "scan_id": uuid.uuid4().hex,
         "answer": answer,
-        "words": None if answer is None else words_of(event, answer),
+        "words": None if answer is None else build_scan_message(event, answer),
         "error": error,
-        "say": {str(outcome): {"tone": tone, "icon": icon} for outcome, (tone, icon, _) in SAY.items()},
+        "say": {str(outcome): {"tone": tone, "icon": icon} for outcome, (tone, icon, _) in SCAN_MESSAGES.items()},
     }
     response = render(request, "orders/check_in.html", context, status=status)
-    response.headers["Permissions-Policy"] = CAMERA
+    response.headers["Permissions-Policy"] = PERMISSIONS_POLICY
     response.headers["X-Robots-Tag"] = "noindex"
     return response
 
 
 @never_cache
 @require_safe
-def worker(request: HttpRequest) -> HttpResponse:
+def service_worker(request: HttpRequest) -> HttpResponse:
     """The script that keeps the page for when there is no network. Under the page's own path, which is what it may
     speak for; it holds nothing of anybody's."""
     path = finders.find("js/check-in-worker.js")

@@ -43,11 +43,11 @@ class Checkout(APIView):
         },
     )
     def post(self, request: Request, reservation_id: UUID) -> HttpResponse:
-        reservation = access.open_reservation(request, reservation_id)
+        reservation = access.get_authorized_reservation(request, reservation_id)
         if get_json_object(request).get("code"):
-            access.count_code_try(request, reservation)
+            access.count_code_attempt(request, reservation)
         key = idempotency.key_of(request._request)
-        account_id = access.known_caller(request).account_id or reservation.account_id
+        account_id = access.require_caller(request).account_id or reservation.account_id
         email, name = access.account_details(account_id)
         return idempotency.response_of(
             check_out(reservation, get_json_object(request), key, email=email, name=name, account_id=account_id)
@@ -71,9 +71,9 @@ class Quote(APIView):
         },
     )
     def post(self, request: Request, reservation_id: UUID) -> Response:
-        reservation = access.open_reservation(request, reservation_id)
+        reservation = access.get_authorized_reservation(request, reservation_id)
         payload = get_json_object(request)
         if payload.get("code"):
-            access.count_code_try(request, reservation)
+            access.count_code_attempt(request, reservation)
         order = selectors.order_of_reservation(reservation_id)
         return Response(quote(reservation, order, payload).contract(), headers=NO_STORE_HEADERS)

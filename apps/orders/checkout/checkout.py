@@ -17,8 +17,8 @@ from apps.kernel.http.idempotency import Answer
 from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
 from apps.orders.checkout.buyer_details import CheckoutDetails, read_details
-from apps.orders.errors import PaymentTimeOver
-from apps.orders.lines import freeze
+from apps.orders.errors import PaymentTimeExpired
+from apps.orders.lines import create_order_lines
 from apps.orders.locks import lock_order_of_reservation
 from apps.orders.models import CodeUse, Order, Payment
 from apps.orders.payments import settlement
@@ -66,21 +66,21 @@ def check_out(
     if event.status == "canceled":
         raise reservations.ReservationExpired("The organizer canceled this event.")
     # Read without a lock, for the bill; whether it may still be used is judged under its lock below.
-    offer = promo_codes.look_up(reservation, details.code) if details.code else None
-    bill = promo_codes.bill_of(reservation, offer)
+    offer = promo_codes.find_offer(reservation, details.code) if details.code else None
+    bill = promo_codes.bill_reservation(reservation, offer)
     # The cap's row must exist before the transaction that locks it: creating it there would wait on rivals' commits.
     reservations.prepare_payment(reservation.event_id, details.email, event)
     with transactions.write():
-        order, is_new = _place(reservation, details, account_id, bill)
+        order, is_new = _create_or_lock_order(reservation, details, account_id, bill)
         if is_new:
             # Nobody has asked for this order before, with whatever key.
             begun = reservations.begin_payment(reservation.id, email=details.email, who=order.buyer, event=event)
             _set_deadline(order, begun.pay_deadline)
             if details.code:
                 # After the address's cap row, before any seat's.
-                promo_codes.use(order, offer, bill)
+                promo_codes.use_code(order, offer, bill)
             if order.total_minor == 0:
-                settlement.confirm_free(order)
+                settlement.confirm_free_order(order)
                 answered = placed_contract(order, None, bill)
             else:
                 payment = _start_attempt(order, 1, provider.name, details, grace, begun.at)
@@ -101,7 +101,7 @@ def check_out(
     return answer
 
 
-def _place(
+def _create_or_lock_order(
     reservation: reservations.ReservationView, details: CheckoutDetails, account_id: int | None, bill: events.Bill
 ) -> tuple[Order, bool]:
     """The reservation's order and whether it is new, locked: a row that nobody else can see yet needs no lock."""
@@ -127,7 +127,7 @@ def _place(
     ((placed_at,),) = placed
     order = Order(**said, status=Order.Status.PLACED, placed_at=placed_at, pay_deadline=placed_at)
     order._state.adding = False
-    freeze(order, bill)
+    create_order_lines(order, bill)
     return order, True
 
 
@@ -178,7 +178,7 @@ def _try_again(order: Order, provider: str, details: CheckoutDetails, grace: tim
         raise problems.Invalid({"code": "cannot change between two tries of one order"})
     now = clock.now()
     if not settlement.has_time_for_attempt(order, now):
-        raise PaymentTimeOver
+        raise PaymentTimeExpired
     last = _last_payment(order)
     assert last is not None
     _start_attempt(order, last.tries + 1, provider, details, grace, now)

@@ -49,7 +49,7 @@ class CheckoutForm(forms.Form):
     def is_rare_chosen(self) -> bool:
         return self["payment_method"].value() in [radio.data["value"] for radio in self.rare_methods]
 
-    def refuse_code(self, code: str, why: str) -> None:
+    def add_code_error(self, code: str, why: str) -> None:
         """Beside the code's field, which is empty again: whoever goes on goes on without it."""
         self.is_valid()
         self.add_error("code", f"“{code.strip()[: code_format.LENGTH_MAX]}”: {why} You can go on without it.")

@@ -50,8 +50,8 @@ def quote(reservation: reservations.ReservationView, order: OrderView | None, pa
         return Quote(order.bill, order.currency, used or "")
     if not reservation.is_live:
         raise reservations.ReservationExpired
-    offer = promo_codes.look_up(reservation, code) if code else None
-    bill = promo_codes.bill_of(reservation, offer)
+    offer = promo_codes.find_offer(reservation, code) if code else None
+    bill = promo_codes.bill_reservation(reservation, offer)
     if code:
-        promo_codes.examine(reservation, offer, bill, email=normalise_email(email) if sql.is_text(email) else "")
+        promo_codes.check_offer(reservation, offer, bill, email=normalise_email(email) if sql.is_text(email) else "")
     return Quote(bill, reservation.currency, code)

@@ -20,7 +20,7 @@ from apps.orders.checkout.forms import CheckoutForm
 from apps.orders.checkout.quote import Quote, quote
 from apps.orders.errors import (
     CodeRefused,
-    PaymentTimeOver,
+    PaymentTimeExpired,
 )
 from apps.orders.payments.providers import chosen_provider
 from apps.orders.selectors import OrderView
@@ -32,7 +32,7 @@ from apps.reservations import facade as reservations
 @require_http_methods(["GET", "HEAD", "POST"])
 def checkout(request: HttpRequest, reservation_id: UUID) -> HttpResponse:
     """The form for a live reservation; whoever has an order already is shown that instead."""
-    reservation = access.open_reservation(request, reservation_id)
+    reservation = access.get_authorized_reservation(request, reservation_id)
     order = selectors.order_of_reservation(reservation_id)
     if request.method == "POST":
         return _pay(request, reservation, order)
@@ -52,36 +52,36 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
     initial = _initial(request, order)
     try:
         if said["code"].strip():
-            access.count_code_try(request, reservation)
-        if order is None and _asks_for_bill(request.POST):
+            access.count_code_attempt(request, reservation)
+        if order is None and _is_quote_request(request.POST):
             # What is paid is what was shown: another code shows another bill first.
             quoted = quote(reservation, order, {"code": said["code"], "email": said["email"]})
-            return _checkout_page(request, reservation, order, _filled(request, quoted.code), quoted)
+            return _checkout_page(request, reservation, order, _form_with_code(request, quoted.code), quoted)
         check_out(
             reservation,
             said,
             key,
             email=initial["email"],
             name=initial["name"],
-            account_id=access.known_caller(request).account_id,
+            account_id=access.require_caller(request).account_id,
         )
     except problems.Invalid as problem:
-        quoted = _quote_or_plain(reservation, order, said["code"])
-        form = _filled(request, quoted.code)
+        quoted = _quote_with_fallback(reservation, order, said["code"])
+        form = _form_with_code(request, quoted.code)
         form.refuse(problem.extra["errors"])
         return _checkout_page(request, reservation, order, form, quoted, status=422)
     except (CodeRefused, problems.RateLimited) as problem:
-        form = _filled(request, "")
-        form.refuse_code(said["code"], problem.detail)
+        form = _form_with_code(request, "")
+        form.add_code_error(said["code"], problem.detail)
         quoted = quote(reservation, order, {})
         return _checkout_page(request, reservation, order, form, quoted, status=problem.status)
     except reservations.PurchaseCapReached as problem:
-        quoted = _quote_or_plain(reservation, order, said["code"])
-        form = _filled(request, quoted.code)
+        quoted = _quote_with_fallback(reservation, order, said["code"])
+        form = _form_with_code(request, quoted.code)
         form.is_valid()
         form.add_error(None, problem.detail)
         return _checkout_page(request, reservation, order, form, quoted, status=problem.status)
-    except (reservations.ReservationExpired, PaymentTimeOver):
+    except (reservations.ReservationExpired, PaymentTimeExpired):
         if order is None:
             return redirect("reservations:reservation", reservation.id)
     placed = selectors.order_of_reservation(reservation.id)
@@ -90,7 +90,7 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
     return HttpResponseRedirect(placed.url, status=303)
 
 
-def _asks_for_bill(said: QueryDict) -> bool:
+def _is_quote_request(said: QueryDict) -> bool:
     """Whether the page's Apply was pressed, or its code is another than that of the bill it showed."""
     try:
         return "apply" in said or normal_code(said.get("code", "")) != said.get("code_shown", "")
@@ -98,14 +98,14 @@ def _asks_for_bill(said: QueryDict) -> bool:
         return True
 
 
-def _filled(request: HttpRequest, code: str) -> CheckoutForm:
+def _form_with_code(request: HttpRequest, code: str) -> CheckoutForm:
     """The form as it was sent, but for its code."""
     data = request.POST.copy()
     data["code"] = code
     return CheckoutForm(data, methods=chosen_provider().methods)
 
 
-def _quote_or_plain(reservation: reservations.ReservationView, order: OrderView | None, code: str) -> Quote:
+def _quote_with_fallback(reservation: reservations.ReservationView, order: OrderView | None, code: str) -> Quote:
     try:
         return quote(reservation, order, {"code": code})
     except (CodeRefused, problems.Invalid):

@@ -30,7 +30,7 @@ _code_uses = sql.load(_PACKAGE, "audit_code_uses")
 _code_limits = sql.load(_PACKAGE, "audit_code_limits")
 _codes_piece_end = sql.load(_PACKAGE, "codes_piece_end")
 
-_OF_ORDERS = (_money, _lines, _refunds, _tickets, _reservations, _times, _code_uses, _credit)
+_ORDER_STATEMENTS = (_money, _lines, _refunds, _tickets, _reservations, _times, _code_uses, _credit)
 Rows = list[Sequence[Any]]
 
 
@@ -39,40 +39,40 @@ def register() -> None:
     auditor.register(
         "I4",
         "captured less refunded is what each order is owed",
-        _judging(_money, "order {} is {}: owed {}, kept {}"),
+        _make_check(_money, "order {} is {}: owed {}, kept {}"),
     )
     auditor.register(
         "I4",
         "an order's total is the sum of its lines, a line for each place",
-        _judging(_lines, "order {}: total {}, its lines {}; {} places held, {} sold"),
+        _make_check(_lines, "order {}: total {}, its lines {}; {} places held, {} sold"),
     )
     auditor.register(
         "I4",
         "what a payment gave back is the sum of its refunds",
-        _judging(_refunds, "order {}, attempt {}: refunded {} against {} by refunds"),
+        _make_check(_refunds, "order {}, attempt {}: refunded {} against {} by refunds"),
     )
     auditor.register(
         "I4",
         "no ticket without a standing order, none missing",
-        _judging(_tickets, "order {} is {}: {} standing places, {} valid tickets"),
+        _make_check(_tickets, "order {} is {}: {} standing places, {} valid tickets"),
     )
     auditor.register(
         "I4",
         "a standing order has exactly one confirmed reservation",
-        _judging(_reservations, "order {} is {}, its reservation {} is {}"),
+        _make_check(_reservations, "order {} is {}, its reservation {} is {}"),
     )
     auditor.register("I4", "numbers of invoices have no gap", _check_invoices)
     auditor.register(
         "I4",
         "an invoice is over its order's total, and no more is credited",
-        _judging(_credit, "order {}: total {}, invoice over {}, credited {}"),
+        _make_check(_credit, "order {}: total {}, invoice over {}, credited {}"),
     )
     auditor.register("I4", "every confirmed reservation has a standing order", _check_orphans)
     once_invariants.register()
     auditor.register(
         "I4",
         "a discount is what the order's promo code took off, counted while the order has not ended",
-        _judging(_code_uses, "order {} is {}: {} off its places, {} by its code, counted: {}"),
+        _make_check(_code_uses, "order {} is {}: {} off its places, {} by its code, counted: {}"),
     )
     auditor.register("I5", "no promo code is used by more orders than may", _check_code_limits)
     auditor.register("I8", "money an order stands on occurred by its deadline and grace", _check_times)
@@ -84,7 +84,7 @@ def _event_id(survey: auditor.AuditContext) -> int | None:
 
 def _walk_orders(survey: auditor.AuditContext) -> dict[str, Rows]:
     """What each statement found, by its name."""
-    return _walk(_OF_ORDERS, survey.once(_event_id))
+    return _walk(_ORDER_STATEMENTS, survey.once(_event_id))
 
 
 def _walk(statements: Iterable[sql.Statement], event_id: int | None) -> dict[str, Rows]:
@@ -98,14 +98,14 @@ def _walk(statements: Iterable[sql.Statement], event_id: int | None) -> dict[str
     return seen
 
 
-def read_orders(event_id: int | None) -> tuple[Rows, Rows]:
+def find_order_mismatches(event_id: int | None) -> tuple[Rows, Rows]:
     """Orders that keep other money than they are owed: number, status, owed, kept; and those that stand without a
     confirmed reservation, or do not stand with one: number, status, reservation, its status."""
     seen = _walk((_money, _reservations), event_id)
     return seen[_money.name], seen[_reservations.name]
 
 
-def _judging(statement: sql.Statement, text: str) -> auditor.Find:
+def _make_check(statement: sql.Statement, text: str) -> auditor.Find:
     def check(survey: auditor.AuditContext) -> Iterator[str]:
         for row in survey.once(_walk_orders)[statement.name]:
             yield text.format(*row)
@@ -134,12 +134,12 @@ def _check_code_limits(survey: auditor.AuditContext) -> Iterator[str]:
 
 def _check_orphans(survey: auditor.AuditContext) -> Iterator[str]:
     slugs = {view.id: view.slug for view in events.list_events()}
-    for event, reservation_id, number, status in read_orphans(survey.once(_event_id)):
+    for event, reservation_id, number, status in find_orphaned_reservations(survey.once(_event_id)):
         name = slugs.get(event, f"event {event}")
         yield f"{name}: reservation {reservation_id} is confirmed; its order: {number} {status}".rstrip()
 
 
-def read_orphans(event_id: int | None) -> Rows:
+def find_orphaned_reservations(event_id: int | None) -> Rows:
     """Confirmed reservations that no order stands for: event, reservation, number or "no order", status or nothing."""
     found: Rows = []
 

@@ -33,18 +33,20 @@ def register() -> None:
     auditor.register(
         "I6",
         "every order's checkout is remembered as it was answered",
-        _judging(_unanswered, "order {}: {} remembered answers, {} of them of another sum"),
+        _make_check(_unanswered, "order {}: {} remembered answers, {} of them of another sum"),
     )
     auditor.register("I6", "one key has one answer, and what it told its buyer is still so", _check_answers)
     auditor.register(
         "I7",
         "a provider's words changed each payment once",
-        _judging(_messages, "order {}, attempt {} is {} with {}: {} messages took money, {} that sum; {} declined it"),
+        _make_check(
+            _messages, "order {}, attempt {} is {} with {}: {} messages took money, {} that sum; {} declined it"
+        ),
     )
     auditor.register("I7", "every stored message was processed, or is about to be", _check_inbox)
 
 
-def _judging(statement: sql.Statement, text: str) -> auditor.Find:
+def _make_check(statement: sql.Statement, text: str) -> auditor.Find:
     def check(survey: auditor.AuditContext) -> Iterator[str]:
         for row in survey.once(_walk_orders)[statement.name]:
             yield text.format(*row)

@@ -29,10 +29,10 @@ from apps.reservations import facade as reservations
 
 OVERDUE_SECONDS = 900
 """The outbox and the questions of the reconciler have had many goes by then."""
-FOUND_MAX = 1_000
+DIFFERENCES_MAX = 1_000
 _overdue_money = sql.load("apps.orders", "overdue_money")
 
-Found = Iterator[Difference]
+Differences = Iterator[Difference]
 
 
 def register() -> None:
@@ -61,7 +61,7 @@ def register() -> None:
     reconciler.register(
         "providers",
         "the providers' books and ours agree",
-        _find_listed,
+        _find_provider_differences,
         kinds=tuple(PaymentDifference.Kind.values),
     )
 
@@ -69,9 +69,9 @@ def register() -> None:
 # --- what no provider has settled -----------------------------------------------------------------------------------
 
 
-def _find_unsettled(part: int | None) -> Found:
+def _find_unsettled(part: int | None) -> Differences:
     with connection.cursor() as cursor:
-        rows = _overdue_money.rows(cursor, seconds=OVERDUE_SECONDS, event_id=part, limit=FOUND_MAX)
+        rows = _overdue_money.rows(cursor, seconds=OVERDUE_SECONDS, event_id=part, limit=DIFFERENCES_MAX)
     for kind, pk, number, seconds in rows:
         yield Difference(f"unsettled_{kind}", f"order {number}: {kind} {pk} is unsettled since {seconds} s", (kind, pk))
 
@@ -79,7 +79,7 @@ def _find_unsettled(part: int | None) -> Found:
 def _repair_unsettled(difference: Difference, by: str) -> str:
     kind, pk = difference.about
     ask = status_inquiries.reconcile_payment if kind == "payment" else status_inquiries.reconcile_refund
-    with _answered():
+    with _faults_need_person():
         is_settled = ask(pk)
     if not is_settled:
         raise ManualRepairRequired("the provider has not decided yet")
@@ -87,21 +87,21 @@ def _repair_unsettled(difference: Difference, by: str) -> str:
 
 
 @contextmanager
-def _answered() -> Iterator[None]:
+def _faults_need_person() -> Iterator[None]:
     """Around asking a provider: one that does not answer, or rests, leaves the difference as it is."""
     try:
         yield
     except ProviderFault as fault:
         raise ManualRepairRequired(f"the provider gives no answer: {fault}") from fault
-    except circuit_breaker.ProviderResting as resting:
+    except circuit_breaker.ProviderUnavailable as resting:
         raise ManualRepairRequired(f"{resting}, and is asked again by itself") from resting
 
 
 # --- orders against reservations and money --------------------------------------------------------------------------
 
 
-def _find_orders(part: int | None) -> Found:
-    money, places = money_invariants.read_orders(part)
+def _find_orders(part: int | None) -> Differences:
+    money, places = money_invariants.find_order_mismatches(part)
     for number, status, reservation_id, reservation_status in places:
         line = f"order {number} is {status}, its reservation {reservation_id} is {reservation_status}"
         if status in Order.STANDING:
@@ -121,11 +121,11 @@ def _repair_order(difference: Difference, by: str) -> str:
     if order_id is None:
         return GONE
     if difference.kind == "order_keeps_money":
-        return _send_back(order_id, by)
+        return _refund_excess(order_id, by)
     return _cancel_unpaid(order_id, by)
 
 
-def _send_back(order_id: UUID, by: str) -> str:
+def _refund_excess(order_id: UUID, by: str) -> str:
     """Paid without an order: the money is on its way back, but for the fees that a refunded order keeps."""
     with transactions.write():
         order = lock_order(order_id)
@@ -149,23 +149,23 @@ def _kept_minor(order: Order) -> int:
 def _cancel_unpaid(order_id: UUID, by: str) -> str:
     """An order that stands without money: its payment is found at the provider, or it is canceled."""
     for payment in Payment.objects.filter(order=order_id).exclude(status=Payment.Status.SUCCEEDED):
-        with _answered():
-            status_inquiries.ask_again(payment.pk)
+        with _faults_need_person():
+            status_inquiries.recheck_payment(payment.pk)
     with transactions.write():
         order = lock_order(order_id)
         if order.status not in Order.STANDING or _kept_minor(order):
             return GONE
         reservations.cancel(order.reservation_id, who=f"reconcile:{by}", why=f"order {order.number} was never paid")
-        order_cancellation.give_back(order, f"reconcile:{by}")
+        order_cancellation.cancel_or_refund(order, f"reconcile:{by}")
         return REPAIRED
 
 
 # --- places that are sold, and to nobody ----------------------------------------------------------------------------
 
 
-def _find_orphans(part: int | None) -> Found:
+def _find_orphans(part: int | None) -> Differences:
     slugs = {view.id: view.slug for view in events.list_events()}
-    for event_id, reservation_id, number, status in money_invariants.read_orphans(part):
+    for event_id, reservation_id, number, status in money_invariants.find_orphaned_reservations(part):
         # One that never had an order the audit names: nothing here could tell who has paid for it.
         if status:
             where = slugs.get(event_id, f"event {event_id}")
@@ -191,11 +191,11 @@ def _repair_orphan(difference: Difference, by: str) -> str:
 # --- what comparing with the providers listed -----------------------------------------------------------------------
 
 
-def _find_listed(part: int | None) -> Found:
+def _find_provider_differences(part: int | None) -> Differences:
     listed = PaymentDifference.objects.filter(settled_at=None).select_related("order").order_by("first_seen_at")
     if part is not None:
         listed = listed.filter(order__event=part)
-    for one in listed[:FOUND_MAX]:
+    for one in listed[:DIFFERENCES_MAX]:
         order = f", order {one.order.number}" if one.order else ""
         sums = f"ours {_sum(one.ours_minor)}, theirs {_sum(one.theirs_minor)} {one.currency}"
         line = f"{one.provider} {one.reference}{order}: {one.get_kind_display()}; {sums}"

@@ -9,7 +9,7 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 
 from apps.kernel.templatetags.fairgate import money
-from apps.orders.invoices.invoice_pdf import paper_pdf
+from apps.orders.invoices.invoice_pdf import render_invoice
 from apps.orders.models import Invoice
 
 
@@ -46,4 +46,4 @@ class InvoiceAdmin(admin.ModelAdmin):
         invoice = self.get_object(request, str(invoice_id))
         if invoice is None or not self.has_view_permission(request, invoice):
             raise Http404
-        return HttpResponse(paper_pdf(invoice), content_type="application/pdf")
+        return HttpResponse(render_invoice(invoice), content_type="application/pdf")

@@ -9,7 +9,7 @@ from reportlab.pdfgen.canvas import Canvas
 
 from apps.events import facade as events
 from apps.kernel.templatetags.fairgate import at_venue, money
-from apps.orders.models import Invoice, PaperKind
+from apps.orders.models import Invoice, InvoiceKind
 from apps.orders.pdf_layout import ACCENT, BOLD, INK, MUTED, PALE, TEXT, register_fonts, wrap, write, write_right
 
 PAGE = (595, 842)  # A4 upright, in points.
@@ -17,15 +17,15 @@ MARGIN = 54
 _BAND = 92
 _ROW = 34
 _FIRST_ROWS, _MORE_ROWS = 10, 17
-_TITLES = {PaperKind.INVOICE: "Invoice", PaperKind.CREDIT_NOTE: "Credit note"}
+_TITLES = {InvoiceKind.INVOICE: "Invoice", InvoiceKind.CREDIT_NOTE: "Credit note"}
 
 
-def paper_pdf(invoice: Invoice) -> bytes:
+def render_invoice(invoice: Invoice) -> bytes:
     """The paper, on as many pages as its lines need."""
     register_fonts()
     out = io.BytesIO()
     canvas = Canvas(out, pagesize=PAGE, pageCompression=1, invariant=1)
-    canvas.setTitle(f"{_TITLES[PaperKind(invoice.kind)]} {invoice.number}")
+    canvas.setTitle(f"{_TITLES[InvoiceKind(invoice.kind)]} {invoice.number}")
     canvas.setAuthor(invoice.paper["seller"]["name"])
     canvas.setSubject(f"Order {invoice.paper['order']}")
     pages = list(_pages(invoice.paper["lines"]))
@@ -58,7 +58,7 @@ def _draw_band(canvas: Canvas, invoice: Invoice) -> None:
     canvas.rect(0, height - _BAND, width, _BAND, stroke=0, fill=1)
     canvas.setFillColor(PALE)
     write(canvas, MARGIN, height - 36, "FAIRGATE", BOLD, 11)
-    write(canvas, MARGIN, height - 66, _TITLES[PaperKind(invoice.kind)], BOLD, 22)
+    write(canvas, MARGIN, height - 66, _TITLES[InvoiceKind(invoice.kind)], BOLD, 22)
     write_right(canvas, width - MARGIN, height - 66, invoice.number, BOLD, 13)
 
 
@@ -146,6 +146,6 @@ def _draw_sums(canvas: Canvas, invoice: Invoice, y: float) -> None:
         y -= 16
     canvas.setFillColor(INK)
     y -= 8
-    word = "Given back" if invoice.kind == PaperKind.CREDIT_NOTE else "Paid"
+    word = "Given back" if invoice.kind == InvoiceKind.CREDIT_NOTE else "Paid"
     write_right(canvas, right - 110, y, word, BOLD, 13)
     write_right(canvas, right, y, money(invoice.total_minor, invoice.currency), BOLD, 13)

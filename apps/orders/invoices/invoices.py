@@ -20,13 +20,13 @@ from apps.kernel import clock
 from apps.kernel.db import model_rows, sql, transactions
 from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
-from apps.orders.locks import count_paper, lock_order
-from apps.orders.models import Invoice, Order, OrderAdjustment, OrderLine, PaperKind
+from apps.orders.locks import lock_order, next_invoice_number
+from apps.orders.models import Invoice, InvoiceKind, Order, OrderAdjustment, OrderLine
 
 _papers = sql.load("apps.orders", "papers_of_order")
 _lines = sql.load("apps.orders", "lines_of_orders")
 _adjusted = sql.load("apps.orders", "adjusted_of_order")
-_PREFIX = {PaperKind.INVOICE: "", PaperKind.CREDIT_NOTE: "C"}
+_PREFIX = {InvoiceKind.INVOICE: "", InvoiceKind.CREDIT_NOTE: "C"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +41,21 @@ class _Row:
     order_line: int | None = None
 
 
-def ask(order: Order) -> None:
+def request_invoices(order: Order) -> None:
     """The order's papers will agree with what it owes. Joins the caller's transaction.
 
     Under a key of its own: tickets do not wait for an invoice.
     """
     transactions.require_transaction()
-    outbox.publish_all([news(order)])
+    outbox.publish_all([invoice_message(order)])
 
 
-def news(order: Order) -> outbox.NewMessage:
-    """What `ask` publishes, for who publishes more."""
+def invoice_message(order: Order) -> outbox.NewMessage:
+    """What `request_invoices` publishes, for who publishes more."""
     return outbox.NewMessage(topics.INVOICE, f"invoice:{order.pk}", {"order": str(order.pk)})
 
 
-def write_papers(message: outbox.Message) -> None:
+def handle_invoice_message(message: outbox.Message) -> None:
     """What the outbox's message does; safe to run twice."""
     issue(UUID(message.body["order"]))
 
@@ -70,12 +70,12 @@ def issue(order_id: UUID) -> list[Invoice]:
         order = lock_order(order_id)
         if order.confirmed_at is None or not order.total_minor:
             return []
-        papers, lines, adjusted_minor, now = _standing_of(order)
+        papers, lines, adjusted_minor, now = _read_billing(order)
         year = timezone.localtime(now).year
         written = []
-        invoice = next((paper for paper in papers if paper.kind == PaperKind.INVOICE), None)
+        invoice = next((paper for paper in papers if paper.kind == InvoiceKind.INVOICE), None)
         if invoice is None:
-            invoice = _write(order, year, PaperKind.INVOICE, _rows_of(lines), None)
+            invoice = _create_invoice(order, year, InvoiceKind.INVOICE, _rows_of(lines), None)
             written.append(invoice)
         credited = [paper for paper in papers if paper.refers_to_id == invoice.pk]
         # What the order keeps: its standing lines, and what was kept of returned ones less what went back beside them.
@@ -83,11 +83,11 @@ def issue(order_id: UUID) -> list[Invoice]:
         back_minor = invoice.total_minor - sum(note.total_minor for note in credited) - owed_minor
         if back_minor > 0:
             credit = _credited_rows(order, invoice, credited, back_minor)
-            written.append(_write(order, year, PaperKind.CREDIT_NOTE, credit, invoice))
+            written.append(_create_invoice(order, year, InvoiceKind.CREDIT_NOTE, credit, invoice))
     return written
 
 
-def _standing_of(order: Order) -> tuple[list[Invoice], list[OrderLine], int, datetime]:
+def _read_billing(order: Order) -> tuple[list[Invoice], list[OrderLine], int, datetime]:
     """The locked order's papers, its lines, what they are adjusted by, and the moment."""
     asked = {"order_id": order.pk}
     with connection.cursor() as cursor:
@@ -121,8 +121,8 @@ def _credited_rows(order: Order, invoice: Invoice, credited: Sequence[Invoice], 
     for note, rate in product(credited, left):
         total_minor, tax_minor = _sums_of(note, rate)
         left[rate] = (left[rate][0] - total_minor, left[rate][1] - tax_minor)
-    for rate, rate_back_minor in _back_by_rate(order, left, back_minor).items():
-        rows += _balance(rate, [row for row in rows if row.tax_rate == rate], *left[rate], rate_back_minor)
+    for rate, rate_back_minor in _split_by_rate(order, left, back_minor).items():
+        rows += _balancing_rows(rate, [row for row in rows if row.tax_rate == rate], *left[rate], rate_back_minor)
     return rows
 
 
@@ -132,7 +132,7 @@ def _sums_of(paper: Invoice, rate: int) -> tuple[int, int]:
     return sum(row["total_minor"] for row in lines), sum(row["tax_minor"] for row in lines)
 
 
-def _back_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor: int) -> dict[int, int]:
+def _split_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor: int) -> dict[int, int]:
     """The amount in parts by rate: of each goes back what is neither owed nor credited yet. What was given back beside
     the tickets belongs to no rate; it is spread over what the order owes of each."""
     owed = dict.fromkeys(left, 0)
@@ -157,7 +157,9 @@ def _back_by_rate(order: Order, left: Mapping[int, tuple[int, int]], back_minor:
     return parts
 
 
-def _balance(rate: int, rows: Sequence[_Row], left_minor: int, left_tax_minor: int, back_minor: int) -> list[_Row]:
+def _balancing_rows(
+    rate: int, rows: Sequence[_Row], left_minor: int, left_tax_minor: int, back_minor: int
+) -> list[_Row]:
     """What makes these rows of one rate come to this amount. Neither tax nor net of all notes together may pass the
     invoice's; what the last one leaves of both is nothing."""
     more = []
@@ -175,12 +177,14 @@ def _balance(rate: int, rows: Sequence[_Row], left_minor: int, left_tax_minor: i
     return more
 
 
-def _write(order: Order, year: int, kind: PaperKind, rows: Sequence[_Row], refers_to: Invoice | None) -> Invoice:
+def _create_invoice(
+    order: Order, year: int, kind: InvoiceKind, rows: Sequence[_Row], refers_to: Invoice | None
+) -> Invoice:
     """The paper with the next number. The counter is locked from here to the commit."""
     event = events.get_event_by_id(order.event_id)
     series = settings.INVOICE_SERIES
     # The moment is read under the lock, so that numbers grow with time.
-    number, now = count_paper(kind, series, year)
+    number, now = next_invoice_number(kind, series, year)
     return Invoice.objects.create(
         kind=kind,
         series=series,
@@ -193,11 +197,11 @@ def _write(order: Order, year: int, kind: PaperKind, rows: Sequence[_Row], refer
         currency=order.currency,
         total_minor=sum(row.total_minor for row in rows),
         tax_minor=sum(row.tax_minor for row in rows),
-        paper=_paper(order, event, rows, refers_to, now),
+        paper=_invoice_document(order, event, rows, refers_to, now),
     )
 
 
-def _paper(
+def _invoice_document(
     order: Order, event: events.EventView, rows: Sequence[_Row], refers_to: Invoice | None, now: datetime
 ) -> dict[str, Any]:
     return {

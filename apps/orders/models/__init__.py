@@ -8,7 +8,7 @@ from apps.orders.models.cancellations import CancellationFailure, EventCancellat
 from apps.orders.models.checkins import DoorLink, TicketScan
 from apps.orders.models.codes import CodeUse, PromoCode
 from apps.orders.models.differences import ComparedDay, PaymentDifference
-from apps.orders.models.invoices import Invoice, InvoiceCounter, PaperKind
+from apps.orders.models.invoices import Invoice, InvoiceCounter, InvoiceKind
 from apps.orders.models.lines import OrderLine
 from apps.orders.models.messages import ProviderMessage
 from apps.orders.models.orders import Order
@@ -30,11 +30,11 @@ __all__ = [
     "FeedMessage",
     "Invoice",
     "InvoiceCounter",
+    "InvoiceKind",
     "Order",
     "OrderAdjustment",
     "OrderLine",
     "OrganizerMessage",
-    "PaperKind",
     "Payment",
     "PaymentDifference",
     "PromoCode",

@@ -6,7 +6,7 @@ from django.db.models import Q
 from apps.orders.models.orders import Order
 
 
-class PaperKind(models.TextChoices):
+class InvoiceKind(models.TextChoices):
     INVOICE = "invoice", "invoice"
     CREDIT_NOTE = "credit_note", "credit note"
 
@@ -16,7 +16,7 @@ class InvoiceCounter(models.Model):
     that its number goes to are written under it: so numbers have no gap, and grow with the time on the paper."""
 
     id = models.BigAutoField(primary_key=True)
-    kind = models.CharField(max_length=12, choices=PaperKind.choices)
+    kind = models.CharField(max_length=12, choices=InvoiceKind.choices)
     series = models.CharField(max_length=12)
     year = models.PositiveSmallIntegerField()
     last = models.PositiveIntegerField(default=0)
@@ -35,7 +35,7 @@ class Invoice(models.Model):
     paper."""
 
     id = models.BigAutoField(primary_key=True)
-    kind = models.CharField(max_length=12, choices=PaperKind.choices)
+    kind = models.CharField(max_length=12, choices=InvoiceKind.choices)
     series = models.CharField(max_length=12)
     year = models.PositiveSmallIntegerField()
     sequence = models.PositiveIntegerField(help_text="From 1, without a gap.")

@@ -25,7 +25,7 @@ class Audience(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def wants(self, kind: str) -> bool:
+    def is_subscribed_to(self, kind: str) -> bool:
         return not self.kinds or kind in self.kinds
 
 

@@ -12,7 +12,7 @@ from apps.kernel.http import idempotency
 from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NO_STORE_HEADERS, NOT_YOURS
 from apps.orders import access, selectors
-from apps.orders.cancellation.order_cancellation import answer_cancel
+from apps.orders.cancellation.order_cancellation import cancel_order_idempotently
 from apps.orders.serializers import (
     ORDER_LINK,
     OrderListSerializer,
@@ -28,7 +28,7 @@ class OrderList(APIView):
         responses={200: OrderListSerializer, 401: NO_IDENTITY},
     )
     def get(self, request: Request) -> Response:
-        orders = selectors.orders_of(access.known_caller(request))
+        orders = selectors.list_orders(access.require_caller(request))
         return Response({"orders": [order.contract() for order in orders]}, headers=NO_STORE_HEADERS)
 
 
@@ -41,7 +41,7 @@ class OrderDetail(APIView):
         responses={200: OrderSerializer, 401: NO_IDENTITY, 403: NOT_YOURS},
     )
     def get(self, request: Request, order_id: UUID) -> Response:
-        return Response(access.open_order(request, order_id).contract(), headers=NO_STORE_HEADERS)
+        return Response(access.get_authorized_order(request, order_id).contract(), headers=NO_STORE_HEADERS)
 
 
 class CancelOrder(APIView):
@@ -61,6 +61,6 @@ class CancelOrder(APIView):
         },
     )
     def post(self, request: Request, order_id: UUID) -> HttpResponse:
-        order = access.open_order(request, order_id)
+        order = access.get_authorized_order(request, order_id)
         key = idempotency.key_of(request._request)
-        return idempotency.response_of(answer_cancel(order.id, get_json_object(request), key))
+        return idempotency.response_of(cancel_order_idempotently(order.id, get_json_object(request), key))

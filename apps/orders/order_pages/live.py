@@ -16,27 +16,27 @@ from django.db.models.signals import post_save
 from apps.kernel.fastpath.request import Request
 from apps.kernel.push import channel_layer
 from apps.kernel.push.channel_names import group_of
-from apps.orders.access import require_reader
+from apps.orders.access import require_order_access
 from apps.orders.models import Order, Payment
 from apps.orders.selectors import OrderView
 from apps.queue import facade as queue
 
 logger = logging.getLogger(__name__)
 
-KIND = "order"
+UPDATE_KIND = "order"
 
 
-def authorize(caller: queue.Caller, request: Request, order_id: UUID) -> None:
+def authorize_subscriber(caller: queue.Caller, request: Request, order_id: UUID) -> None:
     """Returns for who may see the order. Raises TokenMissing for nobody, OrderNotFound, TokenWrongEvent, NotOwner."""
-    require_reader(request, caller, order_id)
+    require_order_access(request, caller, order_id)
 
 
-def read(ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
+def read_order_updates(ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
     """How these orders stand, with the latest attempt to pay; those that are not there are left out."""
     rows = (
         Order.objects.filter(pk__in=list(ids))
         .order_by("pk", "payments__attempt")
-        .values_list("pk", "status", "reservation_id", *(f"payments__{name}" for name in _OF_PAYMENT))
+        .values_list("pk", "status", "reservation_id", *(f"payments__{name}" for name in _PAYMENT_FIELDS))
     )
     found: dict[UUID, dict[str, Any]] = {}
     for pk, status, reservation_id, state, attempt, faults, refunded, action in rows:
@@ -53,39 +53,39 @@ def read(ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
     return found
 
 
-_OF_PAYMENT = ("status", "attempt", "faults_count", "refunded_minor", "next_action")
+_PAYMENT_FIELDS = ("status", "attempt", "faults_count", "refunded_minor", "next_action")
 
 
-def known(order: OrderView) -> str:
+def state_summary(order: OrderView) -> str:
     """What a page shows of all that, in one word: as its script writes what it hears."""
     payment = order.payment
     action = (payment.next_action or {}).get("type", "")
     return f"{order.status} {payment.state} {payment.attempt} {payment.refunded_minor} {action}"
 
 
-def connect() -> None:
+def connect_signals() -> None:
     """Whatever is saved of an order or its payments is told after the commit."""
     post_save.connect(_order_saved, sender=Order, dispatch_uid="orders.watching")
     post_save.connect(_payment_saved, sender=Payment, dispatch_uid="orders.watching")
 
 
 def _order_saved(instance: Order, **signal: Any) -> None:
-    _note(_News(instance.pk, instance.event_id))
+    _publish_on_commit(_OrderUpdate(instance.pk, instance.event_id))
 
 
 def _payment_saved(instance: Payment, **signal: Any) -> None:
     order = instance.order if Payment.order.is_cached(instance) else None
-    _note(_News(instance.order_id, order.event_id if order is not None else None))
+    _publish_on_commit(_OrderUpdate(instance.order_id, order.event_id if order is not None else None))
 
 
-def _note(news: "_News") -> None:
+def _publish_on_commit(news: "_OrderUpdate") -> None:
     """Told once for each order of a transaction, whatever of it is saved in how many steps."""
     if news not in [act for _, act, _ in transaction.get_connection().run_on_commit]:
         transaction.on_commit(news)
 
 
 @dataclass(frozen=True, slots=True)
-class _News:
+class _OrderUpdate:
     """Called after the commit. Two of the same order are equal."""
 
     order_id: UUID
@@ -97,7 +97,7 @@ class _News:
             if event_id is None:
                 event_id = Order.objects.values_list("event_id", flat=True).get(pk=self.order_id)
             channel_layer.send_to_group(
-                group_of(event_id), {"type": "news", "event": event_id, "owned": [[KIND, str(self.order_id)]]}
+                group_of(event_id), {"type": "news", "event": event_id, "owned": [[UPDATE_KIND, str(self.order_id)]]}
             )
         except Exception:
             # What was committed stands, whoever hears of it.

@@ -17,8 +17,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.kernel.http import idempotency, problems
 from apps.orders import access, selectors
-from apps.orders.absolute_urls import absolute, within_site
-from apps.orders.cancellation.order_cancellation import answer_cancel
+from apps.orders.absolute_urls import absolute_url, strip_site_origin
+from apps.orders.cancellation.order_cancellation import cancel_order_idempotently
 from apps.orders.errors import (
     OrderNotCancelable,
 )
@@ -35,13 +35,13 @@ from apps.queue import facade as queue
 @require_safe
 def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
     """The order. A link from the mail is exchanged for a cookie, so that its key leaves the address bar."""
-    if access.fits(order_id, request.GET.get("key", "")):
+    if access.is_valid_link_key(order_id, request.GET.get("key", "")):
         response = redirect("orders:order", order_id)
-        access.remember_link(request, response, order_id)
+        access.set_order_cookie(request, response, order_id)
         return response
-    shown = _shown(access.open_order(request, order_id))
+    shown = _order_context(access.get_authorized_order(request, order_id))
     page = render(request, "orders/order.html", {"order": shown})
-    return _let_stripe_in(page) if shown["stripe"] else page
+    return _allow_stripe(page) if shown["stripe"] else page
 
 
 @csrf_exempt
@@ -49,18 +49,18 @@ def order(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @require_POST
 def cancel(request: HttpRequest, order_id: UUID) -> HttpResponse:
     """The unpaid order is given up; one that was paid meanwhile is shown as it is."""
-    found = access.open_order(request, order_id)
+    found = access.get_authorized_order(request, order_id)
     with suppress(OrderNotCancelable):
-        answer_cancel(found.id, {}, idempotency.key_of_form(request))
+        cancel_order_idempotently(found.id, {}, idempotency.key_of_form(request))
     return HttpResponseRedirect(found.url, status=303)
 
 
 @never_cache
 @require_safe
-def paper(request: HttpRequest, order_id: UUID, number: str) -> HttpResponse:
+def invoice(request: HttpRequest, order_id: UUID, number: str) -> HttpResponse:
     """An invoice or credit note of the order."""
-    shown = access.open_order(request, order_id)
-    drawn = invoice_pdf.paper_pdf(selectors.get_paper(shown.id, number))
+    shown = access.get_authorized_order(request, order_id)
+    drawn = invoice_pdf.render_invoice(selectors.get_invoice(shown.id, number))
     response = HttpResponse(drawn, content_type="application/pdf")
     response.headers["Content-Disposition"] = f'inline; filename="{number}.pdf"'
     return response
@@ -69,7 +69,7 @@ def paper(request: HttpRequest, order_id: UUID, number: str) -> HttpResponse:
 @never_cache
 @require_safe
 def calendar_file(request: HttpRequest, order_id: UUID) -> HttpResponse:
-    shown = access.open_order(request, order_id)
+    shown = access.get_authorized_order(request, order_id)
     if not any(ticket.valid for ticket in shown.tickets):
         raise problems.NotFound("This order has no valid tickets.")
     response = HttpResponse(ics.calendar_file(shown), content_type=ics.CONTENT_TYPE)
@@ -81,7 +81,7 @@ def calendar_file(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @require_safe
 def my_tickets(request: HttpRequest) -> HttpResponse:
     """The orders of this account, of this browser, and those opened here by their links."""
-    found = selectors.orders_of(queue.authenticate(request), access.opened_by_link(request))
+    found = selectors.list_orders(queue.authenticate(request), access.orders_opened_by_link(request))
     shown = [
         {
             "id": order.id,
@@ -97,7 +97,7 @@ def my_tickets(request: HttpRequest) -> HttpResponse:
     return render(request, "orders/my_tickets.html", {"orders": shown})
 
 
-def _shown(order: OrderView) -> dict[str, Any]:
+def _order_context(order: OrderView) -> dict[str, Any]:
     """The order as its page draws it. A declined payment that may be tried again is shown as such, not as under way."""
     retry_url = reverse("orders:checkout", args=[order.reservation_id]) if order.can_try_again else ""
     status = "declined" if order.can_try_again else order.status
@@ -109,7 +109,7 @@ def _shown(order: OrderView) -> dict[str, Any]:
         "number": order.number,
         "status": status,
         "is_in_progress": is_in_progress,
-        "known": live.known(order),
+        "known": live.state_summary(order),
         "follow": f"{status} {order.payment.attempt} {order.payment.refunded_minor} {confirm_url}",
         "attempt": order.payment.attempt,
         "attempts_max": ATTEMPTS_MAX,
@@ -144,7 +144,7 @@ def _shown(order: OrderView) -> dict[str, Any]:
 def _confirm_url(order: OrderView) -> str:
     """Where the buyer must go now; empty: nowhere."""
     action = order.payment.next_action
-    return within_site(action["url"]) if action is not None and action.get("type") == "redirect" else ""
+    return strip_site_origin(action["url"]) if action is not None and action.get("type") == "redirect" else ""
 
 
 def _stripe(order: OrderView) -> dict[str, str] | None:
@@ -152,10 +152,10 @@ def _stripe(order: OrderView) -> dict[str, str] | None:
     action = order.payment.next_action
     if order.status not in Order.OPEN or action is None or action.get("type") != "stripe":
         return None
-    return {**action, "return_url": absolute(order.url)}
+    return {**action, "return_url": absolute_url(order.url)}
 
 
-def _let_stripe_in(response: HttpResponse) -> HttpResponse:
+def _allow_stripe(response: HttpResponse) -> HttpResponse:
     """The page may load Stripe's script and show its frames; no other page may."""
     response._csp_update = {  # type: ignore[attr-defined]  # What django-csp's decorator sets.
         "script-src": ["https://js.stripe.com", "https://*.js.stripe.com"],

@@ -18,7 +18,7 @@ from apps.kernel.outbox import facade as outbox
 from apps.orders.models import ProviderStanding
 from apps.queue import facade as queue
 
-IN_A_ROW_SECONDS = 60
+FAULT_WINDOW_SECONDS = 60
 """Faults further apart than this are not in a row."""
 TRIAL_PAUSE_SECONDS = 2
 """How long those wait who find another trying the provider."""
@@ -30,7 +30,7 @@ _note_fault = sql.load(_package, "note_provider_fault")
 _note_answer = sql.load(_package, "note_provider_answer")
 
 
-class ProviderResting(Exception):
+class ProviderUnavailable(Exception):
     """The provider failed too often and is left alone; nothing was asked of it."""
 
     def __init__(self, provider: str, seconds: int) -> None:
@@ -38,8 +38,8 @@ class ProviderResting(Exception):
         self.seconds = seconds
 
 
-def enter(provider: str) -> int:
-    """The provider may be called once the caller has committed; its faults in a row, to be given to `note_answer`.
+def require_available(provider: str) -> int:
+    """The provider may be called once the caller has committed; its faults in a row, to be given to `record_success`.
 
     After a rest that is so for one caller alone, whose call decides for all. Raises ProviderResting. Joins the caller's
     transaction, whose last lock is this one.
@@ -60,10 +60,10 @@ def enter(provider: str) -> int:
             seconds = TRIAL_PAUSE_SECONDS
     # A shop whose charges wait is no better off than one whose charges fail.
     queue.payment_faults.observe(1)
-    raise ProviderResting(provider, seconds)
+    raise ProviderUnavailable(provider, seconds)
 
 
-def note_fault(provider: str) -> None:
+def record_fault(provider: str) -> None:
     """A call brought no answer, or none that can be read: one more fault in a row, committed. A decline is an
     answer."""
     queue.payment_faults.observe(1)
@@ -74,11 +74,11 @@ def note_fault(provider: str) -> None:
             faults_max=settings.PAYMENT_FAULTS_MAX,
             rest_seconds=settings.PAYMENT_REST_SECONDS,
             rest_seconds_max=settings.PAYMENT_REST_SECONDS_MAX,
-            row_seconds=IN_A_ROW_SECONDS,
+            row_seconds=FAULT_WINDOW_SECONDS,
         )
 
 
-def note_answer(provider: str, faults: int) -> None:
+def record_success(provider: str, faults: int) -> None:
     """A call brought an answer: the faults, if there were any when it began, are over, committed."""
     queue.payment_faults.observe(0)
     if faults:
@@ -87,33 +87,33 @@ def note_answer(provider: str, faults: int) -> None:
 
 
 @contextmanager
-def calling(provider: str) -> Iterator[None]:
+def guard_call(provider: str) -> Iterator[None]:
     """Around a call to a provider: entered before, and how it went noted after. Raises ProviderResting."""
     with transactions.write():
-        faults = enter(provider)
+        faults = require_available(provider)
     try:
         yield
     except Exception:
-        note_fault(provider)
+        record_fault(provider)
         raise
-    note_answer(provider, faults)
+    record_success(provider, faults)
 
 
 @contextmanager
-def put_back() -> Iterator[None]:
+def postpone_if_unavailable() -> Iterator[None]:
     """Within a handler of the outbox: a message that meets a provider that rests comes again when it has rested."""
     try:
         yield
-    except ProviderResting as resting:
+    except ProviderUnavailable as resting:
         raise outbox.RetryLater(resting.seconds, str(resting)) from resting
 
 
-def is_resting(provider: str) -> bool:
+def is_unavailable(provider: str) -> bool:
     """Whether the provider is left alone, or only being tried."""
     return ProviderStanding.objects.filter(provider=provider, rests_until__isnull=False).exists()
 
 
-def resting() -> list[str]:
+def list_unavailable() -> list[str]:
     """The providers that are left alone now, by name."""
     resting_now = ProviderStanding.objects.filter(rests_until__gt=clock.now()).order_by("provider")
     return list(resting_now.values_list("provider", flat=True))

@@ -28,8 +28,8 @@ def request(payment: Payment, reason: str, requested_by: str, *, amount_minor: i
         return 0
     payment.refunded_minor += back_minor
     payment.save(update_fields=["refunded_minor"])
-    _ask(payment, back_minor, reason, requested_by)
-    invoices.ask(payment.order)
+    _create_refund(payment, back_minor, reason, requested_by)
+    invoices.request_invoices(payment.order)
     return back_minor
 
 
@@ -42,7 +42,9 @@ def request_of_order(order: Order, amount_minor: int, reason: str, requested_by:
     assert left_minor == 0, f"order {order.number} keeps {left_minor} less than {amount_minor}"
 
 
-def _ask(payment: Payment, amount_minor: int, reason: str, requested_by: str, replaces: Refund | None = None) -> Refund:
+def _create_refund(
+    payment: Payment, amount_minor: int, reason: str, requested_by: str, replaces: Refund | None = None
+) -> Refund:
     refund = Refund.objects.create(
         order_id=payment.order_id,
         payment=payment,
@@ -57,7 +59,7 @@ def _ask(payment: Payment, amount_minor: int, reason: str, requested_by: str, re
     return refund
 
 
-def send_again(refund_id: UUID, who: str) -> Refund:
+def retry_refund(refund_id: UUID, who: str) -> Refund:
     """The failed refund's amount is on its way once more, committed, as a refund with a key of its own: under the old
     key the provider would only say again that it failed. Asked twice, the second finds it replaced.
 
@@ -65,11 +67,11 @@ def send_again(refund_id: UUID, who: str) -> Refund:
     """
     with transactions.write():
         failed = _lock_failed(refund_id)
-        _settle_listed(failed, who, "sent again")
-        return _ask(failed.payment, failed.amount_minor, failed.reason, who, replaces=failed)
+        _settle_difference(failed, who, "sent again")
+        return _create_refund(failed.payment, failed.amount_minor, failed.reason, who, replaces=failed)
 
 
-def pay_out(refund_id: UUID, note: str, who: str) -> Refund:
+def record_payout(refund_id: UUID, note: str, who: str) -> Refund:
     """The failed refund has reached its buyer by other means, as this note says, committed. Whoever says so has paid;
     nothing is sent. The order owes and keeps what it did, since its payment counts the refund already.
 
@@ -84,7 +86,7 @@ def pay_out(refund_id: UUID, note: str, who: str) -> Refund:
         refund.status, refund.settled_at = Refund.Status.PAID_OUT, clock.now()
         refund.paid_out_by, refund.paid_out_note = who, words
         refund.save(update_fields=["status", "settled_at", "paid_out_by", "paid_out_note"])
-        _settle_listed(refund, who, f"paid out by other means: {words}")
+        _settle_difference(refund, who, f"paid out by other means: {words}")
         return refund
 
 
@@ -101,7 +103,7 @@ def _lock_failed(refund_id: UUID) -> Refund:
     return failed
 
 
-def _settle_listed(failed: Refund, who: str, note: str) -> None:
+def _settle_difference(failed: Refund, who: str, note: str) -> None:
     PaymentDifference.objects.filter(
         kind=PaymentDifference.Kind.FAILED_REFUND, reference=str(failed.pk), settled_at=None
     ).update(settled_at=clock.now(), settled_by=who, note=note)
@@ -114,12 +116,12 @@ def send(message: outbox.Message) -> None:
     if refund.status != Refund.Status.REQUESTED:
         return
     provider = get_provider(refund.payment.provider)
-    with circuit_breaker.put_back(), circuit_breaker.calling(provider.name):
-        answer = provider.refund(request_of(refund))
-    record_answer(refund.pk, refund.order_id, answer)
+    with circuit_breaker.postpone_if_unavailable(), circuit_breaker.guard_call(provider.name):
+        answer = provider.refund(provider_request(refund))
+    record_refund_answer(refund.pk, refund.order_id, answer)
 
 
-def request_of(refund: Refund) -> RefundRequest:
+def provider_request(refund: Refund) -> RefundRequest:
     """What the provider is asked for with this refund: the same each time, because its key is."""
     return RefundRequest(
         key=refund.pk,
@@ -129,11 +131,11 @@ def request_of(refund: Refund) -> RefundRequest:
     )
 
 
-def record_answer(refund_id: UUID, order_id: UUID, answer: RefundAnswer) -> None:
+def record_refund_answer(refund_id: UUID, order_id: UUID, answer: RefundAnswer) -> None:
     """The refund says what the provider answered, committed. Own transaction."""
     with transactions.write():
         lock_order(order_id)
-        _take_note(Refund.objects.get(pk=refund_id), answer)
+        _apply_answer(Refund.objects.get(pk=refund_id), answer)
 
 
 def settle(payment: Payment, message: ProviderMessage) -> str:
@@ -148,7 +150,7 @@ def settle(payment: Payment, message: ProviderMessage) -> str:
     refund = find(payment, message)
     if refund is None:
         return "a refund that we did not ask for"
-    return _take_note(refund, RefundAnswer(message.refund_reference, state, message.failure))
+    return _apply_answer(refund, RefundAnswer(message.refund_reference, state, message.failure))
 
 
 def find(payment: Payment, message: ProviderMessage) -> Refund | None:
@@ -159,7 +161,7 @@ def find(payment: Payment, message: ProviderMessage) -> Refund | None:
         return payment.refunds.filter(reference=message.refund_reference).first()
 
 
-def _take_note(refund: Refund, answer: RefundAnswer) -> str:
+def _apply_answer(refund: Refund, answer: RefundAnswer) -> str:
     """Joins a transaction that holds the order's lock. What the provider says first may arrive last: pending never
     takes a decision back, and a failure is the last word, because a refund that succeeded may still come back."""
     came_back = refund.status == Refund.Status.SUCCEEDED and answer.state == RefundState.FAILED

@@ -17,7 +17,7 @@ from apps.kernel.db import transactions
 from apps.kernel.outbox import facade as outbox
 from apps.orders import lines, topics
 from apps.orders.invoices import invoices
-from apps.orders.locks import Locked
+from apps.orders.locks import LockedPayment
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment, ProviderMessage
 from apps.orders.payments import circuit_breaker, refunds
 from apps.orders.payments.providers.protocol import Kind
@@ -31,7 +31,7 @@ TOO_LATE = "no longer matters"
 """What a message came to that changed nothing, because another had been first. The auditor counts the others."""
 
 
-def settle(locked: Locked, message: ProviderMessage) -> str:
+def settle(locked: LockedPayment, message: ProviderMessage) -> str:
     """The payment and its order say what this message means for them; in words, what it changed."""
     transactions.require_transaction()
     order, payment, _ = locked
@@ -60,7 +60,7 @@ def _pending(payment: Payment, message: ProviderMessage) -> str:
     return "waits for the provider"
 
 
-def _succeeded(locked: Locked, message: ProviderMessage) -> str:
+def _succeeded(locked: LockedPayment, message: ProviderMessage) -> str:
     order, payment, payments = locked
     if payment.status == Payment.Status.SUCCEEDED:
         return KNOWN
@@ -72,12 +72,12 @@ def _succeeded(locked: Locked, message: ProviderMessage) -> str:
         refunds.request(payment, "this order had been settled by another payment", f"provider:{payment.provider}")
         return "refunded: the order had been settled already"
     if (message.amount_minor, message.currency) != (order.total_minor, order.currency):
-        return _give_back(order, payment, Order.Reason.WRONG_AMOUNT)
+        return _refund_order(order, payment, Order.Reason.WRONG_AMOUNT)
     event = events.get_event_by_id(order.event_id)
     if event.status == "canceled":
-        return _give_back(order, payment, Order.Reason.EVENT_CANCELED)
+        return _refund_order(order, payment, Order.Reason.EVENT_CANCELED)
     if order.status == Order.Status.CANCELED:
-        return _give_back(order, payment, Order.Reason(order.reason))
+        return _refund_order(order, payment, Order.Reason(order.reason))
     try:
         # A savepoint: whatever a refused confirmation did on its way is undone, and the refund still commits.
         with transaction.atomic():
@@ -89,8 +89,8 @@ def _succeeded(locked: Locked, message: ProviderMessage) -> str:
                 event=event,
             )
     except reservations.ReservationExpired:
-        return _give_back(order, payment, Order.Reason.LATE)
-    _stand(order, view, payments)
+        return _refund_order(order, payment, Order.Reason.LATE)
+    _confirm_order(order, view, payments)
     return "confirmed"
 
 
@@ -103,7 +103,7 @@ def _declined(order: Order, payment: Payment, message: ProviderMessage) -> str:
     if order.status not in Order.OPEN:
         return "declined; the order had ended"
     if payment.tries >= ATTEMPTS_MAX or not has_time_for_attempt(order):
-        fail(order, Order.Reason.DECLINED)
+        fail_order(order, Order.Reason.DECLINED)
         return "declined; the order failed"
     order.status = Order.Status.PLACED
     order.save(update_fields=["status"])
@@ -116,56 +116,56 @@ def _canceled(order: Order, payment: Payment) -> str:
     _abandon(payment)
     if order.status not in Order.OPEN:
         return "never charged; the order had ended"
-    fail(order, _why_never_charged(payment))
+    fail_order(order, _abandonment_reason(payment))
     return "never charged; the order failed"
 
 
-def confirm_free(order: Order) -> None:
+def confirm_free_order(order: Order) -> None:
     """An order that owes nothing stands at once."""
     transactions.require_transaction()
     assert order.total_minor == 0
     view = reservations.confirm(
         order.reservation_id, occurred_at=clock.now(), who=order.buyer, why=f"free order {order.number}"
     )
-    _stand(order, view, [])
+    _confirm_order(order, view, [])
 
 
-def never_send(order: Order, payment: Payment) -> None:
+def abandon_unsent(order: Order, payment: Payment) -> None:
     """The payment, of which the provider has not heard, never will be sent; an order that waited for it has failed.
     Joins the caller's transaction, which holds the order's lock."""
     transactions.require_transaction()
     _abandon(payment)
     if order.status in Order.OPEN:
-        fail(order, _why_never_charged(payment))
+        fail_order(order, _abandonment_reason(payment))
 
 
-def ask_later(payment_id: UUID, delay: timedelta) -> None:
+def schedule_inquiry(payment_id: UUID, delay: timedelta) -> None:
     """The provider will be asked what became of the payment, and told if nobody waits for it any more. Joins the
     caller's transaction."""
     outbox.publish(topics.ASK, str(payment_id), {"payment": str(payment_id)}, delay=delay)
 
 
-def fail(order: Order, reason: Order.Reason) -> None:
+def fail_order(order: Order, reason: Order.Reason) -> None:
     """The order has failed and what it held is free again; once the deadline has passed, by the reservation's sweep."""
     transactions.require_transaction()
     if order.pay_deadline > clock.now():
         reservations.cancel(order.reservation_id, who="system", why=f"order {order.number} failed: {reason.label}")
     # Else it reads expired and not canceled, as by `canceling.fail_lapsed`. Had the word of a success in time come
     # before that of a decline, it would have confirmed; so it still may when it comes after (I8).
-    end(order, Order.Status.FAILED, reason)
+    end_order(order, Order.Status.FAILED, reason)
 
 
-def end(order: Order, status: Order.Status, reason: Order.Reason) -> None:
+def end_order(order: Order, status: Order.Status, reason: Order.Reason) -> None:
     """The order has ended so, and the buyer of one that failed is told. A payment nobody sent yet never will be; one
     that is with the provider is canceled there if it has not happened, and else decided here like any other."""
     transactions.require_transaction()
     order.status, order.reason, order.ended_at = status, reason, clock.now()
     order.save(update_fields=["status", "reason", "ended_at"])
     promo_codes.release(order, order.ended_at)
-    _let_go(Payment.objects.filter(order=order, status=Payment.Status.PENDING))
+    _drop_pending_payments(Payment.objects.filter(order=order, status=Payment.Status.PENDING))
     if status == Order.Status.FAILED:
         outbox.publish(topics.SEND_FAILURE_NOTICE, str(order.pk), {"order": str(order.pk)})
-    messages.announce_end(order)
+    messages.publish_end(order)
 
 
 def has_time_for_attempt(order: Order, now: datetime | None = None) -> bool:
@@ -174,7 +174,7 @@ def has_time_for_attempt(order: Order, now: datetime | None = None) -> bool:
     return order.pay_deadline - (now or clock.now()) >= timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS)
 
 
-def _let_go(payments: Iterable[Payment]) -> None:
+def _drop_pending_payments(payments: Iterable[Payment]) -> None:
     """Nobody waits any more for what of an order's payments is pending."""
     for payment in payments:
         if payment.status != Payment.Status.PENDING:
@@ -182,11 +182,11 @@ def _let_go(payments: Iterable[Payment]) -> None:
         if payment.started_at is None:
             _abandon(payment)
         else:
-            ask_later(payment.pk, timedelta())
+            schedule_inquiry(payment.pk, timedelta())
 
 
-def _why_never_charged(payment: Payment) -> Order.Reason:
-    is_away = payment.faults_count > 0 or circuit_breaker.is_resting(payment.provider)
+def _abandonment_reason(payment: Payment) -> Order.Reason:
+    is_away = payment.faults_count > 0 or circuit_breaker.is_unavailable(payment.provider)
     return Order.Reason.PROVIDER_AWAY if is_away else Order.Reason.OUT_OF_TIME
 
 
@@ -195,24 +195,24 @@ def _abandon(payment: Payment) -> None:
     payment.save(update_fields=["status", "settled_at", "next_action"])
 
 
-def _stand(order: Order, view: reservations.ReservationView, payments: Iterable[Payment]) -> None:
+def _confirm_order(order: Order, view: reservations.ReservationView, payments: Iterable[Payment]) -> None:
     """The order is a sale. `payments`: all that it has."""
     now = clock.now()
     if order.ended_at is not None:
-        promo_codes.honour(order, now)
+        promo_codes.restore_use(order, now)
     order.status, order.reason, order.confirmed_at, order.ended_at = Order.Status.CONFIRMED, "", now, None
     order.save(update_fields=["status", "reason", "confirmed_at", "ended_at"])
-    _let_go(payments)
+    _drop_pending_payments(payments)
     ticket_issuance.issue(order, view, now)
-    papers = [invoices.news(order)] if order.total_minor else []
+    papers = [invoices.invoice_message(order)] if order.total_minor else []
     outbox.publish_all([*papers, outbox.NewMessage(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk)})])
-    messages.announce(order, messages.Kind.ORDER_CONFIRMED)
+    messages.publish_message(order, messages.Kind.ORDER_CONFIRMED)
 
 
-def _give_back(order: Order, payment: Payment, reason: Order.Reason) -> str:
+def _refund_order(order: Order, payment: Payment, reason: Order.Reason) -> str:
     reservations.cancel(order.reservation_id, who="system", why=f"order {order.number} refunded: {reason.label}")
     refunds.request(payment, reason.label, f"provider:{payment.provider}")
     lines.cancel_all(order, clock.now())
-    end(order, Order.Status.REFUNDED, reason)
+    end_order(order, Order.Status.REFUNDED, reason)
     outbox.publish(topics.SEND_REFUND_NOTICE, str(order.pk), {"order": str(order.pk)})
     return f"refunded: {reason.label}"

@@ -27,7 +27,7 @@ class PromoCodeForm(CodeForm):
 
     def used(self) -> Iterator[tuple[str, Callable[[], int], str]]:
         locked = lock_code(self.instance.pk)
-        yield "uses_max", lambda: promo_codes.used_count(locked), "It has been used"
+        yield "uses_max", lambda: promo_codes.count_uses(locked), "It has been used"
 
 
 @admin.register(CodeUse)

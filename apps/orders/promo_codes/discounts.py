@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from apps.events import facade as events
 from apps.orders.models import PromoCode
 
-_WHOLE = 10_000
+_BASIS_POINTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class Discount:
         chosen = sorted(chosen, key=lambda at: -left_minor[at])[: self.places_max]
         lefts = [left_minor[at] for at in chosen]
         off = [0] * len(places)
-        for at, minor in zip(chosen, self._of_each(lefts), strict=True):
+        for at, minor in zip(chosen, self._discount_each(lefts), strict=True):
             off[at] = minor
         return off
 
-    def _of_each(self, lefts: list[int]) -> list[int]:
+    def _discount_each(self, lefts: list[int]) -> list[int]:
         if self.kind == PromoCode.Kind.PERCENT:
-            return [(2 * left * self.value + _WHOLE) // (2 * _WHOLE) for left in lefts]
+            return [(2 * left * self.value + _BASIS_POINTS) // (2 * _BASIS_POINTS) for left in lefts]
         if self.kind == PromoCode.Kind.PER_TICKET:
             return [min(self.value, left) for left in lefts]
         return events.allocate_amount(min(self.value, sum(lefts)), lefts)

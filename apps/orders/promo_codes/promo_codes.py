@@ -49,32 +49,32 @@ class Offer:
     discount: Discount
 
 
-def look_up(reservation: reservations.ReservationView, code: str) -> Offer | None:
+def find_offer(reservation: reservations.ReservationView, code: str) -> Offer | None:
     """What this code would take off the reservation, whether or not it may still be used; None for an unknown one.
     `code` is normal."""
     found = PromoCode.objects.filter(event_id=reservation.event_id, code=code, is_active=True).first()
     if found is None:
         return None
-    terms = _terms_of(found)
+    terms = _read_terms(found)
     return Offer(found.pk, found.code, terms, terms.of(reservation))
 
 
-def bill_of(reservation: reservations.ReservationView, offer: Offer | None) -> events.Bill:
+def bill_reservation(reservation: reservations.ReservationView, offer: Offer | None) -> events.Bill:
     """What the reservation comes to, with what the code takes off its places before fees and tax."""
     discounts = [] if offer is None else [offer.discount]
     return events.calculate_bill(reservation.places, reservation.price_policy, discounts)
 
 
-def examine(
+def check_offer(
     reservation: reservations.ReservationView, offer: Offer | None, bill: events.Bill, *, email: str = ""
 ) -> None:
     """Returns if the code may be used now, as far as can be told without a lock. Raises CodeRefused."""
     if offer is None:
         raise CodeUnknown
-    _judge(PromoCode.objects.get(pk=offer.code_id), offer, bill, reservation.buyer, email)
+    _check_limits(PromoCode.objects.get(pk=offer.code_id), offer, bill, reservation.buyer, email)
 
 
-def use(order: Order, offer: Offer | None, bill: events.Bill) -> None:
+def use_code(order: Order, offer: Offer | None, bill: events.Bill) -> None:
     """The new order has used the code, once its transaction commits. Joins that transaction, which holds the order's
     lock and the reservation's, and has not locked a seat. Raises CodeRefused: nothing is placed then.
 
@@ -87,7 +87,7 @@ def use(order: Order, offer: Offer | None, bill: events.Bill) -> None:
     code = PromoCode.objects.get(pk=offer.code_id)
     if code.is_limited:
         code = lock_code(code.pk)
-    _judge(code, offer, bill, order.buyer, order.email)
+    _check_limits(code, offer, bill, order.buyer, order.email)
     CodeUse.objects.create(
         order=order,
         code=code,
@@ -105,19 +105,19 @@ def release(order: Order, now: datetime) -> None:
     CodeUse.objects.filter(order=order, released_at=None).update(released_at=now, honoured_at=None)
 
 
-def honour(order: Order, now: datetime) -> None:
+def restore_use(order: Order, now: datetime) -> None:
     """An order that had ended and now stands has its use again, also of a code that others have used up meanwhile: its
     buyer paid the price that was promised. Joins the caller's transaction, which holds the order's lock."""
     require_transaction()
     CodeUse.objects.exclude(released_at=None).filter(order=order).update(released_at=None, honoured_at=now)
 
 
-def used_count(code: PromoCode) -> int:
+def count_uses(code: PromoCode) -> int:
     """Uses that stand; exact under the code's lock."""
     return code.uses.filter(released_at=None).count()
 
 
-def _judge(code: PromoCode, offer: Offer, bill: events.Bill, buyer: str, email: str) -> None:
+def _check_limits(code: PromoCode, offer: Offer, bill: events.Bill, buyer: str, email: str) -> None:
     now = clock.now()
     if not code.is_active:
         raise CodeUnknown
@@ -125,11 +125,11 @@ def _judge(code: PromoCode, offer: Offer, bill: events.Bill, buyer: str, email: 
         raise CodeNotValid("This code is not valid yet.")
     if code.valid_until is not None and now >= code.valid_until:
         raise CodeNotValid("This code is no longer valid.")
-    if _terms_of(code) != offer.terms:
+    if _read_terms(code) != offer.terms:
         raise CodeNotValid("This code has just been changed; try it again.")
     if not bill.discount_minor:
         raise CodeNotValid("This code takes nothing off what you hold.")
-    if code.uses_max is not None and used_count(code) >= code.uses_max:
+    if code.uses_max is not None and count_uses(code) >= code.uses_max:
         raise CodeUsedUp
     cap = code.uses_per_buyer_max
     if cap is not None:
@@ -138,6 +138,6 @@ def _judge(code: PromoCode, offer: Offer, bill: events.Bill, buyer: str, email: 
             raise CodeLimitReached(cap=cap)
 
 
-def _terms_of(code: PromoCode) -> Terms:
+def _read_terms(code: PromoCode) -> Terms:
     value = code.rate if code.kind == PromoCode.Kind.PERCENT else code.amount_minor
     return Terms(code.kind, value, code.places_max, frozenset(code.categories.values_list("key", flat=True)))

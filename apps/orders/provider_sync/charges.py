@@ -16,24 +16,24 @@ from django.urls import reverse
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.outbox.facade import Message, RetryLater
-from apps.orders.absolute_urls import absolute
+from apps.orders.absolute_urls import absolute_url
 from apps.orders.locks import lock_payment
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment
 from apps.orders.payments import circuit_breaker, settlement
 from apps.orders.payments.providers import get_provider
 from apps.orders.payments.providers.protocol import ChargeRequest, Kind, ProviderEvent
-from apps.orders.provider_sync.inbox import record_answer
+from apps.orders.provider_sync.inbox import record_provider_answer
 
 logger = logging.getLogger(__name__)
 
-ASK_SECONDS_MIN = 3.0
+INQUIRY_SECONDS_MIN = 3.0
 """How long until the provider is asked again, at first; then half of how long it has had the charge."""
-ASKED_SECONDS = 30.0
+INQUIRY_SECONDS_MAX = 30.0
 """From this age on a charge is the reconciler's to ask about (status_inquiries.py)."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _ProviderCall:
     """What is to be asked of the provider now."""
 
     request: ChargeRequest
@@ -51,55 +51,55 @@ class _Step:
     """If it is still pending then: until it is asked about again. 0: no more."""
 
 
-def charge(message: Message) -> None:
+def handle_charge(message: Message) -> None:
     """The payment is charged once and its order says what came of it, however often this message is delivered.
 
     A worker may die anywhere here. Before the provider was called: the next delivery calls it. After: the next
     delivery finds `started_at`, asks the provider by our key first, and settles what it answers.
     """
     payment_id = UUID(message.body["payment"])
-    step = _take_step(payment_id)
+    step = _call_and_settle(payment_id)
     if step is not None and step.pause_seconds:
         # Still pending. In a message of its own: this one's key is the order's, and must not hold up its next try.
         with transactions.write():
-            settlement.ask_later(payment_id, timedelta(seconds=step.pause_seconds))
+            settlement.schedule_inquiry(payment_id, timedelta(seconds=step.pause_seconds))
 
 
-def ask(message: Message) -> None:
+def handle_inquiry(message: Message) -> None:
     """A payment that the provider has is settled as the provider says, without a webhook too; one that nobody waits
     for any more is canceled there. Put back until that is done, or until it is the reconciler's."""
     payment_id = UUID(message.body["payment"])
     if not Payment.objects.filter(pk=payment_id, status=Payment.Status.PENDING).exists():
         # Decided, for good: most are by the time that this is due.
         return
-    step = _take_step(payment_id)
+    step = _call_and_settle(payment_id)
     if step is not None and step.pause_seconds:
         raise RetryLater(step.pause_seconds, "the provider has not decided yet")
 
 
-def _take_step(payment_id: UUID) -> _Step | None:
+def _call_and_settle(payment_id: UUID) -> _ProviderCall | None:
     """The provider was asked and what it said is settled; the step, if the payment is pending still. Raises Later."""
     try:
         step = _start(payment_id)
-    except circuit_breaker.ProviderResting as resting:
-        raise RetryLater(_rest_seconds(payment_id, resting.seconds), str(resting)) from resting
+    except circuit_breaker.ProviderUnavailable as resting:
+        raise RetryLater(_retry_seconds(payment_id, resting.seconds), str(resting)) from resting
     if step is None:
         return None
     try:
         event = _call(step)
     except Exception as error:
-        circuit_breaker.note_fault(step.provider)
-        seconds = _note_fault(payment_id)
+        circuit_breaker.record_fault(step.provider)
+        seconds = _record_fault(payment_id)
         logger.warning("payment %s: no answer from %s: %r", payment_id, step.provider, error)
         if seconds is None:
             return None
         raise RetryLater(seconds, f"{type(error).__name__}: {error}") from error
-    circuit_breaker.note_answer(step.provider, step.faults)
-    record_answer(step.provider, event)
+    circuit_breaker.record_success(step.provider, step.faults)
+    record_provider_answer(step.provider, event)
     return step if event.kind == Kind.PENDING else None
 
 
-def _call(step: _Step) -> ProviderEvent:
+def _call(step: _ProviderCall) -> ProviderEvent:
     provider = get_provider(step.provider)
     if step.is_unwanted:
         return provider.cancel(step.request, step.reference)
@@ -117,7 +117,7 @@ def _call(step: _Step) -> ProviderEvent:
     return provider.cancel(step.request, step.reference)
 
 
-def _start(payment_id: UUID) -> _Step | None:
+def _start(payment_id: UUID) -> _ProviderCall | None:
     """The order is paying and the payment marked as started, committed; what to ask of the provider. None when there is
     nothing left to do. Raises ProviderResting, nothing changed."""
     with transactions.write():
@@ -132,9 +132,9 @@ def _start(payment_id: UUID) -> _Step | None:
         has_tries = payment.tries <= ATTEMPTS_MAX
         may_charge = order.status in Order.OPEN and has_tries and settlement.has_time_for_attempt(order, now)
         if not may_be_known and not may_charge:
-            settlement.never_send(order, payment)
+            settlement.abandon_unsent(order, payment)
             return None
-        faults = circuit_breaker.enter(payment.provider)
+        faults = circuit_breaker.require_available(payment.provider)
         declined = [one for one in payments if one.status == Payment.Status.DECLINED]
         if may_charge:
             order.status = Order.Status.PAYING
@@ -142,15 +142,15 @@ def _start(payment_id: UUID) -> _Step | None:
             if not may_be_known:
                 payment.started_at = now
                 payment.save(update_fields=["started_at"])
-    return _Step(
-        request=request_of(order, payment),
+    return _ProviderCall(
+        request=charge_request(order, payment),
         reference=payment.reference,
         provider=payment.provider,
         faults=faults,
         may_be_known=may_be_known,
         may_charge=may_charge,
         is_unwanted=not has_tries if order.status in Order.OPEN else not _may_still_count(order, payment, now),
-        earlier=tuple((request_of(order, one), one.reference) for one in declined),
+        earlier=tuple((charge_request(order, one), one.reference) for one in declined),
         pause_seconds=_pause_seconds(payment, now),
     )
 
@@ -163,12 +163,12 @@ def _may_still_count(order: Order, payment: Payment, now: datetime) -> bool:
 
 def _pause_seconds(payment: Payment, now: datetime) -> float:
     if payment.started_at is None:
-        return ASK_SECONDS_MIN
+        return INQUIRY_SECONDS_MIN
     age_seconds = (now - payment.started_at).total_seconds()
-    return max(age_seconds / 2, ASK_SECONDS_MIN) if age_seconds < ASKED_SECONDS else 0
+    return max(age_seconds / 2, INQUIRY_SECONDS_MIN) if age_seconds < INQUIRY_SECONDS_MAX else 0
 
 
-def request_of(order: Order, payment: Payment) -> ChargeRequest:
+def charge_request(order: Order, payment: Payment) -> ChargeRequest:
     """What the provider is asked for with this payment: the same each time, because its key is."""
     return ChargeRequest(
         key=payment.pk,
@@ -177,11 +177,11 @@ def request_of(order: Order, payment: Payment) -> ChargeRequest:
         currency=payment.currency,
         description=f"Order {order.number}",
         counts_until=payment.counts_until,
-        return_url=absolute(reverse("orders:order", args=[order.pk])),
+        return_url=absolute_url(reverse("orders:order", args=[order.pk])),
     )
 
 
-def _note_fault(payment_id: UUID) -> float | None:
+def _record_fault(payment_id: UUID) -> float | None:
     """The try that brought no answer is counted, committed; in how many seconds to ask again. None: by this message no
     more. After the last try comes one call that only makes sure; when that fails too, the order has failed, and the
     asking that goes on finds out what became of the charge."""
@@ -193,14 +193,14 @@ def _note_fault(payment_id: UUID) -> float | None:
         if order.status not in Order.OPEN:
             return _pause_seconds(payment, clock.now()) or None
         if payment.tries > ATTEMPTS_MAX:
-            settlement.fail(order, Order.Reason.PROVIDER_AWAY)
+            settlement.fail_order(order, Order.Reason.PROVIDER_AWAY)
             return None
         payment.faults_count += 1
         payment.save(update_fields=["faults_count"])
         return 2.0**payment.faults_count
 
 
-def _rest_seconds(payment_id: UUID, seconds: int) -> float:
+def _retry_seconds(payment_id: UUID, seconds: int) -> float:
     """As long as the provider rests, and no longer than a try may still begin: then the order fails, and says why."""
     deadline = Payment.objects.filter(pk=payment_id).values_list("order__pay_deadline", flat=True).get()
     left = (deadline - clock.now()).total_seconds() - settings.PAYMENT_TIMEOUT_SECONDS

@@ -15,12 +15,12 @@ from apps.orders.models import PaymentDifference
 
 Kind = PaymentDifference.Kind
 NOTE_MAX = 500
-FAILED_NOTED_MAX = 100
-BY_ITSELF = "system"
+FAILED_REFUNDS_MAX = 100
+SYSTEM_ACTOR = "system"
 _failed_refunds = sql.load("apps.orders", "failed_refunds")
 
 
-def note(
+def record_difference(
     kind: PaymentDifference.Kind,
     provider: str,
     reference: str,
@@ -52,12 +52,12 @@ def note(
         PaymentDifference.objects.filter(pk=seen.pk).update(last_seen_at=now)
 
 
-def agree(provider: str, references: Collection[str]) -> None:
+def settle_agreed(provider: str, references: Collection[str]) -> None:
     """About these the books agree now: what was listed of them has settled itself. Own transaction."""
     with transactions.write():
         listed = PaymentDifference.objects.filter(provider=provider, reference__in=references, settled_at=None)
         listed.exclude(kind__in=PaymentDifference.NOT_COMPARED).update(
-            settled_at=clock.now(), settled_by=BY_ITSELF, note="The books agree by now."
+            settled_at=clock.now(), settled_by=SYSTEM_ACTOR, note="The books agree by now."
         )
 
 
@@ -66,7 +66,7 @@ def settle_failed(refund_id: UUID, provider: str) -> None:
     transactions.require_transaction()
     listed = PaymentDifference.objects.filter(provider=provider, kind=Kind.FAILED_REFUND, reference=str(refund_id))
     listed.filter(settled_at=None).update(
-        settled_at=clock.now(), settled_by=BY_ITSELF, note="Refunded at the provider by hand."
+        settled_at=clock.now(), settled_by=SYSTEM_ACTOR, note="Refunded at the provider by hand."
     )
 
 
@@ -74,13 +74,15 @@ def close(kind: PaymentDifference.Kind, provider: str, reference: str, words: st
     """The difference is listed no more, for the reason that these words say. Joins the caller's transaction."""
     transactions.require_transaction()
     listed = PaymentDifference.objects.filter(kind=kind, provider=provider, reference=reference, settled_at=None)
-    listed.update(settled_at=clock.now(), settled_by=BY_ITSELF, note=words[:NOTE_MAX])
+    listed.update(settled_at=clock.now(), settled_by=SYSTEM_ACTOR, note=words[:NOTE_MAX])
 
 
-def open_again(kind: PaymentDifference.Kind, provider: str, reference: str) -> None:
+def reopen_difference(kind: PaymentDifference.Kind, provider: str, reference: str) -> None:
     """The difference is listed again, if it had settled itself. Joins the caller's transaction."""
     transactions.require_transaction()
-    closed = PaymentDifference.objects.filter(kind=kind, provider=provider, reference=reference, settled_by=BY_ITSELF)
+    closed = PaymentDifference.objects.filter(
+        kind=kind, provider=provider, reference=reference, settled_by=SYSTEM_ACTOR
+    )
     closed.update(settled_at=None, settled_by="", note="")
 
 
@@ -109,13 +111,13 @@ def count_open() -> OpenCount:
     return OpenCount(waiting.count(), waiting.filter(kind=Kind.DISPUTE).count())
 
 
-def note_failed_refunds(limit: int = FAILED_NOTED_MAX) -> int:
+def record_failed_refunds(limit: int = FAILED_REFUNDS_MAX) -> int:
     """Refunds that failed are listed, by our own id of them; how many were not yet."""
     with connection.cursor() as cursor:
         rows = _failed_refunds.rows(cursor, limit=limit)
     for provider, refund_id, order_id, amount_minor, currency, settled_at in rows:
         with transactions.write():
-            note(
+            record_difference(
                 Kind.FAILED_REFUND,
                 provider,
                 str(refund_id),

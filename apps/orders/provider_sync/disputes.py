@@ -13,12 +13,12 @@ from apps.orders.models import Payment, PaymentDifference, ProviderMessage
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.provider_sync import discrepancies
 
-_Listed = PaymentDifference.Kind
+_DifferenceKind = PaymentDifference.Kind
 _OPENED_AND_CLOSED = {
-    _Listed.DISPUTE: (Kind.DISPUTED, Kind.DISPUTE_CLOSED),
-    _Listed.DISPUTED_MONEY: (Kind.DISPUTE_WITHDRAWN, Kind.DISPUTE_REINSTATED),
+    _DifferenceKind.DISPUTE: (Kind.DISPUTED, Kind.DISPUTE_CLOSED),
+    _DifferenceKind.DISPUTED_MONEY: (Kind.DISPUTE_WITHDRAWN, Kind.DISPUTE_REINSTATED),
 }
-_TOLD = (Kind.DISPUTED, Kind.DISPUTE_CLOSED)
+_MAILED_KINDS = (Kind.DISPUTED, Kind.DISPUTE_CLOSED)
 """Of these staff has mail; how the money goes it sees in the list."""
 
 
@@ -34,7 +34,7 @@ def settle(payment: Payment, message: ProviderMessage) -> str:
     )
     # Of two at one moment the one that closes is the later.
     latest = max(said, key=lambda one: (one.occurred_at, one.kind == closes))
-    discrepancies.note(
+    discrepancies.record_difference(
         listed,
         payment.provider,
         message.dispute_reference,
@@ -47,7 +47,7 @@ def settle(payment: Payment, message: ProviderMessage) -> str:
     if latest.kind == closes:
         discrepancies.close(listed, payment.provider, message.dispute_reference, f"{closes.words}: {latest.failure}.")
     else:
-        discrepancies.open_again(listed, payment.provider, message.dispute_reference)
-    if kind in _TOLD:
+        discrepancies.reopen_difference(listed, payment.provider, message.dispute_reference)
+    if kind in _MAILED_KINDS:
         outbox.publish(topics.SEND_DISPUTE_NOTICE, str(payment.order_id), {"message": message.pk})
     return f"{kind.words}: {message.failure}"

@@ -11,7 +11,7 @@ from django.db import connection
 from apps.kernel.db import model_rows, sql, transactions
 from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
-from apps.orders.locks import Locked, lock_payment
+from apps.orders.locks import LockedPayment, lock_payment
 from apps.orders.models import Payment, ProviderMessage
 from apps.orders.payments import settlement
 from apps.orders.payments.providers import get_provider, sandbox
@@ -23,7 +23,7 @@ _store_message = sql.load("apps.orders", "store_provider_message")
 _lock_message = sql.load("apps.orders", "lock_provider_message")
 _note_outcome = sql.load("apps.orders", "note_outcome")
 
-NOT_OURS = "speaks of no payment of ours"
+UNKNOWN_PAYMENT = "speaks of no payment of ours"
 
 
 def receive(provider_name: str, raw: bytes, headers: Mapping[str, str]) -> bool:
@@ -36,7 +36,7 @@ def receive(provider_name: str, raw: bytes, headers: Mapping[str, str]) -> bool:
     if event is None:
         return False
     with transactions.write():
-        payment_id, order_id = _payment_of(provider_name, event)
+        payment_id, order_id = _find_payment(provider_name, event)
         message, is_new = _store(provider_name, event, payment_id)
         # What is known but not processed is on its way already: whoever stored it wrote to the outbox with it, or
         # settles it in the transaction that stored it.
@@ -57,10 +57,10 @@ def process(message: outbox.Message) -> None:
         _process(locked, stored)
 
 
-def record_answer(provider_name: str, event: ProviderEvent) -> None:
+def record_provider_answer(provider_name: str, event: ProviderEvent) -> None:
     """The provider's direct answer has had its effect, once; a webhook with the same message id finds it done."""
     with transactions.write():
-        payment_id, _ = _payment_of(provider_name, event)
+        payment_id, _ = _find_payment(provider_name, event)
         locked = None if payment_id is None else lock_payment(payment_id)
         # After the order's lock: a webhook that is storing the same message holds no lock that we could wait for in a
         # circle, and whoever processed it before us has committed.
@@ -95,7 +95,7 @@ def _store(provider_name: str, event: ProviderEvent, payment_id: UUID | None) ->
     return ProviderMessage(pk=pk, received_at=received_at, next_action=next_action, **said), True
 
 
-def _payment_of(provider_name: str, event: ProviderEvent) -> tuple[UUID, UUID] | tuple[None, None]:
+def _find_payment(provider_name: str, event: ProviderEvent) -> tuple[UUID, UUID] | tuple[None, None]:
     """The payment that is spoken of, and its order: by our key, or where that is not said by the provider's own id of
     the charge. What somebody does by hand at the provider, a refund say, carries no key of ours."""
     try:
@@ -110,21 +110,21 @@ def _payment_of(provider_name: str, event: ProviderEvent) -> tuple[UUID, UUID] |
     return (found[0][0], found[0][1]) if found else (None, None)
 
 
-def _process(locked: Locked | None, message: ProviderMessage) -> None:
+def _process(locked: LockedPayment | None, message: ProviderMessage) -> None:
     """Joins the caller's transaction, which holds the order's lock."""
     if message.processed_at is not None:
         return
-    outcome = NOT_OURS if locked is None else _settle(locked, message)
+    outcome = UNKNOWN_PAYMENT if locked is None else _settle(locked, message)
     with connection.cursor() as cursor:
         noted = _note_outcome.count(cursor, message_id=message.pk, outcome=outcome)
     assert noted == 1, f"{noted} messages are {message.pk}"
 
 
-def _settle(locked: Locked, message: ProviderMessage) -> str:
+def _settle(locked: LockedPayment, message: ProviderMessage) -> str:
     kind = Kind(message.kind)
-    if kind.is_of_refund:
+    if kind.is_refund:
         return refund_messages.settle(locked.order, locked.payment, message)
-    if kind.is_of_dispute:
+    if kind.is_dispute:
         return disputes.settle(locked.payment, message)
     return settlement.settle(locked, message)
 

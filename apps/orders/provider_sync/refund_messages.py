@@ -14,7 +14,7 @@ from apps.orders.payments.providers.protocol import Kind
 from apps.orders.provider_sync import discrepancies
 from apps.reservations import facade as reservations
 
-BY_HAND = "refunded at the provider by hand"
+MANUAL_REFUND = "refunded at the provider by hand"
 
 
 def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
@@ -34,17 +34,21 @@ def settle(order: Order, payment: Payment, message: ProviderMessage) -> str:
             currency=message.currency,
             replaced_by=None,
         ).first()
-        return _list(order, payment, message) if failed is None else _adopt(failed, message)
+        return (
+            _record_unknown_refund(order, payment, message)
+            if failed is None
+            else _settle_failed_refund(failed, message)
+        )
     if message.amount_minor < left_minor or order.status not in Order.STANDING:
-        return _list(order, payment, message)
+        return _record_unknown_refund(order, payment, message)
     who = f"provider:{payment.provider}"
-    _record(payment, message, who)
-    reservations.cancel(order.reservation_id, who=who, why=f"order {order.number} {BY_HAND}")
-    order_cancellation.give_back(order, who)
-    return f"order given back: {BY_HAND}"
+    _record_manual_refund(payment, message, who)
+    reservations.cancel(order.reservation_id, who=who, why=f"order {order.number} {MANUAL_REFUND}")
+    order_cancellation.cancel_or_refund(order, who)
+    return f"order given back: {MANUAL_REFUND}"
 
 
-def _record(payment: Payment, message: ProviderMessage, who: str) -> None:
+def _record_manual_refund(payment: Payment, message: ProviderMessage, who: str) -> None:
     now = clock.now()
     payment.refunded_minor += message.amount_minor
     payment.save(update_fields=["refunded_minor"])
@@ -54,7 +58,7 @@ def _record(payment: Payment, message: ProviderMessage, who: str) -> None:
         amount_minor=message.amount_minor,
         currency=message.currency,
         status=Refund.Status.SUCCEEDED,
-        reason=BY_HAND,
+        reason=MANUAL_REFUND,
         requested_by=who,
         reference=message.refund_reference,
         requested_at=now,
@@ -62,15 +66,15 @@ def _record(payment: Payment, message: ProviderMessage, who: str) -> None:
     )
 
 
-def _adopt(failed: Refund, message: ProviderMessage) -> str:
+def _settle_failed_refund(failed: Refund, message: ProviderMessage) -> str:
     failed.status, failed.reference, failed.settled_at = Refund.Status.SUCCEEDED, message.refund_reference, clock.now()
     failed.save(update_fields=["status", "reference", "settled_at"])
     discrepancies.settle_failed(failed.pk, failed.payment.provider)
     return "the refund that had failed was made by hand"
 
 
-def _list(order: Order, payment: Payment, message: ProviderMessage) -> str:
-    discrepancies.note(
+def _record_unknown_refund(order: Order, payment: Payment, message: ProviderMessage) -> str:
+    discrepancies.record_difference(
         discrepancies.Kind.UNKNOWN_REFUND,
         payment.provider,
         message.refund_reference,

@@ -31,14 +31,14 @@ _unsettled_payments = sql.load("apps.orders", "unsettled_payments")
 _unsettled_refunds = sql.load("apps.orders", "unsettled_refunds")
 
 
-def ask_due(limit: int = PIECE_MAX) -> int:
+def schedule_inquiries(limit: int = PIECE_MAX) -> int:
     """Up to `limit` payments, and as many refunds, that nobody has settled are being asked about; how many. Any number
     of processes may look at once: each question is one's."""
-    discrepancies.note_failed_refunds()
+    discrepancies.record_failed_refunds()
     asked = 0
     for statement, seconds, model, publish in (
-        (_unsettled_payments, PAYMENT_SECONDS, Payment, _ask_payment),
-        (_unsettled_refunds, REFUND_SECONDS, Refund, _ask_refund),
+        (_unsettled_payments, PAYMENT_SECONDS, Payment, _publish_payment_inquiry),
+        (_unsettled_refunds, REFUND_SECONDS, Refund, _publish_refund_inquiry),
     ):
         with connection.cursor() as cursor:
             rows = statement.rows(cursor, limit=limit, seconds=seconds)
@@ -56,21 +56,21 @@ def _claim(model: type[Model], pk: UUID, asked_at: datetime | None, publish: Cal
     return claimed
 
 
-def _ask_payment(payment_id: UUID) -> None:
+def _publish_payment_inquiry(payment_id: UUID) -> None:
     outbox.publish(topics.RECONCILE_PAYMENT, f"reconcile:{payment_id}", {"payment": str(payment_id)})
 
 
-def _ask_refund(refund_id: UUID) -> None:
+def _publish_refund_inquiry(refund_id: UUID) -> None:
     outbox.publish(topics.RECONCILE_REFUND, f"reconcile:{refund_id}", {"refund": str(refund_id)})
 
 
 def handle_payment(message: outbox.Message) -> None:
-    with circuit_breaker.put_back():
+    with circuit_breaker.postpone_if_unavailable():
         reconcile_payment(UUID(message.body["payment"]))
 
 
 def handle_refund(message: outbox.Message) -> None:
-    with circuit_breaker.put_back():
+    with circuit_breaker.postpone_if_unavailable():
         reconcile_refund(UUID(message.body["refund"]))
 
 
@@ -80,30 +80,30 @@ def reconcile_payment(payment_id: UUID) -> bool:
     payment = Payment.objects.select_related("order").get(pk=payment_id)
     if payment.status != Payment.Status.PENDING:
         return True
-    event = _ask(payment, payment.order, clock.now())
+    event = _query_provider(payment, payment.order, clock.now())
     if event is None:
         return False
-    inbox.record_answer(payment.provider, event)
+    inbox.record_provider_answer(payment.provider, event)
     return not Payment.objects.filter(pk=payment_id, status=Payment.Status.PENDING).exists()
 
 
-def _ask(payment: Payment, order: Order, now: datetime) -> ProviderEvent | None:
-    provider, request = get_provider(payment.provider), charges.request_of(order, payment)
+def _query_provider(payment: Payment, order: Order, now: datetime) -> ProviderEvent | None:
+    provider, request = get_provider(payment.provider), charges.charge_request(order, payment)
     may_still_count = order.status in Order.OPEN or order.reason == Order.Reason.OUT_OF_TIME
-    with circuit_breaker.calling(provider.name):
+    with circuit_breaker.guard_call(provider.name):
         if may_still_count and now <= payment.counts_until:
             return provider.find_charge(request.key, payment.reference)
         return provider.cancel(request, payment.reference)
 
 
-def ask_again(payment_id: UUID) -> None:
+def recheck_payment(payment_id: UUID) -> None:
     """Whatever the payment says: the provider was asked about it, and what it answered has had its effect. Raises
     ProviderFault, ProviderResting."""
     payment = Payment.objects.get(pk=payment_id)
-    with circuit_breaker.calling(payment.provider):
+    with circuit_breaker.guard_call(payment.provider):
         event = get_provider(payment.provider).find_charge(payment.pk, payment.reference)
     if event is not None:
-        inbox.record_answer(payment.provider, event)
+        inbox.record_provider_answer(payment.provider, event)
 
 
 def reconcile_refund(refund_id: UUID) -> bool:
@@ -113,10 +113,10 @@ def reconcile_refund(refund_id: UUID) -> bool:
     if refund.status not in Refund.OPEN:
         return True
     provider = get_provider(refund.payment.provider)
-    with circuit_breaker.calling(provider.name):
+    with circuit_breaker.guard_call(provider.name):
         answer = provider.find_refund(refund.pk, refund.payment.reference)
         if answer is None:
             # The same key as its own message's: whichever comes first, it is refunded once.
-            answer = provider.refund(refunds.request_of(refund))
-    refunds.record_answer(refund.pk, refund.order_id, answer)
+            answer = provider.refund(refunds.provider_request(refund))
+    refunds.record_refund_answer(refund.pk, refund.order_id, answer)
     return not Refund.objects.filter(pk=refund_id, status__in=Refund.OPEN).exists()

@@ -11,7 +11,7 @@ from apps.kernel.http import idempotency
 from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS
 from apps.orders import access
-from apps.orders.returns.returns import answer_return
+from apps.orders.returns.returns import return_idempotently
 from apps.orders.serializers import (
     ORDER_LINK,
     ReturnAnswerSerializer,
@@ -39,6 +39,6 @@ class ReturnTickets(APIView):
         },
     )
     def post(self, request: Request, order_id: UUID) -> HttpResponse:
-        order = access.open_order(request, order_id)
+        order = access.get_authorized_order(request, order_id)
         key = idempotency.key_of(request._request)
-        return idempotency.response_of(answer_return(order.id, get_json_object(request), key))
+        return idempotency.response_of(return_idempotently(order.id, get_json_object(request), key))

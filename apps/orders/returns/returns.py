@@ -36,7 +36,7 @@ from apps.orders.return_quotes import (
     ReturnQuote,
     adjusted_minor,
     fee_minor,
-    offer_of,
+    get_return_terms,
     owed_minor,
     quote,
     quote_for,
@@ -50,7 +50,7 @@ _Kind = OrderAdjustment.Kind
 # --- by the buyer ----------------------------------------------------------------------------------------------------
 
 
-def answer_return(order_id: UUID, payload: Mapping[str, Any], idempotency_key: str) -> Answer:
+def return_idempotently(order_id: UUID, payload: Mapping[str, Any], idempotency_key: str) -> Answer:
     """The buyer's tickets are given back as the event's policy allows, committed; the answer as it will be repeated.
 
     Same key, same body: the same answer, byte for byte. Raises Invalid, IdempotencyMismatch, IdempotencyInProgress,
@@ -77,16 +77,17 @@ def answer_return(order_id: UUID, payload: Mapping[str, Any], idempotency_key: s
 
 
 def quote_for_buyer(order_id: UUID, codes: Sequence[str]) -> ReturnQuote:
-    """What would come back if the buyer returned these tickets now. Raises as `answer_return`; nothing is changed."""
+    """What would come back if the buyer returned these tickets now. Raises as `return_idempotently`; nothing is
+    changed."""
     order = Order.objects.get(pk=order_id)
-    offer = _require_offer(order)
+    offer = _require_return_terms(order)
     tickets = _require_tickets(order, codes)
     chosen = {ticket.order_line_id for ticket in tickets}
     return quote_for(order, chosen, () if offer.keeps_fees else chosen)
 
 
 @dataclass(frozen=True, slots=True)
-class Returnable:
+class ReturnableTicket:
     """A valid ticket, and what it alone would bring back."""
 
     code: str
@@ -97,7 +98,7 @@ class Returnable:
     is_inside: bool
 
 
-def returnable(order_id: UUID, *, fees_back: bool) -> list[Returnable]:
+def list_returnable_tickets(order_id: UUID, *, fees_back: bool) -> list[ReturnableTicket]:
     """The order's valid tickets, with what each would bring back by itself."""
     order = Order.objects.get(pk=order_id)
     order_lines, adjusted = list(order.lines.all()), adjusted_minor(order)
@@ -107,7 +108,7 @@ def returnable(order_id: UUID, *, fees_back: bool) -> list[Returnable]:
         chosen = {ticket.order_line_id}
         quoted = quote(order_lines, adjusted, chosen, chosen if fees_back else ())
         found.append(
-            Returnable(
+            ReturnableTicket(
                 ticket.code,
                 ticket.label,
                 quoted.back_minor,
@@ -121,10 +122,10 @@ def returnable(order_id: UUID, *, fees_back: bool) -> list[Returnable]:
 
 def _return_by_buyer(order: Order, codes: Sequence[str]) -> ReturnQuote:
     # The policy is read under the order's lock, and the time after it.
-    offer = _require_offer(order)
+    offer = _require_return_terms(order)
     found = _require_tickets(order, codes)
     line_ids = {ticket.order_line_id for ticket in found}
-    return _give_back(
+    return _return_tickets(
         order,
         found,
         () if offer.keeps_fees else line_ids,
@@ -134,8 +135,8 @@ def _return_by_buyer(order: Order, codes: Sequence[str]) -> ReturnQuote:
     )
 
 
-def _require_offer(order: Order) -> ReturnOffer:
-    offer = offer_of(events.get_event_by_id(order.event_id), clock.now())
+def _require_return_terms(order: Order) -> ReturnOffer:
+    offer = get_return_terms(events.get_event_by_id(order.event_id), clock.now())
     if offer is None:
         raise ReturnNotAllowed
     if not offer.is_open:
@@ -195,7 +196,7 @@ def return_by_staff(
             now_minor = quote_for(order, {ticket.order_line_id for ticket in found}, fees).back_minor
             if now_minor != seen_minor:
                 raise AmountChanged(now_minor=now_minor)
-        return _give_back(
+        return _return_tickets(
             order, found, fees, who=who, why=why or "given back by the organizer",
             reason=Order.Reason.CANCELED_BY_STAFF, keep_places=keep_places,
         )  # fmt: skip
@@ -219,14 +220,14 @@ def give_goodwill(order_id: UUID, amount_minor: int, *, who: str, why: str, seen
         if amount_minor > left_minor:
             raise AmountTooLarge(left_minor=left_minor)
         now = clock.now()
-        _adjust(order, _Kind.GOODWILL, -amount_minor, who, why, now)
+        _create_adjustment(order, _Kind.GOODWILL, -amount_minor, who, why, now)
         refunds.request_of_order(order, amount_minor, why or "goodwill", who)
         if order.status == Order.Status.CONFIRMED:
             order.status = Order.Status.PARTLY_REFUNDED
             order.save(update_fields=["status"])
         if order.status == Order.Status.PARTLY_REFUNDED:
-            messages.announce(order, messages.Kind.ORDER_PARTLY_REFUNDED, [])
-        _tell(order, [], amount_minor, 0)
+            messages.publish_message(order, messages.Kind.ORDER_PARTLY_REFUNDED, [])
+        _publish_return(order, [], amount_minor, 0)
 
 
 def settle_adjustments(order: Order, who: str, why: str) -> None:
@@ -235,7 +236,7 @@ def settle_adjustments(order: Order, who: str, why: str) -> None:
     transactions.require_transaction()
     left_minor = adjusted_minor(order)
     if left_minor:
-        _adjust(order, _Kind.SETTLED, -left_minor, who, why, clock.now())
+        _create_adjustment(order, _Kind.SETTLED, -left_minor, who, why, clock.now())
 
 
 # --- both ------------------------------------------------------------------------------------------------------------
@@ -262,7 +263,7 @@ def _require_tickets(order: Order, codes: Sequence[str], *, also_checked_in: boo
     return [found[code] for code in codes]
 
 
-def _give_back(
+def _return_tickets(
     order: Order,
     found: Sequence[Ticket],
     fees_back: Collection[int],
@@ -282,9 +283,9 @@ def _give_back(
     lines.cancel_some(order, [*(line.line_id for line in quoted.lines), *quoted.order_fees], now)
     for line in quoted.lines:
         if line.kept_minor:
-            _adjust(order, _Kind.KEPT_FEE, line.kept_minor, who, why, now, line_id=line.line_id)
+            _create_adjustment(order, _Kind.KEPT_FEE, line.kept_minor, who, why, now, line_id=line.line_id)
     if quoted.settled_minor:
-        _adjust(order, _Kind.SETTLED, quoted.settled_minor, who, why, now)
+        _create_adjustment(order, _Kind.SETTLED, quoted.settled_minor, who, why, now)
     places = Counter(ticket.line_id for ticket in found)
     reservations.return_places(
         order.reservation_id, places, who=who, why=f"order {order.number}: {why}", keep=keep_places
@@ -292,16 +293,16 @@ def _give_back(
     if quoted.back_minor:
         refunds.request_of_order(order, quoted.back_minor, why, who)
     if quoted.is_whole:
-        settlement.end(order, Order.Status.REFUNDED, reason)
+        settlement.end_order(order, Order.Status.REFUNDED, reason)
     else:
         order.status = Order.Status.PARTLY_REFUNDED
         order.save(update_fields=["status"])
-        messages.announce(order, messages.Kind.ORDER_PARTLY_REFUNDED, found)
-    _tell(order, [ticket.label for ticket in found], quoted.back_minor, quoted.kept_minor)
+        messages.publish_message(order, messages.Kind.ORDER_PARTLY_REFUNDED, found)
+    _publish_return(order, [ticket.label for ticket in found], quoted.back_minor, quoted.kept_minor)
     return quoted
 
 
-def _adjust(
+def _create_adjustment(
     order: Order,
     kind: OrderAdjustment.Kind,
     amount_minor: int,
@@ -315,6 +316,6 @@ def _adjust(
     )
 
 
-def _tell(order: Order, labels: Sequence[str], back_minor: int, kept_minor: int) -> None:
+def _publish_return(order: Order, labels: Sequence[str], back_minor: int, kept_minor: int) -> None:
     body = {"order": str(order.pk), "tickets": list(labels), "back_minor": back_minor, "kept_minor": kept_minor}
     outbox.publish(topics.SEND_RETURN_NOTICE, str(order.pk), body)

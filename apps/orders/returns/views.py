@@ -29,7 +29,7 @@ from apps.orders.selectors import OrderView
 @require_http_methods(["GET", "HEAD", "POST"])
 def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
     """Choose tickets to return, see what comes back, confirm. Without a choice, or where it is refused, one chooses."""
-    found = access.open_order(request, order_id)
+    found = access.get_authorized_order(request, order_id)
     if found.returns is None or not found.is_standing:
         return redirect(found.url)
     codes = request.POST.getlist("ticket")
@@ -37,7 +37,7 @@ def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
         return _return_page(request, found)
     try:
         if request.POST.get("step") == "return":
-            returns.answer_return(found.id, {"tickets": codes}, idempotency.key_of_form(request))
+            returns.return_idempotently(found.id, {"tickets": codes}, idempotency.key_of_form(request))
             return HttpResponseRedirect(found.url, status=303)
         return _return_page(request, found, codes, returns.quote_for_buyer(found.id, codes))
     except problems.Invalid:
@@ -60,7 +60,7 @@ def _return_page(
         "order": order,
         "event": order.event,
         "returns": order.returns,
-        "tickets": returns.returnable(order.id, fees_back=not order.returns.keeps_fees),
+        "tickets": returns.list_returnable_tickets(order.id, fees_back=not order.returns.keeps_fees),
         "chosen": codes or [],
         "quote": quote,
         "said": said,

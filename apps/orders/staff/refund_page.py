@@ -22,31 +22,31 @@ from apps.orders.payments import refunds
 from apps.orders.returns import returns
 from apps.orders.selectors import get_order
 
-ADDRESS = "admin:orders_refund_desk"
-MAY = "orders.change_order"
+URL_NAME = "admin:orders_refund_desk"
+PERMISSION = "orders.change_order"
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def refund_desk(request: HttpRequest, order_id: UUID, site: AdminSite) -> HttpResponse:
+def refund_page_view(request: HttpRequest, order_id: UUID, site: AdminSite) -> HttpResponse:
     """One order. What is sent is first said (`look`), then done by a service; what is refused is told."""
-    if not request.user.has_perm(MAY):
+    if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     if not Order.objects.filter(pk=order_id).exists():
         raise Http404
     if request.method != "POST":
         return _page(request, order_id, site)
     try:
-        said = _act(order_id, request.POST, f"staff:{request.user.pk}")
+        said = _apply_action(order_id, request.POST, f"staff:{request.user.pk}")
     except problems.Problem as problem:
         messages.error(request, describe_problem(problem))
         return _page(request, order_id, site, status=problem.status)
     if said is None:
         return _page(request, order_id, site)
     messages.success(request, said)
-    return redirect(ADDRESS, order_id)
+    return redirect(URL_NAME, order_id)
 
 
-def _act(order_id: UUID, given: QueryDict, who: str) -> str | None:
+def _apply_action(order_id: UUID, given: QueryDict, who: str) -> str | None:
     """What was done, in words; None where it was only looked at."""
     printable = "".join(letter if letter.isprintable() else " " for letter in given.get("why", ""))
     by = {"who": who, "why": " ".join(printable.split())[:200]}
@@ -68,10 +68,10 @@ def _act(order_id: UUID, given: QueryDict, who: str) -> str | None:
             returns.give_goodwill(order_id, amount_minor, seen_minor=_number(given, "seen"), **by)
             return f"{_amount(order_id, amount_minor)} on its way; the tickets stay valid."
         case "again":
-            sent = refunds.send_again(_refund_id(given), who)
+            sent = refunds.retry_refund(_refund_id(given), who)
             return f"{money(sent.amount_minor, sent.currency)} is sent again."
         case "paid_out":
-            paid = refunds.pay_out(_refund_id(given), given.get("note", ""), who)
+            paid = refunds.record_payout(_refund_id(given), given.get("note", ""), who)
             return f"{money(paid.amount_minor, paid.currency)} was paid out by other means; the buyer reads so."
         case _:
             return None
@@ -88,7 +88,7 @@ def _page(request: HttpRequest, order_id: UUID, site: AdminSite, *, status: int 
         **site.each_context(request),
         "title": f"Money of order {order.number}",
         "order": order,
-        "tickets": returns.returnable(order_id, fees_back=True) if order.is_standing else [],
+        "tickets": returns.list_returnable_tickets(order_id, fees_back=True) if order.is_standing else [],
         "chosen": chosen,
         "fees": request.POST.getlist("fee") if request.method == "POST" else None,
         "given": request.POST,

@@ -14,8 +14,8 @@ from apps.orders.tickets import ticket_issuance
 from apps.orders.webhooks import messages
 
 BUYER = "buyer"
-BUYERS_DAY = timedelta(days=1)
-BUYERS_MAX = 5
+BUYER_PERIOD = timedelta(days=1)
+BUYER_REISSUES_MAX = 5
 """New codes that the buyer of one order may ask for within BUYERS_DAY; staff may any time."""
 
 
@@ -35,14 +35,15 @@ def reissue_ticket(order_id: UUID, code: str, who: str) -> None:
         _require_reissuable(order, ticket)
         now = clock.now()
         if who == BUYER:
-            latest = Ticket.objects.filter(order=order, replaced_by=BUYER, voided_at__gt=now - BUYERS_DAY)
-            if latest.count() >= BUYERS_MAX:
+            latest = Ticket.objects.filter(order=order, replaced_by=BUYER, voided_at__gt=now - BUYER_PERIOD)
+            if latest.count() >= BUYER_REISSUES_MAX:
                 raise ReissueRefused(
-                    f"This order's tickets were given {BUYERS_MAX} new codes within a day. Ask the organizer, or come "
+                    f"This order's tickets were given {BUYER_REISSUES_MAX} new codes within a day. "
+                    "Ask the organizer, or come "
                     "back tomorrow."
                 )
         ticket_issuance.replace(ticket, who, now)
-        _tell(order)
+        _publish_reissue(order)
 
 
 def reissue_order(order_id: UUID, who: str) -> int:
@@ -56,7 +57,7 @@ def reissue_order(order_id: UUID, who: str) -> int:
         now = clock.now()
         for ticket in found:
             ticket_issuance.replace(ticket, who, now)
-        _tell(order)
+        _publish_reissue(order)
         return len(found)
 
 
@@ -68,7 +69,7 @@ def _require_reissuable(order: Order, ticket: Ticket) -> None:
         raise ReissueRefused("Somebody is in with it. If that is a mistake, the people at the door can take it back.")
 
 
-def _tell(order: Order) -> None:
+def _publish_reissue(order: Order) -> None:
     """Buyer and organizer hear of the new codes."""
-    messages.announce(order, messages.Kind.TICKET_REISSUED)
+    messages.publish_message(order, messages.Kind.TICKET_REISSUED)
     outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})

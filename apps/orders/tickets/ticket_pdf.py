@@ -71,7 +71,7 @@ def _draw_ticket(canvas: Canvas, order: OrderView, ticket: TicketView) -> None:
         y -= title_size * 1.2
     canvas.setFillColor(INK)
     y = height - 150
-    for label, value in _facts(order.event, order, ticket):
+    for label, value in _ticket_fields(order.event, order, ticket):
         canvas.setFillColor(MUTED)
         write(canvas, MARGIN, y, label, TEXT, 8)
         canvas.setFillColor(INK)
@@ -92,7 +92,7 @@ def _draw_ticket(canvas: Canvas, order: OrderView, ticket: TicketView) -> None:
     write_centered(canvas, width / 2, 24, told, TEXT, 7)
 
 
-def _facts(event: events.EventView, order: OrderView, ticket: TicketView) -> list[tuple[str, str]]:
+def _ticket_fields(event: events.EventView, order: OrderView, ticket: TicketView) -> list[tuple[str, str]]:
     start = at_venue(event.starts_at, event.timezone)
     assert isinstance(start, datetime)
     place = f"{ticket.section}, row {ticket.row}, seat {ticket.number}" if ticket.row else ticket.label

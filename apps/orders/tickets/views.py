@@ -30,7 +30,7 @@ def ticket(request: HttpRequest, code: str) -> HttpResponse:
     order = selectors.get_order(found.order_id)
     shown = asdict(found) | {
         "qr_url": found.qr_url,
-        "order_url": order.url if access.may_open(request, order) else "",
+        "order_url": order.url if access.can_open_order(request, order) else "",
     }
     return render(request, "orders/ticket.html", {"ticket": shown, "event": order.event})
 
@@ -45,7 +45,7 @@ def ticket_qr(request: HttpRequest, code: str) -> HttpResponse:
 @never_cache
 @require_safe
 def tickets_pdf(request: HttpRequest, order_id: UUID) -> HttpResponse:
-    shown = access.open_order(request, order_id)
+    shown = access.get_authorized_order(request, order_id)
     if not any(ticket.valid for ticket in shown.tickets):
         raise problems.NotFound("This order has no valid tickets.")
     response = HttpResponse(ticket_pdf.tickets_pdf(shown), content_type="application/pdf")
@@ -58,7 +58,7 @@ def tickets_pdf(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @require_POST
 def reissue(request: HttpRequest, order_id: UUID, code: str) -> HttpResponse:
     """The ticket has a new code, for the order's owner; back to the order, whose page says so."""
-    order = access.open_order(request, order_id)
+    order = access.get_authorized_order(request, order_id)
     try:
         ticket_reissue.reissue_ticket(order.id, code, ticket_reissue.BUYER)
         messages.success(

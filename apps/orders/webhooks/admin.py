@@ -30,7 +30,7 @@ class EndpointForm(_AudienceForm):
     def clean_url(self):
         url = self.cleaned_data["url"].strip()
         try:
-            safe_http.check_url(url, webhook_delivery.allowed())
+            safe_http.check_url(url, webhook_delivery.allowed_targets())
         except safe_http.AddressRefused as refused:
             raise forms.ValidationError(f"Nothing is sent there: {refused}.") from refused
         return url
@@ -127,7 +127,7 @@ class FeedKeyAdmin(admin.ModelAdmin):
     def save_model(self, request, obj, form, change):
         if not change:
             key = feed.new_key()
-            obj.digest, obj.beginning, obj.created_at = feed.digest_of(key), feed.beginning_of(key), clock.now()
+            obj.digest, obj.beginning, obj.created_at = feed.key_digest(key), feed.key_prefix(key), clock.now()
             messages.success(request, f"The key, which is shown this once: {key}")
         super().save_model(request, obj, form, change)
 

@@ -11,8 +11,8 @@ from apps.kernel.http.openapi import NO_STORE_HEADERS
 from apps.orders.webhooks import feed
 from apps.orders.webhooks.serializers import FeedSerializer
 
-_NO_KEY = OpenApiResponse(description="`token-missing`, `token-invalid`: no feed key, or none that stands")
-_TOO_OFTEN = OpenApiResponse(description="`rate-limited`")
+_UNAUTHENTICATED = OpenApiResponse(description="`token-missing`, `token-invalid`: no feed key, or none that stands")
+_RATE_LIMITED = OpenApiResponse(description="`rate-limited`")
 
 
 class Messages(APIView):
@@ -21,17 +21,19 @@ class Messages(APIView):
         tags=["organizers"],
         summary="Messages about the organizer's orders: the caller's for ten minutes, then given out again",
         parameters=[
-            OpenApiParameter("n", int, description=f"At most so many: 1 to {feed.MESSAGES_MAX}, {feed.MESSAGES_USUAL}.")
+            OpenApiParameter(
+                "n", int, description=f"At most so many: 1 to {feed.MESSAGES_MAX}, {feed.MESSAGES_DEFAULT}."
+            )
         ],
         responses={
             200: FeedSerializer,
-            401: _NO_KEY,
+            401: _UNAUTHENTICATED,
             422: OpenApiResponse(description="`invalid`: n"),
-            429: _TOO_OFTEN,
+            429: _RATE_LIMITED,
         },
     )
     def get(self, request: Request) -> Response:
-        key = feed.key_of(request)
+        key = feed.authenticate_feed_key(request)
         return Response(
             {"messages": feed.receive(key, feed.read_count(request.GET.get("n")))}, headers=NO_STORE_HEADERS
         )
@@ -44,11 +46,11 @@ class ReceivedMessage(APIView):
         summary="This message has been dealt with: it is not given out again",
         responses={
             204: None,
-            401: _NO_KEY,
+            401: _UNAUTHENTICATED,
             404: OpenApiResponse(description="`not-found`: not the latest handle of a message of this key"),
-            429: _TOO_OFTEN,
+            429: _RATE_LIMITED,
         },
     )
     def delete(self, request: Request, receipt_handle: UUID) -> Response:
-        feed.delete(feed.key_of(request), receipt_handle)
+        feed.delete(feed.authenticate_feed_key(request), receipt_handle)
         return Response(status=204, headers=NO_STORE_HEADERS)

@@ -19,15 +19,15 @@ from apps.orders.webhooks import messages
 ATTEMPTS_MAX = 12
 """With pauses that double from ten seconds to two hours: over half a day."""
 BACKOFF = outbox.exponential_backoff(10, 7_200)
-TOGETHER_MAX = 4
+CONCURRENT_MAX = 4
 """Of a process's deliverers: addresses of others may all be slow at once, and charges must not wait for them."""
 SECONDS_MAX = 10.0
 ANSWER_BYTES_MAX = 2_048
-REST_SECONDS = 10.0
+PAUSE_SECONDS = 10.0
 """An endpoint that could not be reached is left alone for so long, and the others have the deliverers."""
 SIGNATURE_HEADER = "Fairgate-Signature"
 
-_rests_until: dict[int, float] = {}
+_paused_until: dict[int, float] = {}
 """By endpoint, on the process's monotonic clock."""
 
 
@@ -35,7 +35,7 @@ def new_secret() -> str:
     return f"whsec_{secrets.token_urlsafe(32)}"
 
 
-def allowed() -> safe_http.AddressPolicy:
+def allowed_targets() -> safe_http.AddressPolicy:
     """What the operator allows beyond https to public addresses."""
     return safe_http.AddressPolicy(
         plain_http=settings.WEBHOOKS_OVER_HTTP, private_addresses=settings.WEBHOOKS_TO_PRIVATE_ADDRESSES
@@ -58,9 +58,9 @@ def deliver(message: outbox.Message) -> None:
         return
     endpoint = delivery.endpoint
     if not endpoint.is_active:
-        _note(delivery, None, "the endpoint is switched off", is_last=True)
+        _record_attempt(delivery, None, "the endpoint is switched off", is_last=True)
         return
-    left_seconds = _rests_until.get(endpoint.pk, 0.0) - time.monotonic()
+    left_seconds = _paused_until.get(endpoint.pk, 0.0) - time.monotonic()
     if left_seconds > 0:
         raise outbox.RetryLater(left_seconds, "the endpoint could not be reached a moment ago and rests")
     body = json.dumps(delivery.message.body, separators=(",", ":")).encode()
@@ -78,19 +78,19 @@ def deliver(message: outbox.Message) -> None:
             headers,
             seconds_max=SECONDS_MAX,
             answer_bytes_max=ANSWER_BYTES_MAX,
-            allowed=allowed(),
+            allowed=allowed_targets(),
         )
     except (safe_http.RequestFailed, safe_http.AddressRefused) as error:
-        _rests_until[endpoint.pk] = time.monotonic() + REST_SECONDS
-        _note(delivery, None, str(error), is_last=is_last)
+        _paused_until[endpoint.pk] = time.monotonic() + PAUSE_SECONDS
+        _record_attempt(delivery, None, str(error), is_last=is_last)
         raise outbox.NotDelivered(f"{endpoint.name}: {error}") from error
     is_taken = 200 <= answer.status < 300
-    _note(delivery, answer.status, answer.body, is_taken=is_taken, is_last=is_last)
+    _record_attempt(delivery, answer.status, answer.body, is_taken=is_taken, is_last=is_last)
     if not is_taken:
         raise outbox.NotDelivered(f"{endpoint.name} answered {answer.status}")
 
 
-def _note(
+def _record_attempt(
     delivery: WebhookDelivery, status: int | None, answer: str, *, is_taken: bool = False, is_last: bool = False
 ) -> None:
     now = clock.now()
@@ -115,7 +115,7 @@ def replay(delivery_id: int) -> bool:
             return False
         delivery = ours.select_related("message").get()
         order_id: UUID = delivery.message.order_id
-        if not was_settled and messages.is_on_its_way(delivery, order_id):
+        if not was_settled and messages.is_queued(delivery, order_id):
             return False
-        messages.send(delivery, order_id)
+        messages.publish_delivery(delivery, order_id)
         return True

@@ -17,9 +17,9 @@ from apps.orders.errors import MessageNotFound
 from apps.orders.models import FeedKey, OrganizerMessage
 
 MESSAGES_MAX = 100
-MESSAGES_USUAL = 10
+MESSAGES_DEFAULT = 10
 VISIBILITY = timedelta(minutes=10)
-KEPT_DAYS = 7
+RETENTION_DAYS = 7
 _PREFIX = "fgf_"
 
 _receive = sql.load("apps.orders", "receive_feed")
@@ -31,21 +31,21 @@ def new_key() -> str:
     return _PREFIX + secrets.token_urlsafe(32)
 
 
-def digest_of(key: str) -> str:
+def key_digest(key: str) -> str:
     """What is stored of a key. The key has 256 random bits, so that nothing slower is needed."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def beginning_of(key: str) -> str:
+def key_prefix(key: str) -> str:
     return key[: len(_PREFIX) + 4]
 
 
-def key_of(request: HttpRequest) -> FeedKey:
+def authenticate_feed_key(request: HttpRequest) -> FeedKey:
     """Whose feed the request speaks for. Raises TokenMissing, TokenInvalid."""
     kind, _, key = request.headers.get("Authorization", "").partition(" ")
     if kind.lower() != "bearer" or not key.strip():
         raise problems.TokenMissing("Send the feed key as Authorization: Bearer.")
-    found = FeedKey.objects.filter(digest=digest_of(key.strip()), revoked_at=None).first()
+    found = FeedKey.objects.filter(digest=key_digest(key.strip()), revoked_at=None).first()
     if found is None:
         raise problems.TokenInvalid("This feed key was not issued here, or was revoked.")
     return found
@@ -54,7 +54,7 @@ def key_of(request: HttpRequest) -> FeedKey:
 def read_count(asked: str | None) -> int:
     """How many messages were asked for. Raises Invalid."""
     if asked is None:
-        return MESSAGES_USUAL
+        return MESSAGES_DEFAULT
     if not (asked.isascii() and asked.isdigit() and len(asked) <= 3 and 1 <= int(asked) <= MESSAGES_MAX):
         raise problems.Invalid({"n": f"a number from 1 to {MESSAGES_MAX}"})
     return int(asked)
@@ -84,7 +84,7 @@ def delete(key: FeedKey, receipt: UUID) -> None:
             raise MessageNotFound
 
 
-def forget_old(limit: int = 10_000) -> int:
+def delete_old_messages(limit: int = 10_000) -> int:
     """Messages older than KEPT_DAYS are gone, read or not, at most `limit` of them; how many went."""
     with transactions.write(), connection.cursor() as cursor:
-        return _forget.count(cursor, before=clock.now() - timedelta(days=KEPT_DAYS), limit=limit)
+        return _forget.count(cursor, before=clock.now() - timedelta(days=RETENTION_DAYS), limit=limit)

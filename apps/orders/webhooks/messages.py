@@ -25,10 +25,10 @@ from apps.orders.models import (
 
 _listeners = sql.load("apps.orders", "listeners")
 Kind = OrganizerMessage.Kind
-_OF_END = {Order.Status.CANCELED: Kind.ORDER_CANCELED, Order.Status.REFUNDED: Kind.ORDER_REFUNDED}
+_END_KINDS = {Order.Status.CANCELED: Kind.ORDER_CANCELED, Order.Status.REFUNDED: Kind.ORDER_REFUNDED}
 
 
-def announce(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence[Ticket] | None = None) -> None:
+def publish_message(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence[Ticket] | None = None) -> None:
     """Whoever listens to the order's event is told once the caller's transaction commits, and nobody if it does not.
 
     Joins the caller's transaction, which holds the order's lock: so an order's messages stand in the order in which
@@ -41,8 +41,8 @@ def announce(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence[Ticket
     if not has_listeners:
         return
     of_event = Q(event=None) | Q(event_id=order.event_id)
-    endpoints = [one for one in WebhookEndpoint.objects.filter(of_event, is_active=True) if one.wants(kind)]
-    keys = [one for one in FeedKey.objects.filter(of_event, revoked_at=None) if one.wants(kind)]
+    endpoints = [one for one in WebhookEndpoint.objects.filter(of_event, is_active=True) if one.is_subscribed_to(kind)]
+    keys = [one for one in FeedKey.objects.filter(of_event, revoked_at=None) if one.is_subscribed_to(kind)]
     if not (endpoints or keys):
         return
     now = clock.now()
@@ -52,17 +52,17 @@ def announce(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence[Ticket
     FeedMessage.objects.bulk_create([FeedMessage(feed_key=key, message=message, visible_at=now) for key in keys])
     deliveries = [WebhookDelivery(endpoint=endpoint, message=message) for endpoint in endpoints]
     for delivery in WebhookDelivery.objects.bulk_create(deliveries):
-        send(delivery, order.pk)
+        publish_delivery(delivery, order.pk)
 
 
-def announce_end(order: Order) -> None:
+def publish_end(order: Order) -> None:
     """The same for an order that has ended, as its status says; a failed one never was a sale and is not told of."""
-    kind = _OF_END.get(Order.Status(order.status))
+    kind = _END_KINDS.get(Order.Status(order.status))
     if kind is not None:
-        announce(order, kind)
+        publish_message(order, kind)
 
 
-def send(delivery: WebhookDelivery, order_id: UUID) -> None:
+def publish_delivery(delivery: WebhookDelivery, order_id: UUID) -> None:
     """The delivery will be attempted. Joins the caller's transaction.
 
     One key for each endpoint and order: an order's messages arrive in order, and one that is stuck delays no other
@@ -71,7 +71,7 @@ def send(delivery: WebhookDelivery, order_id: UUID) -> None:
     outbox.publish(topics.WEBHOOK, _key(delivery, order_id), {"delivery": delivery.pk})
 
 
-def is_on_its_way(delivery: WebhookDelivery, order_id: UUID) -> bool:
+def is_queued(delivery: WebhookDelivery, order_id: UUID) -> bool:
     """Whether the outbox still has it to deliver."""
     return outbox.is_unsettled(topics.WEBHOOK, _key(delivery, order_id), {"delivery": delivery.pk})
 

@@ -1,9 +1,9 @@
 """The hold: a list of requests decided in arrival order in short transactions, all or nothing per request.
 
 What one transaction cannot decide it hands back: `Contended` when only somebody's lock was in the way (a lock is not
-a refusal: the rival may lose elsewhere and leave the seat free), `Shortage` when a reservation past its deadline may still
-hold what is wanted (sweeping inside the batch would give one seat to two). Both are decided again, from the second
-time on waiting in id order. Only sold or held is a final refusal.
+a refusal: the rival may lose elsewhere and leave the seat free), `Shortage` when a reservation past its deadline may
+still hold what is wanted (sweeping inside the batch would give one seat to two). Both are decided again, from the
+second time on waiting in id order. Only sold or held is a final refusal.
 
 A lock that somebody keeps is in the way of those who need it and of nobody else: where a wait for it has failed, and
 with it everybody's transaction, all are decided again without waiting for anything, and only they are left over.

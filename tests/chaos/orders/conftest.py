@@ -25,10 +25,10 @@ def open_house(settings: Any, monkeypatch: pytest.MonkeyPatch) -> "OpenHouse":
     monkeypatch.setitem(providers._makers, NAME, lambda: books)
     monkeypatch.setattr(daily_comparison, "NAMES", (NAME,))
     monkeypatch.setattr(safe_http, "post", organizer.post)
-    monkeypatch.setattr(delivery, "_rests_until", {})
+    monkeypatch.setattr(delivery, "_paused_until", {})
     # Whoever delivers here is called by name; and what tickets look like is drawn, at some cost, by other tests.
     monkeypatch.setattr(facade, "_wake", [])
     monkeypatch.setattr(ticket_pdf, "tickets_pdf", lambda order: b"%PDF")
     # What caches may still let through does not come here: all holds go to the ledger.
-    monkeypatch.setattr(event_cancellation, "STRAGGLERS_SECONDS", 0)
+    monkeypatch.setattr(event_cancellation, "STALE_CACHE_SECONDS", 0)
     return lambda seats, prices=None: House(books, organizer, seats, prices)

@@ -35,8 +35,8 @@ from apps.reservations.models import Reservation
 from tests.chaos.orders.convergence import assert_money_converged
 from tests.chaos.orders.provider_ledger import HEADERS, NAME, Books, Fact
 from tests.chaos.orders.webhook_receiver import Organizer
-from tests.support.factories import make_event, wish
-from tests.support.orders.sale import body, deliver_all, make_code
+from tests.support.factories import make_event, make_hold_request
+from tests.support.orders.sale import checkout_body, deliver_outbox, make_code
 from tests.support.orders.webhook_endpoints import make_endpoint, make_feed_key
 
 GRACE_SECONDS = 60
@@ -156,7 +156,7 @@ class House:
     def charge(self, labels: Sequence[str], seats: int = 1) -> list[Sale]:
         """The same, and the provider has been asked for the money."""
         sales = self.place(labels, seats)
-        deliver_all()
+        deliver_outbox()
         return sales
 
     def ask_nothing(self) -> None:
@@ -166,7 +166,7 @@ class House:
     def check_out(self, sale: Sale, key: str = "") -> Answer:
         """The checkout was asked for with this key and answered, and its answer is kept to be compared in the end."""
         key = key or sale.key
-        asked = body(code=sale.code) if sale.code else body()
+        asked = checkout_body(code=sale.code) if sale.code else checkout_body()
         answer = self.ask(sale, lambda: check_out(sale.reservation, asked, key))
         sale.order_id = UUID(json.loads(answer.body)["order_id"])
         return answer
@@ -209,7 +209,7 @@ class House:
 
     def sweep(self) -> None:
         """What has lapsed has failed and is free."""
-        while order_cancellation.fail_lapsed():
+        while order_cancellation.fail_expired_orders():
             pass
         reservations.sweep_all()
 
@@ -226,14 +226,14 @@ class House:
             # Workers that were killed hold their claims no more, and every pause is over.
             OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now(), claimed_until=None)
             ProviderStanding.objects.filter(rests_until__isnull=False).update(rests_until=clock.now())
-            delivery._rests_until.clear()
+            delivery._paused_until.clear()
             ComparedDay.objects.all().delete()
             before = self._state()
             for job in list(maintenance._jobs.values()):
                 if not job.name.startswith(LEAVE_OUT):
                     job.run()
             reservations.sweep_all()
-            deliver_all()
+            deliver_outbox()
             if before == self._state():
                 return
         raise AssertionError(f"it still moves after {ROUNDS_MAX} rounds")
@@ -262,7 +262,7 @@ class House:
     def _held(self, seats: Sequence[list[str]]) -> list[reservations.ReservationView]:
         callers = [queue.Caller(account_id=None, visitor_id=queue.new_visitor_id()) for _ in seats]
         entries: Any = queue.join_many([queue.JoinRequest(self.event, caller) for caller in callers])
-        wishes = [wish(self.event, entry, seats=each) for entry, each in zip(entries, seats, strict=True)]
+        wishes = [make_hold_request(self.event, entry, seats=each) for entry, each in zip(entries, seats, strict=True)]
         views = []
         for outcome in reservations.hold(wishes):
             assert isinstance(outcome, reservations.Held), outcome

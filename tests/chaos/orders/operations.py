@@ -17,7 +17,7 @@ from apps.orders.provider_sync import daily_comparison, inbox, status_inquiries
 from apps.orders.returns import returns
 from tests.chaos.orders.harness import House, Prices, Sale
 from tests.chaos.orders.provider_ledger import HEADERS, NAME
-from tests.support.orders.sale import deliver_all, make_code
+from tests.support.orders.sale import deliver_outbox, make_code
 
 SEATS = 2
 """Of each sale."""
@@ -177,7 +177,7 @@ def confirmed(house: House, label: str) -> Sale:
 
 def bought(house: House, label: str) -> Sale:
     sale = placed(house, label)
-    deliver_all()
+    deliver_outbox()
     return sale
 
 
@@ -222,7 +222,7 @@ def lapsed(house: House, label: str) -> Sale:
 
 def failed(house: House, label: str) -> Sale:
     sale = lapsed(house, label)
-    order_cancellation.fail_lapsed()
+    order_cancellation.fail_expired_orders()
     return sale
 
 
@@ -279,7 +279,9 @@ def return_all(house: House, sale: Sale) -> Act:
 def _returning(house: House, sale: Sale, codes: list[str]) -> Act:
     assert sale.order_id is not None
     order_id = sale.order_id
-    return lambda: house.ask(sale, lambda: returns.answer_return(order_id, {"tickets": codes}, f"{sale.key} back"))
+    return lambda: house.ask(
+        sale, lambda: returns.return_idempotently(order_id, {"tickets": codes}, f"{sale.key} back")
+    )
 
 
 def give_some_back(house: House, sale: Sale) -> Act:
@@ -316,7 +318,7 @@ def call_off(house: House, sale: Sale) -> Act:
 def compare(house: House, sale: Sale) -> Act:
     """All days are compared anew."""
     ComparedDay.objects.all().delete()
-    return daily_comparison.ask_due
+    return daily_comparison.schedule_comparisons
 
 
 def to_compare(house: House, label: str) -> Sale:
@@ -329,7 +331,7 @@ def to_compare(house: House, label: str) -> Sale:
 def asked_about(begin: Begin) -> Begin:
     def begun(house: House, label: str) -> Sale:
         sale = begin(house, label)
-        status_inquiries.ask_due()
+        status_inquiries.schedule_inquiries()
         return sale
 
     return begun
@@ -348,7 +350,7 @@ OPERATIONS: dict[str, Operation] = {
     "receive a webhook": Operation(pending, succeed),
     "process a webhook": message(topics.PROVIDER_MESSAGE, told),
     "cancel an order": Operation(to_cancel, lambda house, sale: lambda: order_cancellation.cancel_order(sale.order_id)),
-    "fail lapsed orders": Operation(lapsed, lambda house, sale: order_cancellation.fail_lapsed),
+    "fail lapsed orders": Operation(lapsed, lambda house, sale: order_cancellation.fail_expired_orders),
     # what follows from it
     "mail tickets": message(topics.SEND_TICKETS, confirmed),
     "mail that it failed": message(topics.SEND_FAILURE_NOTICE, failed),
@@ -372,7 +374,9 @@ OPERATIONS: dict[str, Operation] = {
     "give an event's orders back": message(topics.CANCEL_EVENT, called_off),
     "mail that the event is canceled": message(topics.SEND_CANCELLATION_NOTICE, all_given_back),
     # the reconciler
-    "look for what is unsettled": Operation(long_since(unheard, 5), lambda house, sale: status_inquiries.ask_due),
+    "look for what is unsettled": Operation(
+        long_since(unheard, 5), lambda house, sale: status_inquiries.schedule_inquiries
+    ),
     "reconcile a payment": message(topics.RECONCILE_PAYMENT, asked_about(long_since(unheard, 5))),
     "reconcile a refund": message(topics.RECONCILE_REFUND, asked_about(long_since(given_back, 5))),
     "look for days to compare": Operation(unheard, compare),

@@ -14,7 +14,7 @@ from apps.orders.payments.providers.protocol import Kind
 from apps.reservations.models import Reservation
 from tests.chaos.orders.harness import GRACE_SECONDS, House, Sale
 from tests.chaos.orders.provider_ledger import Fact
-from tests.support.orders.sale import deliver_all
+from tests.support.orders.sale import deliver_outbox
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def play(house: House, story: str, words: Sequence[Word], played: Sequence[Case]
     facts: dict[Case, dict[Word, Fact]] = {case: {} for case in played}
     for case, sale in sales.items():
         _arrive(house, sale, case.words[: case.turn], facts[case], seconds=None)
-    deliver_all()
+    deliver_outbox()
     _come(house, {moment: [sales[case] for case in played if case.moment == moment] for moment in MOMENTS})
     for case, sale in sales.items():
         seconds = OCCURS_AFTER.get(case.moment)
@@ -157,7 +157,7 @@ def play(house: House, story: str, words: Sequence[Word], played: Sequence[Case]
             if word not in facts[case]:
                 _happen(house, sale, word, seconds)
         sale.ends = expected(case, words)
-    deliver_all()
+    deliver_outbox()
     house.assert_converged()
 
 
@@ -186,10 +186,10 @@ def _try_again(house: House, sales: Iterable[Sale], attempt: int) -> None:
     sales = list(sales)
     for sale in sales:
         house.tell(sale, attempt, house.books.happen(str(sale.payment(attempt).pk), Kind.DECLINED))
-    deliver_all()
+    deliver_outbox()
     for sale in sales:
         house.check_out(sale, key=f"{sale.key} try {attempt + 1}")
-    deliver_all()
+    deliver_outbox()
 
 
 def _arrive(house: House, sale: Sale, words: Sequence[Word], known: dict[Word, Fact], *, seconds: int | None) -> None:

@@ -19,7 +19,7 @@ from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
 from apps.orders.payments.providers import sandbox
 from apps.orders.provider_sync import inbox
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import buy, late_word, place
+from tests.support.orders.sale import buy, late_webhook, place_order
 
 # Each test is undone with its transaction, the dropped constraints too.
 pytestmark = pytest.mark.django_db
@@ -208,7 +208,7 @@ def test_what_is_as_it_should_be_is_no_breach() -> None:
     buy(reservation, sandbox.DECLINES)
     assert_audit_clean()
     buy(reservation)
-    place(hold(event, seats=["hall-A-3"]))
+    place_order(hold(event, seats=["hall-A-3"]))
     assert_audit_clean()
     # An answer is forgotten after its hours; its order is then too old to be missed.
     IdempotentAnswer.objects.filter(answer__contains=str(waiting.pk)).delete()
@@ -218,7 +218,7 @@ def test_what_is_as_it_should_be_is_no_breach() -> None:
 
 def test_a_message_is_no_breach_while_the_outbox_has_it() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
-    raw = late_word(order, clock.now())
+    raw = late_webhook(order, clock.now())
     inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
     assert ProviderMessage.objects.filter(processed_at=None).count() == 1
     assert_audit_clean()

@@ -18,10 +18,10 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import topics
 from tests.chaos.orders.harness import INCLUDED, House, OpenHouse, Sale
 from tests.chaos.orders.operations import SEATS, Begin, given_back, let_only, park, placed, unpark
-from tests.support.batches import until
+from tests.support.batches import wait_until
 from tests.support.databases import database_url
-from tests.support.orders.sale import deliver_all
-from tests.support.reservations.buyers import run
+from tests.support.orders.sale import deliver_outbox
+from tests.support.reservations.buyers import run_sql
 from tests.support.servers import CHECKOUT
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -62,7 +62,10 @@ class Worker:
         with pytest.raises((EOFError, ConnectionResetError)):
             self._hear()
         self._line.close()
-        until(lambda: not run("SELECT 1 FROM pg_stat_activity WHERE application_name = %s", [NAME]), "its sessions end")
+        wait_until(
+            lambda: not run_sql("SELECT 1 FROM pg_stat_activity WHERE application_name = %s", [NAME]),
+            "its sessions end",
+        )
 
     def work_to_its_end(self) -> None:
         while self.next_step() is not None:
@@ -144,7 +147,7 @@ def test_killed_at_any_step_another_worker_ends_it(
     moved = killed_at.index(f"after {call}")
     assert killed_at[moved:].count("after commit") >= 2, f"the answer and the message end apart: {killed_at}"
     unpark()
-    deliver_all()
+    deliver_outbox()
     house.assert_converged()
 
 

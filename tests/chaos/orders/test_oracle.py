@@ -16,8 +16,8 @@ from tests.chaos.orders.convergence import find_wrong
 from tests.chaos.orders.harness import INCLUDED, House, OpenHouse, Sale
 from tests.chaos.orders.operations import SEATS, bought, return_some, to_return
 from tests.chaos.orders.provider_ledger import NAME
-from tests.support.orders.sale import deliver_all
-from tests.support.reservations.buyers import run
+from tests.support.orders.sale import deliver_outbox
+from tests.support.reservations.buyers import run_sql
 
 # Each test is undone with its transaction.
 pytestmark = pytest.mark.django_db
@@ -28,21 +28,21 @@ def returned(house: House) -> Sale:
     """Of two tickets one, which took a credit note and three messages to an organizer with it."""
     sale = to_return(house, "sale")
     return_some(house, sale)()
-    deliver_all()
+    deliver_outbox()
     return sale
 
 
 def unguarded(table: str, statement: str) -> None:
     """The statement has run with the table's triggers out of the way."""
-    run("SET CONSTRAINTS ALL IMMEDIATE")
-    run(f"ALTER TABLE {table} DISABLE TRIGGER USER")
-    run(statement)
-    run(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+    run_sql("SET CONSTRAINTS ALL IMMEDIATE")
+    run_sql(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+    run_sql(statement)
+    run_sql(f"ALTER TABLE {table} ENABLE TRIGGER USER")
 
 
 def leave_open(house: House, sale: Sale) -> None:
     with transactions.write():
-        discrepancies.note(
+        discrepancies.record_difference(
             discrepancies.Kind.MISSING_CAPTURE, NAME, "ch-1", currency="USD", occurred_at=clock.now(), ours_minor=1
         )
 
@@ -93,7 +93,7 @@ def tell_nobody(house: House, sale: Sale) -> None:
 def never_announce(house: House, sale: Sale) -> None:
     for message in OrganizerMessage.objects.all():
         WebhookDelivery.objects.filter(message=message).delete()
-        run("DELETE FROM orders_feedmessage WHERE message_id = %s", [message.pk])
+        run_sql("DELETE FROM orders_feedmessage WHERE message_id = %s", [message.pk])
         message.delete()
 
 
@@ -157,7 +157,7 @@ def test_what_a_person_must_settle_is_allowed_where_the_run_says_so(open_house: 
     house = open_house(SEATS, INCLUDED)
     bought(house, "sale")
     with transactions.write():
-        discrepancies.note(
+        discrepancies.record_difference(
             discrepancies.Kind.UNKNOWN_REFUND, NAME, "re-1", currency="USD", occurred_at=clock.now(), theirs_minor=1
         )
     assert len(list(find_wrong(house.books, house.organizer, {}))) == 1
@@ -172,6 +172,6 @@ def test_an_organizer_who_never_takes_a_message_keeps_nothing_else_waiting(open_
     house.organizer.status = 500
     bought(house, "sale")
     OutboxMessage.objects.filter(topic="orders.webhook").update(attempts=11, available_at=clock.now())
-    deliver_all()
+    deliver_outbox()
     assert WebhookDelivery.objects.get().status == "given_up"
     assert list(find_wrong(house.books, house.organizer, {})) == []

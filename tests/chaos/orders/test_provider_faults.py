@@ -12,7 +12,7 @@ from apps.orders.cancellation import order_cancellation
 from apps.orders.models import ATTEMPTS_MAX
 from apps.orders.payments.providers.protocol import Kind, ProviderFault
 from tests.chaos.orders.harness import House, OpenHouse, Sale
-from tests.support.orders.sale import deliver_all
+from tests.support.orders.sale import deliver_outbox
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ALWAYS = 1_000_000
@@ -70,9 +70,9 @@ class Failing:
 def deliver_without_waiting(house: House, rounds: int) -> None:
     """What failed was tried again so many times; the pauses between are over at once."""
     for _ in range(rounds):
-        deliver_all()
+        deliver_outbox()
         OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now(), claimed_until=None)
-    deliver_all()
+    deliver_outbox()
 
 
 def sales_of(house: House, played: list[Case]) -> list[Sale]:

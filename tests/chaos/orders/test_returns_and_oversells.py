@@ -16,9 +16,9 @@ from apps.orders.returns import returns
 from apps.reservations import facade as reservations
 from apps.reservations.checks import oversell_compensation, oversell_plan
 from tests.support.factories import PLACE_PRICE_MINOR, SEAT_PRICE_MINOR, assert_audit_clean, hold, make_event
-from tests.support.orders.sale import buy, deliver_all
+from tests.support.orders.sale import buy, deliver_outbox
 from tests.support.races import rival_at, rival_waiting_at, storm
-from tests.support.reservations.buyers import places, seat
+from tests.support.reservations.buyers import get_general_admission, seat
 from tests.support.reservations.oversells import share_seat, shrink, without_constraints
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def _constraints_aside(transactional_db: None) -> Iterator[None]:
     with without_constraints():
         yield
-        deliver_all()
+        deliver_outbox()
         assert_audit_clean()
 
 
@@ -56,7 +56,7 @@ def told(orders: list[Order]) -> list[str]:
 
 
 def gone_back() -> list[int]:
-    deliver_all()
+    deliver_outbox()
     assert set(Refund.objects.values_list("status", flat=True)) <= {"succeeded"}
     return sorted(Refund.objects.values_list("amount_minor", flat=True))
 
@@ -71,7 +71,7 @@ def test_a_place_returned_in_the_midst_saves_the_one_who_had_to_go() -> None:
         assert compensate(plan) == [False]
     assert rival.result == "partly_refunded"
     assert told(orders) == ["confirmed", "confirmed", "partly_refunded", "confirmed"]
-    assert (gone_back(), places().taken) == ([PLACE_PRICE_MINOR], 7)
+    assert (gone_back(), get_general_admission().taken) == ([PLACE_PRICE_MINOR], 7)
 
 
 def test_control_who_does_as_planned_takes_two_places_for_none() -> None:
@@ -81,7 +81,7 @@ def test_control_who_does_as_planned_takes_two_places_for_none() -> None:
     give_one_back(orders[2])
     assert step.reservation_id is not None
     as_planned(step.reservation_id)
-    assert places().taken == 5
+    assert get_general_admission().taken == 5
 
 
 def as_planned(reservation_id: UUID) -> None:
@@ -89,7 +89,7 @@ def as_planned(reservation_id: UUID) -> None:
         order = lock_order_of_reservation(reservation_id)
         assert order is not None
         reservations.cancel(reservation_id, who="naive", why="planned")
-        order_cancellation.give_back(order, "naive")
+        order_cancellation.cancel_or_refund(order, "naive")
 
 
 def test_who_returns_while_being_compensated_gets_the_money_back_once() -> None:
@@ -102,7 +102,7 @@ def test_who_returns_while_being_compensated_gets_the_money_back_once() -> None:
     with pytest.raises(OrderNotReturnable):
         rival.result()
     assert told(orders) == ["confirmed", "confirmed", "confirmed", "refunded"]
-    assert (gone_back(), places().taken) == ([2 * PLACE_PRICE_MINOR], 6)
+    assert (gone_back(), get_general_admission().taken) == ([2 * PLACE_PRICE_MINOR], 6)
 
 
 def test_who_is_compensated_while_returning_keeps_what_is_left() -> None:
@@ -114,7 +114,7 @@ def test_who_is_compensated_while_returning_keeps_what_is_left() -> None:
         assert give_one_back(orders[3]) == "partly_refunded"
     assert rival.result() == [False]
     assert told(orders) == ["confirmed", "confirmed", "confirmed", "partly_refunded"]
-    assert (gone_back(), places().taken) == ([PLACE_PRICE_MINOR], 7)
+    assert (gone_back(), get_general_admission().taken) == ([PLACE_PRICE_MINOR], 7)
 
 
 def test_all_return_and_all_compensate_at_once() -> None:
@@ -128,7 +128,7 @@ def test_all_return_and_all_compensate_at_once() -> None:
     assert oversell_plan.plan(event).steps == []
     left = sum(1 for status in told(orders) if status == "partly_refunded")
     assert left >= 3
-    assert places().taken == left
+    assert get_general_admission().taken == left
     assert sum(gone_back()) == PLACE_PRICE_MINOR * (8 - left)
 
 

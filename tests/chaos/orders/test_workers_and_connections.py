@@ -9,7 +9,7 @@ from apps.orders.payments.providers import sandbox
 from tests.chaos.orders.faults import Fault, strike
 from tests.chaos.orders.harness import ADDED, INCLUDED, OpenHouse
 from tests.chaos.orders.operations import OPERATIONS, SEATS, Operation, park, undo_claim, unpark
-from tests.support.orders.sale import deliver_all
+from tests.support.orders.sale import deliver_outbox
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SALES_MAX = 200
@@ -40,7 +40,7 @@ def test_whatever_step_it_ends_at_the_next_try_goes_through(name: str, kills: bo
             sale = None
     assert len(known) > 1, f"{name} has hardly a step: {known}"
     unpark()
-    deliver_all()
+    deliver_outbox()
     house.assert_converged()
 
 

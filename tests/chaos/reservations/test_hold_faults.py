@@ -17,9 +17,9 @@ from apps.reservations import facade as reservations
 from apps.reservations.holds import service
 from apps.reservations.models import Reservation, SeatInventory
 from tests.support.batches import TIMEOUT_MS, connect
-from tests.support.factories import assert_audit_clean, hold, join, make_event, wish
-from tests.support.reservations.batched_holds import cut_connection, in_batcher, together
-from tests.support.reservations.buyers import is_held, places, refusal, seat
+from tests.support.factories import assert_audit_clean, hold, join, make_event, make_hold_request
+from tests.support.reservations.batched_holds import hold_in_one_batch, is_batcher_thread, terminate_batcher_session
+from tests.support.reservations.buyers import get_general_admission, is_held, problem_of, seat
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,7 +41,7 @@ class Cuts:
         return 1 < self.attempt <= 1 + self.times
 
     def look(self, name: str, when: str) -> None:
-        if not in_batcher():
+        if not is_batcher_thread():
             return
         if when == "before":
             begins = name == "create_caps"
@@ -63,7 +63,7 @@ class Cuts:
 
     def cut(self) -> None:
         self.came += 1
-        cut_connection()
+        terminate_batcher_session()
 
 
 _decide_once = service.decide_once
@@ -75,7 +75,7 @@ class Sale:
 
     def __init__(self) -> None:
         self.event = make_event(rows=2, seats_per_row=6, general_admission=6, per_buyer_max=6)
-        self.leader = wish(self.event, seats=["hall-B-1"])
+        self.leader = make_hold_request(self.event, seats=["hall-B-1"])
         reservations.hold([self.leader])
 
     def run(self, monkeypatch: pytest.MonkeyPatch, cuts: Cuts) -> list[Any]:
@@ -92,7 +92,7 @@ class Sale:
         told: list[Any] = []
         with sql.observe(cuts.look), monkeypatch.context() as patch:
             patch.setattr(service, "decide_once", cuts.after_commit)
-            for caller in together(self.leader, self.wishes()):
+            for caller in hold_in_one_batch(self.leader, self.wishes()):
                 try:
                     told.append(caller.result().answer.body)
                 except problems.Problem as problem:
@@ -102,7 +102,7 @@ class Sale:
     def wishes(self) -> list[reservations.HoldRequest]:
         """The same keys, whatever reservation it will be."""
         pairs = zip(self.entries, self.payloads, strict=True)
-        return [wish(self.event, entry, key="same", **payload) for entry, payload in pairs]
+        return [make_hold_request(self.event, entry, key="same", **payload) for entry, payload in pairs]
 
     def ask_again(self) -> list[str]:
         outcomes = [service.holds.submit_sync(request, TIMEOUT_MS) for request in self.wishes()]
@@ -117,7 +117,7 @@ class Sale:
         assert len(live) == 3
         assert reservations.get_reservation(self.old.id).status == "canceled"
         assert SeatInventory.objects.filter(status=SeatInventory.Status.HELD).count() == 1 + 2 + 1
-        assert places().taken == 2 + 1
+        assert get_general_admission().taken == 2 + 1
         for one in answered:
             reservations.release(one, who="test")
 
@@ -152,7 +152,7 @@ def test_wherever_the_line_is_cut_nothing_is_held_twice_or_by_nobody(
 def test_an_answer_lost_together_with_the_commit_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody looks on, the COMMIT travels with the writes; the line is cut behind it, all is decided again."""
     event = make_event(general_admission=4)
-    leader = wish(event, seats=["hall-E-10"])
+    leader = make_hold_request(event, seats=["hall-E-10"])
     reservations.hold([leader])
     travel, cut = roundtrip.Cursor.execute_batch, []
 
@@ -165,11 +165,14 @@ def test_an_answer_lost_together_with_the_commit_is_found_again(monkeypatch: pyt
         return done
 
     monkeypatch.setattr(roundtrip.Cursor, "execute_batch", travel_and_cut)
-    requests = [wish(event, ga_section="floor", ga_quantity=1), wish(event, seats=["hall-A-1"])]
-    outcomes = [caller.result() for caller in together(leader, requests)]
+    requests = [
+        make_hold_request(event, ga_section="floor", ga_quantity=1),
+        make_hold_request(event, seats=["hall-A-1"]),
+    ]
+    outcomes = [caller.result() for caller in hold_in_one_batch(leader, requests)]
     assert len(cut) == 1
     assert [outcome.reservation_id for outcome in outcomes] == [request.reservation_id for request in requests]
-    assert (seat("hall-A-1").status, places().taken, Reservation.objects.count()) == (1, 1, 3)
+    assert (seat("hall-A-1").status, get_general_admission().taken, Reservation.objects.count()) == (1, 1, 3)
     assert_audit_clean()
 
 
@@ -182,7 +185,7 @@ def test_a_batch_goes_to_the_ledger_and_back_as_seldom_as_can_be(
 ) -> None:
     """What locks and reads, with named seats again for what is free, and what writes and commits; caps go ahead."""
     event = make_event(general_admission=4, per_buyer_max=most)
-    request = wish(event, **payload)  # Joins the line, by journeys of its own.
+    request = make_hold_request(event, **payload)  # Joins the line, by journeys of its own.
     make, made = roundtrip.Cursor._send_batch, []
 
     def counted(self: roundtrip.Cursor, texts: list[str]) -> Any:
@@ -215,18 +218,21 @@ def test_a_poisoned_request_fails_alone_and_its_neighbours_keep_their_order(pois
     """What no service lets through got into a batch all the same: two before it and two behind it want one last place
     each, and there are two left; the first two have them."""
     event = make_event(general_admission=3, per_buyer_max=4)
-    leader = wish(event, seats=["hall-E-10"])
+    leader = make_hold_request(event, seats=["hall-E-10"])
     reservations.hold([leader])
-    requests = [wish(event, seats=[f"hall-A-{number}"], ga_section="floor", ga_quantity=1) for number in range(1, 6)]
-    bad = wish(event, seats=["hall-B-1"])
+    requests = [
+        make_hold_request(event, seats=[f"hall-A-{number}"], ga_section="floor", ga_quantity=1)
+        for number in range(1, 6)
+    ]
+    bad = make_hold_request(event, seats=["hall-B-1"])
     bad = dataclasses.replace(bad, **POISONS[poison](bad))
     requests.insert(2, bad)
-    callers = together(leader, requests)
+    callers = hold_in_one_batch(leader, requests)
     assert isinstance(callers.pop(2).error(), psycopg.Error)
     outcomes = [caller.result() for caller in callers]
     assert [is_held(outcome) for outcome in outcomes] == [True, True, True, False, False]
-    assert [refusal(outcome).type for outcome in outcomes[3:]] == ["sold-out"] * 2
-    assert (seat("hall-B-1").status, places().taken) == (0, 3)
+    assert [problem_of(outcome).type for outcome in outcomes[3:]] == ["sold-out"] * 2
+    assert (seat("hall-B-1").status, get_general_admission().taken) == (0, 3)
     assert_audit_clean()
 
 
@@ -235,13 +241,13 @@ def test_a_poisoned_request_fails_alone_and_its_neighbours_keep_their_order(pois
 
 def test_two_of_one_batch_for_one_seat_or_one_place_are_decided_in_the_order_they_came() -> None:
     event = make_event(general_admission=1)
-    leader = wish(event, seats=["hall-E-10"])
+    leader = make_hold_request(event, seats=["hall-E-10"])
     reservations.hold([leader])
     wants: list[dict[str, Any]] = [{"seats": ["hall-A-1"]}, {"ga_section": "floor", "ga_quantity": 1}] * 2
-    requests = [wish(event, **payload) for payload in wants]
-    outcomes = [caller.result() for caller in together(leader, requests)]
+    requests = [make_hold_request(event, **payload) for payload in wants]
+    outcomes = [caller.result() for caller in hold_in_one_batch(leader, requests)]
     assert [is_held(outcome) for outcome in outcomes] == [True, True, False, False]
-    assert [refusal(outcome).type for outcome in outcomes[2:]] == ["seats-unavailable", "sold-out"]
+    assert [problem_of(outcome).type for outcome in outcomes[2:]] == ["seats-unavailable", "sold-out"]
     assert seat("hall-A-1").reservation_id == requests[0].reservation_id
     assert_audit_clean()
 
@@ -250,20 +256,20 @@ def test_two_of_one_batch_with_one_admission_or_one_key_are_decided_in_the_order
     """A double click gets the first one's answer, byte for byte; another wish beside it is told what there is; the same
     key for something else is a mistake of the caller's."""
     event = make_event()
-    leader = wish(event, seats=["hall-E-10"])
+    leader = make_hold_request(event, seats=["hall-E-10"])
     reservations.hold([leader])
     entry = join(event)
     requests = [
-        wish(event, entry, key="one", seats=["hall-A-1"]),
-        wish(event, entry, key="one", seats=["hall-A-1"]),
-        wish(event, entry, key="two", seats=["hall-A-2"]),
-        wish(event, entry, key="one", seats=["hall-A-2"]),
+        make_hold_request(event, entry, key="one", seats=["hall-A-1"]),
+        make_hold_request(event, entry, key="one", seats=["hall-A-1"]),
+        make_hold_request(event, entry, key="two", seats=["hall-A-2"]),
+        make_hold_request(event, entry, key="one", seats=["hall-A-2"]),
     ]
-    first, second, third, fourth = (caller.result() for caller in together(leader, requests))
+    first, second, third, fourth = (caller.result() for caller in hold_in_one_batch(leader, requests))
     assert is_held(first)
     assert second == first
-    assert refusal(third).type == "reservation-exists"
-    assert refusal(third).extra == {"reservation": str(requests[0].reservation_id)}
-    assert refusal(fourth).type == "idempotency-mismatch"
+    assert problem_of(third).type == "reservation-exists"
+    assert problem_of(third).extra == {"reservation": str(requests[0].reservation_id)}
+    assert problem_of(fourth).type == "idempotency-mismatch"
     assert (seat("hall-A-1").status, seat("hall-A-2").status) == (1, 0)
     assert_audit_clean()

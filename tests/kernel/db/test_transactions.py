@@ -10,7 +10,7 @@ from psycopg.pq import TransactionStatus
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.kernel.models import IdempotentAnswer
-from tests.support.races import Beside, rival_connection
+from tests.support.races import ConcurrentCall, rival_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -169,7 +169,7 @@ def test_the_victim_of_a_deadlock_is_passing() -> None:
     try:
         with transactions.write():
             update("1")
-            beside = Beside(rival).until_it_waits()
+            beside = ConcurrentCall(rival).wait_until_blocked()
             update("2")
     except DatabaseError as error:
         ended.append(error)

@@ -12,7 +12,7 @@ from apps.kernel.fastpath import batch_loader, cache, thread_pool
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.kernel.fastpath.cache import BatchRefreshingCache, RefreshingCache
 from apps.kernel.http import problems
-from tests.support.event_loops import next_turn
+from tests.support.event_loops import run_loop_once
 
 SECONDS_MAX = 20
 
@@ -44,7 +44,7 @@ async def until(holds: Callable[[], bool]) -> None:
     """Returns once it holds, while the loop turns."""
     async with asyncio.timeout(SECONDS_MAX):
         while not holds():
-            await next_turn()
+            await run_loop_once()
 
 
 async def test_what_comes_while_a_group_is_answered_is_the_next_group(told: Threads) -> None:
@@ -57,10 +57,10 @@ async def test_what_comes_while_a_group_is_answered_is_the_next_group(told: Thre
     gate = told.gate = asyncio.Event()
     gatherer: BatchLoader[int, int] = BatchLoader(act)
     first = asyncio.create_task(gatherer.ask(1))
-    await next_turn()
-    await next_turn()
+    await run_loop_once()
+    await run_loop_once()
     rest = [asyncio.create_task(gatherer.ask(number)) for number in range(2, 6)]
-    await next_turn()
+    await run_loop_once()
     rest[1].cancel()
     gate.set()
     assert await within(first) == 10
@@ -105,10 +105,10 @@ async def test_too_many_waiting_are_refused_at_once(monkeypatch: pytest.MonkeyPa
     gate = told.gate = asyncio.Event()
     gatherer: BatchLoader[int, int] = BatchLoader(lambda questions: questions)
     waiting = [asyncio.create_task(gatherer.ask(number)) for number in range(2)]
-    await next_turn()
+    await run_loop_once()
     await until(lambda: not gatherer._waiting)
     waiting += [asyncio.create_task(gatherer.ask(number)) for number in range(2, 4)]
-    await next_turn()
+    await run_loop_once()
     with pytest.raises(problems.Busy):
         await gatherer.ask(4)
     gate.set()
@@ -179,7 +179,7 @@ async def test_a_refusal_is_not_remembered_and_a_canceled_caller_ends_nothing_fo
     there.append("found")
     gate = told.gate = asyncio.Event()
     first, second = (asyncio.create_task(remembered.get("a")) for _ in range(2))
-    await next_turn()
+    await run_loop_once()
     first.cancel()
     gate.set()
     assert await within(second) == "found"

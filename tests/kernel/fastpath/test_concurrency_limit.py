@@ -18,7 +18,7 @@ from apps.kernel.fastpath.request import ForwardToSite, Request
 from apps.kernel.fastpath.response import Reply, private_reply
 from apps.kernel.http import problems
 from tests.support.connections import connection, request
-from tests.support.event_loops import next_turn
+from tests.support.event_loops import run_loop_once
 
 
 def turnstile(**given: Any) -> ConcurrencyLimit:
@@ -47,9 +47,9 @@ class Clocks:
             self._due.remove(first)
             self.now = first[0]
             first[2](*first[3])
-            await next_turn()
+            await run_loop_once()
         self.now = until
-        await next_turn()
+        await run_loop_once()
 
 
 @pytest.fixture
@@ -87,11 +87,11 @@ async def test_so_many_pass_and_the_others_go_on_in_their_order_as_these_leave()
         gate.wait("a", went.append)
     gate.leave("a")
     assert not gate.try_acquire("a"), "nobody overtakes those who wait"
-    await next_turn()
+    await run_loop_once()
     assert went == [(1, None)]
     gate.leave("a")
     gate.leave("a")
-    await next_turn()
+    await run_loop_once()
     assert went == [(1, None), (2, None)]
     gate.leave("a")
     assert [gate.try_acquire("a") for _ in range(3)] == [True, True, False]
@@ -132,7 +132,7 @@ async def test_beside_another_event_a_crowd_comes_in_groups_and_rests_after_each
     assert went == [0, 1, 2, 3], "no rest is longer"
     # One is left: no crowd any more, which goes on at once.
     gate.leave("hot")
-    await next_turn()
+    await run_loop_once()
     assert went == [0, 1, 2, 3, 4]
     gate.leave("hot")
     gate.leave("hot")
@@ -179,7 +179,7 @@ async def test_who_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_g
     assert not gate.try_acquire("a")
     gate.wait("a", went.append)
     gate.leave("a")
-    await next_turn()
+    await run_loop_once()
     assert [type(what) for what in went] == [problems.Busy, type(None)]
 
 
@@ -187,15 +187,15 @@ async def test_who_goes_while_it_waits_takes_nobodys_turn() -> None:
     gate = turnstile(alone_max=1)
     assert gate.try_acquire("a")
     gone, stays = asyncio.create_task(gate.come("a")), asyncio.create_task(gate.come("a"))
-    await next_turn()
+    await run_loop_once()
     gone.cancel()
-    await next_turn()
+    await run_loop_once()
     gate.leave("a")
     await asyncio.wait_for(stays, 20)
     gate.leave("a")
     await asyncio.wait_for(gate.come("a"), 20)
     late = asyncio.create_task(gate.come("a"))
-    await next_turn()
+    await run_loop_once()
     gate.leave("a")
     asyncio.get_running_loop().call_soon(late.cancel)  # In the very step in which its turn has come.
     await asyncio.wait([late])
@@ -263,7 +263,7 @@ async def test_a_crowd_waits_before_the_door_and_another_event_does_not() -> Non
     house.heard[1].set_result(None)
     async with asyncio.timeout(20):
         while len(house.heard) < 4:
-            await next_turn()
+            await run_loop_once()
     # Who has gone was passed over.
     assert len(house.heard) == 4
     house.heard[3].set_result(None)
@@ -276,7 +276,7 @@ async def test_who_has_not_sent_all_of_it_keeps_nobodys_place() -> None:
     slow, slow_line = connection(house)
     slow.data_received(thing("hot")[:-1])
     for _ in range(5):
-        await next_turn()
+        await run_loop_once()
     wire, line = connection(house)
     wire.data_received(thing("hot"))
     house.heard[0].set_result(None)
@@ -291,7 +291,7 @@ async def test_who_does_not_read_the_answer_keeps_nobodys_place() -> None:
     deaf.pause_writing()
     deaf.data_received(thing("hot"))
     for _ in range(5):
-        await next_turn()
+        await run_loop_once()
     assert deaf_line.written == b""
     wire, line = connection(house)
     wire.data_received(thing("hot"))
@@ -321,7 +321,7 @@ async def test_what_was_read_before_its_turn_is_there_for_the_site() -> None:
         asked = thing("hot")
         for piece in (asked[:-3], asked[-3:-1], asked[-1:]):
             wire.data_received(piece)
-            await next_turn()
+            await run_loop_once()
         assert await line.answers(1) == [(200, {"a": 1})]
         assert gate.try_acquire("hot")
         gate.leave("hot")
@@ -345,7 +345,7 @@ async def test_every_way_out_leaves_the_turnstile() -> None:
     wire.data_received(thing("hot"))
     assert line.written == b""
     house.heard[-1].set_result(None)
-    await next_turn()
-    await next_turn()
+    await run_loop_once()
+    await run_loop_once()
     house.heard[-1].set_result(None)
     assert await line.answers(1) == [(200, {"by": "hot"})]

@@ -11,7 +11,7 @@ from apps.kernel.fastpath.request import ForwardToSite, Request
 from apps.kernel.fastpath.response import Reply, private_reply
 from apps.kernel.http import problems
 from tests.support.connections import connection, request
-from tests.support.event_loops import next_turn
+from tests.support.event_loops import run_loop_once
 
 THING = "/api/events/concert/thing"
 
@@ -131,8 +131,8 @@ async def test_a_client_that_has_gone_is_written_nothing_and_one_that_does_not_r
     wire.data_received(request("GET", THING))
     wire.connection_lost(None)
     heard.set_result("too late")
-    await next_turn()
-    await next_turn()
+    await run_loop_once()
+    await run_loop_once()
     assert line.written == b""
 
     wire, line = connection(House(lambda request, slug, body: pytest.fail("nobody reads")))

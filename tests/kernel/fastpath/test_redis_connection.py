@@ -7,7 +7,7 @@ import pytest
 
 from apps.kernel import redis
 from apps.kernel.fastpath.redis_connection import ROUND_TRIPS_MAX, AsyncRedis, Command
-from tests.support.event_loops import next_turn
+from tests.support.event_loops import run_loop_once
 from tests.support.own_redis import OwnRedis
 
 SECONDS_MAX = 20
@@ -37,7 +37,7 @@ async def test_a_question_that_redis_dies_under_is_answered_by_nobody(own_redis:
     courier = AsyncRedis()
     assert await courier.wait_until_connected()
     asked = asyncio.gather(*(ask(courier, SILENT) for _ in range(ROUND_TRIPS_MAX)))
-    await next_turn()
+    await run_loop_once()
     assert not courier.send([("PING",)], lambda _: None), "no more than so many are under way"
     own_redis.kill()
     assert await asyncio.wait_for(asked, SECONDS_MAX) == [None] * ROUND_TRIPS_MAX

@@ -2,11 +2,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.batches import ask, make_tables
+from tests.support.batches import make_tables, run_sql
 
 
 @pytest.fixture
 def _note_tables(transactional_db: None) -> Iterator[None]:
     make_tables()
     yield
-    ask("DROP TABLE batch_note, batch_counter")
+    run_sql("DROP TABLE batch_note, batch_counter")

@@ -18,21 +18,21 @@ from apps.kernel.http import problems
 from tests.support.batches import (
     SECONDS_MAX,
     TIMEOUT_MS,
-    Aside,
+    BackgroundCall,
+    Breakpoint,
     Decider,
-    Gate,
     Note,
-    aside_in_order,
-    ask,
     batcher,
     find_notes,
     notes,
+    run_sql,
     sessions_of,
+    submit_in_order,
     threads_of,
-    until,
-    until_waiting,
+    wait_until,
+    wait_until_queued,
     write_notes,
-    written,
+    written_notes,
 )
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_note_tables")]
@@ -42,12 +42,12 @@ class Held:
     """A batcher whose first batch, of one note, is under way until the test opens the gate."""
 
     def __init__(self) -> None:
-        self.gate = Gate()
-        self.decider = Decider(before={1: lambda _: self.gate.pass_through()})
+        self.gate = Breakpoint()
+        self.decider = Decider(before={1: lambda _: self.gate.arrive_and_wait()})
 
-    def begin(self, target: Batcher[Note, int]) -> Aside:
-        first = Aside(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
-        self.gate.until_reached()
+    def begin(self, target: Batcher[Note, int]) -> BackgroundCall:
+        first = BackgroundCall(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
+        self.gate.wait_until_reached()
         return first
 
 
@@ -56,7 +56,7 @@ def test_an_idle_batcher_commits_each_request_at_once_alone() -> None:
     with batcher(decider) as target:
         assert [target.submit_sync(note, TIMEOUT_MS) for note in notes(3)] == [1, 2, 3]
     assert decider.batches == [["note 0"], ["note 1"], ["note 2"]]
-    assert written() == ["note 0", "note 1", "note 2"]
+    assert written_notes() == ["note 0", "note 1", "note 2"]
 
 
 def test_nothing_runs_before_the_first_request() -> None:
@@ -70,30 +70,30 @@ def test_what_comes_during_a_commit_is_one_batch_in_arrival_order() -> None:
     held = Held()
     with batcher(held.decider) as target:
         first = held.begin(target)
-        callers = aside_in_order(target, notes(5))
+        callers = submit_in_order(target, notes(5))
         held.gate.open()
         assert first.result() == 1
         assert [caller.result() for caller in callers] == [2, 3, 4, 5, 6]
     assert held.decider.batches == [["first"], [f"note {number}" for number in range(5)]]
-    assert written() == ["first", *(f"note {number}" for number in range(5))]
+    assert written_notes() == ["first", *(f"note {number}" for number in range(5))]
 
 
 def test_no_batch_is_larger_than_its_limit_and_the_order_goes_on_in_the_next() -> None:
     held = Held()
     with batcher(held.decider, batch_max=2) as target:
         held.begin(target)
-        callers = aside_in_order(target, notes(5))
+        callers = submit_in_order(target, notes(5))
         held.gate.open()
         assert [caller.result() for caller in callers] == [2, 3, 4, 5, 6]
     assert held.decider.batches == [["first"], ["note 0", "note 1"], ["note 2", "note 3"], ["note 4"]]
 
 
 def test_two_committers_have_two_batches_under_way() -> None:
-    gate = Gate()
-    decider = Decider(before={1: lambda _: gate.pass_through()})
+    gate = Breakpoint()
+    decider = Decider(before={1: lambda _: gate.arrive_and_wait()})
     with batcher(decider, committers=2) as target:
-        first = Aside(lambda: target.submit_sync(Note("slow"), TIMEOUT_MS))
-        gate.until_reached()
+        first = BackgroundCall(lambda: target.submit_sync(Note("slow"), TIMEOUT_MS))
+        gate.wait_until_reached()
         assert target.submit_sync(Note("quick"), TIMEOUT_MS) == 1
         gate.open()
         assert first.result() == 2
@@ -104,17 +104,17 @@ async def test_one_more_than_may_wait_is_refused_at_once_and_told_when_to_come_b
     with batcher(held.decider, waiting_max=2) as target:
         first = held.begin(target)
         tasks = [asyncio.create_task(target.submit(note)) for note in notes(2)]
-        await until_waiting(target, 2, tasks)
+        await wait_until_queued(target, 2, tasks)
         with pytest.raises(problems.Busy) as refused:
             await target.submit(Note("one too many"))
-        thread = Aside(lambda: target.submit_sync(Note("another"), TIMEOUT_MS))
+        thread = BackgroundCall(lambda: target.submit_sync(Note("another"), TIMEOUT_MS))
         assert isinstance(thread.error(), problems.Busy)
         held.gate.open()
         assert await asyncio.gather(*tasks) == [2, 3]
         assert first.result() == 1
     assert refused.value.status == 503
     assert int(refused.value.headers()["Retry-After"]) >= 1
-    assert written() == ["first", "note 0", "note 1"]
+    assert written_notes() == ["first", "note 0", "note 1"]
 
 
 async def test_a_canceled_caller_that_still_waits_changes_nothing() -> None:
@@ -122,30 +122,30 @@ async def test_a_canceled_caller_that_still_waits_changes_nothing() -> None:
     with batcher(held.decider) as target:
         held.begin(target)
         tasks = [asyncio.create_task(target.submit(note)) for note in notes(3)]
-        await until_waiting(target, 3, tasks)
+        await wait_until_queued(target, 3, tasks)
         tasks[1].cancel()
         await asyncio.wait([tasks[1]], timeout=SECONDS_MAX)
         assert target.waiting_count == 2
         held.gate.open()
         assert [await tasks[0], await tasks[2]] == [2, 3]
         assert tasks[1].cancelled()
-    assert written() == ["first", "note 0", "note 2"]
+    assert written_notes() == ["first", "note 0", "note 2"]
 
 
 async def test_a_caller_canceled_while_its_batch_is_under_way_only_loses_the_answer() -> None:
     """Submitted; taken by the batch; canceled; committed. Its neighbour has its own answer, the loop no complaint."""
-    gate, complaints = Gate(), []
+    gate, complaints = Breakpoint(), []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-    decider = Decider(before={1: lambda _: gate.pass_through()})
+    decider = Decider(before={1: lambda _: gate.arrive_and_wait()})
     with batcher(decider) as target:
         task = asyncio.create_task(target.submit(Note("gone")))
-        await asyncio.to_thread(gate.until_reached)
+        await asyncio.to_thread(gate.wait_until_reached)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         gate.open()
         assert await target.submit(Note("stays")) == 2
-    assert written() == ["gone", "stays"]
+    assert written_notes() == ["gone", "stays"]
     assert complaints == []
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -161,12 +161,12 @@ def test_a_thread_that_waits_too_long_for_its_batch_is_refused_and_changes_nothi
         held.gate.open()
         assert first.result() == 1
         assert target.submit_sync(Note("next"), TIMEOUT_MS) == 2
-    assert written() == ["first", "next"]
+    assert written_notes() == ["first", "next"]
 
 
 def test_a_thread_that_waits_too_long_for_its_commit_is_told_that_it_may_have_happened() -> None:
-    gate = Gate()
-    decider = Decider(before={1: lambda _: gate.pass_through()})
+    gate = Breakpoint()
+    decider = Decider(before={1: lambda _: gate.arrive_and_wait()})
     with batcher(decider) as target:
         # So that the batch has it for sure when its time is up, its clock runs out by hand.
         call_done: list[threading.Event] = []
@@ -174,7 +174,7 @@ def test_a_thread_that_waits_too_long_for_its_commit_is_told_that_it_may_have_ha
 
         def wait(event: threading.Event, timeout: float | None = None) -> bool:
             if timeout == TIMEOUT_MS / 1_000 + 1:
-                gate.until_reached()
+                gate.wait_until_reached()
                 call_done.append(event)
                 return False
             return real(event, timeout)
@@ -187,7 +187,7 @@ def test_a_thread_that_waits_too_long_for_its_commit_is_told_that_it_may_have_ha
         gate.open()
         assert target.submit_sync(Note("next"), TIMEOUT_MS) == 2
     assert (late.value.status, late.value.type) == (503, "busy")
-    assert written() == ["impatient", "next"]
+    assert written_notes() == ["impatient", "next"]
 
 
 async def test_a_thread_with_a_running_loop_is_not_stopped_by_accident() -> None:
@@ -204,41 +204,41 @@ def test_a_loop_that_ended_takes_no_one_else_s_answer_with_it() -> None:
         task = loop.create_task(target.submit(Note("loopless")))
         loop.call_later(0, loop.stop)
         loop.run_forever()
-        waiting = aside_in_order(target, [Note("thread")])
+        waiting = submit_in_order(target, [Note("thread")])
         task._log_destroy_pending = False  # This is the very thing that the test does on purpose.
         loop.close()
         held.gate.open()
         assert waiting[0].result() == 3
-    assert written() == ["first", "loopless", "thread"]
+    assert written_notes() == ["first", "loopless", "thread"]
 
 
 def test_closing_with_drain_decides_what_waits_and_then_refuses() -> None:
     held = Held()
     with batcher(held.decider) as target:
         first = held.begin(target)
-        callers = aside_in_order(target, notes(2))
-        closing = Aside(target.close)
-        until(lambda: target._closing, "it closes")
+        callers = submit_in_order(target, notes(2))
+        closing = BackgroundCall(target.close)
+        wait_until(lambda: target._closing, "it closes")
         with pytest.raises(problems.Busy):
             target.submit_sync(Note("too late"), TIMEOUT_MS)
         held.gate.open()
         closing.result()
         assert [first.result(), *(caller.result() for caller in callers)] == [1, 2, 3]
         target.close()
-    assert written() == ["first", "note 0", "note 1"]
+    assert written_notes() == ["first", "note 0", "note 1"]
 
 
 def test_closing_without_drain_refuses_what_waits_and_ends_what_is_under_way() -> None:
     held = Held()
     with batcher(held.decider) as target:
         first = held.begin(target)
-        callers = aside_in_order(target, notes(2))
-        closing = Aside(lambda: target.close(drain=False))
+        callers = submit_in_order(target, notes(2))
+        closing = BackgroundCall(lambda: target.close(drain=False))
         assert [type(caller.error()) for caller in callers] == [problems.Busy, problems.Busy]
         held.gate.open()
         closing.result()
         assert first.result() == 1
-    assert written() == ["first"]
+    assert written_notes() == ["first"]
 
 
 def test_closing_does_not_wait_for_ever_for_a_batch_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
@@ -282,7 +282,7 @@ async def test_loops_and_threads_share_one_hot_row_and_every_sum_is_exact() -> N
         numbers += await asyncio.wrap_future(from_other)
         assert target.waiting_count == 0
     assert sorted(numbers) == list(range(1, 251))
-    assert len(written()) == 250
+    assert len(written_notes()) == 250
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
@@ -302,7 +302,7 @@ def test_a_forked_child_has_threads_and_connections_of_its_own() -> None:
     held = Held()
     with batcher(held.decider) as target:
         first = held.begin(target)
-        waiting = aside_in_order(target, [Note("waiting")])
+        waiting = submit_in_order(target, [Note("waiting")])
         (parents_session,) = sessions_of("notes")
         reading, writing = os.pipe()
         with warnings.catch_warnings():
@@ -326,7 +326,7 @@ def test_a_forked_child_has_threads_and_connections_of_its_own() -> None:
         assert sessions_of("notes") == [parents_session]
         held.gate.open()
         assert [first.result(), waiting[0].result()] == [2, 3]
-    assert written() == ["child", "first", "waiting"]
+    assert written_notes() == ["child", "first", "waiting"]
 
 
 def test_a_child_forked_after_closing_serves() -> None:
@@ -353,7 +353,7 @@ def test_a_child_forked_after_closing_serves() -> None:
         os.waitpid(child, 0)
         with pytest.raises(problems.Busy):
             target.submit_sync(Note("too late"), TIMEOUT_MS)
-    assert written() == ["parent", "child"]
+    assert written_notes() == ["parent", "child"]
 
 
 @pytest.mark.parametrize("refused", ["notes-worker", "batcher-notes"])
@@ -374,7 +374,7 @@ def test_without_a_thread_to_be_had_a_caller_is_told_to_come_back_and_the_next_i
             target.submit_sync(Note("none"), TIMEOUT_MS)
         is_short[0] = False
         assert target.submit_sync(Note("some"), TIMEOUT_MS) == 1
-    assert written() == ["some"]
+    assert written_notes() == ["some"]
 
 
 def test_a_connection_of_its_own_reads_and_writes_as_django_s_does() -> None:
@@ -386,7 +386,7 @@ def test_a_connection_of_its_own_reads_and_writes_as_django_s_does() -> None:
         for note in notes(10):
             target.submit_sync(note, TIMEOUT_MS)
     assert seen == ["UTC", "fairgate notes"]
-    assert ask("SELECT count(*) FROM pg_prepared_statements") == [(0,)]
+    assert run_sql("SELECT count(*) FROM pg_prepared_statements") == [(0,)]
 
 
 def test_the_figures_say_how_large_how_long_and_what_happened() -> None:
@@ -403,7 +403,7 @@ def test_the_figures_say_how_large_how_long_and_what_happened() -> None:
     held = Held()
     with batcher(held.decider, waiting_max=3) as target:
         held.begin(target)
-        callers = aside_in_order(target, notes(3))
+        callers = submit_in_order(target, notes(3))
         assert figure("waiting_count") == 3
         with pytest.raises(problems.Busy):
             target.submit_sync(Note("one too many"), TIMEOUT_MS)
@@ -433,13 +433,13 @@ class InParts:
     """Decides in two transactions: all but the first request, then the first, once the test opens the gate."""
 
     def __init__(self, *, forgets: bool = False) -> None:
-        self.gate, self.forgets = Gate(), forgets
+        self.gate, self.forgets = Breakpoint(), forgets
 
     def __call__(self, connection: psycopg.Connection[Any], requests: Sequence[Note]) -> Iterator[Mapping[int, int]]:
         if len(requests) > 1:
             numbers = write_notes(connection, requests[1:])
             yield {index + 1: number for index, number in enumerate(numbers)}
-        self.gate.pass_through()
+        self.gate.arrive_and_wait()
         if not self.forgets:
             yield dict(enumerate(write_notes(connection, requests[:1])))
 
@@ -447,13 +447,13 @@ class InParts:
         return find_notes(connection, requests)
 
 
-def three_in_one_batch(target: Batcher[Note, int], decider: InParts) -> list[Aside]:
-    first = Aside(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
-    decider.gate.until_reached()
-    callers = aside_in_order(target, notes(3))
+def three_in_one_batch(target: Batcher[Note, int], decider: InParts) -> list[BackgroundCall]:
+    first = BackgroundCall(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
+    decider.gate.wait_until_reached()
+    callers = submit_in_order(target, notes(3))
     decider.gate.open()
     first.result()
-    decider.gate.until_reached()
+    decider.gate.wait_until_reached()
     return callers
 
 

@@ -14,23 +14,23 @@ from apps.kernel.http import problems
 from tests.support.batches import (
     TIMEOUT_MS,
     Act,
-    Aside,
+    BackgroundCall,
+    Breakpoint,
     Decider,
-    Gate,
     Note,
-    aside_in_order,
-    ask,
     batcher,
     connect,
     find_notes,
     make_tables,
     notes,
+    run_sql,
     sessions_of,
-    until,
+    submit_in_order,
+    wait_until,
     write_notes,
-    written,
+    written_notes,
 )
-from tests.support.servers import temporary_place
+from tests.support.servers import temporary_server_folder
 from ticketing.devserver import postgres
 from ticketing.devserver.data_folder import ServerFolder
 
@@ -40,24 +40,24 @@ Connection = psycopg.Connection[Any]
 POISON = "\u0000"
 
 
-def together(target: Batcher[Note, int], gate: Gate, requests: Sequence[Note]) -> list[Aside]:
+def together(target: Batcher[Note, int], gate: Breakpoint, requests: Sequence[Note]) -> list[BackgroundCall]:
     """The requests gather behind a first batch that is under way, and are then one batch in this order."""
-    first = Aside(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
-    gate.until_reached()
-    callers = aside_in_order(target, requests)
+    first = BackgroundCall(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
+    gate.wait_until_reached()
+    callers = submit_in_order(target, requests)
     gate.open()
     assert first.result() == 1
     return callers
 
 
-def gated(**acts: dict[int, Act]) -> tuple[Gate, Decider]:
+def gated(**acts: dict[int, Act]) -> tuple[Breakpoint, Decider]:
     """A decider whose first batch waits at the gate; the acts given are of the attempts after that one, from 1."""
-    gate, later = Gate(), {when: {n + 1: act for n, act in of.items()} for when, of in acts.items()}
-    return gate, Decider(**{**later, "before": {1: lambda _: gate.pass_through(), **later.get("before", {})}})
+    gate, later = Breakpoint(), {when: {n + 1: act for n, act in of.items()} for when, of in acts.items()}
+    return gate, Decider(**{**later, "before": {1: lambda _: gate.arrive_and_wait(), **later.get("before", {})}})
 
 
 def kill(pid: int) -> None:
-    assert ask("SELECT pg_terminate_backend(%s, 10000)", [pid]) == [(True,)]
+    assert run_sql("SELECT pg_terminate_backend(%s, 10000)", [pid]) == [(True,)]
 
 
 def kill_connection(connection: Connection) -> None:
@@ -83,7 +83,7 @@ def test_a_poisoned_request_harms_only_itself_and_its_neighbours_keep_their_orde
         assert isinstance(callers[at].error(), psycopg.DataError)
         numbers = [caller.result() for number, caller in enumerate(callers) if number != at]
     assert numbers == [2, 3, 4, 5, 6, 7]
-    assert written() == ["first", *(note.text for note in requests if note.text != POISON)]
+    assert written_notes() == ["first", *(note.text for note in requests if note.text != POISON)]
 
 
 def test_every_poisoned_request_has_an_exception_of_its_own() -> None:
@@ -94,7 +94,7 @@ def test_every_poisoned_request_has_an_exception_of_its_own() -> None:
         assert [callers[1].result(), callers[4].result()] == [2, 3]
     assert len({id(error) for error in errors}) == 3
     assert all(isinstance(error, psycopg.DataError) for error in errors)
-    assert written() == ["first", "a", "b"]
+    assert written_notes() == ["first", "a", "b"]
 
 
 def test_what_a_decide_raises_over_one_request_reaches_its_caller_as_it_is() -> None:
@@ -141,7 +141,7 @@ def test_a_wrong_number_of_outcomes_is_nobody_s_answer_and_nothing_is_decided_tw
     finally:
         target.close()
     assert calls == [1]
-    assert written() == ["x"]
+    assert written_notes() == ["x"]
 
 
 # --- locks ----------------------------------------------------------------------------------------------------------
@@ -157,15 +157,15 @@ def test_a_lock_that_did_not_come_in_time_is_waited_for_once_more() -> None:
             assert target.submit_sync(Note("patient"), TIMEOUT_MS) == 1
     assert decider.batches == [["patient"], ["patient"]]
     assert decider.looks == [["patient"]]
-    assert written() == ["patient"]
+    assert written_notes() == ["patient"]
 
 
 def test_a_lock_that_never_comes_is_busy_for_each_and_changes_nothing() -> None:
     gate, decider = gated()
     with batcher(decider) as target, connect() as rival:
-        first = Aside(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
-        gate.until_reached()
-        callers = aside_in_order(target, notes(3))
+        first = BackgroundCall(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
+        gate.wait_until_reached()
+        callers = submit_in_order(target, notes(3))
         decider.before[2] = lambda _: rival.execute("BEGIN; SELECT value FROM batch_counter FOR NO KEY UPDATE")
         gate.open()
         assert first.result() == 1
@@ -175,7 +175,7 @@ def test_a_lock_that_never_comes_is_busy_for_each_and_changes_nothing() -> None:
     assert [type(error) for error in errors] == [problems.Busy] * 3
     assert len({id(error) for error in errors}) == 3
     assert len(decider.batches) == 4
-    assert written() == ["first", "after"]
+    assert written_notes() == ["first", "after"]
 
 
 def test_the_victim_of_a_deadlock_is_decided_again() -> None:
@@ -199,8 +199,10 @@ def test_the_victim_of_a_deadlock_is_decided_again() -> None:
         for note in notes(5):
             with connect() as rival, suppress(psycopg.errors.DeadlockDetected), rival.transaction():
                 rival.execute("LOCK TABLE batch_note")
-                caller = Aside(lambda note=note: target.submit_sync(note, TIMEOUT_MS))
-                until(lambda: ask(_IS_WAITING, ["fairgate crossing"]) == [(1,)], "the batch waits for the rival")
+                caller = BackgroundCall(lambda note=note: target.submit_sync(note, TIMEOUT_MS))
+                wait_until(
+                    lambda: run_sql(_IS_WAITING, ["fairgate crossing"]) == [(1,)], "the batch waits for the rival"
+                )
                 rival.execute("SELECT value FROM batch_counter FOR NO KEY UPDATE")
             assert caller.result() == len(set(attempts))
             if attempts.count(note.text) == 2:
@@ -208,7 +210,7 @@ def test_the_victim_of_a_deadlock_is_decided_again() -> None:
         assert attempts[-2:] == [note.text] * 2
     finally:
         target.close()
-    assert len(written()) == len(set(attempts))
+    assert len(written_notes()) == len(set(attempts))
 
 
 _IS_WAITING = (
@@ -247,7 +249,7 @@ def test_what_does_not_pass_is_busy_for_each_and_no_batch_is_split_over_it(error
     with batcher(decider) as target:
         assert [type(caller.error()) for caller in together(target, gate, notes(3))] == [problems.Busy] * 3
     assert [len(batch) for batch in decider.batches] == [1, 3, 3]
-    assert written() == ["first"]
+    assert written_notes() == ["first"]
 
 
 # --- connections ----------------------------------------------------------------------------------------------------
@@ -269,7 +271,7 @@ def test_a_session_killed_before_its_batch_began_writing() -> None:
         callers = together(target, gate, notes(3))
         assert [caller.result() for caller in callers] == [2, 3, 4]
     assert decider.looks == [["note 0", "note 1", "note 2"]]
-    assert written() == ["first", "note 0", "note 1", "note 2"]
+    assert written_notes() == ["first", "note 0", "note 1", "note 2"]
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -280,7 +282,7 @@ def test_a_session_killed_between_its_last_statement_and_its_commit(count: int) 
         callers = together(target, gate, notes(count))
         assert [caller.result() for caller in callers] == list(range(2, count + 2))
     assert (len(decider.batches), len(decider.looks)) == (3, 1)
-    assert len(written()) == count + 1
+    assert len(written_notes()) == count + 1
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -291,7 +293,7 @@ def test_a_commit_whose_answer_was_lost_is_found_and_not_repeated(count: int) ->
         assert [caller.result() for caller in callers] == list(range(2, count + 2))
     assert len(decider.batches) == 2, "the first one and this one, which was never decided again"
     assert len(decider.looks) == 1
-    assert len(written()) == count + 1
+    assert len(written_notes()) == count + 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -319,7 +321,7 @@ def test_a_commit_that_arrives_after_we_looked_for_it_is_still_found(count: int)
         callers = together(target, gate, requests)
         assert [caller.result() for caller in callers] == list(range(2, count + 2))
     slow[0].close()
-    assert written() == ["first", *(note.text for note in requests)]
+    assert written_notes() == ["first", *(note.text for note in requests)]
 
 
 def test_a_line_that_dies_twice_leaves_the_outcome_unknown_and_the_batcher_well() -> None:
@@ -328,18 +330,18 @@ def test_a_line_that_dies_twice_leaves_the_outcome_unknown_and_the_batcher_well(
         callers = together(target, gate, notes(2))
         assert [type(caller.error()) for caller in callers] == [OutcomeUnknown] * 2
         assert target.submit_sync(Note("next"), TIMEOUT_MS) == 2
-    assert written() == ["first", "next"]
+    assert written_notes() == ["first", "next"]
 
 
 def test_a_decide_of_two_transactions_that_fails_after_its_first_repeats_nothing_of_it() -> None:
     """First what is short, then, in a second transaction, what is long: there the poison is. The short are found."""
     batches: list[list[str]] = []
-    gate = Gate()
+    gate = Breakpoint()
 
     def in_two(connection: Connection, requests: Sequence[Note]) -> list[int]:
         batches.append([note.text for note in requests])
         if len(batches) == 1:
-            gate.pass_through()
+            gate.arrive_and_wait()
         numbers: dict[Note, int] = {}
         for part in (
             [note for note in requests if len(note.text) == 1 and note.text != POISON],
@@ -358,7 +360,7 @@ def test_a_decide_of_two_transactions_that_fails_after_its_first_repeats_nothing
         target.close()
     assert batches[:2] == [["first"], ["a", "long", POISON, "b"]]
     assert batches[2:] == [["long"], [POISON]], "what the first transaction committed was found"
-    assert written() == ["first", "a", "b", "long"]
+    assert written_notes() == ["first", "a", "b", "long"]
 
 
 # --- the database goes and comes back -------------------------------------------------------------------------------
@@ -366,7 +368,7 @@ def test_a_decide_of_two_transactions_that_fails_after_its_first_repeats_nothing
 
 @pytest.fixture
 def place() -> Iterator[ServerFolder]:
-    place, end = temporary_place()
+    place, end = temporary_server_folder()
     yield place
     end()
 
@@ -398,7 +400,7 @@ def test_the_database_restarts_in_the_middle_of_a_batch_and_stays_away_for_a_whi
                 target.submit_sync(Note("nothing there"), TIMEOUT_MS)
             start(cluster.port)
             assert submit_until_decided(target, Note("after")) == 6
-        assert written() == ["first", "note 0", "note 1", "note 2", "before", "after"]
+        assert written_notes() == ["first", "note 0", "note 1", "note 2", "before", "after"]
 
 
 @contextmanager
@@ -421,21 +423,21 @@ def submit_until_decided(target: Batcher[Note, int], note: Note) -> int:
 
 def test_while_the_database_is_away_all_who_wait_are_told_together() -> None:
     """One time-out for all, not one for each batch; and nobody is told that it is unknown what became of it."""
-    decider, gate = Decider(), Gate()
+    decider, gate = Decider(), Breakpoint()
 
     class Slow(Batcher[Note, int]):
         def _dequeue(self, keys: Any, now: float) -> list[Any]:
             calls = super()._dequeue(keys, now)
             if calls:
-                gate.pass_through()
+                gate.arrive_and_wait()
             return calls
 
     target = Slow("away", decider, find_committed=decider.find, batch_max=1, connect_ms=500)
     try:
         with elsewhere(PASSWORD="wrong"):
-            first = Aside(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
-            gate.until_reached()
-        callers = [first, *aside_in_order(target, notes(3))]
+            first = BackgroundCall(lambda: target.submit_sync(Note("first"), TIMEOUT_MS))
+            gate.wait_until_reached()
+        callers = [first, *submit_in_order(target, notes(3))]
         gate.open()
         errors = [caller.error() for caller in callers]
     finally:

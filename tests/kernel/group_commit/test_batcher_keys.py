@@ -6,16 +6,16 @@ from apps.kernel.group_commit import batcher as group_commit
 from apps.kernel.http import problems
 from tests.support.batches import (
     TIMEOUT_MS,
-    Aside,
+    BackgroundCall,
+    Breakpoint,
     Decider,
-    Gate,
     Note,
-    aside_in_order,
     batcher,
     notes,
+    submit_in_order,
     threads_of,
-    until,
-    written,
+    wait_until,
+    written_notes,
 )
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_note_tables")]
@@ -30,12 +30,12 @@ class Stuck:
     """Whatever batch has a note of `stuck` in it waits at a gate, before its transaction begins."""
 
     def __init__(self) -> None:
-        self.gate = Gate()
+        self.gate = Breakpoint()
         self.decider = Decider()
 
     def __call__(self, connection: object, requests: list[Note]) -> list[int]:
         if any(key_of(note) == "stuck" for note in requests):
-            self.gate.pass_through()
+            self.gate.arrive_and_wait()
         return self.decider(connection, requests)  # type: ignore[arg-type]
 
     @property
@@ -51,12 +51,12 @@ def test_a_stuck_key_delays_no_other_and_its_own_go_on_in_order_afterwards() -> 
     """One batch of `stuck` hangs, and more of it waits; another key's is decided at once, again and again."""
     stuck = Stuck()
     with batcher(stuck, key=key_of, committers_max=2) as target:
-        first = Aside(lambda: target.submit_sync(Note("stuck 0"), TIMEOUT_MS))
-        stuck.gate.until_reached()
-        waiting = aside_in_order(target, [Note("stuck 1"), Note("stuck 2")])
+        first = BackgroundCall(lambda: target.submit_sync(Note("stuck 0"), TIMEOUT_MS))
+        stuck.gate.wait_until_reached()
+        waiting = submit_in_order(target, [Note("stuck 1"), Note("stuck 2")])
         assert [target.submit_sync(note, TIMEOUT_MS) for note in of("quick", 3)] == [1, 2, 3]
         stuck.gate.open()
-        stuck.gate.until_reached()
+        stuck.gate.wait_until_reached()
         stuck.gate.open()
         assert [first.result(), *(caller.result() for caller in waiting)] == [4, 5, 6]
     assert stuck.decider.batches[-1] == ["stuck 1", "stuck 2"]
@@ -65,21 +65,21 @@ def test_a_stuck_key_delays_no_other_and_its_own_go_on_in_order_afterwards() -> 
 def test_there_are_no_more_committers_than_there_may_be_and_keys_take_turns() -> None:
     """Two committers hang with a key each; three keys wait. They are served in the order in which they came, each with
     all that it has, however much one of them has."""
-    gate, decider = Gate(), Decider()
+    gate, decider = Breakpoint(), Decider()
 
     class First:
         find = decider.find
 
         def __call__(self, connection: object, requests: list[Note]) -> list[int]:
             if requests[0].text.startswith("first"):
-                gate.pass_through()
+                gate.arrive_and_wait()
             return decider(connection, requests)  # type: ignore[arg-type]
 
     with batcher(First(), key=key_of, committers_max=2, batch_max=2) as target:
-        firsts = [Aside(lambda n=n: target.submit_sync(Note(f"first-{n} x"), TIMEOUT_MS)) for n in (1, 2)]
-        gate.until_reached()
-        gate.until_reached()
-        waiting = aside_in_order(target, [*of("a", 3), *of("b", 1), *of("c", 2)])
+        firsts = [BackgroundCall(lambda n=n: target.submit_sync(Note(f"first-{n} x"), TIMEOUT_MS)) for n in (1, 2)]
+        gate.wait_until_reached()
+        gate.wait_until_reached()
+        waiting = submit_in_order(target, [*of("a", 3), *of("b", 1), *of("c", 2)])
         assert len(threads_of("batcher-notes")) == 2
         gate.open()
         for caller in waiting:
@@ -89,16 +89,16 @@ def test_there_are_no_more_committers_than_there_may_be_and_keys_take_turns() ->
         gate.open()
         for first in firsts:
             first.result()
-    assert len(written()) == 8
+    assert len(written_notes()) == 8
 
 
 def test_small_queues_are_decided_together_where_they_may_be_and_a_large_one_alone() -> None:
-    gate, decider = Gate(), Decider()
-    decider.before[1] = lambda _: gate.pass_through()
+    gate, decider = Breakpoint(), Decider()
+    decider.before[1] = lambda _: gate.arrive_and_wait()
     with batcher(decider, key=key_of, mixes=True, batch_max=6) as target:
-        first = Aside(lambda: target.submit_sync(Note("first 0"), TIMEOUT_MS))
-        gate.until_reached()
-        callers = aside_in_order(target, [*of("a", 1), *of("large", 4), *of("b", 2), *of("c", 3)])
+        first = BackgroundCall(lambda: target.submit_sync(Note("first 0"), TIMEOUT_MS))
+        gate.wait_until_reached()
+        callers = submit_in_order(target, [*of("a", 1), *of("large", 4), *of("b", 2), *of("c", 3)])
         gate.open()
         for caller in (first, *callers):
             caller.result()
@@ -111,13 +111,13 @@ def test_after_a_batch_that_took_far_too_long_its_keys_are_by_themselves(monkeyp
     monkeypatch.setattr(group_commit, "SLOW_SECONDS", 0.0)
     monkeypatch.setattr(group_commit, "SLOW_TIMES", 0.0)
     monkeypatch.setattr(group_commit, "ALONE_SECONDS", 1_000.0)
-    gate, decider = Gate(), Decider()
-    decider.before = {1: lambda _: gate.pass_through(), 3: lambda _: gate.pass_through()}
+    gate, decider = Breakpoint(), Decider()
+    decider.before = {1: lambda _: gate.arrive_and_wait(), 3: lambda _: gate.arrive_and_wait()}
     with batcher(decider, key=key_of, mixes=True) as target:
         for round_number in (1, 2):
-            first = Aside(lambda n=round_number: target.submit_sync(Note(f"first-{n} 0"), TIMEOUT_MS))
-            gate.until_reached()
-            callers = aside_in_order(target, [*of("a", 1), *of("b", 1)])
+            first = BackgroundCall(lambda n=round_number: target.submit_sync(Note(f"first-{n} 0"), TIMEOUT_MS))
+            gate.wait_until_reached()
+            callers = submit_in_order(target, [*of("a", 1), *of("b", 1)])
             gate.open()
             for caller in (first, *callers):
                 caller.result()
@@ -128,13 +128,13 @@ class Held:
     """Every batch waits at a gate until it is let through, the first ones at one of their own; `quick` passes by."""
 
     def __init__(self) -> None:
-        self.firsts, self.gate = Gate(), Gate()
+        self.firsts, self.gate = Breakpoint(), Breakpoint()
         self.decider = Decider()
 
     def __call__(self, connection: object, requests: list[Note]) -> list[int]:
         key = key_of(requests[0])
         if key != "quick":
-            (self.firsts if key.startswith("first") else self.gate).pass_through()
+            (self.firsts if key.startswith("first") else self.gate).arrive_and_wait()
         return self.decider(connection, requests)  # type: ignore[arg-type]
 
     @property
@@ -142,17 +142,17 @@ class Held:
         return self.decider.find
 
 
-def together_under_way(held: Held, target: group_commit.Batcher[Note, int]) -> list[Aside]:
+def together_under_way(held: Held, target: group_commit.Batcher[Note, int]) -> list[BackgroundCall]:
     """A batch of `a` and `b` is at the gate, and another committer, of two, has nothing to do."""
     callers = []
     for number in (1, 2):
-        callers.append(Aside(lambda n=number: target.submit_sync(Note(f"first-{n} 0"), TIMEOUT_MS)))  # type: ignore[misc]
-        held.firsts.until_reached()
-    callers += aside_in_order(target, [*of("a", 1), *of("b", 1)])
+        callers.append(BackgroundCall(lambda n=number: target.submit_sync(Note(f"first-{n} 0"), TIMEOUT_MS)))  # type: ignore[misc]
+        held.firsts.wait_until_reached()
+    callers += submit_in_order(target, [*of("a", 1), *of("b", 1)])
     held.firsts.open()
-    held.gate.until_reached()
+    held.gate.wait_until_reached()
     held.firsts.open()
-    until(lambda: target._idle == 1, "one of both is done")
+    wait_until(lambda: target._idle == 1, "one of both is done")
     return callers
 
 
@@ -165,12 +165,12 @@ def test_while_several_are_decided_together_others_gather_and_go_together_next(
     held = Held()
     with batcher(held, key=key_of, committers_max=2, mixes=True, batch_max=6) as target:
         callers = together_under_way(held, target)
-        callers += aside_in_order(target, [*of("c", 1), *of("d", 2), *of("e", 1)])
+        callers += submit_in_order(target, [*of("c", 1), *of("d", 2), *of("e", 1)])
         with target._changed:
             target._alone_until["quick"] = float("inf")
         assert target.submit_sync(Note("quick 0"), TIMEOUT_MS) == 3
         held.gate.open()
-        held.gate.until_reached()
+        held.gate.wait_until_reached()
         held.gate.open()
         for caller in callers:
             caller.result()
@@ -193,14 +193,14 @@ def test_nobody_gathers_for_a_batch_that_is_late(monkeypatch: pytest.MonkeyPatch
 def test_a_full_queue_refuses_its_own_key_and_no_other() -> None:
     stuck = Stuck()
     with batcher(stuck, key=key_of, committers_max=2, waiting_max=2) as target:
-        first = Aside(lambda: target.submit_sync(Note("stuck 0"), TIMEOUT_MS))
-        stuck.gate.until_reached()
-        waiting = aside_in_order(target, [Note("stuck 1"), Note("stuck 2")])
+        first = BackgroundCall(lambda: target.submit_sync(Note("stuck 0"), TIMEOUT_MS))
+        stuck.gate.wait_until_reached()
+        waiting = submit_in_order(target, [Note("stuck 1"), Note("stuck 2")])
         with pytest.raises(problems.Busy):
             target.submit_sync(Note("stuck 3"), TIMEOUT_MS)
         assert target.submit_sync(Note("quick 0"), TIMEOUT_MS) == 1
         stuck.gate.open()
-        stuck.gate.until_reached()
+        stuck.gate.wait_until_reached()
         stuck.gate.open()
         for caller in (first, *waiting):
             caller.result()
@@ -210,11 +210,11 @@ def test_nothing_is_kept_of_a_key_that_is_done() -> None:
     with batcher(key=key_of, committers_max=2) as target:
         for note in notes(20):
             target.submit_sync(note, TIMEOUT_MS)
-        until(lambda: not target._queues, "its queues are gone")
+        wait_until(lambda: not target._queues, "its queues are gone")
 
 
 def test_a_committer_without_work_goes_home_and_the_next_request_finds_another() -> None:
     with batcher(idle_ms=1) as target:
         assert target.submit_sync(Note("before"), TIMEOUT_MS) == 1
-        until(lambda: not threads_of("batcher-notes"), "it has gone home")
+        wait_until(lambda: not threads_of("batcher-notes"), "it has gone home")
         assert target.submit_sync(Note("after"), TIMEOUT_MS) == 2

@@ -13,7 +13,7 @@ from psycopg import Connection
 from apps.kernel.group_commit import batcher as group_commit
 from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
 from apps.kernel.group_commit.process_turns import Turns
-from tests.support.batches import Aside, Gate, until
+from tests.support.batches import BackgroundCall, Breakpoint, wait_until
 
 TIMEOUT_MS = 20_000
 LONG_MS = 60_000
@@ -104,8 +104,8 @@ def test_what_comes_while_a_batch_waits_for_its_turn_is_in_it(tmp_path: Path) ->
         with rival(tmp_path / "turns") as other:
             callers = []
             for number in range(3):
-                callers.append(Aside(lambda number=number: batcher.submit_sync(number, LONG_MS)))  # type: ignore[misc]
-                until(lambda number=number: batcher.waiting_count > number, "it waits")  # type: ignore[misc]
+                callers.append(BackgroundCall(lambda number=number: batcher.submit_sync(number, LONG_MS)))  # type: ignore[misc]
+                wait_until(lambda number=number: batcher.waiting_count > number, "it waits")  # type: ignore[misc]
             tell(other)
             assert [caller.result() for caller in callers] == [0, 1, 2]
         assert batches == [[0, 1, 2]]
@@ -121,12 +121,12 @@ def test_several_keys_have_one_turn_and_who_comes_meanwhile_goes_with_them(tmp_p
     R: ends; all three are one batch
     """
     batches: list[list[str]] = []
-    gate = Gate()
+    gate = Breakpoint()
 
     def decide(connection: Connection[Any], requests: list[str]) -> list[str]:
         batches.append(requests)
         if requests == ["first"]:
-            gate.pass_through()
+            gate.arrive_and_wait()
         return requests
 
     batcher: Batcher[str, str] = Batcher(
@@ -141,19 +141,19 @@ def test_several_keys_have_one_turn_and_who_comes_meanwhile_goes_with_them(tmp_p
     callers = []
 
     def submit(request: str) -> None:
-        callers.append(Aside(lambda: batcher.submit_sync(request, LONG_MS)))
+        callers.append(BackgroundCall(lambda: batcher.submit_sync(request, LONG_MS)))
 
     try:
         with rival(tmp_path / "turns", group_commit._MIXED_TURN) as other:
             submit("first")
-            gate.until_reached()
+            gate.wait_until_reached()
             for number, request in enumerate("ab"):
                 submit(request)
-                until(lambda number=number: batcher.waiting_count > number, "it waits")  # type: ignore[misc]
+                wait_until(lambda number=number: batcher.waiting_count > number, "it waits")  # type: ignore[misc]
             gate.open()
-            until(lambda: bool(batcher._mixed_since), "both wait for the turn")
+            wait_until(lambda: bool(batcher._mixed_since), "both wait for the turn")
             submit("c")
-            until(lambda: batcher.waiting_count == 3, "it waits")
+            wait_until(lambda: batcher.waiting_count == 3, "it waits")
             tell(other)
             assert [caller.result() for caller in callers] == ["first", "a", "b", "c"]
         assert batches == [["first"], ["a", "b", "c"]]

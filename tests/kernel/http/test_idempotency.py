@@ -14,7 +14,7 @@ from apps.kernel.db import transactions
 from apps.kernel.http import idempotency, problems
 from apps.kernel.http.idempotency import Answer
 from apps.kernel.models import IdempotentAnswer
-from tests.support.races import Beside
+from tests.support.races import ConcurrentCall
 
 ANSWER = Answer(201, '{"reservation_id":"x"}')
 JSON = st.recursive(
@@ -84,9 +84,9 @@ def test_two_changes_under_one_key_are_one_change_and_its_answer_stands() -> Non
             )
             idempotency.store_answer("test:x", "key", "f", answer, clock.now())
             if answer.body == "first":
-                rivals.append(Beside(lambda: change(answers[1])).until_it_waits())
+                rivals.append(ConcurrentCall(lambda: change(answers[1])).wait_until_blocked())
 
-    rivals: list[Beside] = []
+    rivals: list[ConcurrentCall] = []
     change(answers[0])
     with pytest.raises(problems.IdempotencyInProgress):
         rivals[0].result()

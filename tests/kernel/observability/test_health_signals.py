@@ -16,9 +16,9 @@ from apps.kernel.models import Signal
 from apps.kernel.observability import health_signals
 from apps.kernel.observability.health_signals import HealthSignal, Reading, Reporter, Statistic, mean, percentile_95
 from tests.kernel.group_commit.test_batcher_failures import elsewhere
-from tests.support.batches import ask, sessions_of, until
-from tests.support.races import Beside, storm, values
-from tests.support.servers import temporary_place
+from tests.support.batches import run_sql, sessions_of, wait_until
+from tests.support.races import ConcurrentCall, storm, values
+from tests.support.servers import temporary_server_folder
 from ticketing.devserver import postgres
 from ticketing.devserver.data_folder import ServerFolder
 
@@ -143,7 +143,7 @@ def test_a_process_that_has_not_begun_reports_nothing_and_has_no_thread(reporter
 def test_what_was_observed_before_the_process_began_is_reported_too(reporter: Reporter) -> None:
     sign_of("slow", mean, reporter=reporter).observe(1)
     reporter.begin()
-    until(lambda: rows() == [("slow", 1.0, 1)], "the report")
+    wait_until(lambda: rows() == [("slow", 1.0, 1)], "the report")
 
 
 def test_many_threads_observe_while_reports_are_written_and_none_is_lost(reporter: Reporter) -> None:
@@ -155,11 +155,11 @@ def test_many_threads_observe_while_reports_are_written_and_none_is_lost(reporte
             sign.observe(value + number)
 
     values(storm(8, observe))
-    until(lambda: rows()[:1] == [("slow", 103.0, 1_600)], "the last report has them all")
+    wait_until(lambda: rows()[:1] == [("slow", 103.0, 1_600)], "the last report has them all")
     assert [thread.name for thread in threading.enumerate()].count("vital-signs") == 1
     reporter.close()
     assert [thread.name for thread in threading.enumerate()].count("vital-signs") == 0
-    until(lambda: sessions_of("vital signs") == [], "its session is gone")
+    wait_until(lambda: sessions_of("vital signs") == [], "its session is gone")
 
 
 def test_after_the_close_observing_is_still_harmless(reporter: Reporter) -> None:
@@ -169,7 +169,7 @@ def test_after_the_close_observing_is_still_harmless(reporter: Reporter) -> None
     sign.observe(1)
     assert "vital-signs" not in [thread.name for thread in threading.enumerate()]
     reporter.begin()
-    until(lambda: rows() == [("slow", 1.0, 1)], "who begins again reports")
+    wait_until(lambda: rows() == [("slow", 1.0, 1)], "who begins again reports")
 
 
 def test_a_thread_that_cannot_be_had_fails_no_request(
@@ -191,7 +191,7 @@ def test_a_forked_child_reports_its_own_measurements_as_another_process(reporter
     sign = sign_of("slow", mean, reporter=reporter)
     reporter.begin()
     sign.observe(10)
-    until(lambda: rows() == [("slow", 10.0, 1)], "the parent's report")
+    wait_until(lambda: rows() == [("slow", 10.0, 1)], "the parent's report")
     (parents_session,) = sessions_of("vital signs")
     reading, writing = os.pipe()
     with sign._lock, warnings.catch_warnings():
@@ -202,7 +202,7 @@ def test_a_forked_child_reports_its_own_measurements_as_another_process(reporter
             try:
                 sign.observe(2)
                 count = "SELECT count(*) FROM kernel_signal WHERE value = 2 AND count = 1"
-                until(lambda: ask(count) == [(1,)], "the child's report")
+                wait_until(lambda: run_sql(count) == [(1,)], "the child's report")
                 reporter.close()
                 said = b"reported"
             except BaseException:
@@ -219,13 +219,13 @@ def test_a_forked_child_reports_its_own_measurements_as_another_process(reporter
         str(child),
     }
     sign.observe(30)
-    until(lambda: ("slow", 20.0, 2) in rows(), "the parent goes on")
+    wait_until(lambda: ("slow", 20.0, 2) in rows(), "the parent goes on")
     assert sessions_of("vital signs") == [parents_session]
 
 
 @pytest.fixture
 def place() -> Iterator[ServerFolder]:
-    place, end = temporary_place()
+    place, end = temporary_server_folder()
     yield place
     end()
 
@@ -248,7 +248,7 @@ def test_while_the_database_is_away_reports_are_dropped_and_said_once_and_go_on_
     sign = sign_of("slow", mean, reporter=reporter)
     try:
         with elsewhere(HOST="127.0.0.1", **there):
-            ask(
+            run_sql(
                 "CREATE TABLE kernel_signal (name text, process text, value float8, count integer, at timestamptz,"
                 " UNIQUE (name, process))"
             )
@@ -259,8 +259,8 @@ def test_while_the_database_is_away_reports_are_dropped_and_said_once_and_go_on_
             assert [report(), report(), report()] == [0, 0, 0]
             assert caplog.text.count("dropped until the database answers") == 1
             start(cluster.port)
-            until(lambda: report() == 1, "it reports again")
-            assert ask("SELECT name FROM kernel_signal") == [("slow",)]
+            wait_until(lambda: report() == 1, "it reports again")
+            assert run_sql("SELECT name FROM kernel_signal") == [("slow",)]
             assert caplog.text.count("reported again") == 1
     finally:
         reporter.close()
@@ -307,8 +307,8 @@ def test_who_waits_long_for_a_lock_is_counted() -> None:
     with transactions.write():
         with connection.cursor() as cursor:
             cursor.execute("UPDATE kernel_signal SET value = 3")
-        beside = Beside(wait).until_it_waits()
-        until(lambda: health_signals.count_lock_waits(longer_than_ms=1) == 1, "it is seen waiting")
+        beside = ConcurrentCall(wait).wait_until_blocked()
+        wait_until(lambda: health_signals.count_lock_waits(longer_than_ms=1) == 1, "it is seen waiting")
         assert health_signals.count_lock_waits(longer_than_ms=3_600_000) == 0
     beside.result()
     assert health_signals.count_lock_waits(longer_than_ms=0) == 0

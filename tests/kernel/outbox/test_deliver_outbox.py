@@ -12,7 +12,7 @@ from apps.kernel.outbox.delivery import Delivery
 from apps.kernel.outbox.management.commands import deliver_outbox
 from apps.kernel.outbox.models import OutboxMessage
 from tests.kernel.outbox.test_delivery import SECONDS_MAX, Deliveries, left, publish
-from tests.support.races import Beside
+from tests.support.races import ConcurrentCall
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,10 +32,10 @@ def test_a_stuck_message_delays_nobody_and_the_command_ends_with_it(deliveries: 
     B … K: came after it, and are delivered meanwhile; then A's ends, and with it the command
     """
     publish(("stuck", 0), *((f"key-{number}", number) for number in range(10)))
-    command = Beside(lambda: call_command("deliver_outbox"))
+    command = ConcurrentCall(lambda: call_command("deliver_outbox"))
     deliveries.wait_for(10)
     assert ("stuck", 0) not in deliveries.ended
-    assert command.is_under_way
+    assert command.is_running
     deliveries.go_on.set()
     command.result()
     assert capsys.readouterr().out == "outbox: 11 messages handed over\n"
@@ -44,7 +44,7 @@ def test_a_stuck_message_delays_nobody_and_the_command_ends_with_it(deliveries: 
 
 def test_control_delivered_one_after_the_other_everybody_waits(deliveries: Deliveries) -> None:
     publish(("stuck", 0), *((f"key-{number}", number) for number in range(10)))
-    alone = Beside(outbox.deliver)
+    alone = ConcurrentCall(outbox.deliver)
     assert deliveries.is_stuck.wait(SECONDS_MAX)
     assert (deliveries.ended, len(left())) == ([], 11)
     deliveries.go_on.set()

@@ -19,7 +19,7 @@ from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.room import operations
 from tests.support import factories
 from tests.support.api_client import Api, assert_problem
-from tests.support.queue.rooms import complete, make_room, open_now
+from tests.support.queue.rooms import complete_admission, make_room, open_now
 
 HOUR = timedelta(hours=1)
 ADDRESSES = ("status", "join", "leave", "hold", "seats", "another's")
@@ -78,7 +78,7 @@ def _ann() -> User:
 
 def _admission_of_completed(event: events.EventView) -> str:
     entry = _place(event)
-    complete(entry.id)
+    complete_admission(entry.id)
     return issue_admission_token(entry.id, event.slug, entry.number)
 
 
@@ -99,7 +99,7 @@ TOKENS: dict[str, Callable[[events.EventView], str]] = {
     "ready": lambda event: _queue_token(event, _place(event)),
     "left": lambda event: _ended(event, _left),
     "removed": lambda event: _ended(event, lambda entry: operations.remove(entry.id, who="staff")),
-    "completed": lambda event: _ended(event, lambda entry: complete(entry.id)),
+    "completed": lambda event: _ended(event, lambda entry: complete_admission(entry.id)),
     "admission, completed": _admission_of_completed,
     "ran out": lambda event: _ended(event, _ran_out),
 }

@@ -18,8 +18,15 @@ from apps.queue.identity import guest_merge
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
 from apps.queue.room import admission, operations
 from apps.queue.status.estimates import estimate
-from tests.support.factories import audit_breaches, join_as
-from tests.support.queue.rooms import come, complete, let_admission_lapse, let_claim_lapse, make_room, tick
+from tests.support.factories import audit_breaches, join_directly
+from tests.support.queue.rooms import (
+    backdate_admissions,
+    backdate_claims,
+    claim_or_get_entry,
+    complete_admission,
+    make_room,
+    tick,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -53,7 +60,7 @@ class Room(RuleBasedStateMachine):
     def join(self, visitor: int) -> None:
         before = WaitingRoom.objects.get(event_id=self.event.id).next_number
         try:
-            view = join_as(self.event, self.caller(visitor))
+            view = join_directly(self.event, self.caller(visitor))
         except problems.Problem:
             return
         assert view.number < before or view.number == before
@@ -77,7 +84,7 @@ class Room(RuleBasedStateMachine):
     @rule(account=st.integers(0, 1))
     def join_signed_in(self, account: int) -> None:
         try:
-            self.note(-1 - account, join_as(self.event, facade.Caller(account_id=self.accounts[account])))
+            self.note(-1 - account, join_directly(self.event, facade.Caller(account_id=self.accounts[account])))
         except problems.Problem:
             return
 
@@ -98,7 +105,7 @@ class Room(RuleBasedStateMachine):
     @rule(data=st.data())
     def poll(self, data: st.DataObject) -> None:
         visitor = data.draw(st.sampled_from(sorted(self.seen)))
-        self.note(visitor, come(self.seen[visitor]))
+        self.note(visitor, claim_or_get_entry(self.seen[visitor]))
 
     @precondition(lambda self: self.seen)
     @rule(data=st.data(), what=st.sampled_from(["leave", "complete", "miss", "lapse", "long gone", "sweep", "remove"]))
@@ -108,8 +115,8 @@ class Room(RuleBasedStateMachine):
         if what == "leave":
             positions.leave(self.event, facade.Caller(entry_id=entry.id))
         elif what == "complete":
-            if come(entry).is_ready:
-                complete(entry.id)
+            if claim_or_get_entry(entry).is_ready:
+                complete_admission(entry.id)
         elif what == "remove":
             operations.remove(entry.id, who="staff")
         elif what == "sweep":
@@ -117,9 +124,9 @@ class Room(RuleBasedStateMachine):
         else:
             row = QueueEntry.objects.get(pk=entry.id)
             if what == "lapse" and row.admission_expires_at is not None:
-                let_admission_lapse(entry)
+                backdate_admissions(entry)
             elif row.status == "ready" and row.admission_expires_at is None:
-                let_claim_lapse(entry, seconds=1 if what == "miss" else admission.RETURN_SECONDS + 1)
+                backdate_claims(entry, seconds=1 if what == "miss" else admission.RETURN_SECONDS + 1)
 
     @rule(state=st.sampled_from(["paused", "open", "open", "drained", "off"]))
     def move(self, state: str) -> None:

@@ -23,7 +23,14 @@ from apps.reservations.holds import candidates, transaction
 from apps.reservations.models import GeneralAdmissionInventory, Reservation, SeatInventory
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
-from tests.support.factories import PLACE_PRICE_MINOR, SEAT_PRICE_MINOR, assert_audit_clean, join, lapse, make_event
+from tests.support.factories import (
+    PLACE_PRICE_MINOR,
+    SEAT_PRICE_MINOR,
+    assert_audit_clean,
+    backdate_deadline,
+    join,
+    make_event,
+)
 from tests.support.reservations.buyers import begin_payment, cancel, confirm
 from tests.support.reservations.inventory_model import (
     CONFIRMED,
@@ -33,8 +40,8 @@ from tests.support.reservations.inventory_model import (
     PAYING,
     PENDING,
     REPLAYED,
-    Book,
-    Wish,
+    HoldDemand,
+    InventoryModel,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -84,7 +91,7 @@ class House(RuleBasedStateMachine):
         )  # fmt: skip
         tiers.add_price(self.event, "Better", 2 * SEAT_PRICE_MINOR, **STAFF)
         prices = {"Standard": SEAT_PRICE_MINOR, "Better": 2 * SEAT_PRICE_MINOR, "Floor": PLACE_PRICE_MINOR}
-        self.book = Book(dict.fromkeys(SEATS, "Standard"), ACCESSIBLE, prices, PLACES, CAP)
+        self.book = InventoryModel(dict.fromkeys(SEATS, "Standard"), ACCESSIBLE, prices, PLACES, CAP)
         stock.block_places(self.event, "floor", KEPT, "house", **STAFF)
         self.book.block_places(KEPT, "house")
         self.hall, self.floor = (section.id for section in events.list_sections(self.event.id))
@@ -115,7 +122,7 @@ class House(RuleBasedStateMachine):
         outcomes = reservations.hold([request for request, _ in requests])
         words, wishes = [], []
         for (request, payload), outcome in zip(requests, outcomes, strict=True):
-            wish = Wish(request.reservation_id, request.entry_id, request.buyer, request.idempotency_key, payload)
+            wish = HoldDemand(request.reservation_id, request.entry_id, request.buyer, request.idempotency_key, payload)
             if isinstance(outcome, reservations.Held):
                 answer = json.loads(outcome.answer.body)
                 assert outcome.answer.body == self.bodies.setdefault(outcome.reservation_id, outcome.answer.body)
@@ -184,7 +191,7 @@ class House(RuleBasedStateMachine):
     @rule(recent=recent, among=st.sampled_from([PENDING, PAYING]))
     def lapse(self, recent: int, among: str) -> None:
         name = self.claim(recent, among=among)
-        lapse(name)
+        backdate_deadline(name)
         self.book.lapse(name)
 
     @rule()
@@ -235,7 +242,7 @@ class House(RuleBasedStateMachine):
     def block(self, data: st.DataObject) -> None:
         chosen, reason, only_free = data.draw(seats), data.draw(reasons), data.draw(st.booleans())
         word = said(lambda: stock.block_seats(self.event, among(chosen), reason, only_free=only_free, **STAFF))
-        assert word == self.book.after_a_sweep(lambda: self.book.block(chosen, reason, only_free=only_free))
+        assert word == self.book.retry_after_sweep(lambda: self.book.block(chosen, reason, only_free=only_free))
 
     def unblock(self, data: st.DataObject) -> None:
         chosen, reason = data.draw(seats), data.draw(st.sampled_from(["", "", "house"]))
@@ -245,18 +252,18 @@ class House(RuleBasedStateMachine):
     def block_places(self, data: st.DataObject) -> None:
         quantity, reason = data.draw(st.integers(1, 3)), data.draw(reasons)
         word = said(lambda: stock.block_places(self.event, "floor", quantity, reason, **STAFF))
-        assert word == self.book.after_a_sweep(lambda: self.book.block_places(quantity, reason))
+        assert word == self.book.retry_after_sweep(lambda: self.book.block_places(quantity, reason))
 
     @precondition(lambda self: any(self.book.blocked.values()))
     @rule(quantity=st.integers(1, 3), reason=reasons)
     def unblock_places(self, quantity: int, reason: str) -> None:
         word = said(lambda: stock.unblock_places(self.event, "floor", quantity, reason, **STAFF))
-        assert word == self.book.after_a_sweep(lambda: self.book.unblock_places(quantity, reason))
+        assert word == self.book.retry_after_sweep(lambda: self.book.unblock_places(quantity, reason))
 
     def resize(self, data: st.DataObject) -> None:
         capacity = data.draw(st.integers(3, PLACES + 2))
         word = said(lambda: stock.resize(self.event, "floor", capacity, **STAFF))
-        assert word == self.book.after_a_sweep(lambda: self.book.resize(capacity))
+        assert word == self.book.retry_after_sweep(lambda: self.book.resize(capacity))
 
     def reprice(self, data: st.DataObject) -> None:
         category, price = data.draw(st.sampled_from(["Standard", "Better", "Floor"])), data.draw(st.integers(1, 9_000))
@@ -266,7 +273,7 @@ class House(RuleBasedStateMachine):
     def move(self, data: st.DataObject) -> None:
         chosen, category = data.draw(seats), data.draw(st.sampled_from(["Standard", "Better"]))
         word = said(lambda: tiers.move_seats(self.event, among(chosen), category, **STAFF))
-        assert word == self.book.after_a_sweep(lambda: self.book.move(chosen, category))
+        assert word == self.book.retry_after_sweep(lambda: self.book.move(chosen, category))
 
     # --- what there is -----------------------------------------------------------------------------------------------
 

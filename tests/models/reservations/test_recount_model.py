@@ -37,7 +37,14 @@ from apps.reservations.models import (
 )
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
-from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, join, lapse, make_event, wish
+from tests.support.factories import (
+    SEAT_PRICE_MINOR,
+    assert_audit_clean,
+    backdate_deadline,
+    join,
+    make_event,
+    make_hold_request,
+)
 from tests.support.races import in_another_connection
 from tests.support.reservations.buyers import begin_payment, cancel, confirm
 
@@ -254,7 +261,7 @@ class House(RuleBasedStateMachine):
     @rule(payload=wishes, moment=moments)
     def hold(self, payload: dict[str, Any], moment: int | None) -> None:
         with self.a_window_at(moment):
-            reservations.hold([wish(self.event, **payload)])
+            reservations.hold([make_hold_request(self.event, **payload)])
 
     @rule(payload=wishes, other=wishes)
     def hold_overtaken(self, payload: dict[str, Any], other: dict[str, Any]) -> None:
@@ -262,11 +269,11 @@ class House(RuleBasedStateMachine):
         self.way = "refused"
 
         def overtake() -> None:
-            reservations.hold([wish(self.event, **other)])
+            reservations.hold([make_hold_request(self.event, **other)])
             self.window()
 
         with overtaken(overtake):
-            reservations.hold([wish(self.event, **payload)])
+            reservations.hold([make_hold_request(self.event, **payload)])
 
     @precondition(has_claims)
     @rule(recent=recent, payload=wishes, moment=moments)
@@ -274,7 +281,7 @@ class House(RuleBasedStateMachine):
         old = Reservation.objects.get(pk=self.claim(recent, "pending_payment"))
         entry = join(self.event, visitor_id=old.buyer.removeprefix("visitor:"))
         with self.a_window_at(moment):
-            reservations.hold([wish(self.event, entry, **payload, replace=str(old.pk))])
+            reservations.hold([make_hold_request(self.event, entry, **payload, replace=str(old.pk))])
 
     @precondition(has_claims)
     @rule(recent=recent, moment=moments)
@@ -286,7 +293,7 @@ class House(RuleBasedStateMachine):
     @precondition(has_claims)
     @rule(recent=recent, moment=moments)
     def expire(self, recent: int, moment: int | None) -> None:
-        lapse(self.claim(recent, "pending_payment", "paying"))
+        backdate_deadline(self.claim(recent, "pending_payment", "paying"))
         with self.a_window_at(moment):
             reservations.sweep(event_id=self.event.id)
 
@@ -299,7 +306,7 @@ class House(RuleBasedStateMachine):
         reservations.prepare_payment(self.event.id, email)
         said(lambda: begin_payment(name, email))
         if late:
-            lapse(name)
+            backdate_deadline(name)
             reservations.sweep(event_id=self.event.id)
         with self.a_window_at(moment):
             said(lambda: confirm(name, clock.now() + timedelta(hours=late)))

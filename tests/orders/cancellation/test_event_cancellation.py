@@ -19,9 +19,16 @@ from apps.orders.payments.providers import sandbox
 from apps.orders.returns import returns
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import arrive, buy, deliver_all, late_word, let_lapse, place
+from tests.support.orders.sale import (
+    backdate_pay_deadline,
+    buy,
+    deliver_outbox,
+    late_webhook,
+    place_order,
+    receive_webhook,
+)
 from tests.support.races import storm, values
-from tests.support.reservations.buyers import places
+from tests.support.reservations.buyers import get_general_admission
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WORDS = "The singer has lost her voice.\nWe are sorry."
@@ -30,7 +37,7 @@ WORDS = "The singer has lost her voice.\nWe are sorry."
 @pytest.fixture(autouse=True)
 def _audit(monkeypatch) -> Any:
     # What caches may still let through is waited for in the one test that is about it.
-    monkeypatch.setattr(event_cancellation, "STRAGGLERS_SECONDS", 0)
+    monkeypatch.setattr(event_cancellation, "STALE_CACHE_SECONDS", 0)
     yield
     assert_audit_clean()
 
@@ -45,13 +52,13 @@ def sell(event: events.EventView, count: int) -> list[Order]:
 
 
 def work_off(event: events.EventView) -> EventCancellation:
-    deliver_all()
+    deliver_outbox()
     return EventCancellation.objects.get(event_id=event.id)
 
 
 def test_every_order_is_given_back_and_every_buyer_told_once(event) -> None:
-    paid, unpaid = sell(event, 3), place(hold(event, seats=["hall-A-1"]), sandbox.DECLINES)
-    deliver_all()
+    paid, unpaid = sell(event, 3), place_order(hold(event, seats=["hall-A-1"]), sandbox.DECLINES)
+    deliver_outbox()
     waiting = hold(event, seats=["hall-A-2"])
     mail.outbox.clear()
     event_cancellation.begin(event.id, WORDS, "staff:7")
@@ -66,7 +73,7 @@ def test_every_order_is_given_back_and_every_buyer_told_once(event) -> None:
     assert reservations.get_reservation(waiting.id).status == "canceled"
     assert not Ticket.objects.filter(voided_at=None).exists()
     assert set(Refund.objects.values_list("status", flat=True)) == {"succeeded"}
-    assert places().taken == 0
+    assert get_general_admission().taken == 0
     assert len(mail.outbox) == 4
     assert all("lost her voice" in note.body for note in mail.outbox)
 
@@ -75,7 +82,7 @@ def test_nobody_holds_or_checks_out_after_it(event) -> None:
     held = hold(event, seats=["hall-A-1"])
     event_cancellation.begin(event.id, WORDS, "staff:7")
     with pytest.raises(reservations.ReservationExpired):
-        place(held)
+        place_order(held)
     with pytest.raises((problems.Problem, AssertionError)):
         hold(events.get_event("concert"), seats=["hall-A-2"])
     work_off(event)
@@ -109,7 +116,7 @@ def test_killed_in_the_middle_it_goes_on_and_does_nothing_twice(event, monkeypat
         pass
 
     done = []
-    cancel_one = event_cancellation.cancel_one
+    cancel_one = event_cancellation.cancel_event_order
 
     def die(order_id: Any, who: str) -> bool:
         if len(done) == 2:
@@ -118,11 +125,11 @@ def test_killed_in_the_middle_it_goes_on_and_does_nothing_twice(event, monkeypat
         return cancel_one(order_id, who)
 
     with monkeypatch.context() as patch:
-        patch.setattr(event_cancellation, "cancel_one", die)
+        patch.setattr(event_cancellation, "cancel_event_order", die)
         with pytest.raises(Killed):
             event_cancellation.step(event.id)
     assert Order.objects.filter(status="refunded").count() == 2
-    deliver_all()
+    deliver_outbox()
     assert Order.objects.filter(status="refunded").count() == 5
     assert Refund.objects.count() == 5
     assert len(mail.outbox) == 5
@@ -142,7 +149,7 @@ def test_three_at_once_give_each_order_back_once(event) -> None:
 def test_what_fails_is_on_record_keeps_nobody_and_is_tried_when_resumed(event, monkeypatch, admin_client) -> None:
     orders = sell(event, 3)
     event_cancellation.begin(event.id, WORDS, "staff:7")
-    cancel_one = event_cancellation.cancel_one
+    cancel_one = event_cancellation.cancel_event_order
 
     def fail(order_id: Any, who: str) -> bool:
         if order_id == orders[1].pk:
@@ -150,7 +157,7 @@ def test_what_fails_is_on_record_keeps_nobody_and_is_tried_when_resumed(event, m
         return cancel_one(order_id, who)
 
     with monkeypatch.context() as patch:
-        patch.setattr(event_cancellation, "cancel_one", fail)
+        patch.setattr(event_cancellation, "cancel_event_order", fail)
         done = work_off(event)
     assert (done.orders_done, done.orders_left, done.orders_failed) == (2, 0, 1)
     assert "its books are wrong" in CancellationFailure.objects.get().error
@@ -164,15 +171,15 @@ def test_what_fails_is_on_record_keeps_nobody_and_is_tried_when_resumed(event, m
 def test_a_payment_that_succeeds_after_it_goes_back(event) -> None:
     """One order was canceled with its charge under way, one had failed before: both are paid in time."""
     reservation = hold(event, seats=["hall-A-1"])
-    under_way = place(reservation, sandbox.LATE)
-    failed = place(hold(event, seats=["hall-A-2"]), sandbox.LATE)
-    deliver_all()
-    let_lapse(failed)
+    under_way = place_order(reservation, sandbox.LATE)
+    failed = place_order(hold(event, seats=["hall-A-2"]), sandbox.LATE)
+    deliver_outbox()
+    backdate_pay_deadline(failed)
     Order.objects.filter(pk=failed.pk).update(status="failed", reason="out_of_time", ended_at=clock.now())
     event_cancellation.begin(event.id, WORDS, "staff:7")
     work_off(event)
     for order in (under_way, failed):
-        arrive(late_word(order, clock.now() - timedelta(seconds=5)))
+        receive_webhook(late_webhook(order, clock.now() - timedelta(seconds=5)))
         order.refresh_from_db()
         assert (order.status, order.reason) == ("refunded", "event_canceled")
     assert Refund.objects.filter(status="succeeded").count() == 2
@@ -208,7 +215,7 @@ def test_fees_kept_of_a_return_go_back_with_the_event_whether_some_or_all_was_re
     return_all(some, count=1)
     return_all(whole)
     return_all(with_fees, fees_back=True)
-    deliver_all()
+    deliver_outbox()
     assert return_quotes.owed_minor(whole) == 2 * 150 + 100
     mail.outbox.clear()
     event_cancellation.begin(event.id, WORDS, "staff:7")
@@ -226,7 +233,7 @@ def test_fees_kept_of_a_return_go_back_with_the_event_whether_some_or_all_was_re
     assert "lost her voice" in note.body
     assert "What was kept of it, $4.00, goes back" in note.body
     event_cancellation.resume(event.id)
-    deliver_all()
+    deliver_outbox()
     assert len(mail.outbox) == 3
 
 
@@ -247,7 +254,7 @@ def test_three_at_once_give_kept_fees_back_once() -> None:
     order = bought_with_fees(event)
     return_all(order)
     event_cancellation.begin(event.id, WORDS, "staff:7")
-    outcomes = values(storm(3, lambda _: event_cancellation.cancel_one(order.pk, "staff:7")))
+    outcomes = values(storm(3, lambda _: event_cancellation.cancel_event_order(order.pk, "staff:7")))
     assert sorted(outcomes) == [False, False, True]
     work_off(event)
     assert Payment.objects.get().refunded_minor == 5_400
@@ -262,7 +269,7 @@ def test_kept_fees_that_cannot_be_given_back_are_on_record_and_tried_when_resume
         raise RuntimeError("its books are wrong")
 
     with monkeypatch.context() as patch:
-        patch.setattr(order_cancellation, "give_back_kept", fail)
+        patch.setattr(order_cancellation, "refund_kept_fees", fail)
         event_cancellation.begin(event.id, WORDS, "staff:7")
         done = work_off(event)
     assert (done.orders_done, done.orders_left, done.orders_failed) == (0, 0, 1)
@@ -273,9 +280,9 @@ def test_kept_fees_that_cannot_be_given_back_are_on_record_and_tried_when_resume
 
 
 def test_it_waits_for_what_caches_may_still_let_through(event, monkeypatch) -> None:
-    monkeypatch.setattr(event_cancellation, "STRAGGLERS_SECONDS", 3_600)
+    monkeypatch.setattr(event_cancellation, "STALE_CACHE_SECONDS", 3_600)
     event_cancellation.begin(event.id, WORDS, "staff:7")
-    assert event_cancellation.step(event.id) == (True, event_cancellation.STRAGGLERS_PAUSE)
+    assert event_cancellation.step(event.id) == (True, event_cancellation.RECHECK_INTERVAL)
     assert EventCancellation.objects.get().finished_at is None
     EventCancellation.objects.update(started_at=clock.now() - timedelta(hours=2))
     assert event_cancellation.step(event.id)[0] is False
@@ -297,7 +304,7 @@ def test_beside_a_live_sale_every_order_comes_to_an_end(event) -> None:
     event_cancellation.step(event.id)
     assert done.orders_failed == 0
     assert not Order.objects.filter(status__in=["placed", "paying", "confirmed"]).exists()
-    assert places().taken == 0
+    assert get_general_admission().taken == 0
 
 
 def test_the_command_does_it_tells_how_far_it_is_and_resumes(event) -> None:
@@ -311,4 +318,4 @@ def test_the_command_does_it_tells_how_far_it_is_and_resumes(event) -> None:
     assert "concert: 2 of 2 orders given back, $100.00; 0 failed, 0 holds ended" in out.getvalue()
     call_command("cancel_event", "concert", "--resume", stdout=out)
     assert out.getvalue().endswith("concert: done\n")
-    deliver_all()
+    deliver_outbox()

@@ -12,7 +12,7 @@ from apps.orders.cancellation import order_cancellation
 from apps.orders.checkin import check_in
 from apps.orders.checkin.check_in import Outcome, Scan, scan
 from apps.orders.checkin.counts import count_entered
-from apps.orders.checkin.scan_messages import words_of
+from apps.orders.checkin.scan_messages import build_scan_message
 from apps.orders.checkin.ticket_codes import read_code
 from apps.orders.models import Order, Ticket, TicketScan
 from apps.orders.tickets import reissue
@@ -55,7 +55,7 @@ def test_a_ticket_lets_in_once_and_says_since_when_and_where(concert, order) -> 
     assert (second.outcome, second.since_door) == (Outcome.ALREADY_IN, "North")
     ticket.refresh_from_db()
     assert second.since == ticket.checked_in_at == first.at
-    assert "North" in words_of(concert, second).more
+    assert "North" in build_scan_message(concert, second).more
     rows = TicketScan.objects.order_by("id").values_list("outcome", "door", "who", "ticket")
     assert list(rows) == [
         ("welcome", "North", STAFF, ticket.pk),
@@ -89,7 +89,7 @@ def test_each_reason_to_refuse_has_its_own_answer(concert, order) -> None:
     elsewhere = tickets(buy(hold(ball, seats=["hall-A-1"])))[0]
     wrong = show(concert, elsewhere.code)
     assert (wrong.outcome, wrong.event.slug) == (Outcome.WRONG_EVENT, "ball")
-    assert "Ball" in words_of(concert, wrong).more
+    assert "Ball" in build_scan_message(concert, wrong).more
     old = tickets(order)[0]
     reissue.reissue_ticket(order.pk, old.code, STAFF)
     assert show(concert, old.code).outcome == Outcome.REPLACED
@@ -99,7 +99,7 @@ def test_each_reason_to_refuse_has_its_own_answer(concert, order) -> None:
     nobody = show(concert, "A" * 28)
     assert (nobody.outcome, nobody.ticket) == (Outcome.UNKNOWN, None)
     assert not Ticket.objects.filter(checked_in_at__isnull=False).exists()
-    words = [words_of(concert, answer) for answer in (wrong, nobody)]
+    words = [build_scan_message(concert, answer) for answer in (wrong, nobody)]
     assert len({word.icon for word in words}) == 2
     assert_audit_clean()
 
@@ -152,7 +152,7 @@ def test_a_volunteer_takes_back_only_what_the_same_link_let_in(concert, order) -
 def test_taking_back_what_was_never_scanned_changes_nothing(concert, order) -> None:
     assert take_back(concert, "scan-9999").outcome == Outcome.NOT_UNDONE
     ticket = tickets(order)[0]
-    answer = check_in.undo_entry(concert, Scan("scan-0001", ticket.code), STAFF)
+    answer = check_in.undo_last_check_in(concert, Scan("scan-0001", ticket.code), STAFF)
     assert (answer.outcome, answer.ticket.label) == (Outcome.NOT_UNDONE, ticket.label)
 
 

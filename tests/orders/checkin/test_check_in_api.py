@@ -14,7 +14,7 @@ from apps.kernel import clock
 from apps.orders.checkin import door_links
 from apps.orders.models import DoorLink, Ticket, TicketScan
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import OWN, buy
+from tests.support.orders.sale import SAME_ORIGIN, buy
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATH = "/api/events/concert/check-in"
@@ -51,7 +51,7 @@ def link(event, *, hours: float = 4, begun_hours: float = 1, door: str = "North"
 
 def at_door(event, made: DoorLink) -> Client:
     client = Client()
-    path = door_links.address_of(made, event.slug).partition("://")[2].partition("/")[2]
+    path = door_links.link_url(made, event.slug).partition("://")[2].partition("/")[2]
     assert client.get(f"/{path}").status_code == 302
     return client
 
@@ -177,7 +177,7 @@ def test_a_session_may_write_from_our_own_pages_only(concert, ticket) -> None:
     client.force_login(user)
     assert scan(client, {}, ticket.code).json()["type"] == "cross-origin"
     assert scan(client, {"sec-fetch-site": "cross-site"}, ticket.code).json()["type"] == "cross-origin"
-    assert scan(client, OWN, ticket.code).json()["outcome"] == "welcome"
+    assert scan(client, SAME_ORIGIN, ticket.code).json()["outcome"] == "welcome"
     assert TicketScan.objects.get().who == f"staff:{user.pk}"
 
 
@@ -185,14 +185,14 @@ def test_a_door_link_checks_in_at_its_event_and_door_only(concert, ticket) -> No
     ball = make_event("ball")
     made = link(concert)
     volunteer = at_door(concert, made)
-    answer = scan(volunteer, OWN, ticket.code, door="somewhere else")
+    answer = scan(volunteer, SAME_ORIGIN, ticket.code, door="somewhere else")
     assert answer.json()["outcome"] == "welcome"
     row = TicketScan.objects.get()
     assert (row.who, row.door) == (f"link:{made.pk}", "North")
-    elsewhere = send(volunteer, OWN, "/api/events/ball/check-in", scan_id="scan-0001", code=ticket.code)
+    elsewhere = send(volunteer, SAME_ORIGIN, "/api/events/ball/check-in", scan_id="scan-0001", code=ticket.code)
     assert elsewhere.status_code == 401
     moved = Client(headers={"cookie": f"door-{ball.id}={volunteer.cookies[f'door-{concert.id}'].value}"})
-    other = send(moved, OWN, "/api/events/ball/check-in", scan_id="scan-0001", code=ticket.code)
+    other = send(moved, SAME_ORIGIN, "/api/events/ball/check-in", scan_id="scan-0001", code=ticket.code)
     assert (other.status_code, other.json()["type"]) == (403, "door-closed")
 
 
@@ -207,7 +207,7 @@ def test_a_door_link_ends_with_its_time_and_when_it_is_taken_back(concert, ticke
     assert volunteer.get(PATH).status_code == 200
     assert door_links.revoke_link(made.pk, "staff:1")
     assert not door_links.revoke_link(made.pk, "staff:2")
-    refused = scan(volunteer, OWN, ticket.code)
+    refused = scan(volunteer, SAME_ORIGIN, ticket.code)
     assert (refused.status_code, refused.json()["type"]) == (403, "door-closed")
     assert "taken back" in refused.json()["detail"]
     assert not TicketScan.objects.exists()
@@ -224,9 +224,9 @@ def test_a_door_link_that_was_changed_by_a_letter_is_none_of_ours(concert) -> No
 
 def test_a_volunteer_takes_back_only_what_the_link_let_in(concert, ticket) -> None:
     one, other = (at_door(concert, link(concert)) for _ in range(2))
-    scan(one, OWN, ticket.code, scan_id="scan-0001")
-    assert send(other, OWN, scan_id="scan-0002", undo="scan-0001").json()["outcome"] == "not_undone"
-    assert send(one, OWN, scan_id="scan-0003", undo="scan-0001").json()["outcome"] == "undone"
+    scan(one, SAME_ORIGIN, ticket.code, scan_id="scan-0001")
+    assert send(other, SAME_ORIGIN, scan_id="scan-0002", undo="scan-0001").json()["outcome"] == "not_undone"
+    assert send(one, SAME_ORIGIN, scan_id="scan-0003", undo="scan-0001").json()["outcome"] == "undone"
 
 
 def test_scans_are_limited_like_all_writes(client, concert, settings) -> None:

@@ -18,7 +18,7 @@ from apps.orders.checkin.check_in import Scan, scan
 from apps.orders.models import DoorLink, Order, Ticket, TicketScan
 from apps.orders.tickets import reissue
 from tests.support.factories import assert_audit_clean, hold, join, make_event
-from tests.support.orders.sale import OWN, buy, deliver_all
+from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PAGE = "/check-in/concert/"
@@ -69,7 +69,7 @@ def test_a_door_link_becomes_a_cookie_and_leaves_the_address_bar(concert) -> Non
     made = door_links.make_link(
         concert.id, name="Vera", door="North", good_from=now, good_until=now + timedelta(hours=1), who="staff:1"
     )
-    path = door_links.address_of(made, "concert").partition("://")[2].partition("/")[2]
+    path = door_links.link_url(made, "concert").partition("://")[2].partition("/")[2]
     client = Client()
     taken = client.get(f"/{path}")
     assert (taken.status_code, taken.url) == (302, PAGE)
@@ -89,14 +89,14 @@ def test_the_plain_form_checks_in_and_a_second_try_says_the_same(order) -> None:
     scan_id = re.search(r'name="scan_id" value="(\w+)"', client.get(PAGE).content.decode())[1]
     form = {"scan_id": scan_id, "code": order.tickets.first().code, "door": "A"}
     for _ in range(2):
-        page = client.post(PAGE, form, headers=OWN).content.decode()
+        page = client.post(PAGE, form, headers=SAME_ORIGIN).content.decode()
         assert "Let in" in page
         assert "Hall, row A, seat 1" in page
     assert TicketScan.objects.count() == 1
     assert client.post(PAGE, form, headers={"sec-fetch-site": "cross-site"}).status_code == 403
-    wrong = client.post(PAGE, {"scan_id": scan_id, "code": ""}, headers=OWN)
+    wrong = client.post(PAGE, {"scan_id": scan_id, "code": ""}, headers=SAME_ORIGIN)
     assert (wrong.status_code, "Not scanned" in wrong.content.decode()) == (422, True)
-    reused = client.post(PAGE, form | {"code": order.tickets.last().code}, headers=OWN)
+    reused = client.post(PAGE, form | {"code": order.tickets.last().code}, headers=SAME_ORIGIN)
     assert reused.status_code == 422
 
 
@@ -118,19 +118,19 @@ def test_a_manager_makes_door_links_and_takes_them_back(concert, admin_client) -
     add = "/admin/orders/doorlink/add/"
     assert admin_client.get(add).status_code == 200
     swapped = form | {f"good_until_{part}": form[f"good_from_{part}"] for part in (0, 1)}
-    assert "Later than it begins" in admin_client.post(add, swapped, headers=OWN).content.decode()
+    assert "Later than it begins" in admin_client.post(add, swapped, headers=SAME_ORIGIN).content.decode()
     long = form | {"good_until_0": f"{now + timedelta(days=200):%Y-%m-%d}"}
-    assert "At most 60 days" in admin_client.post(add, long, headers=OWN).content.decode()
-    page = admin_client.post(add, form, headers=OWN, follow=True).content.decode()
+    assert "At most 60 days" in admin_client.post(add, long, headers=SAME_ORIGIN).content.decode()
+    page = admin_client.post(add, form, headers=SAME_ORIGIN, follow=True).content.decode()
     made = DoorLink.objects.get()
-    assert door_links.address_of(made, "concert") in page
+    assert door_links.link_url(made, "concert") in page
     change = f"/admin/orders/doorlink/{made.pk}/change/"
     reader = browser_of(account("reader@example.org", "view_doorlink", staff=True))
     assert "link=" not in reader.get(change).content.decode()
     revoke = {"action": "revoke", "_selected_action": [str(made.pk)]}
-    reader.post("/admin/orders/doorlink/", revoke, headers=OWN)
+    reader.post("/admin/orders/doorlink/", revoke, headers=SAME_ORIGIN)
     assert door_links.state_of(DoorLink.objects.get(), clock.now()) == "open"
-    admin_client.post("/admin/orders/doorlink/", revoke, headers=OWN)
+    admin_client.post("/admin/orders/doorlink/", revoke, headers=SAME_ORIGIN)
     assert door_links.state_of(DoorLink.objects.get(), clock.now()) == "revoked"
     assert "link=" not in admin_client.get(change).content.decode()
 
@@ -141,9 +141,9 @@ def test_staff_reads_the_record_and_takes_a_check_in_back(concert, order, admin_
     assert "North" in admin_client.get("/admin/orders/ticketscan/?q=scan-0001").content.decode()
     undo = {"action": "undo_check_in", "_selected_action": [str(ticket.pk)]}
     nobody = browser_of(account("reader@example.org", "view_ticket", staff=True))
-    nobody.post("/admin/orders/ticket/", undo, headers=OWN)
+    nobody.post("/admin/orders/ticket/", undo, headers=SAME_ORIGIN)
     assert Ticket.objects.filter(checked_in_at__isnull=False).exists()
-    done = admin_client.post("/admin/orders/ticket/", undo, headers=OWN, follow=True)
+    done = admin_client.post("/admin/orders/ticket/", undo, headers=SAME_ORIGIN, follow=True)
     assert "1 check-in taken back" in done.content.decode()
     assert not Ticket.objects.filter(checked_in_at__isnull=False).exists()
 
@@ -151,14 +151,17 @@ def test_staff_reads_the_record_and_takes_a_check_in_back(concert, order, admin_
 def test_staff_gives_new_codes_by_ticket_and_by_order(order, admin_client) -> None:
     one = order.tickets.first()
     form = {"action": "reissue", "_selected_action": [str(one.pk)]}
-    assert "1 new code" in admin_client.post("/admin/orders/ticket/", form, headers=OWN, follow=True).content.decode()
+    assert (
+        "1 new code"
+        in admin_client.post("/admin/orders/ticket/", form, headers=SAME_ORIGIN, follow=True).content.decode()
+    )
     one.refresh_from_db()
     assert one.replaced_by.startswith("staff:")
     form = {"action": "reissue", "_selected_action": [str(order.pk)]}
-    asked = admin_client.post("/admin/orders/order/", form, headers=OWN)
+    asked = admin_client.post("/admin/orders/order/", form, headers=SAME_ORIGIN)
     assert "open" in asked.content.decode()
     assert order.tickets.count() == 3
-    admin_client.post("/admin/orders/order/", form | {"confirmed": "yes"}, headers=OWN)
+    admin_client.post("/admin/orders/order/", form | {"confirmed": "yes"}, headers=SAME_ORIGIN)
     assert order.tickets.count() == 5
     assert_audit_clean()
 
@@ -170,11 +173,11 @@ def test_the_owner_asks_for_a_new_code_and_the_old_page_says_whom_to_ask(concert
     path = f"/orders/{order.pk}/tickets/{old}/reissue"
     assert path in owner.get(f"/orders/{order.pk}/").content.decode()
     for other, status in ((Client(), 401), (browser_of(account("eve@example.org")), 403)):
-        assert other.post(path, {}, headers=OWN).status_code == status
+        assert other.post(path, {}, headers=SAME_ORIGIN).status_code == status
     assert owner.post(path, {}, headers={"sec-fetch-site": "cross-site"}).status_code == 403
     assert owner.get(path).status_code == 405
     assert order.tickets.count() == 1
-    done = owner.post(path, {}, headers=OWN, follow=True).content.decode()
+    done = owner.post(path, {}, headers=SAME_ORIGIN, follow=True).content.decode()
     new = order.tickets.get(voided_at=None).code
     assert "has a new code" in done
     assert new in done.replace(" ", "")
@@ -183,11 +186,11 @@ def test_the_owner_asks_for_a_new_code_and_the_old_page_says_whom_to_ask(concert
     assert "Ask Ada Buyer for the new one" in shown
     assert new not in shown
     assert "qr.svg" not in shown
-    for _ in range(reissue.BUYERS_MAX):
+    for _ in range(reissue.BUYER_REISSUES_MAX):
         code = order.tickets.get(voided_at=None).code
-        said = owner.post(f"/orders/{order.pk}/tickets/{code}/reissue", {}, headers=OWN, follow=True)
+        said = owner.post(f"/orders/{order.pk}/tickets/{code}/reissue", {}, headers=SAME_ORIGIN, follow=True)
     assert "within a day" in said.content.decode()
-    assert order.tickets.count() == 1 + reissue.BUYERS_MAX
+    assert order.tickets.count() == 1 + reissue.BUYER_REISSUES_MAX
 
 
 def test_the_mail_brings_the_tickets_and_the_date(order) -> None:
@@ -221,5 +224,5 @@ def test_the_order_page_offers_the_calendar_file_to_its_owner_alone(concert) -> 
     assert Calendar.from_ical(answer.content).walk("VEVENT")
     assert Client().get(path).status_code == 401
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     assert owner.get(path).status_code == 404

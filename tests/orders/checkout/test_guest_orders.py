@@ -9,7 +9,7 @@ from apps.orders.models import Order
 from apps.reservations.models import PurchaseCap
 from tests.support.api_client import Api, assert_problem
 from tests.support.factories import assert_audit_clean, hold, join, make_event
-from tests.support.orders.sale import OWN, buy, deliver_all, joined_browser
+from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox, joined_browser
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PASSWORD = "correct horse battery staple"
@@ -28,7 +28,7 @@ def held(browser: Client, seat: str = SEAT) -> str:
         "/api/events/concert/reservations",
         {"seats": [seat]},
         content_type="application/json",
-        headers=OWN | {"idempotency-key": seat},
+        headers=SAME_ORIGIN | {"idempotency-key": seat},
     )
     assert answer.status_code == 201, answer.content
     return answer.json()["reservation_id"]
@@ -36,14 +36,14 @@ def held(browser: Client, seat: str = SEAT) -> str:
 
 def checked_out(browser: Client, reservation: str) -> Order:
     form = {"email": "ann@example.org", "name": "Ann", "payment_method": "sandbox", "idempotency_key": reservation}
-    answer = browser.post(f"/reservations/{reservation}/checkout", form, headers=OWN)
+    answer = browser.post(f"/reservations/{reservation}/checkout", form, headers=SAME_ORIGIN)
     assert answer.status_code == 303, answer.content
-    deliver_all()
+    deliver_outbox()
     return Order.objects.get(reservation=reservation)
 
 
 def account(browser: Client, path: str, name: str = "ann@example.org") -> User:
-    answer = browser.post(f"/accounts/{path}", {"username": name, "password": PASSWORD}, headers=OWN)
+    answer = browser.post(f"/accounts/{path}", {"username": name, "password": PASSWORD}, headers=SAME_ORIGIN)
     assert answer.status_code == 302, answer.content
     return User.objects.get(username=name)
 
@@ -84,7 +84,7 @@ def test_what_a_guest_bought_before_is_the_accounts_from_then_on(browser, path) 
 def test_a_log_in_that_fails_attaches_nothing(browser) -> None:
     User.objects.create_user("ann@example.org", password=PASSWORD)
     order = checked_out(browser, held(browser))
-    answer = browser.post("/accounts/log-in", {"username": "ann@example.org", "password": "wrong"}, headers=OWN)
+    answer = browser.post("/accounts/log-in", {"username": "ann@example.org", "password": "wrong"}, headers=SAME_ORIGIN)
     assert answer.status_code == 200
     order.refresh_from_db()
     assert order.account_id is None
@@ -93,7 +93,7 @@ def test_a_log_in_that_fails_attaches_nothing(browser) -> None:
 def test_on_a_shared_computer_the_next_account_gets_and_sees_nothing_of_the_first(browser) -> None:
     order = checked_out(browser, held(browser))
     ann = account(browser, "sign-up")
-    browser.post("/accounts/log-out", headers=OWN)
+    browser.post("/accounts/log-out", headers=SAME_ORIGIN)
     bob = account(browser, "sign-up", "bob@example.org")
     order.refresh_from_db()
     assert order.account_id == ann.pk
@@ -136,8 +136,8 @@ def test_the_api_knows_the_orders_account(browser) -> None:
 def test_the_account_may_try_a_declined_payment_again_from_another_browser(browser) -> None:
     reservation = held(browser)
     form = {"email": "ann@example.org", "name": "Ann", "payment_method": "sandbox_decline", "idempotency_key": "one"}
-    browser.post(f"/reservations/{reservation}/checkout", form, headers=OWN)
-    deliver_all()
+    browser.post(f"/reservations/{reservation}/checkout", form, headers=SAME_ORIGIN)
+    deliver_outbox()
     other = elsewhere(account(browser, "sign-up"))
     assert other.get(f"/reservations/{reservation}/checkout").status_code == 200
 

@@ -17,8 +17,16 @@ from apps.orders.cancellation import order_cancellation
 from apps.orders.checkin.check_in import Scan, scan
 from apps.orders.models import Order, Ticket
 from apps.orders.tickets import ticket_pdf
-from tests.support.factories import hold, join, lapse, make_event
-from tests.support.orders.sale import EMAIL, OWN, buy, deliver_all, joined_browser, let_lapse, place
+from tests.support.factories import backdate_deadline, hold, join, make_event
+from tests.support.orders.sale import (
+    EMAIL,
+    SAME_ORIGIN,
+    backdate_pay_deadline,
+    buy,
+    deliver_outbox,
+    joined_browser,
+    place_order,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FORM = {"email": "guest@example.org", "name": "Guest Buyer", "payment_method": "sandbox"}
@@ -41,7 +49,7 @@ def chosen(browser: Client, **payload) -> str:
         "/api/events/concert/reservations",
         payload or {"seats": ["hall-A-1", "hall-A-2"]},
         content_type="application/json",
-        headers=OWN | {"idempotency-key": "hold"},
+        headers=SAME_ORIGIN | {"idempotency-key": "hold"},
     )
     assert answer.status_code == 201, answer.content
     return f"/reservations/{answer.json()['reservation_id']}/checkout"
@@ -55,7 +63,7 @@ def pay(browser: Client, path: str, **form: str):
     page = browser.get(path)
     assert page.status_code == 200
     sent = FORM | {"idempotency_key": key_in(page.content.decode())} | form
-    return browser.post(path, sent, headers=OWN)
+    return browser.post(path, sent, headers=SAME_ORIGIN)
 
 
 def test_checkout_to_tickets_without_a_script(browser) -> None:
@@ -68,7 +76,7 @@ def test_checkout_to_tickets_without_a_script(browser) -> None:
     waiting = browser.get(placed.url).content.decode()
     assert "Payment in progress" in waiting
     assert 'http-equiv="refresh"' in waiting
-    deliver_all()
+    deliver_outbox()
     done = browser.get(placed.url)
     page = done.content.decode()
     assert done.headers["Cache-Control"].count("no-store")
@@ -101,37 +109,37 @@ def test_what_is_wrong_stands_beside_its_field_and_the_rest_stays_filled(browser
 def test_a_form_sent_twice_makes_one_order(browser) -> None:
     path = chosen(browser)
     sent = FORM | {"idempotency_key": key_in(browser.get(path).content.decode())}
-    first, second = (browser.post(path, sent, headers=OWN) for _ in range(2))
+    first, second = (browser.post(path, sent, headers=SAME_ORIGIN) for _ in range(2))
     assert first.url == second.url
     assert Order.objects.count() == 1
 
 
 def test_a_form_without_its_key_is_refused(browser) -> None:
     path = chosen(browser)
-    assert browser.post(path, FORM, headers=OWN).status_code == 400
+    assert browser.post(path, FORM, headers=SAME_ORIGIN).status_code == 400
     assert not Order.objects.exists()
 
 
 def test_a_decline_leads_back_to_checkout_and_then_through(browser) -> None:
     path = chosen(browser)
     order = pay(browser, path, payment_method="sandbox_decline").url
-    deliver_all()
+    deliver_outbox()
     page = browser.get(order).content.decode()
     assert "did not go through" in page
     assert path in page
     retry = browser.get(path).content.decode()
     assert "guest@example.org" in retry
     assert pay(browser, path).url == order
-    deliver_all()
+    deliver_outbox()
     assert "Hall, row A, seat 2" in browser.get(order).content.decode()
 
 
 def test_a_declined_order_is_given_up_once_however_often_it_is_pressed(browser) -> None:
     order = pay(browser, chosen(browser, seats=["hall-A-1"]), payment_method="sandbox_decline").url
-    deliver_all()
+    deliver_outbox()
     form = {"idempotency_key": key_in(browser.get(order).content.decode())}
     for _ in range(2):
-        assert browser.post(f"{order}cancel", form, headers=OWN).url == order
+        assert browser.post(f"{order}cancel", form, headers=SAME_ORIGIN).url == order
     page = browser.get(order).content.decode()
     assert "This order was canceled" in page
     assert "Cancel this order" not in page
@@ -140,22 +148,22 @@ def test_a_declined_order_is_given_up_once_however_often_it_is_pressed(browser) 
 def test_a_lapsed_hold_leads_to_its_page_and_not_to_a_payment(browser) -> None:
     path = chosen(browser)
     sent = FORM | {"idempotency_key": key_in(browser.get(path).content.decode())}
-    lapse(path.split("/")[2])
-    for answer in (browser.get(path), browser.post(path, sent, headers=OWN)):
+    backdate_deadline(path.split("/")[2])
+    for answer in (browser.get(path), browser.post(path, sent, headers=SAME_ORIGIN)):
         assert answer.status_code == 302
         assert answer.url == path.removesuffix("checkout")
 
 
 def test_a_refund_says_why(browser) -> None:
     order = pay(browser, chosen(browser)).url
-    deliver_all()
+    deliver_outbox()
     placed = Order.objects.get()
     order_cancellation.refund_order(placed.pk, "staff:1")
     page = browser.get(order).content.decode()
     assert "was refunded. The organizer canceled the order.</p>" in page
     assert "$100.00 for" in page
     mail.outbox.clear()
-    deliver_all()
+    deliver_outbox()
     (note,) = mail.outbox
     assert f"Order {placed.number} was refunded: $100.00.\nThe organizer canceled the order.\n" in note.body
     assert "refunded: $100.00. The organizer canceled the order. Depending" in note.alternatives[0].content
@@ -179,7 +187,7 @@ def test_a_free_order_given_back_speaks_of_no_money() -> None:
     order = buy(hold(make_event(price_minor=0), seats=["hall-A-1"]))
     mail.outbox.clear()
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     (note,) = mail.outbox
     assert "money" not in note.body + note.alternatives[0].content
     assert "The organizer canceled the order." in note.body
@@ -192,16 +200,16 @@ def test_a_free_order_given_back_speaks_of_no_money() -> None:
 
 def test_time_that_ran_out_is_told(browser) -> None:
     order = pay(browser, chosen(browser), payment_method="sandbox_late").url
-    deliver_all()
-    let_lapse(Order.objects.get())
-    order_cancellation.fail_lapsed()
+    deliver_outbox()
+    backdate_pay_deadline(Order.objects.get())
+    order_cancellation.fail_expired_orders()
     assert "comes back by itself" in browser.get(order).content.decode()
 
 
 def test_strangers_see_nothing(browser, concert) -> None:
     path = chosen(browser)
     order = pay(browser, path).url
-    deliver_all()
+    deliver_outbox()
     assert Client().get(order).status_code == 401
     stranger = joined_browser("concert")
     for address in (order, path, f"{order}tickets.pdf"):
@@ -211,7 +219,7 @@ def test_strangers_see_nothing(browser, concert) -> None:
 
 def test_the_mail_s_link_opens_the_order_in_another_browser_and_leaves_the_address(browser) -> None:
     order = pay(browser, chosen(browser)).url
-    deliver_all()
+    deliver_outbox()
     link = re.search(r"https?://\S+\?key=\S+", mail.outbox[0].body)[0]
     other = Client()
     opened = other.get(link.split("/", 3)[3].join(["/", ""]))
@@ -226,11 +234,11 @@ def test_a_browser_keeps_a_bounded_number_of_opened_orders(rf) -> None:
     request, ids = rf.get("/"), [uuid4() for _ in range(access.COOKIE_ORDERS_MAX + 5)]
     for order_id in ids:
         response = HttpResponse()
-        access.remember_link(request, response, order_id)
+        access.set_order_cookie(request, response, order_id)
         request.COOKIES[access.COOKIE] = response.cookies[access.COOKIE].value
-    assert access.opened_by_link(request) == ids[-access.COOKIE_ORDERS_MAX :]
+    assert access.orders_opened_by_link(request) == ids[-access.COOKIE_ORDERS_MAX :]
     request.COOKIES[access.COOKIE] += "x"
-    assert access.opened_by_link(request) == []
+    assert access.orders_opened_by_link(request) == []
 
 
 def test_an_account_finds_its_orders_in_any_browser(concert) -> None:
@@ -283,8 +291,8 @@ def test_staff_finds_orders_and_acts_through_the_services(concert, admin_client)
     sent = len(mail.outbox)
     for action in ("resend_tickets", "refund"):
         form = {"action": action, "_selected_action": [str(order.pk)], "confirmed": "yes"}
-        assert admin_client.post("/admin/orders/order/", form, headers=OWN).status_code == 302
-        deliver_all()
+        assert admin_client.post("/admin/orders/order/", form, headers=SAME_ORIGIN).status_code == 302
+        deliver_outbox()
     order.refresh_from_db()
     assert order.status == Order.Status.REFUNDED
     assert len(mail.outbox) == sent + 2
@@ -293,27 +301,27 @@ def test_staff_finds_orders_and_acts_through_the_services(concert, admin_client)
 def test_staff_is_told_that_somebody_is_inside_before_an_order_goes_back(concert, admin_client) -> None:
     order = buy(hold(concert, seats=["hall-A-1", "hall-A-2"]))
     form = {"action": "refund", "_selected_action": [str(order.pk)]}
-    assert "inside" not in admin_client.post("/admin/orders/order/", form, headers=OWN).content.decode()
+    assert "inside" not in admin_client.post("/admin/orders/order/", form, headers=SAME_ORIGIN).content.decode()
     scan(concert, Scan("scan-0001", order.tickets.first().code), "staff:1")
-    asked = admin_client.post("/admin/orders/order/", form, headers=OWN).content.decode()
+    asked = admin_client.post("/admin/orders/order/", form, headers=SAME_ORIGIN).content.decode()
     assert "Somebody is inside with 1 of them already!" in asked
 
 
 def test_staff_reads_what_goes_back_before_it_does(concert, admin_client) -> None:
     paid = buy(hold(concert, seats=["hall-A-1", "hall-A-2"]))
-    unpaid = place(hold(concert, seats=["hall-A-3"]))
+    unpaid = place_order(hold(concert, seats=["hall-A-3"]))
     form = {"action": "refund", "_selected_action": [str(paid.pk), str(unpaid.pk)]}
-    asked = admin_client.post("/admin/orders/order/", form, headers=OWN)
+    asked = admin_client.post("/admin/orders/order/", form, headers=SAME_ORIGIN)
     page = asked.content.decode()
     assert asked.status_code == 200
     assert "$100.00 goes back, and 2 tickets will open no door" in page
     assert "not paid yet. It is canceled" in page
     assert not Order.objects.exclude(ended_at=None).exists()
-    done = admin_client.post("/admin/orders/order/", form | {"confirmed": "yes"}, headers=OWN, follow=True)
+    done = admin_client.post("/admin/orders/order/", form | {"confirmed": "yes"}, headers=SAME_ORIGIN, follow=True)
     assert "2 orders given back." in done.content.decode()
     assert not Order.objects.filter(ended_at=None).exists()
-    again = admin_client.post("/admin/orders/order/", form, headers=OWN).content.decode()
+    again = admin_client.post("/admin/orders/order/", form, headers=SAME_ORIGIN).content.decode()
     assert "refunded already. Nothing happens." in again
-    again = admin_client.post("/admin/orders/order/", form | {"confirmed": "yes"}, headers=OWN, follow=True)
+    again = admin_client.post("/admin/orders/order/", form | {"confirmed": "yes"}, headers=SAME_ORIGIN, follow=True)
     assert "There was nothing to give back." in again.content.decode()
     assert "orders given back" not in again.content.decode()

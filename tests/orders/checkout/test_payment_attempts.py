@@ -21,7 +21,15 @@ from apps.orders.payments.providers.protocol import ProviderFault
 from apps.orders.provider_sync import charges
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import arrive, body, buy, deliver_all, let_lapse, payment_of, place
+from tests.support.orders.sale import (
+    backdate_pay_deadline,
+    buy,
+    checkout_body,
+    deliver_outbox,
+    payment_of,
+    place_order,
+    receive_webhook,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECONDS_MAX = 20
@@ -31,7 +39,7 @@ def deliver_later(rounds: int = 1) -> None:
     """Time passes: what was put back is due, so many times, and has been delivered."""
     for _ in range(rounds):
         OutboxMessage.objects.filter(done_at=None, dead_at=None).update(available_at=clock.now())
-        deliver_all()
+        deliver_outbox()
 
 
 def told(order: Order) -> tuple[str, str]:
@@ -97,9 +105,9 @@ def test_a_call_that_was_never_heard_is_made_again_with_the_same_key(provider) -
 
 def test_three_tries_without_an_answer_and_one_to_make_sure_and_then_the_order_fails(provider, patient) -> None:
     event = make_event()
-    order = place(hold(event, seats=["hall-A-1"]))
+    order = place_order(hold(event, seats=["hall-A-1"]))
     provider.away = {"charge"}
-    deliver_all()
+    deliver_outbox()
     deliver_later(2)
     assert told(order)[0] == "paying"
     assert provider.calls.count("charge") == 3
@@ -115,9 +123,9 @@ def test_three_tries_without_an_answer_and_one_to_make_sure_and_then_the_order_f
 
 def test_the_last_try_was_charged_without_an_answer_and_making_sure_finds_it(provider, patient) -> None:
     """The provider takes the money at the third call and its answer is lost; canceling finds the money."""
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     provider.away = {"charge"}
-    deliver_all()
+    deliver_outbox()
     deliver_later()
     provider.return_()
     real = sandbox.Sandbox.charge
@@ -141,8 +149,8 @@ def test_an_order_that_failed_while_its_money_was_taken_gives_it_back_once_the_p
     """Charged at the first call; every answer is lost, that of the making sure too. The places go back on sale; the
     asking goes on, and finds money that nobody wants any more."""
     event = make_event()
-    order = place(hold(event, seats=["hall-A-1"]), sandbox.TIMES_OUT_CHARGED)
-    deliver_all()
+    order = place_order(hold(event, seats=["hall-A-1"]), sandbox.TIMES_OUT_CHARGED)
+    deliver_outbox()
     provider.go_away()
     deliver_later(3)
     assert told(order) == (Order.Status.FAILED, Order.Reason.PROVIDER_AWAY)
@@ -159,9 +167,9 @@ def test_an_order_that_failed_while_its_money_was_taken_gives_it_back_once_the_p
 
 def test_calls_without_an_answer_and_declines_count_together(provider) -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
-    order = place(reservation, sandbox.DECLINES)
+    order = place_order(reservation, sandbox.DECLINES)
     provider.away = {"charge"}
-    deliver_all()
+    deliver_outbox()
     provider.return_()
     deliver_later()
     view = selectors.get_order(order.pk)
@@ -237,8 +245,8 @@ def test_a_charge_is_asked_about_ever_less_often_and_then_left_to_the_reconciler
 def test_a_challenge_that_its_buyer_walked_away_from_is_canceled_at_the_provider_after_the_grace(provider) -> None:
     event = make_event()
     order = buy(hold(event, seats=["hall-A-1"]), sandbox.CHALLENGES)
-    let_lapse(order)
-    order_cancellation.fail_lapsed()
+    backdate_pay_deadline(order)
+    order_cancellation.fail_expired_orders()
     reservations.sweep()
     deliver_later()
     assert "cancel" not in provider.calls, "within the grace it may still be paid"
@@ -274,21 +282,21 @@ def test_the_third_decline_is_told_by_mail() -> None:
 
 def test_a_note_of_failure_that_comes_after_the_money_is_not_sent() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
-    let_lapse(order)
-    order_cancellation.fail_lapsed()
+    backdate_pay_deadline(order)
+    order_cancellation.fail_expired_orders()
     raw = sandbox.settle_late_charge(str(payment_of(order).pk), clock.now() - timedelta(seconds=5))
     OutboxMessage.objects.filter(topic=topics.SEND_FAILURE_NOTICE).update(available_at=clock.now() + timedelta(hours=1))
-    arrive(raw)
+    receive_webhook(raw)
     assert told(order)[0] == "confirmed"
     deliver_later()
     assert [sent.subject for sent in mail.outbox] == [f"Your tickets for {selectors.get_order(order.pk).event.name}"]
 
 
 def test_no_call_is_made_with_less_than_its_time_left_though_tries_are_left(provider, patient) -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     provider.away = {"charge"}
-    deliver_all()
-    let_lapse(order, seconds=-20)
+    deliver_outbox()
+    backdate_pay_deadline(order, seconds=-20)
     deliver_later()
     assert told(order) == (Order.Status.FAILED, Order.Reason.PROVIDER_AWAY)
     assert provider.calls == ["charge", "find_charge", "cancel"]
@@ -301,15 +309,15 @@ def test_a_checkout_after_three_tries_is_refused(provider) -> None:
     for _ in range(3):
         buy(reservation, sandbox.DECLINES)
     with pytest.raises(reservations.ReservationExpired):
-        check_out(reservation, body(), "a fourth")
+        check_out(reservation, checkout_body(), "a fourth")
 
 
 def test_asking_about_what_is_settled_asks_nobody(provider) -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]))
     calls = len(provider.calls)
     with transactions.write():
-        settlement.ask_later(payment_of(order).pk, timedelta())
-    deliver_all()
+        settlement.schedule_inquiry(payment_of(order).pk, timedelta())
+    deliver_outbox()
     assert len(provider.calls) == calls
     assert told(order)[0] == "confirmed"
 
@@ -318,9 +326,9 @@ def test_one_stuck_charge_delays_nobody_and_charges_begin_in_the_order_of_arriva
     """The first charge's call to the provider does not return. The others, which came after it, are begun in their
     order by whoever is free, and their buyers have tickets before it is let go."""
     event = make_event()
-    orders = [place(hold(event, seats=[f"hall-A-{number}"])) for number in range(1, 5)]
+    orders = [place_order(hold(event, seats=[f"hall-A-{number}"])) for number in range(1, 5)]
     go_on, begun, confirmed = threading.Event(), [], threading.Semaphore(0)
-    real, real_note = sandbox.Sandbox.charge, charges.record_answer
+    real, real_note = sandbox.Sandbox.charge, charges.record_provider_answer
 
     def call(self: sandbox.Sandbox, request: Any) -> Any:
         begun.append(request.key)
@@ -333,7 +341,7 @@ def test_one_stuck_charge_delays_nobody_and_charges_begin_in_the_order_of_arriva
         confirmed.release()
 
     monkeypatch.setattr(sandbox.Sandbox, "charge", call)
-    monkeypatch.setattr(charges, "record_answer", note)
+    monkeypatch.setattr(charges, "record_provider_answer", note)
     crew = Delivery(2)
     try:
         crew.wake()
@@ -346,6 +354,6 @@ def test_one_stuck_charge_delays_nobody_and_charges_begin_in_the_order_of_arriva
     finally:
         go_on.set()
         assert crew.close(SECONDS_MAX)
-    deliver_all()
+    deliver_outbox()
     assert told(orders[0])[0] == "confirmed"
     assert_audit_clean()

@@ -13,7 +13,7 @@ from apps.orders.models import Order, OrderLine, Payment, SandboxCharge
 from apps.orders.payments.providers import sandbox
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import OWN, buy, joined_browser
+from tests.support.orders.sale import SAME_ORIGIN, buy, joined_browser
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -94,7 +94,7 @@ def test_every_page_says_the_whole_price() -> None:
         f"/api/events/{event.slug}/reservations",
         asked,
         content_type="application/json",
-        headers=OWN | {"idempotency-key": "hold"},
+        headers=SAME_ORIGIN | {"idempotency-key": "hold"},
     ).json()
     assert answer["total_minor"] == 10_000
     held_path = f"/reservations/{answer['reservation_id']}"
@@ -135,7 +135,7 @@ def test_another_try_is_for_what_the_order_was_placed_for() -> None:
         f"/api/events/{event.slug}/reservations",
         {"seats": ["hall-A-1"]},
         content_type="application/json",
-        headers=OWN | {"idempotency-key": "hold"},
+        headers=SAME_ORIGIN | {"idempotency-key": "hold"},
     ).json()
     order = buy(reservations.get_reservation(UUID(answer["reservation_id"])), sandbox.DECLINES)
     assert order.status == Order.Status.PLACED

@@ -11,13 +11,21 @@ from apps.kernel.http import problems
 from apps.orders import selectors
 from apps.orders.cancellation import order_cancellation
 from apps.orders.checkout.checkout import check_out
-from apps.orders.errors import OrderNotCancelable, PaymentTimeOver
+from apps.orders.errors import OrderNotCancelable, PaymentTimeExpired
 from apps.orders.models import Order, Payment, Refund, SandboxCharge, Ticket
 from apps.orders.payments.providers import sandbox
 from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
-from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, join, lapse, make_event
-from tests.support.orders.sale import EMAIL, body, buy, deliver_all, let_lapse, payment_of, place
+from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, backdate_deadline, hold, join, make_event
+from tests.support.orders.sale import (
+    EMAIL,
+    backdate_pay_deadline,
+    buy,
+    checkout_body,
+    deliver_outbox,
+    payment_of,
+    place_order,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,7 +59,7 @@ def test_an_approved_payment_confirms_the_order_issues_tickets_and_mails_them() 
 
 def test_checkout_answers_at_once_and_leaves_the_charge_to_the_outbox() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
-    answer = check_out(reservation, body(), "key")
+    answer = check_out(reservation, checkout_body(), "key")
     assert answer.status == 202
     said = json.loads(answer.body)
     assert said.pop("bill")["total_minor"] == SEAT_PRICE_MINOR
@@ -77,33 +85,33 @@ def test_checkout_answers_at_once_and_leaves_the_charge_to_the_outbox() -> None:
 
 def test_the_same_key_and_body_give_the_same_answer_byte_for_byte_whatever_happened_since() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
-    first = check_out(reservation, body(), "key")
-    deliver_all()
-    assert check_out(reservation, body(), "key") == first
+    first = check_out(reservation, checkout_body(), "key")
+    deliver_outbox()
+    assert check_out(reservation, checkout_body(), "key") == first
     assert Order.objects.count() == Payment.objects.count() == 1
 
 
 def test_the_same_key_with_another_body_is_refused() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
-    check_out(reservation, body(), "key")
+    check_out(reservation, checkout_body(), "key")
     with pytest.raises(problems.IdempotencyMismatch):
-        check_out(reservation, body(name="Somebody Else"), "key")
+        check_out(reservation, checkout_body(name="Somebody Else"), "key")
     assert Order.objects.get().name == "Ada Buyer"
 
 
 def test_a_second_key_finds_the_order_that_exists() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
-    first, second = place(reservation, key="one tab"), place(reservation, key="another tab")
+    first, second = place_order(reservation, key="one tab"), place_order(reservation, key="another tab")
     assert first.pk == second.pk
-    deliver_all()
+    deliver_outbox()
     assert Payment.objects.count() == SandboxCharge.objects.count() == 1
 
 
 def test_a_refused_checkout_is_not_remembered() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     with pytest.raises(problems.Invalid):
-        check_out(reservation, body(email="nobody"), "key")
-    assert check_out(reservation, body(), "key").status == 202
+        check_out(reservation, checkout_body(email="nobody"), "key")
+    assert check_out(reservation, checkout_body(), "key").status == 202
 
 
 @pytest.mark.parametrize(
@@ -128,22 +136,22 @@ def test_a_refused_checkout_is_not_remembered() -> None:
 def test_what_cannot_be_right_is_refused_by_field_and_the_hold_lives_on(wrong, field) -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     with pytest.raises(problems.Invalid) as refused:
-        check_out(reservation, body(**wrong), "key")
+        check_out(reservation, checkout_body(**wrong), "key")
     assert list(refused.value.extra["errors"]) == [field]
     assert reservations.get_reservation(reservation.id).status == "pending_payment"
     assert not Order.objects.exists()
 
 
 def test_an_address_has_one_spelling() -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]), email="  Buyer@Example.ORG ")
+    order = place_order(hold(make_event(), seats=["hall-A-1"]), email="  Buyer@Example.ORG ")
     assert order.email == EMAIL
 
 
 def test_a_lapsed_reservation_cannot_be_paid() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
-    lapse(reservation.id)
+    backdate_deadline(reservation.id)
     with pytest.raises(reservations.ReservationExpired):
-        check_out(reservation, body(), "key")
+        check_out(reservation, checkout_body(), "key")
     assert not Order.objects.exists()
 
 
@@ -152,10 +160,10 @@ def test_the_cap_of_an_address_refuses_the_checkout_and_leaves_the_hold() -> Non
     buy(hold(event, seats=["hall-A-1", "hall-A-2"]))
     reservation = hold(event, seats=["hall-B-1"])
     with pytest.raises(reservations.PurchaseCapReached):
-        check_out(reservation, body(), "key")
+        check_out(reservation, checkout_body(), "key")
     assert Order.objects.count() == 1
     assert reservations.get_reservation(reservation.id).status == "pending_payment"
-    assert check_out(reservation, body(email="other@example.org"), "key").status == 202
+    assert check_out(reservation, checkout_body(email="other@example.org"), "key").status == 202
     assert_audit_clean()
 
 
@@ -181,7 +189,7 @@ def test_the_third_decline_ends_the_order_and_frees_the_seats() -> None:
     assert (order.status, order.reason) == (Order.Status.FAILED, Order.Reason.DECLINED)
     assert reservations.get_reservation(reservation.id).status == "canceled"
     with pytest.raises(reservations.ReservationExpired):
-        check_out(reservation, body(), "a fourth")
+        check_out(reservation, checkout_body(), "a fourth")
     assert Payment.objects.count() == 3
     hold(event, seats=["hall-A-1"])
     assert_audit_clean()
@@ -189,10 +197,10 @@ def test_the_third_decline_ends_the_order_and_frees_the_seats() -> None:
 
 def test_a_retry_of_an_old_key_after_a_decline_starts_no_new_attempt() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
-    place(reservation, sandbox.DECLINES, key="one tab")
-    place(reservation, key="another tab")
-    deliver_all()
-    place(reservation, key="another tab")
+    place_order(reservation, sandbox.DECLINES, key="one tab")
+    place_order(reservation, key="another tab")
+    deliver_outbox()
+    place_order(reservation, key="another tab")
     assert Payment.objects.count() == 1
 
 
@@ -200,7 +208,7 @@ def test_another_address_cannot_slip_in_with_another_try() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     buy(reservation, sandbox.DECLINES)
     with pytest.raises(problems.Invalid) as refused:
-        check_out(reservation, body(email="other@example.org"), "key")
+        check_out(reservation, checkout_body(email="other@example.org"), "key")
     assert "email" in refused.value.extra["errors"]
     assert check_out(reservation, {"name": "Ada Buyer"}, "key", email=EMAIL).status == 202
 
@@ -208,18 +216,18 @@ def test_another_address_cannot_slip_in_with_another_try() -> None:
 def test_no_try_begins_with_less_than_the_provider_s_time_out_left() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
     order = buy(reservation, sandbox.DECLINES)
-    let_lapse(order, seconds=-20)
+    backdate_pay_deadline(order, seconds=-20)
     assert not selectors.get_order(order.pk).can_try_again
-    with pytest.raises(PaymentTimeOver):
-        place(reservation)
+    with pytest.raises(PaymentTimeExpired):
+        place_order(reservation)
     assert Payment.objects.count() == 1
 
 
 def test_a_charge_that_comes_up_too_late_is_not_sent_and_the_order_fails() -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
-    order = place(reservation)
-    let_lapse(order, seconds=-20)
-    deliver_all()
+    order = place_order(reservation)
+    backdate_pay_deadline(order, seconds=-20)
+    deliver_outbox()
     order.refresh_from_db()
     assert (order.status, order.reason) == (Order.Status.FAILED, Order.Reason.OUT_OF_TIME)
     assert payment_of(order).status == Payment.Status.ABANDONED
@@ -230,9 +238,9 @@ def test_a_charge_that_comes_up_too_late_is_not_sent_and_the_order_fails() -> No
 
 def test_a_free_order_is_confirmed_without_a_provider() -> None:
     event = make_event(price_minor=0)
-    answer = check_out(hold(event, seats=["hall-A-1"]), body(), "key")
+    answer = check_out(hold(event, seats=["hall-A-1"]), checkout_body(), "key")
     assert json.loads(answer.body)["status"] == "confirmed"
-    deliver_all()
+    deliver_outbox()
     assert not Payment.objects.exists()
     assert Ticket.objects.count() == 1
     assert len(mail.outbox) == 1
@@ -252,9 +260,9 @@ def test_the_buyer_gives_an_unpaid_order_up_and_again_without_effect() -> None:
 
 
 def test_an_order_canceled_before_its_charge_is_never_charged() -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     order_cancellation.cancel_order(order.pk)
-    deliver_all()
+    deliver_outbox()
     assert not SandboxCharge.objects.exists()
     assert payment_of(order).status == Payment.Status.ABANDONED
     assert_audit_clean()
@@ -268,7 +276,7 @@ def test_a_paid_order_is_not_the_buyer_s_to_cancel_but_staff_gives_it_back_once(
         order_cancellation.cancel_order(order.pk)
     for _ in range(2):
         order_cancellation.refund_order(order.pk, "staff:1")
-        deliver_all()
+        deliver_outbox()
     order.refresh_from_db()
     assert (order.status, order.reason) == (Order.Status.REFUNDED, Order.Reason.CANCELED_BY_STAFF)
     refund = Refund.objects.get()
@@ -293,7 +301,7 @@ def test_the_provider_is_called_with_no_transaction_open(monkeypatch) -> None:
         monkeypatch.setattr(sandbox.Sandbox, verb, watched)
     order = buy(hold(make_event(), seats=["hall-A-1"]))
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     assert seen == [("charge", False), ("refund", False)]
 
 
@@ -301,10 +309,10 @@ def test_an_open_order_whose_time_is_over_fails_by_the_clock_and_only_then() -> 
     reservation = hold(make_event(), seats=["hall-A-1"])
     order = buy(reservation, sandbox.LATE)
     assert order.status == Order.Status.PAYING
-    assert order_cancellation.fail_lapsed() == 0
-    let_lapse(order)
-    assert order_cancellation.fail_lapsed() == 1
-    assert order_cancellation.fail_lapsed() == 0
+    assert order_cancellation.fail_expired_orders() == 0
+    backdate_pay_deadline(order)
+    assert order_cancellation.fail_expired_orders() == 1
+    assert order_cancellation.fail_expired_orders() == 0
     order.refresh_from_db()
     assert (order.status, order.reason) == (Order.Status.FAILED, Order.Reason.OUT_OF_TIME)
     reservations.sweep()

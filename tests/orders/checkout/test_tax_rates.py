@@ -15,10 +15,10 @@ from apps.events.facade import PricePolicy
 from apps.events.models import Category, Event
 from apps.orders import return_quotes
 from apps.orders.invoices import invoices
-from apps.orders.models import Invoice, Order, PaperKind, Ticket
+from apps.orders.models import Invoice, InvoiceKind, Order, Ticket
 from apps.orders.returns import returns
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import buy, deliver_all, joined_browser
+from tests.support.orders.sale import buy, deliver_outbox, joined_browser
 from tests.support.tiers import examples
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -48,8 +48,8 @@ def codes(order: Order) -> list[str]:
 
 def papers(order: Order) -> tuple[Invoice, list[Invoice]]:
     return (
-        Invoice.objects.get(order=order, kind=PaperKind.INVOICE),
-        list(Invoice.objects.filter(order=order, kind=PaperKind.CREDIT_NOTE)),
+        Invoice.objects.get(order=order, kind=InvoiceKind.INVOICE),
+        list(Invoice.objects.filter(order=order, kind=InvoiceKind.CREDIT_NOTE)),
     )
 
 
@@ -79,7 +79,7 @@ def test_what_goes_back_is_credited_at_the_rate_it_was_sold_at() -> None:
     place = Ticket.objects.get(order=order, code=codes(order)[1])
     assert place.order_line.tax_rate == 700
     returns.return_by_staff(order.pk, [place.code], (), who="staff:7", why="")
-    deliver_all()
+    deliver_outbox()
     _, (note,) = papers(order)
     assert note.total_minor == PLACE - 107
     assert [tax["rate"] for tax in note.paper["taxes"]] == [700]
@@ -90,7 +90,7 @@ def test_what_goes_back_is_credited_at_the_rate_it_was_sold_at() -> None:
 def test_goodwill_is_credited_at_the_rates_of_what_the_order_owes() -> None:
     order = sold()
     returns.give_goodwill(order.pk, 1_000, who="staff:7", why="")
-    deliver_all()
+    deliver_outbox()
     _, (note,) = papers(order)
     assert note.total_minor == 1_000
     shares = {row["tax_rate"]: row["total_minor"] for row in note.paper["lines"]}
@@ -116,7 +116,7 @@ def test_all_credit_notes_take_the_invoice_back_to_the_unit_for_every_rate(data:
     left = return_quotes.owed_minor(order)
     if left:
         returns.give_goodwill(order.pk, left, who="staff:7", why="")
-    deliver_all()
+    deliver_outbox()
     invoice, notes = papers(order)
     assert sum((by_rate(note) for note in notes), Counter()) == by_rate(invoice)
     assert all(minor >= 0 for note in notes for minor in by_rate(note).values())

@@ -16,7 +16,7 @@ from apps.orders.payments.providers import sandbox
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import buy, place
+from tests.support.orders.sale import buy, place_order
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -74,7 +74,7 @@ def test_the_database_refuses_by_name(order, constraint) -> None:
 
 
 def test_one_order_has_one_pending_payment() -> None:
-    payment = place(hold(make_event(), seats=["hall-A-1"])).payments.get()
+    payment = place_order(hold(make_event(), seats=["hall-A-1"])).payments.get()
     with pytest.raises(IntegrityError) as refused, transaction.atomic():
         copy_of(payment, attempt=2).save()
     assert violated_constraint(refused.value) == "payment_one_pending_per_order"
@@ -167,7 +167,7 @@ def test_the_auditor_reads_every_piece(monkeypatch) -> None:
 
 def test_the_outbox_is_delivered_by_hand(capsys) -> None:
     reservation = hold(make_event(), seats=["hall-A-1"])
-    place(reservation, sandbox.APPROVES)
+    place_order(reservation, sandbox.APPROVES)
     call_command("deliver_outbox")
     assert "outbox: 3 messages handed over" in capsys.readouterr().out
     assert reservations.get_reservation(reservation.id).status == "confirmed"

@@ -20,12 +20,21 @@ from apps.kernel.db.transactions import violated_constraint
 from apps.kernel.outbox import facade as outbox
 from apps.orders.cancellation import order_cancellation
 from apps.orders.invoices import invoice_pdf, invoices
-from apps.orders.models import Invoice, InvoiceCounter, Order, PaperKind, Payment
+from apps.orders.models import Invoice, InvoiceCounter, InvoiceKind, Order, Payment
 from apps.orders.payments.providers import sandbox
 from apps.orders.returns import returns
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, audit_breaches, hold, join, make_event
-from tests.support.orders.sale import OWN, arrive, buy, deliver_all, joined_browser, late_word, let_lapse, place
+from tests.support.orders.sale import (
+    SAME_ORIGIN,
+    backdate_pay_deadline,
+    buy,
+    deliver_outbox,
+    joined_browser,
+    late_webhook,
+    place_order,
+    receive_webhook,
+)
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -37,7 +46,7 @@ def sold(seats: tuple[str, ...] = ("hall-A-1", "hall-A-2"), slug: str = "concert
 
 
 def the_invoice(order: Order) -> Invoice:
-    return Invoice.objects.get(order=order, kind=PaperKind.INVOICE)
+    return Invoice.objects.get(order=order, kind=InvoiceKind.INVOICE)
 
 
 def test_a_paid_order_has_one_invoice_that_says_what_was_bought_of_whom() -> None:
@@ -64,7 +73,7 @@ def test_the_order_s_lock_comes_before_the_counter_s_and_nothing_after_it(
     django_assert_max_num_queries: Callable[..., Any],
 ) -> None:
     """Shape: who holds a counter waits for no other row, so a queue at it is as short as a paper takes."""
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     for message in outbox.claim(10):
         outbox.hand_over(message)
     with django_assert_max_num_queries(40) as queries:
@@ -88,14 +97,14 @@ def test_the_order_s_page_and_the_api_lead_to_its_papers_and_nobody_else_s() -> 
         "/api/events/concert/reservations",
         {"seats": ["hall-A-1"]},
         content_type="application/json",
-        headers=OWN | {"idempotency-key": "hold"},
+        headers=SAME_ORIGIN | {"idempotency-key": "hold"},
     ).json()
     order = buy(reservations.get_reservation(UUID(answer["reservation_id"])))
     order_cancellation.refund_order(order.pk, "staff:1")
     page = browser.get(f"/orders/{order.pk}/").content.decode()
     said = browser.get(f"/api/orders/{order.pk}").json()["invoices"]
     assert [paper["kind"] for paper in said] == ["invoice"]
-    deliver_all()
+    deliver_outbox()
     assert "credit note" in mail.outbox[-1].body
     said = browser.get(f"/api/orders/{order.pk}").json()["invoices"]
     assert [paper["kind"] for paper in said] == ["invoice", "credit_note"]
@@ -116,7 +125,7 @@ def test_the_order_s_page_and_the_api_lead_to_its_papers_and_nobody_else_s() -> 
 def test_a_long_paper_goes_on_on_the_next_page() -> None:
     event = make_event(rows=0, general_admission=100, seats_per_reservation_max=60)
     order = buy(hold(event, ga_section="floor", ga_quantity=60))
-    pages = PdfReader(io.BytesIO(invoice_pdf.paper_pdf(the_invoice(order)))).pages
+    pages = PdfReader(io.BytesIO(invoice_pdf.render_invoice(the_invoice(order)))).pages
     assert len(pages) == 4
     assert "Floor, 60 of 60" in pages[-1].extract_text()
     assert "Page 4 of 4" in pages[-1].extract_text()
@@ -132,10 +141,10 @@ def test_a_free_order_and_one_that_is_not_paid_have_none() -> None:
 
 
 def test_money_that_came_too_late_and_goes_back_leaves_no_paper() -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
-    deliver_all()
-    let_lapse(order, seconds=600)
-    arrive(late_word(order, clock.now()))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
+    deliver_outbox()
+    backdate_pay_deadline(order, seconds=600)
+    receive_webhook(late_webhook(order, clock.now()))
     order.refresh_from_db()
     assert order.status == Order.Status.REFUNDED
     assert not Invoice.objects.exists()
@@ -145,9 +154,9 @@ def test_money_that_came_too_late_and_goes_back_leaves_no_paper() -> None:
 def test_what_is_given_back_has_a_credit_note_that_takes_the_invoice_back_to_the_unit() -> None:
     order = sold()
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     invoice = the_invoice(order)
-    note = Invoice.objects.get(kind=PaperKind.CREDIT_NOTE)
+    note = Invoice.objects.get(kind=InvoiceKind.CREDIT_NOTE)
     assert note.number == f"FGC-{clock.now().year}-000001"
     assert note.refers_to == invoice
     assert note.paper["refers_to"] == invoice.number
@@ -157,12 +166,12 @@ def test_what_is_given_back_has_a_credit_note_that_takes_the_invoice_back_to_the
 
 
 def test_an_order_given_back_before_its_invoice_was_written_has_both() -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     for message in outbox.claim(10):
         outbox.hand_over(message)
     assert not Invoice.objects.exists()
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     assert list(Invoice.objects.values_list("kind", "total_minor")) == [("invoice", 5_000), ("credit_note", 5_000)]
     assert_audit_clean()
 
@@ -202,7 +211,7 @@ def test_the_auditor_finds_a_number_that_is_missing() -> None:
 def test_a_number_whose_paper_was_not_written_goes_to_the_next(monkeypatch) -> None:
     """A: counts to 1, and dies before its commit. B: counts to 1."""
     event = make_event()
-    orders = [place(hold(event, join(event), seats=[f"hall-A-{seat}"])) for seat in (1, 2)]
+    orders = [place_order(hold(event, join(event), seats=[f"hall-A-{seat}"])) for seat in (1, 2)]
 
     def die(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
@@ -210,12 +219,12 @@ def test_a_number_whose_paper_was_not_written_goes_to_the_next(monkeypatch) -> N
     for message in outbox.claim(10):
         outbox.hand_over(message)
     with monkeypatch.context() as patch:
-        patch.setattr(invoices, "_paper", die)
+        patch.setattr(invoices, "_invoice_document", die)
         with pytest.raises(KeyboardInterrupt):
             invoices.issue(orders[0].pk)
     (paper,) = invoices.issue(orders[1].pk)
     assert paper.sequence == 1
-    deliver_all()
+    deliver_outbox()
     assert sorted(Invoice.objects.values_list("sequence", flat=True)) == [1, 2]
     assert_audit_clean()
 
@@ -251,7 +260,7 @@ def test_two_hundred_orders_confirmed_at_once_are_numbered_from_1_to_200() -> No
     """Workers deliver charges and papers of all orders side by side; who writes a paper waits for the one before it."""
     event = make_event(rows=0, general_admission=200)
     for _ in range(200):
-        place(hold(event, join(event), ga_section="floor", ga_quantity=1))
+        place_order(hold(event, join(event), ga_section="floor", ga_quantity=1))
 
     def work(number: int) -> int:
         delivered = 0
@@ -260,7 +269,7 @@ def test_two_hundred_orders_confirmed_at_once_are_numbered_from_1_to_200() -> No
         return delivered
 
     values(storm(8, work, seconds_max=300))
-    deliver_all()
+    deliver_outbox()
     assert Order.objects.filter(status=Order.Status.CONFIRMED).count() == 200
     papers = Invoice.objects.order_by("sequence")
     assert [paper.sequence for paper in papers] == list(range(1, 201))
@@ -274,9 +283,9 @@ def test_a_kept_fee_goodwill_and_the_rest_are_credited_as_they_go_back() -> None
     invoice, kept_minor = the_invoice(order), 250
     (first, _) = order.tickets.order_by("id")
     returns.return_by_staff(order.pk, [first.code], [], who="staff:1", why="ill")
-    deliver_all()
+    deliver_outbox()
     returns.give_goodwill(order.pk, 300, who="staff:1", why="a pillar")
-    deliver_all()
+    deliver_outbox()
     notes = list(Invoice.objects.filter(refers_to=invoice))
     assert [note.total_minor for note in notes] == [5_000, 300]
     assert [(row["description"], row["total_minor"]) for row in notes[0].paper["lines"]] == [
@@ -285,7 +294,7 @@ def test_a_kept_fee_goodwill_and_the_rest_are_credited_as_they_go_back() -> None
     ]
     assert notes[1].paper["lines"][0]["description"] == "Other refund"
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     back_minor = sum(Invoice.objects.filter(refers_to=invoice).values_list("total_minor", flat=True))
     assert back_minor == Payment.objects.get().refunded_minor
     assert back_minor in (invoice.total_minor, invoice.total_minor - kept_minor)

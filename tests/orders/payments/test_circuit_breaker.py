@@ -21,7 +21,7 @@ from apps.orders.provider_sync import daily_comparison, status_inquiries
 from apps.queue import facade as queue
 from tests.orders.checkout.test_payment_attempts import Provider, deliver_later, told
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import buy, deliver_all, late_word, let_lapse, payment_of, place
+from tests.support.orders.sale import backdate_pay_deadline, buy, deliver_outbox, late_webhook, payment_of, place_order
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -40,12 +40,12 @@ def _quick_to_rest(settings) -> None:
 
 def enter() -> int:
     with transactions.write():
-        return circuit_breaker.enter(NAME)
+        return circuit_breaker.require_available(NAME)
 
 
 def fail(times: int) -> None:
     for _ in range(times):
-        circuit_breaker.note_fault(NAME)
+        circuit_breaker.record_fault(NAME)
 
 
 def rested() -> None:
@@ -55,7 +55,7 @@ def rested() -> None:
 
 def test_a_provider_that_never_failed_has_no_row_and_an_answer_writes_none(django_assert_num_queries) -> None:
     with django_assert_num_queries(0):
-        circuit_breaker.note_answer(NAME, 0)
+        circuit_breaker.record_success(NAME, 0)
     assert enter() == 0
     assert not ProviderStanding.objects.exists()
 
@@ -63,14 +63,14 @@ def test_a_provider_that_never_failed_has_no_row_and_an_answer_writes_none(djang
 def test_faults_in_a_row_bring_a_rest_and_an_answer_between_them_does_not() -> None:
     fail(2)
     assert enter() == 2
-    circuit_breaker.note_answer(NAME, 2)
+    circuit_breaker.record_success(NAME, 2)
     fail(2)
     assert enter() == 2
     fail(1)
-    with pytest.raises(circuit_breaker.ProviderResting) as resting:
+    with pytest.raises(circuit_breaker.ProviderUnavailable) as resting:
         enter()
     assert 0 < resting.value.seconds <= 5
-    assert circuit_breaker.resting() == [NAME]
+    assert circuit_breaker.list_unavailable() == [NAME]
 
 
 def test_faults_far_apart_are_not_in_a_row() -> None:
@@ -110,7 +110,7 @@ def test_after_the_rest_one_of_eight_tries_and_the_others_wait() -> None:
     def try_it(_: int) -> str:
         try:
             enter()
-        except circuit_breaker.ProviderResting:
+        except circuit_breaker.ProviderUnavailable:
             return "waits"
         return "tries"
 
@@ -121,7 +121,7 @@ def test_a_trial_whose_worker_died_is_another_s_to_make() -> None:
     fail(3)
     rested()
     enter()
-    with pytest.raises(circuit_breaker.ProviderResting):
+    with pytest.raises(circuit_breaker.ProviderUnavailable):
         enter()
     ProviderStanding.objects.update(tried_until=clock.now() - timedelta(seconds=1))
     assert enter() == 3
@@ -130,17 +130,17 @@ def test_a_trial_whose_worker_died_is_another_s_to_make() -> None:
 def test_the_trial_s_answer_ends_it_for_all() -> None:
     fail(3)
     rested()
-    circuit_breaker.note_answer(NAME, enter())
+    circuit_breaker.record_success(NAME, enter())
     assert enter() == 0
-    assert circuit_breaker.resting() == []
+    assert circuit_breaker.list_unavailable() == []
 
 
 def test_while_a_provider_rests_charges_wait_and_use_up_no_tries(provider, settings) -> None:
     settings.PAYMENT_REST_SECONDS = 60
     event = make_event()
-    orders = [place(hold(event, seats=[f"hall-A-{number}"])) for number in range(1, 6)]
+    orders = [place_order(hold(event, seats=[f"hall-A-{number}"])) for number in range(1, 6)]
     fail(3)
-    deliver_all()
+    deliver_outbox()
     assert provider.calls == []
     assert set(Payment.objects.values_list("faults_count", "started_at")) == {(0, None)}
     deliver_later(12)
@@ -149,7 +149,7 @@ def test_while_a_provider_rests_charges_wait_and_use_up_no_tries(provider, setti
     rested()
     deliver_later(2)
     assert {told(order)[0] for order in orders} == {"confirmed"}
-    assert not circuit_breaker.is_resting(NAME)
+    assert not circuit_breaker.is_unavailable(NAME)
     assert_audit_clean()
 
 
@@ -157,10 +157,10 @@ def test_while_a_provider_rests_charges_wait_and_use_up_no_tries(provider, setti
 def test_an_outage_opens_the_circuit_and_the_first_answer_lets_all_through(provider, settings) -> None:
     settings.PAYMENT_FAULTS_MAX = 3
     event = make_event()
-    orders = [place(hold(event, seats=[f"hall-A-{number}"])) for number in range(1, 7)]
+    orders = [place_order(hold(event, seats=[f"hall-A-{number}"])) for number in range(1, 7)]
     provider.go_away()
-    deliver_all()
-    assert circuit_breaker.resting() == [NAME]
+    deliver_outbox()
+    assert circuit_breaker.list_unavailable() == [NAME]
     assert provider.calls.count("charge") == 3
     provider.return_()
     rested()
@@ -170,10 +170,10 @@ def test_an_outage_opens_the_circuit_and_the_first_answer_lets_all_through(provi
 
 
 def test_an_order_whose_time_runs_out_while_the_provider_rests_fails_honestly(provider) -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     fail(3)
-    deliver_all()
-    let_lapse(order, seconds=-20)
+    deliver_outbox()
+    backdate_pay_deadline(order, seconds=-20)
     deliver_later()
     assert told(order) == (Order.Status.FAILED, Order.Reason.PROVIDER_AWAY)
     assert payment_of(order).status == Payment.Status.ABANDONED
@@ -183,10 +183,10 @@ def test_an_order_whose_time_runs_out_while_the_provider_rests_fails_honestly(pr
 
 def test_a_charge_is_put_back_for_no_longer_than_it_may_still_begin(settings) -> None:
     settings.PAYMENT_REST_SECONDS = 60
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     fail(3)
-    let_lapse(order, seconds=-40)
-    deliver_all()
+    backdate_pay_deadline(order, seconds=-40)
+    deliver_outbox()
     waits = OutboxMessage.objects.get(done_at=None).available_at - clock.now()
     assert waits < timedelta(seconds=11)
 
@@ -210,7 +210,7 @@ def questions(monkeypatch) -> list[str]:
 def make_unsettled(slug: str) -> Order:
     """An order whose payment has succeeded, and whose refund was asked for; of neither the word came."""
     waiting = buy(hold(make_event(slug), seats=["hall-A-1"]), sandbox.LATE)
-    late_word(waiting, clock.now())
+    late_webhook(waiting, clock.now())
     back = buy(hold(make_event(f"{slug}-back"), seats=["hall-A-1"]))
     order_cancellation.refund_order(back.pk, "staff:1")
     OutboxMessage.objects.filter(done_at=None).delete()
@@ -226,8 +226,8 @@ def test_the_reconciler_asks_nothing_of_a_provider_that_rests_and_everything_aft
     waiting = make_unsettled("concert")
     questions.clear()
     fail(3)
-    assert (status_inquiries.ask_due(), daily_comparison.ask_due()) == (2, 1)
-    deliver_all()
+    assert (status_inquiries.schedule_inquiries(), daily_comparison.schedule_comparisons()) == (2, 1)
+    deliver_outbox()
     waits = OutboxMessage.objects.filter(done_at=None).values_list("topic", "attempts", "last_error").order_by("topic")
     assert [(topic, attempts) for topic, attempts, _ in waits] == [
         ("orders.compare_day", 0),
@@ -256,19 +256,19 @@ def test_questions_without_an_answer_count_as_faults_and_an_answer_ends_them(mon
         away.setattr(sandbox.Sandbox, "find_charge", find_charge)
         for _ in range(3):
             with pytest.raises(ProviderFault):
-                status_inquiries.ask_again(payment_of(waiting).pk)
-        with pytest.raises(circuit_breaker.ProviderResting):
-            status_inquiries.ask_again(payment_of(waiting).pk)
+                status_inquiries.recheck_payment(payment_of(waiting).pk)
+        with pytest.raises(circuit_breaker.ProviderUnavailable):
+            status_inquiries.recheck_payment(payment_of(waiting).pk)
     rested()
-    status_inquiries.ask_again(payment_of(waiting).pk)
-    assert circuit_breaker.resting() == []
+    status_inquiries.recheck_payment(payment_of(waiting).pk)
+    assert circuit_breaker.list_unavailable() == []
     assert told(waiting)[0] == "confirmed"
 
 
 def test_the_reconciliation_leaves_what_it_may_not_ask_about_as_it_is_and_says_why(questions, settings) -> None:
     settings.PAYMENT_REST_SECONDS = 60
     waiting = make_unsettled("concert")
-    let_lapse(waiting, seconds=2_000)
+    backdate_pay_deadline(waiting, seconds=2_000)
     questions.clear()
     fail(3)
     (finding,) = [one for one in reconciler.run(repair_by="test") if one.name == "unsettled money"]
@@ -285,8 +285,8 @@ def test_redis_may_vanish_and_the_circuit_stays_as_it_is(provider, redis_client:
     settings.PAYMENT_REST_SECONDS = 60
     fail(3)
     redis_client.flushall()
-    order = place(hold(make_event(), seats=["hall-A-1"]))
-    deliver_all()
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
+    deliver_outbox()
     assert provider.calls == []
     assert told(order)[0] == "placed"
 
@@ -294,11 +294,11 @@ def test_redis_may_vanish_and_the_circuit_stays_as_it_is(provider, redis_client:
 def test_the_waiting_rooms_are_told_of_charges_that_fail_and_of_those_that_wait(provider, monkeypatch) -> None:
     seen: list[float] = []
     monkeypatch.setattr(queue.payment_faults, "observe", seen.append)
-    place(hold(make_event(), seats=["hall-A-1"]))
-    deliver_all()
+    place_order(hold(make_event(), seats=["hall-A-1"]))
+    deliver_outbox()
     fail(3)
-    place(hold(make_event("second"), seats=["hall-A-1"]))
-    deliver_all()
+    place_order(hold(make_event("second"), seats=["hall-A-1"]))
+    deliver_outbox()
     assert seen == [0, 1, 1, 1, 1]
 
 

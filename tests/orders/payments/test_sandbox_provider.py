@@ -12,7 +12,7 @@ from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.protocol import ChargeRequest, Kind, MovementKind, RefundRequest, RefundState
 from apps.orders.provider_sync import inbox
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import arrive, buy, deliver_all, payment_of, place
+from tests.support.orders.sale import buy, deliver_outbox, payment_of, place_order, receive_webhook
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,15 +33,15 @@ def given_back() -> Order:
     """An order whose money the sandbox has given back."""
     order = buy(hold(make_event(), seats=["hall-A-1"]))
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     return order
 
 
 def test_a_charge_canceled_before_it_was_heard_of_never_happens_and_its_order_fails() -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     canceled = sandbox.Sandbox().cancel(request_of(payment_of(order)))
     assert canceled.kind == Kind.CANCELED
-    deliver_all()
+    deliver_outbox()
     order.refresh_from_db()
     assert (order.status, payment_of(order).status) == (Order.Status.FAILED, Payment.Status.ABANDONED)
     assert SandboxCharge.objects.get().status == "canceled"
@@ -105,8 +105,8 @@ def test_a_refund_that_the_provider_settles_later_is_settled_by_its_webhook(monk
     given_back()
     assert Refund.objects.get().status == Refund.Status.PENDING
     SandboxRefund.objects.update(status="succeeded")
-    raw = sandbox.event_of_refund(SandboxRefund.objects.get()).raw
-    assert [arrive(raw), arrive(raw)] == [True, False]
+    raw = sandbox.refund_event(SandboxRefund.objects.get()).raw
+    assert [receive_webhook(raw), receive_webhook(raw)] == [True, False]
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert_audit_clean()
 
@@ -114,11 +114,11 @@ def test_a_refund_that_the_provider_settles_later_is_settled_by_its_webhook(monk
 def test_a_refund_that_comes_back_days_later_has_failed_and_says_why() -> None:
     given_back()
     SandboxRefund.objects.update(status="failed", failure="account closed")
-    arrive(sandbox.event_of_refund(SandboxRefund.objects.get()).raw)
+    receive_webhook(sandbox.refund_event(SandboxRefund.objects.get()).raw)
     refund = Refund.objects.get()
     assert (refund.status, refund.failure) == (Refund.Status.FAILED, "account closed")
     SandboxRefund.objects.update(status="succeeded")
-    arrive(sandbox.event_of_refund(SandboxRefund.objects.get()).raw)
+    receive_webhook(sandbox.refund_event(SandboxRefund.objects.get()).raw)
     assert Refund.objects.get().status == Refund.Status.FAILED, "the failure is the later word, whichever comes first"
 
 

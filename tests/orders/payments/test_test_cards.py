@@ -10,7 +10,7 @@ from apps.orders.models import Order, Payment, ProviderMessage, Refund, SandboxC
 from apps.orders.payments.providers import sandbox
 from apps.reservations import facade as reservations
 from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, make_event
-from tests.support.orders.sale import OWN, buy, deliver_all, place
+from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox, place_order
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,7 +25,7 @@ def page_of(order: Order) -> str:
     action = selectors.get_order(order.pk).payment.next_action
     assert action is not None
     assert action["type"] == "redirect"
-    return absolute_urls.within_site(action["url"])
+    return absolute_urls.strip_site_origin(action["url"])
 
 
 def challenged() -> Order:
@@ -68,8 +68,8 @@ def test_a_payment_that_nobody_tells_of_is_known_to_whoever_asks() -> None:
 
 
 def test_a_call_that_was_never_heard_leaves_nothing_to_be_found() -> None:
-    place(hold(make_event(), seats=["hall-A-1"]), sandbox.TIMES_OUT)
-    deliver_all()
+    place_order(hold(make_event(), seats=["hall-A-1"]), sandbox.TIMES_OUT)
+    deliver_outbox()
     assert sandbox.Sandbox().find_charge(Payment.objects.get().pk) is None
 
 
@@ -79,9 +79,9 @@ def test_the_challenge_is_told_in_the_contract_and_approved_on_the_sandbox_s_own
     page = Client().get(page_of(order)).content.decode()
     assert "Approve" in page
     assert "Decline" in page
-    answer = Client().post(page_of(order), {"decision": "approve"}, headers=OWN)
+    answer = Client().post(page_of(order), {"decision": "approve"}, headers=SAME_ORIGIN)
     assert (answer.status_code, answer.url) == (303, f"/orders/{order.pk}/")
-    deliver_all()
+    deliver_outbox()
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
     assert selectors.get_order(order.pk).payment.next_action is None
@@ -91,9 +91,9 @@ def test_the_challenge_is_told_in_the_contract_and_approved_on_the_sandbox_s_own
 def test_a_challenge_that_is_declined_goes_back_to_its_buyer_and_no_second_answer_counts() -> None:
     order = challenged()
     path = page_of(order)
-    Client().post(path, {"decision": "decline"}, headers=OWN)
-    Client().post(path, {"decision": "approve"}, headers=OWN)
-    deliver_all()
+    Client().post(path, {"decision": "decline"}, headers=SAME_ORIGIN)
+    Client().post(path, {"decision": "approve"}, headers=SAME_ORIGIN)
+    deliver_outbox()
     assert selectors.get_order(order.pk).can_try_again
     assert "declined" in Client().get(path).content.decode()
     assert_audit_clean()
@@ -101,8 +101,8 @@ def test_a_challenge_that_is_declined_goes_back_to_its_buyer_and_no_second_answe
 
 def test_a_challenge_that_nobody_answers_stays_open_and_the_order_honest() -> None:
     order = challenged()
-    Client().post(page_of(order), {"decision": "sit on the fence"}, headers=OWN)
-    deliver_all()
+    Client().post(page_of(order), {"decision": "sit on the fence"}, headers=SAME_ORIGIN)
+    deliver_outbox()
     assert SandboxCharge.objects.get().status == "pending"
     assert selectors.get_order(order.pk).status == Order.Status.PAYING
 
@@ -118,14 +118,14 @@ def test_the_sandbox_takes_no_payment_where_another_provider_was_chosen(settings
     path = page_of(order)
     settings.PAYMENT_PROVIDER = "another"
     assert Client().get(path).status_code == 404
-    assert Client().post(path, {"decision": "approve"}, headers=OWN).status_code == 404
+    assert Client().post(path, {"decision": "approve"}, headers=SAME_ORIGIN).status_code == 404
     assert SandboxCharge.objects.get().status == "pending"
-    raw = sandbox.event_of(SandboxCharge.objects.get()).raw
+    raw = sandbox.charge_event(SandboxCharge.objects.get()).raw
     header = {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)}
     told = Client().post("/api/webhooks/payments/sandbox", raw, content_type="application/json", headers=header)
     assert told.status_code == 404
     Payment.objects.update(started_at=None)
-    deliver_all()
+    deliver_outbox()
     assert SandboxCharge.objects.count() == 1
 
 

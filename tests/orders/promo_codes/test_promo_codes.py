@@ -20,17 +20,17 @@ from apps.reservations import facade as reservations
 from tests.support.api_client import Api, assert_problem
 from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, audit_breaches, hold, join, make_event
 from tests.support.orders.sale import (
-    OWN,
-    arrive,
-    body,
+    SAME_ORIGIN,
+    backdate_pay_deadline,
     buy,
-    deliver_all,
+    checkout_body,
+    deliver_outbox,
     joined_browser,
-    late_word,
-    let_lapse,
+    late_webhook,
     make_code,
     payment_of,
-    place,
+    place_order,
+    receive_webhook,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -70,14 +70,14 @@ def test_what_the_code_takes_off_is_frozen_charged_and_given_back(concert) -> No
     order.refresh_from_db()
     assert order.total_minor == HALF
     assert order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     assert payment_of(order).refunded_minor == HALF
     assert standing_uses() == 0
 
 
 def test_a_code_of_a_hundred_percent_makes_a_free_order_that_stands_at_once(concert) -> None:
     make_code(concert, rate=10_000)
-    order = place(seat(concert), code="HALFPRICE")
+    order = place_order(seat(concert), code="HALFPRICE")
     assert (order.status, order.total_minor) == (Order.Status.CONFIRMED, 0)
     assert order.tickets.count() == 1
     assert not Payment.objects.exists()
@@ -87,7 +87,7 @@ def test_fees_and_tax_come_on_what_is_left(concert) -> None:
     policy = events.PricePolicy(ticket_fee_rate=1_000, order_fee_minor=100, tax_rate=2_000, tax_included=False)
     other = make_event("other", price_policy=policy)
     make_code(other, rate=5_000)
-    order = place(seat(other), code="HALFPRICE")
+    order = place_order(seat(other), code="HALFPRICE")
     # 25.00 and a fee of 2.50, and 1.00 for the order; 20% on all of it.
     assert order.total_minor == 3_300 + 120
 
@@ -96,10 +96,10 @@ def test_only_tickets_of_its_categories_are_lowered(concert) -> None:
     code = make_code(concert, rate=5_000)
     floor = next(category for category in events.list_categories(concert.id) if category.key != "Standard")
     code.categories.set([floor.id])
-    order = place(hold(concert, seats=["hall-A-1"], ga_section="floor", ga_quantity=2), code="HALFPRICE")
+    order = place_order(hold(concert, seats=["hall-A-1"], ga_section="floor", ga_quantity=2), code="HALFPRICE")
     assert [line.discount_minor for line in order.lines.all()] == [0, 1_250, 1_250]
     with pytest.raises(CodeNotValid):
-        place(seat(concert, 2), code="HALFPRICE")
+        place_order(seat(concert, 2), code="HALFPRICE")
 
 
 @pytest.mark.parametrize(
@@ -118,16 +118,16 @@ def test_a_refused_code_leaves_the_hold_alive_and_places_nothing(concert, change
     )
     held = seat(concert)
     with pytest.raises(refusal):
-        place(held, code="HALFPRICE")
+        place_order(held, code="HALFPRICE")
     assert not Order.objects.exists()
     assert reservations.get_reservation(held.id).status == "pending_payment"
-    assert place(held).total_minor == SEAT_PRICE_MINOR
+    assert place_order(held).total_minor == SEAT_PRICE_MINOR
 
 
 def test_a_code_of_another_event_is_unknown(concert) -> None:
     make_code(make_event("other"))
     with pytest.raises(CodeUnknown):
-        place(seat(concert), code="HALFPRICE")
+        place_order(seat(concert), code="HALFPRICE")
 
 
 def test_one_buyer_may_use_it_so_often_by_browser_and_by_address(concert) -> None:
@@ -136,16 +136,16 @@ def test_one_buyer_may_use_it_so_often_by_browser_and_by_address(concert) -> Non
     buy(seat(concert, 1, entry=entry), code="HALFPRICE")
     again = join(concert, visitor_id="a-browser-that-buys-twice")
     with pytest.raises(CodeLimitReached) as refused:
-        place(seat(concert, 2, entry=again), code="HALFPRICE", email="another@example.org")
+        place_order(seat(concert, 2, entry=again), code="HALFPRICE", email="another@example.org")
     assert refused.value.extra == {"cap": 1}
     with pytest.raises(CodeLimitReached):
-        place(seat(concert, 3), code="HALFPRICE")
-    assert place(seat(concert, 4), code="HALFPRICE", email="third@example.org").total_minor == HALF
+        place_order(seat(concert, 3), code="HALFPRICE")
+    assert place_order(seat(concert, 4), code="HALFPRICE", email="third@example.org").total_minor == HALF
 
 
 def fails(order: Order) -> None:
-    let_lapse(order)
-    assert order_cancellation.fail_lapsed() == 1
+    backdate_pay_deadline(order)
+    assert order_cancellation.fail_expired_orders() == 1
 
 
 ENDINGS = {
@@ -158,9 +158,9 @@ ENDINGS = {
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_use_of_an_order_that_ended_is_somebody_else_s(concert, ending) -> None:
     make_code(concert, uses_max=1)
-    first = place(seat(concert, 1), sandbox.LATE, code="HALFPRICE")
+    first = place_order(seat(concert, 1), sandbox.LATE, code="HALFPRICE")
     with pytest.raises(CodeUsedUp):
-        place(seat(concert, 2), code="HALFPRICE")
+        place_order(seat(concert, 2), code="HALFPRICE")
     ENDINGS[ending](first)
     ENDINGS[ending](first) if ending != "failed when time ran out" else None
     assert standing_uses() == 0
@@ -172,18 +172,18 @@ def test_money_in_time_for_an_order_that_had_failed_is_honoured_beyond_the_limit
     """The only use is given back at the deadline and taken by another. Then word comes that the first one had paid in
     time: its price was promised, so it stands, and two orders have used a code of one. A third may not."""
     make_code(concert, uses_max=1)
-    first = place(seat(concert, 1), sandbox.LATE, code="HALFPRICE")
-    deliver_all()
+    first = place_order(seat(concert, 1), sandbox.LATE, code="HALFPRICE")
+    deliver_outbox()
     fails(first)
     buy(seat(concert, 2), code="HALFPRICE", email="second@example.org")
     first.refresh_from_db()
-    assert arrive(late_word(first, first.pay_deadline))
+    assert receive_webhook(late_webhook(first, first.pay_deadline))
     first.refresh_from_db()
     assert (first.status, first.total_minor) == (Order.Status.CONFIRMED, HALF)
     assert first.code_use.honoured_at is not None
     assert standing_uses() == 2
     with pytest.raises(CodeUsedUp):
-        place(seat(concert, 3), code="HALFPRICE", email="third@example.org")
+        place_order(seat(concert, 3), code="HALFPRICE", email="third@example.org")
     order_cancellation.refund_order(first.pk, "staff:1")
     assert standing_uses() == 1
 
@@ -191,9 +191,9 @@ def test_money_in_time_for_an_order_that_had_failed_is_honoured_beyond_the_limit
 def test_another_tab_finds_the_order_as_it_is_also_when_its_code_is_used_up_by_then(concert) -> None:
     make_code(concert, uses_max=1)
     held = seat(concert)
-    order = place(held, code="HALFPRICE")
-    assert place(held, code="HALFPRICE") == order
-    assert place(held) == order
+    order = place_order(held, code="HALFPRICE")
+    assert place_order(held, code="HALFPRICE") == order
+    assert place_order(held) == order
     assert standing_uses() == 1
 
 
@@ -202,15 +202,15 @@ def test_another_try_keeps_the_code(concert) -> None:
     held = seat(concert)
     buy(held, sandbox.DECLINES, code="HALFPRICE")
     with pytest.raises(problems.Invalid):
-        check_out(held, body(code="ANOTHER"), "other")
+        check_out(held, checkout_body(code="ANOTHER"), "other")
     order = buy(held, code="half price")
     assert (order.status, order.total_minor, standing_uses()) == (Order.Status.CONFIRMED, HALF, 1)
 
 
 def test_the_auditor_finds_a_use_too_many_and_a_discount_without_one(concert) -> None:
     code = make_code(concert, uses_max=2)
-    first = place(seat(concert, 1), code="HALFPRICE")
-    place(seat(concert, 2), code="HALFPRICE")
+    first = place_order(seat(concert, 1), code="HALFPRICE")
+    place_order(seat(concert, 2), code="HALFPRICE")
     PromoCode.objects.filter(pk=code.pk).update(uses_max=1)
     assert audit_breaches() == ["I5: code HALFPRICE: used by 2 orders, at most 1 may"]
     CodeUse.objects.filter(order=first).update(released_at=clock.now())
@@ -255,7 +255,7 @@ def test_a_quote_says_what_it_would_come_to_and_places_nothing(concert, api) -> 
 
 def test_each_refusal_has_its_own_type_from_quote_and_checkout_alike(concert, api) -> None:
     code = make_code(concert, rate=5_000, uses_max=1)
-    place(seat(concert, 5), code="HALFPRICE")
+    place_order(seat(concert, 5), code="HALFPRICE")
     reservation, token = held_by_api(api)
 
     def ask(said: Any) -> list[Any]:
@@ -318,7 +318,7 @@ def checkout_page(concert) -> tuple[Any, str]:
         f"/api/events/{concert.slug}/reservations",
         {"seats": ["hall-A-1"]},
         content_type="application/json",
-        headers=OWN | {"idempotency-key": "hold"},
+        headers=SAME_ORIGIN | {"idempotency-key": "hold"},
     ).json()
     return browser, f"/reservations/{said['reservation_id']}/checkout"
 
@@ -327,14 +327,14 @@ def test_apply_shows_the_new_bill_keeps_what_was_typed_and_places_nothing(concer
     make_code(concert, rate=5_000)
     browser, path = checkout_page(concert)
     form = BODY | {"idempotency_key": "one", "code_shown": "", "payment_method": sandbox.APPROVES}
-    page = browser.post(path, form | {"code": "half price", "apply": "yes"}, headers=OWN)
+    page = browser.post(path, form | {"code": "half price", "apply": "yes"}, headers=SAME_ORIGIN)
     text = page.content.decode()
     assert page.status_code == 200
     assert "Pay $25.00" in text
     assert 'value="guest@example.org"' in text
     assert 'name="code_shown" value="HALFPRICE"' in text
     assert not Order.objects.exists()
-    paid = browser.post(path, form | {"code": "HALFPRICE", "code_shown": "HALFPRICE"}, headers=OWN)
+    paid = browser.post(path, form | {"code": "HALFPRICE", "code_shown": "HALFPRICE"}, headers=SAME_ORIGIN)
     assert paid.status_code == 303
     assert Order.objects.get().total_minor == HALF
 
@@ -344,7 +344,7 @@ def test_nobody_pays_another_price_than_the_page_showed(concert) -> None:
     make_code(concert, rate=5_000)
     browser, path = checkout_page(concert)
     form = BODY | {"idempotency_key": "one", "code_shown": "HALFPRICE"}
-    page = browser.post(path, form | {"code": ""}, headers=OWN)
+    page = browser.post(path, form | {"code": ""}, headers=SAME_ORIGIN)
     assert "Pay $50.00" in page.content.decode()
     assert not Order.objects.exists()
 
@@ -353,14 +353,14 @@ def test_a_code_used_up_meanwhile_is_said_and_the_buyer_goes_on_without_it(conce
     make_code(concert, rate=5_000, uses_max=1)
     browser, path = checkout_page(concert)
     form = BODY | {"idempotency_key": "one", "code_shown": "HALFPRICE", "code": "HALFPRICE"}
-    place(seat(concert, 5), code="HALFPRICE")
-    page = browser.post(path, form, headers=OWN)
+    place_order(seat(concert, 5), code="HALFPRICE")
+    page = browser.post(path, form, headers=SAME_ORIGIN)
     text = page.content.decode()
     assert page.status_code == 409
     assert "used as often as it may be. You can go on without it." in text
     assert "Pay $50.00" in text
     assert 'name="code_shown" value=""' in text
-    assert browser.post(path, form | {"code": "", "code_shown": ""}, headers=OWN).status_code == 303
+    assert browser.post(path, form | {"code": "", "code_shown": ""}, headers=SAME_ORIGIN).status_code == 303
     assert Order.objects.get(email=BODY["email"]).total_minor == SEAT_PRICE_MINOR
 
 
@@ -368,7 +368,7 @@ def test_what_else_is_wrong_keeps_the_code_and_its_bill(concert) -> None:
     make_code(concert, rate=5_000)
     browser, path = checkout_page(concert)
     form = {"email": "", "name": "A", "idempotency_key": "one", "code_shown": "HALFPRICE", "code": "HALFPRICE"}
-    page = browser.post(path, form, headers=OWN)
+    page = browser.post(path, form, headers=SAME_ORIGIN)
     assert page.status_code == 422
     assert "Pay $25.00" in page.content.decode()
 
@@ -377,7 +377,7 @@ def test_what_else_is_wrong_keeps_the_code_and_its_bill(concert) -> None:
 def test_whatever_is_typed_the_page_answers(concert, typed) -> None:
     browser, path = checkout_page(concert)
     form = BODY | {"email": "\N{RIGHT-TO-LEFT OVERRIDE}", "idempotency_key": "one", "code_shown": ""}
-    page = browser.post(path, form | {"code": typed, "apply": "yes"}, headers=OWN)
+    page = browser.post(path, form | {"code": typed, "apply": "yes"}, headers=SAME_ORIGIN)
     assert page.status_code == 422
     assert "<script>" not in page.content.decode().partition("Promo code")[2].partition("</fieldset>")[0]
     assert "Pay $50.00" in page.content.decode()
@@ -387,17 +387,17 @@ def test_a_free_order_needs_no_way_to_pay(concert) -> None:
     make_code(concert, rate=10_000)
     browser, path = checkout_page(concert)
     form = BODY | {"idempotency_key": "one", "code": "HALFPRICE"}
-    page = browser.post(path, form | {"apply": "yes", "code_shown": ""}, headers=OWN).content.decode()
+    page = browser.post(path, form | {"apply": "yes", "code_shown": ""}, headers=SAME_ORIGIN).content.decode()
     assert "Confirm, free of charge" in page
     assert 'name="payment_method"' not in page
-    assert browser.post(path, form | {"code_shown": "HALFPRICE"}, headers=OWN).status_code == 303
+    assert browser.post(path, form | {"code_shown": "HALFPRICE"}, headers=SAME_ORIGIN).status_code == 303
     assert Order.objects.get().status == Order.Status.CONFIRMED
 
 
 def test_a_sale_with_codes_is_erased_by_nobody(concert, admin_client) -> None:
     code = make_code(concert, uses_max=2)
-    place(seat(concert, 1), code="HALFPRICE")
-    place(seat(concert, 2), code="HALFPRICE")
+    place_order(seat(concert, 1), code="HALFPRICE")
+    place_order(seat(concert, 2), code="HALFPRICE")
     page = admin_client.get(f"/admin/orders/promocode/{code.pk}/change/").content.decode()
     assert 'name="rate"' not in page
     assert admin_client.get(f"/admin/orders/codeuse/?code__id__exact={code.pk}").status_code == 200
@@ -414,4 +414,4 @@ def test_a_sale_with_codes_is_erased_by_nobody(concert, admin_client) -> None:
 def test_the_command_s_codes_buy(concert, capsys) -> None:
     call_command("create_codes", "concert", "--count", "1", "--per-ticket", "1000")
     code = capsys.readouterr().out.splitlines()[1].split(",")[0]
-    assert place(seat(concert), code=code.lower()).total_minor == SEAT_PRICE_MINOR - 1_000
+    assert place_order(seat(concert), code=code.lower()).total_minor == SEAT_PRICE_MINOR - 1_000

@@ -19,7 +19,15 @@ from apps.orders.payments.providers.protocol import ProviderFault
 from apps.orders.provider_sync import inbox
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import arrive, buy, deliver_all, late_word, let_lapse, payment_of, place
+from tests.support.orders.sale import (
+    backdate_pay_deadline,
+    buy,
+    deliver_outbox,
+    late_webhook,
+    payment_of,
+    place_order,
+    receive_webhook,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -36,10 +44,10 @@ def test_a_late_payment_waits_beyond_the_deadline_and_its_word_comes_by_itself()
     (waiting,) = OutboxMessage.objects.filter(topic=sandbox.WEBHOOK_TOPIC)
     assert waiting.available_at >= payment_of(order).counts_until
     OutboxMessage.objects.filter(pk=waiting.pk).update(available_at=clock.now())
-    let_lapse(order, seconds=200)
-    order_cancellation.fail_lapsed()
+    backdate_pay_deadline(order, seconds=200)
+    order_cancellation.fail_expired_orders()
     reservations.sweep()
-    deliver_all()
+    deliver_outbox()
     assert told(order) == "refunded"
     assert order.reason == Order.Reason.LATE
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
@@ -56,7 +64,7 @@ def test_a_late_payment_waits_beyond_the_deadline_and_its_word_comes_by_itself()
 
 def test_word_that_comes_late_of_money_in_time_confirms() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
-    assert arrive(late_word(order, clock.now()))
+    assert receive_webhook(late_webhook(order, clock.now()))
     assert told(order) == "confirmed"
     assert_audit_clean()
 
@@ -64,11 +72,11 @@ def test_word_that_comes_late_of_money_in_time_confirms() -> None:
 def test_money_within_the_grace_takes_its_seats_again_after_the_sweep() -> None:
     reservation = hold(make_event(general_admission=5), seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
     order = buy(reservation, sandbox.LATE)
-    let_lapse(order, seconds=100)
-    order_cancellation.fail_lapsed()
+    backdate_pay_deadline(order, seconds=100)
+    order_cancellation.fail_expired_orders()
     reservations.sweep()
     assert told(order) == "failed"
-    arrive(late_word(order, clock.now() - timedelta(seconds=60)))
+    receive_webhook(late_webhook(order, clock.now() - timedelta(seconds=60)))
     assert told(order) == "confirmed"
     assert order.reason == ""
     assert reservations.get_reservation(reservation.id).status == "confirmed"
@@ -79,12 +87,12 @@ def test_money_within_the_grace_takes_its_seats_again_after_the_sweep() -> None:
 def test_money_within_the_grace_goes_back_when_somebody_else_has_the_seat() -> None:
     event = make_event()
     order = buy(hold(event, seats=["hall-A-1"]), sandbox.LATE)
-    let_lapse(order, seconds=30)
-    order_cancellation.fail_lapsed()
+    backdate_pay_deadline(order, seconds=30)
+    order_cancellation.fail_expired_orders()
     reservations.sweep()
     other = buy(hold(event, seats=["hall-A-1"]), email="other@example.org")
     assert other.status == Order.Status.CONFIRMED
-    arrive(late_word(order, clock.now() - timedelta(seconds=20)))
+    receive_webhook(late_webhook(order, clock.now() - timedelta(seconds=20)))
     assert told(order) == "refunded"
     assert Ticket.objects.get().order_id == other.pk
     assert_audit_clean()
@@ -92,8 +100,8 @@ def test_money_within_the_grace_goes_back_when_somebody_else_has_the_seat() -> N
 
 def test_money_after_the_grace_goes_back_even_if_the_seat_is_free() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
-    let_lapse(order, seconds=100)
-    arrive(late_word(order, clock.now() - timedelta(seconds=30)))
+    backdate_pay_deadline(order, seconds=100)
+    receive_webhook(late_webhook(order, clock.now() - timedelta(seconds=30)))
     assert told(order) == "refunded"
     assert reservations.get_reservation(order.reservation_id).status == "canceled"
     assert_audit_clean()
@@ -102,7 +110,7 @@ def test_money_after_the_grace_goes_back_even_if_the_seat_is_free() -> None:
 def test_money_for_a_canceled_order_goes_back() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     order_cancellation.cancel_order(order.pk)
-    arrive(late_word(order, clock.now()))
+    receive_webhook(late_webhook(order, clock.now()))
     assert told(order) == "refunded"
     assert order.reason == Order.Reason.CANCELED_BY_BUYER
     assert_audit_clean()
@@ -110,8 +118,8 @@ def test_money_for_a_canceled_order_goes_back() -> None:
 
 def test_a_duplicate_is_stored_once_and_changes_nothing() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
-    raw = late_word(order, clock.now())
-    assert [arrive(raw), arrive(raw), arrive(raw)] == [True, False, False]
+    raw = late_webhook(order, clock.now())
+    assert [receive_webhook(raw), receive_webhook(raw), receive_webhook(raw)] == [True, False, False]
     assert told(order) == "confirmed"
     assert Ticket.objects.count() == 1
     assert ProviderMessage.objects.filter(kind="payment.succeeded").count() == 1
@@ -120,13 +128,13 @@ def test_a_duplicate_is_stored_once_and_changes_nothing() -> None:
 
 def test_a_webhook_that_repeats_the_direct_answer_changes_nothing() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]))
-    assert arrive(sandbox.event_of(SandboxCharge.objects.get()).raw) is False
+    assert receive_webhook(sandbox.charge_event(SandboxCharge.objects.get()).raw) is False
     assert told(order) == "confirmed"
     assert Ticket.objects.count() == 1
 
 
 def test_a_webhook_that_overtakes_the_direct_answer_settles_and_the_answer_finds_it_done(monkeypatch) -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     real = sandbox.Sandbox.charge
 
     def overtaken(self, request):
@@ -135,7 +143,7 @@ def test_a_webhook_that_overtakes_the_direct_answer_settles_and_the_answer_finds
         return answer
 
     monkeypatch.setattr(sandbox.Sandbox, "charge", overtaken)
-    deliver_all()
+    deliver_outbox()
     assert told(order) == "confirmed"
     assert ProviderMessage.objects.get().outcome == "confirmed"
     assert Ticket.objects.count() == 1
@@ -163,7 +171,7 @@ def say(order: Order, kind: str, message_id: str, **charge) -> bytes:
 
 def test_a_decline_that_comes_after_the_success_changes_nothing() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]))
-    arrive(say(order, "payment.declined", "late-decline"))
+    receive_webhook(say(order, "payment.declined", "late-decline"))
     assert told(order) == "confirmed"
     assert_audit_clean()
 
@@ -171,7 +179,7 @@ def test_a_decline_that_comes_after_the_success_changes_nothing() -> None:
 def test_a_success_after_its_decline_confirms_while_the_seats_are_still_held() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.DECLINES)
     SandboxCharge.objects.update(status="succeeded")
-    arrive(say(order, "payment.succeeded", "changed-its-mind", id=payment_of(order).reference))
+    receive_webhook(say(order, "payment.succeeded", "changed-its-mind", id=payment_of(order).reference))
     assert told(order) == "confirmed"
     assert_audit_clean()
 
@@ -182,7 +190,7 @@ def test_two_attempts_that_both_succeed_are_charged_once_in_the_end() -> None:
     order = buy(reservation)
     assert told(order) == "confirmed"
     SandboxCharge.objects.update(status="succeeded")
-    arrive(say(order, "payment.succeeded", "changed-its-mind", id=payment_of(order).reference))
+    receive_webhook(say(order, "payment.succeeded", "changed-its-mind", id=payment_of(order).reference))
     assert told(order) == "confirmed"
     first = payment_of(order)
     assert first.captured_minor == first.refunded_minor == order.total_minor
@@ -194,7 +202,7 @@ def test_a_wrong_amount_goes_back_and_the_seats_are_free() -> None:
     event = make_event()
     order = buy(hold(event, seats=["hall-A-1"]), sandbox.LATE)
     SandboxCharge.objects.update(status="succeeded", amount_minor=1)
-    arrive(say(order, "payment.succeeded", "short", amount_minor=1, id=payment_of(order).reference))
+    receive_webhook(say(order, "payment.succeeded", "short", amount_minor=1, id=payment_of(order).reference))
     assert told(order) == "refunded"
     assert order.reason == Order.Reason.WRONG_AMOUNT
     hold(event, seats=["hall-A-1"])
@@ -204,9 +212,11 @@ def test_a_wrong_amount_goes_back_and_the_seats_are_free() -> None:
 def test_a_message_about_nothing_of_ours_is_kept_and_touches_nothing() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     for number, key in enumerate(("somebody else's", "7b3f8a52-6a2c-4a0e-9d63-5a1df7f8f001")):
-        arrive(say(order, "payment.succeeded", f"stray-{number}", idempotency_key=key))
+        receive_webhook(say(order, "payment.succeeded", f"stray-{number}", idempotency_key=key))
     assert told(order) == "paying"
-    assert set(ProviderMessage.objects.filter(payment=None).values_list("outcome", flat=True)) == {inbox.NOT_OURS}
+    assert set(ProviderMessage.objects.filter(payment=None).values_list("outcome", flat=True)) == {
+        inbox.UNKNOWN_PAYMENT
+    }
 
 
 @pytest.mark.parametrize(
@@ -217,23 +227,23 @@ def test_bytes_that_were_not_signed_are_not_stored(header) -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
     stored = ProviderMessage.objects.count()
     with pytest.raises(SignatureInvalid):
-        inbox.receive(sandbox.NAME, late_word(order, clock.now()), {sandbox.SIGNATURE_HEADER: header})
+        inbox.receive(sandbox.NAME, late_webhook(order, clock.now()), {sandbox.SIGNATURE_HEADER: header})
     assert ProviderMessage.objects.count() == stored
 
 
 def test_an_old_signature_is_a_replay_but_old_news_is_news() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
-    raw = late_word(order, clock.now() - timedelta(hours=1))
+    raw = late_webhook(order, clock.now() - timedelta(hours=1))
     long_ago = int(clock.now().timestamp()) - 301
     with pytest.raises(SignatureInvalid):
         inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw, long_ago)})
-    assert arrive(raw)
+    assert receive_webhook(raw)
     assert told(order) == "confirmed"
 
 
 def test_a_signature_does_not_fit_changed_bytes() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
-    raw = late_word(order, clock.now())
+    raw = late_webhook(order, clock.now())
     with pytest.raises(SignatureInvalid):
         inbox.receive(sandbox.NAME, raw + b" ", {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
 
@@ -294,20 +304,20 @@ def test_an_unknown_provider_is_not_found() -> None:
 
 
 def test_a_provider_that_is_down_is_asked_again_and_nothing_is_lost(monkeypatch) -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     real = sandbox.Sandbox.charge
 
     def down(self, request):
         raise ProviderFault("500")
 
     monkeypatch.setattr(sandbox.Sandbox, "charge", down)
-    deliver_all()
+    deliver_outbox()
     assert told(order) == "paying"
     assert payment_of(order).status == Payment.Status.PENDING
     (waiting,) = OutboxMessage.objects.filter(done_at=None, dead_at=None)
     assert "ProviderFault" in waiting.last_error
     monkeypatch.setattr(sandbox.Sandbox, "charge", real)
     OutboxMessage.objects.filter(pk=waiting.pk).update(available_at=clock.now())
-    deliver_all()
+    deliver_outbox()
     assert told(order) == "confirmed"
     assert_audit_clean()

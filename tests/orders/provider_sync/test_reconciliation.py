@@ -34,7 +34,16 @@ from apps.orders.provider_sync import charges, daily_comparison, discrepancies, 
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import OWN, arrive, buy, deliver_all, late_word, let_lapse, payment_of, place
+from tests.support.orders.sale import (
+    SAME_ORIGIN,
+    backdate_pay_deadline,
+    buy,
+    deliver_outbox,
+    late_webhook,
+    payment_of,
+    place_order,
+    receive_webhook,
+)
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -55,14 +64,14 @@ def grow_old(hours: float = 0.1) -> None:
 
 def ask() -> int:
     """What is due was asked about, and what came of it is done."""
-    asked = status_inquiries.ask_due()
-    deliver_all()
+    asked = status_inquiries.schedule_inquiries()
+    deliver_outbox()
     return asked
 
 
 def compare(days_ago: int = 0) -> tuple[int, int]:
     counts = daily_comparison.compare_day(sandbox.NAME, clock.now().date() - timedelta(days=days_ago))
-    deliver_all()
+    deliver_outbox()
     return counts
 
 
@@ -81,8 +90,8 @@ def paid(slug: str = "concert") -> Order:
 
 def test_a_payment_whose_webhook_was_lost_is_confirmed_by_asking() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
-    late_word(order, clock.now())
-    assert status_inquiries.ask_due() == 0, "its own message asks first"
+    late_webhook(order, clock.now())
+    assert status_inquiries.schedule_inquiries() == 0, "its own message asks first"
     grow_old()
     assert ask() == 1
     assert told(order) == "confirmed"
@@ -92,17 +101,17 @@ def test_a_payment_whose_webhook_was_lost_is_confirmed_by_asking() -> None:
 
 def test_a_word_that_comes_after_it_was_asked_for_changes_nothing() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
-    raw = late_word(order, clock.now())
+    raw = late_webhook(order, clock.now())
     grow_old()
     ask()
-    arrive(raw)
+    receive_webhook(raw)
     assert (told(order), Ticket.objects.count()) == ("confirmed", 1)
     assert_audit_clean()
 
 
 def test_a_delivery_refused_as_too_old_is_settled_by_asking() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
-    raw = late_word(order, clock.now())
+    raw = late_webhook(order, clock.now())
     long_ago = int(clock.now().timestamp()) - 301
     with pytest.raises(SignatureInvalid):
         inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw, long_ago)})
@@ -114,7 +123,7 @@ def test_a_delivery_refused_as_too_old_is_settled_by_asking() -> None:
 
 
 def test_a_time_out_after_charging_is_found_by_asking(monkeypatch) -> None:
-    order = place(hold(make_event(), seats=[SEAT]))
+    order = place_order(hold(make_event(), seats=[SEAT]))
     real = sandbox.Sandbox.charge
 
     def charge_and_vanish(self: Any, request: Any) -> None:
@@ -122,7 +131,7 @@ def test_a_time_out_after_charging_is_found_by_asking(monkeypatch) -> None:
         raise ProviderFault("timed out")
 
     monkeypatch.setattr(sandbox.Sandbox, "charge", charge_and_vanish)
-    deliver_all()
+    deliver_outbox()
     OutboxMessage.objects.filter(done_at=None).delete()
     assert told(order) == "paying"
     grow_old()
@@ -134,10 +143,10 @@ def test_a_time_out_after_charging_is_found_by_asking(monkeypatch) -> None:
 
 def test_money_that_came_too_late_is_found_by_asking_and_goes_back() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
-    let_lapse(order, seconds=200)
-    order_cancellation.fail_lapsed()
+    backdate_pay_deadline(order, seconds=200)
+    order_cancellation.fail_expired_orders()
     reservations.sweep()
-    late_word(order, clock.now())
+    late_webhook(order, clock.now())
     grow_old()
     ask()
     assert (told(order), order.reason) == ("refunded", Order.Reason.LATE)
@@ -148,13 +157,13 @@ def test_money_that_came_too_late_is_found_by_asking_and_goes_back() -> None:
 def test_a_charge_that_nobody_waits_for_is_canceled_and_cannot_happen_later() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
     SandboxCharge.objects.update(method=sandbox.APPROVES)
-    let_lapse(order, seconds=30)
-    order_cancellation.fail_lapsed()
+    backdate_pay_deadline(order, seconds=30)
+    order_cancellation.fail_expired_orders()
     OutboxMessage.objects.filter(done_at=None).delete()
     grow_old()
     ask()
     assert payment_of(order).status == Payment.Status.PENDING, "within the grace it may still count"
-    let_lapse(order, seconds=200)
+    backdate_pay_deadline(order, seconds=200)
     grow_old()
     ask()
     assert payment_of(order).status == Payment.Status.ABANDONED
@@ -172,7 +181,7 @@ def test_a_refund_whose_answer_was_lost_is_found_and_made_once(monkeypatch) -> N
 
     monkeypatch.setattr(sandbox.Sandbox, "refund", refund_and_vanish)
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     assert Refund.objects.get().status == Refund.Status.REQUESTED
     grow_old()
     assert ask() == 1
@@ -195,11 +204,11 @@ def test_a_refund_whose_message_was_given_up_is_sent_by_the_reconciler() -> None
 def test_who_looks_at_once_asks_once() -> None:
     """All read the same payment as due. The first to update it from what it read claims it; the others touch no row."""
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
-    late_word(order, clock.now())
+    late_webhook(order, clock.now())
     grow_old()
-    assert sum(values(storm(6, lambda _: status_inquiries.ask_due()))) == 1
+    assert sum(values(storm(6, lambda _: status_inquiries.schedule_inquiries()))) == 1
     assert OutboxMessage.objects.filter(topic="orders.reconcile_payment").count() == 1
-    deliver_all()
+    deliver_outbox()
     assert_audit_clean()
 
 
@@ -207,7 +216,7 @@ def test_reconciler_webhook_and_retry_settle_one_payment_once() -> None:
     """All have the provider's word for the same success. Under the order's lock the first confirms; the others then
     read a payment that has succeeded."""
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
-    raw = late_word(order, clock.now())
+    raw = late_webhook(order, clock.now())
     payment_id = payment_of(order).pk
     message = OutboxMessage.objects.filter(topic="orders.charge").get()
     retry: Any = type("Message", (), {"body": message.body})()
@@ -217,12 +226,12 @@ def test_reconciler_webhook_and_retry_settle_one_payment_once() -> None:
             status_inquiries.reconcile_payment(payment_id)
         elif number % 3 == 1:
             inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
-            deliver_all()
+            deliver_outbox()
         else:
-            charges.charge(retry)
+            charges.handle_charge(retry)
 
     values(storm(6, settle))
-    deliver_all()
+    deliver_outbox()
     assert told(order) == "confirmed"
     assert Ticket.objects.count() == 1
     assert not Refund.objects.exists()
@@ -263,7 +272,7 @@ def by_hand(order: Order, amount_minor: int | None = None) -> SandboxRefund:
 def test_books_that_agree_list_nothing_however_often_they_are_compared() -> None:
     order = paid()
     order_cancellation.refund_order(paid("other").pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     assert [compare(), compare()] == [(2, 1), (2, 1)]
     assert listed() == []
     day = ComparedDay.objects.get()
@@ -292,7 +301,7 @@ def test_a_capture_that_nobody_knows_is_listed_once_until_a_person_has_settled_i
 
 def test_a_capture_whose_word_never_came_is_settled_by_the_comparison() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
-    late_word(order, clock.now())
+    late_webhook(order, clock.now())
     compare()
     assert (told(order), listed()) == ("confirmed", [])
     assert_audit_clean()
@@ -306,7 +315,7 @@ def test_a_capture_of_another_amount_is_listed_and_gone_when_the_books_agree_aga
     SandboxCharge.objects.update(amount_minor=order.total_minor)
     compare()
     assert listed() == []
-    assert PaymentDifference.objects.get().settled_by == discrepancies.BY_ITSELF
+    assert PaymentDifference.objects.get().settled_by == discrepancies.SYSTEM_ACTOR
 
 
 @pytest.mark.parametrize("way", ["webhook", "comparison", "both"])
@@ -315,7 +324,7 @@ def test_a_whole_refund_by_hand_gives_the_order_back(way: str) -> None:
     order = buy(hold(event, seats=[SEAT]))
     refund = by_hand(order)
     if way != "comparison":
-        arrive(sandbox.event_of_refund(refund).raw)
+        receive_webhook(sandbox.refund_event(refund).raw)
     if way != "webhook":
         compare()
         compare()
@@ -332,7 +341,7 @@ def test_a_whole_refund_by_hand_gives_the_order_back(way: str) -> None:
 def test_a_part_refunded_by_hand_is_listed_and_changes_nothing() -> None:
     order = paid()
     refund = by_hand(order, 1)
-    arrive(sandbox.event_of_refund(refund).raw)
+    receive_webhook(sandbox.refund_event(refund).raw)
     compare()
     assert (told(order), listed()) == ("confirmed", ["unknown_refund"])
     one = PaymentDifference.objects.get()
@@ -353,7 +362,7 @@ def test_a_refund_whose_word_never_came_is_settled_by_the_comparison(monkeypatch
     order = paid()
     monkeypatch.setattr(SandboxRefund._meta.get_field("status"), "default", "pending")
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     assert Refund.objects.get().status == Refund.Status.PENDING
     SandboxRefund.objects.update(status="succeeded")
     compare()
@@ -363,14 +372,14 @@ def test_a_refund_whose_word_never_came_is_settled_by_the_comparison(monkeypatch
 def test_a_failed_refund_is_listed_until_it_was_made_by_hand() -> None:
     order = paid()
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     SandboxRefund.objects.update(status="failed", failure="account closed")
-    arrive(sandbox.event_of_refund(SandboxRefund.objects.get()).raw)
-    assert [discrepancies.note_failed_refunds(), discrepancies.note_failed_refunds()] == [1, 0]
+    receive_webhook(sandbox.refund_event(SandboxRefund.objects.get()).raw)
+    assert [discrepancies.record_failed_refunds(), discrepancies.record_failed_refunds()] == [1, 0]
     assert listed() == ["failed_refund"]
     compare()
     assert listed() == ["failed_refund"]
-    arrive(sandbox.event_of_refund(by_hand(order)).raw)
+    receive_webhook(sandbox.refund_event(by_hand(order)).raw)
     assert (listed(), Refund.objects.get().status) == ([], Refund.Status.SUCCEEDED)
     assert_audit_clean()
 
@@ -381,7 +390,7 @@ def test_a_failed_refund_is_listed_until_it_was_made_by_hand() -> None:
 def test_money_that_the_provider_does_not_know_is_listed() -> None:
     order = paid()
     order_cancellation.refund_order(paid("other").pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     SandboxRefund.objects.all().delete()
     SandboxCharge.objects.filter(idempotency_key=str(payment_of(order).pk)).delete()
     compare()
@@ -392,7 +401,7 @@ def test_money_that_the_provider_does_not_know_is_listed() -> None:
 def test_near_midnight_two_clocks_may_name_two_days() -> None:
     order = paid()
     order_cancellation.refund_order(paid("other").pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     yesterday = clock.now() - timedelta(days=1)
     Payment.objects.update(occurred_at=yesterday)
     Refund.objects.update(settled_at=yesterday)
@@ -430,14 +439,14 @@ def test_the_days_that_are_due_are_compared_once_by_whoever_looks(monkeypatch) -
     Payment.objects.update(started_at=two_days_ago, occurred_at=two_days_ago)
     ProviderMessage.objects.update(occurred_at=two_days_ago)
     SandboxCharge.objects.update(occurred_at=two_days_ago)
-    assert sum(values(storm(4, lambda _: daily_comparison.ask_due()))) == 3
-    deliver_all()
+    assert sum(values(storm(4, lambda _: daily_comparison.schedule_comparisons()))) == 3
+    deliver_outbox()
     assert ComparedDay.objects.exclude(compared_at=None).count() == 3
-    assert daily_comparison.ask_due() == 0
+    assert daily_comparison.schedule_comparisons() == 0
     ComparedDay.objects.update(asked_at=clock.now() - timedelta(hours=2))
-    assert daily_comparison.ask_due() >= 1, "today goes on"
+    assert daily_comparison.schedule_comparisons() >= 1, "today goes on"
     assert ComparedDay.objects.filter(asked_at__lt=clock.now() - timedelta(hours=1)).count() >= 1, "a day over does not"
-    deliver_all()
+    deliver_outbox()
     assert_audit_clean()
 
 
@@ -445,8 +454,8 @@ def test_days_are_compared_also_where_no_word_of_a_payment_ever_came() -> None:
     """The first charge of all was declined and then paid, and nobody was told: no payment of ours says captured."""
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.DECLINES)
     sandbox.settle(str(payment_of(order).pk), "succeeded", clock.now())
-    assert daily_comparison.ask_due() == 1
-    deliver_all()
+    assert daily_comparison.schedule_comparisons() == 1
+    deliver_outbox()
     assert told(order) == "confirmed"
     assert_audit_clean()
 
@@ -454,8 +463,8 @@ def test_days_are_compared_also_where_no_word_of_a_payment_ever_came() -> None:
 def test_a_comparison_that_another_took_over_stops(monkeypatch) -> None:
     paid()
     monkeypatch.setattr(daily_comparison.outbox, "prolong", lambda message: False)
-    daily_comparison.ask_due()
-    deliver_all()
+    daily_comparison.schedule_comparisons()
+    deliver_outbox()
     assert not ComparedDay.objects.exclude(compared_at=None).exists()
 
 
@@ -474,10 +483,10 @@ def test_staff_settles_differences_with_a_note(admin_client: Client) -> None:
     one = PaymentDifference.objects.get()
     form = {"action": "settle", "_selected_action": [one.pk], "why": ""}
     path = "/admin/orders/paymentdifference/"
-    page = admin_client.post(path, form, headers=OWN, follow=True)
+    page = admin_client.post(path, form, headers=SAME_ORIGIN, follow=True)
     assert "what was done about it" in page.content.decode()
     assert listed() == ["unknown_capture"]
-    admin_client.post(path, form | {"why": "Paid back by hand."}, headers=OWN, follow=True)
+    admin_client.post(path, form | {"why": "Paid back by hand."}, headers=SAME_ORIGIN, follow=True)
     one.refresh_from_db()
     assert (listed(), one.note) == ([], "Paid back by hand.")
     assert one.settled_by.startswith("staff:")
@@ -505,16 +514,16 @@ def test_a_sale_that_is_as_it_should_be_has_no_difference() -> None:
 
 def test_what_is_unsettled_for_long_is_reported_and_asked_about() -> None:
     order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
-    late_word(order, clock.now())
+    late_webhook(order, clock.now())
     order_cancellation.refund_order(paid("other").pk, "staff:1")
     OutboxMessage.objects.filter(done_at=None).delete()
-    let_lapse(order, seconds=2_000)
+    backdate_pay_deadline(order, seconds=2_000)
     Refund.objects.update(requested_at=clock.now() - timedelta(hours=1))
-    order_cancellation.fail_lapsed()
+    order_cancellation.fail_expired_orders()
     reservations.sweep()
     assert kinds_found() == ["unsettled_payment", "unsettled_refund"]
     assert states_after_repair() == {"unsettled_payment": "repaired", "unsettled_refund": "repaired"}
-    deliver_all()
+    deliver_outbox()
     assert told(order) == "refunded"
     assert kinds_found() == []
     assert_audit_clean()
@@ -532,14 +541,14 @@ def test_what_a_refunded_order_keeps_by_right_stays_when_the_rest_goes_back() ->
         why="test",
         at=clock.now(),
     )
-    deliver_all()
+    deliver_outbox()
     assert kinds_found() == ["order_money"], "it keeps less than it may: a person decides, and nothing goes back"
     Refund.objects.all().delete()
     SandboxRefund.objects.all().delete()
     Payment.objects.update(refunded_minor=0)
     assert kinds_found() == ["order_keeps_money"]
     assert states_after_repair() == {"order_keeps_money": "repaired"}
-    deliver_all()
+    deliver_outbox()
     payment = Payment.objects.get()
     assert payment.captured_minor - payment.refunded_minor == 150
     assert kinds_found() == []
@@ -548,13 +557,13 @@ def test_what_a_refunded_order_keeps_by_right_stays_when_the_rest_goes_back() ->
 def test_money_of_an_ended_order_goes_back() -> None:
     order = paid()
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     Refund.objects.all().delete()
     SandboxRefund.objects.all().delete()
     Payment.objects.update(refunded_minor=0)
     assert kinds_found() == ["order_keeps_money"]
     assert states_after_repair() == {"order_keeps_money": "repaired"}
-    deliver_all()
+    deliver_outbox()
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert kinds_found() == []
     assert_audit_clean()
@@ -583,7 +592,7 @@ def test_places_that_an_ended_order_left_sold_are_free_again() -> None:
     assert before["status"] == "confirmed"
     assert set(kinds_found()) == {"order_keeps_money", "reservation_without_order"}
     assert states_after_repair() == {"order_keeps_money": "repaired", "reservation_without_order": "repaired"}
-    deliver_all()
+    deliver_outbox()
     assert reservations.get_reservation(order.reservation_id).status == "canceled"
     assert kinds_found() == []
 
@@ -606,5 +615,5 @@ def test_a_refund_of_ours_that_its_provider_refuses_has_failed(monkeypatch) -> N
         lambda *_: refunds.RefundAnswer("", refunds.RefundState.FAILED, "charge disputed"),
     )
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     assert (Refund.objects.get().status, Refund.objects.get().failure) == (Refund.Status.FAILED, "charge disputed")

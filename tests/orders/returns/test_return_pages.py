@@ -11,7 +11,7 @@ from apps.kernel import clock
 from apps.orders.models import EventCancellation, Order, Refund, ReturnPolicy, Ticket
 from tests.orders.checkout.test_order_pages import chosen, joined_browser, key_in, pay
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import OWN, buy, deliver_all
+from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,7 +29,7 @@ def bought() -> tuple[Client, str, list[str]]:
     ReturnPolicy.objects.create(event_id=event.id, until_hours=24)
     browser = joined_browser("concert")
     address = pay(browser, chosen(browser)).url
-    deliver_all()
+    deliver_outbox()
     return browser, address, list(Ticket.objects.order_by("id").values_list("code", flat=True))
 
 
@@ -40,16 +40,16 @@ def test_choose_see_what_comes_back_confirm(bought) -> None:
     page = browser.get(path).content.decode()
     assert "Hall, row A, seat 1" in page
     assert "$50.00 comes back" in page
-    page = browser.post(path, {"ticket": codes[:1]}, headers=OWN).content.decode()
+    page = browser.post(path, {"ticket": codes[:1]}, headers=SAME_ORIGIN).content.decode()
     assert '<h2 id="back-heading">$50.00 comes back</h2>' in page
     assert not Refund.objects.exists()
     form = {"ticket": codes[:1], "step": "return", "idempotency_key": key_in(page)}
     for _ in range(2):  # Pressed twice.
-        assert browser.post(path, form, headers=OWN).url == address
+        assert browser.post(path, form, headers=SAME_ORIGIN).url == address
     assert Refund.objects.count() == 1
     assert "On its way." in browser.get(address).content.decode()
     mail.outbox.clear()
-    deliver_all()
+    deliver_outbox()
     page = browser.get(address).content.decode()
     assert "Partly refunded" in page
     assert "Sent; depending on your bank" in page
@@ -62,12 +62,12 @@ def test_choose_see_what_comes_back_confirm(bought) -> None:
 def test_what_cannot_be_returned_is_told_and_nothing_happens(bought) -> None:
     browser, address, codes = bought
     path = f"{address}return"
-    assert browser.post(path, {}, headers=OWN).status_code == 422
-    assert browser.post(path, {"ticket": ["nobody's"]}, headers=OWN).status_code == 422
-    assert browser.post(path, {"ticket": codes, "step": "return"}, headers=OWN).status_code == 400
+    assert browser.post(path, {}, headers=SAME_ORIGIN).status_code == 422
+    assert browser.post(path, {"ticket": ["nobody's"]}, headers=SAME_ORIGIN).status_code == 422
+    assert browser.post(path, {"ticket": codes, "step": "return"}, headers=SAME_ORIGIN).status_code == 400
     Ticket.objects.filter(code=codes[0]).update(checked_in_at=clock.now())
     assert "Somebody is inside with it" in browser.get(path).content.decode()
-    refused = browser.post(path, {"ticket": codes}, headers=OWN)
+    refused = browser.post(path, {"ticket": codes}, headers=SAME_ORIGIN)
     assert (refused.status_code, Refund.objects.count()) == (409, 0)
     ReturnPolicy.objects.update(until_hours=24 * 40)
     assert "The time to return tickets ended" in browser.get(path).content.decode()
@@ -79,7 +79,7 @@ def test_what_cannot_be_returned_is_told_and_nothing_happens(bought) -> None:
 def test_a_stranger_returns_nothing(bought) -> None:
     _, address, codes = bought
     for stranger in (Client(), joined_browser("concert")):
-        answer = stranger.post(f"{address}return", {"ticket": codes}, headers=OWN)
+        answer = stranger.post(f"{address}return", {"ticket": codes}, headers=SAME_ORIGIN)
         assert answer.status_code in (401, 403, 302)
     assert not Refund.objects.exists()
 
@@ -96,28 +96,33 @@ def test_staff_chooses_sees_the_amount_and_gives_back(bought, admin_client) -> N
     )
     path = f"/admin/orders/order/{order.pk}/money/"
     assert "$100.00 kept" in admin_client.get(path).content.decode()
-    page = admin_client.post(path, {"action": "look", "ticket": codes[:1]}, headers=OWN).content.decode()
+    page = admin_client.post(path, {"action": "look", "ticket": codes[:1]}, headers=SAME_ORIGIN).content.decode()
     assert "$50.00 would go back" in page
     form = {"action": "return", "ticket": codes[:1], "seen": "4999", "why": "ill", "keep": "yes"}
-    assert admin_client.post(path, form, headers=OWN).status_code == 409
-    assert admin_client.post(path, form | {"ticket": codes[:1] * 2}, headers=OWN).status_code == 422
-    assert admin_client.post(path, form | {"seen": seen_in(page)}, headers=OWN).status_code == 302
+    assert admin_client.post(path, form, headers=SAME_ORIGIN).status_code == 409
+    assert admin_client.post(path, form | {"ticket": codes[:1] * 2}, headers=SAME_ORIGIN).status_code == 422
+    assert admin_client.post(path, form | {"seen": seen_in(page)}, headers=SAME_ORIGIN).status_code == 302
     form = {"action": "goodwill", "amount": "700", "seen": "5000", "why": "ra\x00in"}
     for status in (302, 409):  # Sent twice it is given once.
-        assert admin_client.post(path, form, headers=OWN).status_code == status
-    assert admin_client.post(path, form | {"seen": "4300", "amount": "x"}, headers=OWN).status_code == 422
-    deliver_all()
+        assert admin_client.post(path, form, headers=SAME_ORIGIN).status_code == status
+    assert admin_client.post(path, form | {"seen": "4300", "amount": "x"}, headers=SAME_ORIGIN).status_code == 422
+    deliver_outbox()
     assert sorted(Refund.objects.values_list("amount_minor", flat=True)) == [700, 5000]
     failed = Refund.objects.get(amount_minor=700)
     Refund.objects.filter(pk=failed.pk).update(status="failed", failure="account closed")
     assert "account closed" in admin_client.get(path).content.decode()
-    assert admin_client.post(path, {"action": "again", "refund": str(failed.pk)}, headers=OWN).status_code == 302
+    assert (
+        admin_client.post(path, {"action": "again", "refund": str(failed.pk)}, headers=SAME_ORIGIN).status_code == 302
+    )
     for refund in ("x", str(order.pk)):
-        assert admin_client.post(path, {"action": "again", "refund": refund}, headers=OWN).status_code in (409, 422)
+        assert admin_client.post(path, {"action": "again", "refund": refund}, headers=SAME_ORIGIN).status_code in (
+            409,
+            422,
+        )
     Ticket.objects.filter(code=codes[1]).update(checked_in_at=clock.now())
     form = {"action": "return", "ticket": codes[1:], "seen": "4300", "why": "ill"}
-    assert admin_client.post(path, form, headers=OWN).status_code == 409
-    assert admin_client.post(path, form | {"inside": "yes"}, headers=OWN).status_code == 302
+    assert admin_client.post(path, form, headers=SAME_ORIGIN).status_code == 409
+    assert admin_client.post(path, form | {"inside": "yes"}, headers=SAME_ORIGIN).status_code == 302
     assert Order.objects.get().status == "refunded"
 
 
@@ -136,16 +141,16 @@ def test_staff_cancels_an_event_by_typing_its_id_and_watches(admin_client) -> No
     path = "/admin/orders/eventcancellation/add/"
     assert "typed out" in admin_client.get(f"{path}?event={event.id}").content.decode()
     form = {"event": event.id, "words": "No singer.", "confirm": "another"}
-    assert "This is not the event" in admin_client.post(path, form, headers=OWN).content.decode()
+    assert "This is not the event" in admin_client.post(path, form, headers=SAME_ORIGIN).content.decode()
     assert not EventCancellation.objects.exists()
-    watch = admin_client.post(path, form | {"confirm": "concert"}, headers=OWN).url
+    watch = admin_client.post(path, form | {"confirm": "concert"}, headers=SAME_ORIGIN).url
     page = admin_client.get(watch).content.decode()
     assert "0 of 1" in page
     assert 'http-equiv="refresh"' in page
-    deliver_all()
+    deliver_outbox()
     assert "1 of 1" in admin_client.get(watch).content.decode()
     done = {"action": "resume", "_selected_action": [event.id]}
-    assert admin_client.post("/admin/orders/eventcancellation/", done, headers=OWN).status_code == 302
+    assert admin_client.post("/admin/orders/eventcancellation/", done, headers=SAME_ORIGIN).status_code == 302
     assert "How far the refunds are" in admin_client.get(f"/admin/events/event/{event.id}/change/").content.decode()
 
 
@@ -155,10 +160,12 @@ def test_staff_says_until_when_tickets_may_be_returned(admin_client) -> None:
     assert admin_client.get(path).status_code == 200
     assert (
         "At most a year"
-        in admin_client.post(path, {"event": event.id, "until_hours": 9_000}, headers=OWN).content.decode()
+        in admin_client.post(path, {"event": event.id, "until_hours": 9_000}, headers=SAME_ORIGIN).content.decode()
     )
     assert (
-        admin_client.post(path, {"event": event.id, "until_hours": 48, "keeps_fees": "on"}, headers=OWN).status_code
+        admin_client.post(
+            path, {"event": event.id, "until_hours": 48, "keeps_fees": "on"}, headers=SAME_ORIGIN
+        ).status_code
         == 302
     )
     assert ReturnPolicy.objects.get().until_hours == 48

@@ -45,10 +45,10 @@ from apps.orders.returns import returns
 from apps.orders.selectors import get_order
 from apps.reservations import facade as reservations
 from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, make_event
-from tests.support.orders.sale import OWN, buy, deliver_all
+from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox
 from tests.support.orders.webhook_endpoints import make_feed_key
 from tests.support.races import storm
-from tests.support.reservations.buyers import places, seat
+from tests.support.reservations.buyers import get_general_admission, seat
 from tests.support.tiers import examples
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -82,7 +82,7 @@ def codes(order: Order) -> list[str]:
 
 
 def give(order: Order, tickets: list[str], key: str = "key") -> dict[str, Any]:
-    answer = returns.answer_return(order.pk, {"tickets": tickets}, key)
+    answer = returns.return_idempotently(order.pk, {"tickets": tickets}, key)
     assert answer.status == 202
     return json.loads(answer.body)
 
@@ -91,7 +91,7 @@ def test_a_buyer_returns_one_ticket_and_has_its_price_back(order) -> None:
     mail.outbox.clear()
     said = give(order, codes(order)[:1])
     assert (said["status"], said["amount_minor"], said["kept_minor"]) == ("partly_refunded", SEAT_PRICE_MINOR, 0)
-    deliver_all()
+    deliver_outbox()
     order.refresh_from_db()
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert SandboxRefund.objects.get().amount_minor == SEAT_PRICE_MINOR
@@ -115,23 +115,23 @@ def test_tickets_come_back_one_after_the_other_until_nothing_stands(order) -> No
     for number, code in enumerate(codes(order)):
         said = give(order, [code], f"key {number}")
     assert said["status"] == "refunded"
-    deliver_all()
+    deliver_outbox()
     order.refresh_from_db()
     assert (order.status, order.reason) == (Order.Status.REFUNDED, Order.Reason.RETURNED)
     payment = Payment.objects.get()
     assert payment.refunded_minor == payment.captured_minor == order.total_minor
     assert reservations.get_reservation(order.reservation_id).status == "canceled"
-    assert (seat("hall-A-1").status, seat("hall-A-2").status, places().taken) == (0, 0, 0)
+    assert (seat("hall-A-1").status, seat("hall-A-2").status, get_general_admission().taken) == (0, 0, 0)
 
 
 def test_the_same_key_has_the_same_answer_and_another_body_is_refused(order) -> None:
     first, second = codes(order)[:2]
-    answers = [returns.answer_return(order.pk, {"tickets": [first]}, "key") for _ in range(2)]
+    answers = [returns.return_idempotently(order.pk, {"tickets": [first]}, "key") for _ in range(2)]
     assert answers[0] == answers[1]
     with pytest.raises(problems.IdempotencyMismatch):
-        returns.answer_return(order.pk, {"tickets": [second]}, "key")
+        returns.return_idempotently(order.pk, {"tickets": [second]}, "key")
     with pytest.raises(TicketsNotValid):
-        returns.answer_return(order.pk, {"tickets": [first]}, "another")
+        returns.return_idempotently(order.pk, {"tickets": [first]}, "another")
     assert Refund.objects.count() == 1
 
 
@@ -142,7 +142,7 @@ def test_the_same_key_has_the_same_answer_and_another_body_is_refused(order) -> 
 )  # fmt: skip
 def test_what_names_no_tickets_of_the_order_is_refused_by_field(order, payload) -> None:
     with pytest.raises(problems.Invalid):
-        returns.answer_return(order.pk, payload, "key")
+        returns.return_idempotently(order.pk, payload, "key")
 
 
 def test_another_order_s_tickets_are_not_given_back(order) -> None:
@@ -180,7 +180,7 @@ def test_staff_may_keep_the_places_from_being_sold_again(order) -> None:
     given = codes(order)
     returns.return_by_staff(order.pk, [given[0], given[2]], (), keep_places=True, **STAFF)
     assert seat("hall-A-1").blocked_for == "house"
-    assert (places().taken, places().house) == (1, 1)
+    assert (get_general_admission().taken, get_general_admission().house) == (1, 1)
 
 
 def test_goodwill_leaves_the_tickets_valid_and_is_not_given_twice(order) -> None:
@@ -203,7 +203,7 @@ def test_an_order_that_is_given_back_whole_after_parts_of_it_owes_nothing(order)
     returns.give_goodwill(order.pk, 1_000, **STAFF)
     give(order, codes(order)[:1])
     assert order_cancellation.refund_order(order.pk, "staff:7")
-    deliver_all()
+    deliver_outbox()
     payment = Payment.objects.get()
     assert payment.refunded_minor == payment.captured_minor
     assert sum(Refund.objects.values_list("amount_minor", flat=True)) == payment.captured_minor
@@ -242,13 +242,13 @@ def test_a_failed_refund_is_sent_again_once_under_a_key_of_its_own(order) -> Non
     give(order, codes(order)[:1])
     refund = Refund.objects.get()
     with pytest.raises(RefundNotFailed):
-        refunds.send_again(refund.pk, "staff:7")
-    deliver_all()
+        refunds.retry_refund(refund.pk, "staff:7")
+    deliver_outbox()
     Refund.objects.update(status=Refund.Status.FAILED, failure="account closed")
     assert get_order(order.pk).refunds[0].words == "Your bank refused it; the organizer will contact you."
-    outcomes = storm(4, lambda _: refunds.send_again(refund.pk, "staff:7"))
+    outcomes = storm(4, lambda _: refunds.retry_refund(refund.pk, "staff:7"))
     assert sum(outcome.error is None for outcome in outcomes) == 1
-    deliver_all()
+    deliver_outbox()
     assert Refund.objects.get(replaces=refund).status == Refund.Status.SUCCEEDED
     assert [shown.state for shown in get_order(order.pk).refunds] == ["succeeded"]
 
@@ -256,9 +256,9 @@ def test_a_failed_refund_is_sent_again_once_under_a_key_of_its_own(order) -> Non
 def failed_refund(order: Order) -> Refund:
     """A ticket's refund that its bank has refused, and that is listed."""
     give(order, codes(order)[:1])
-    deliver_all()
+    deliver_outbox()
     Refund.objects.update(status=Refund.Status.FAILED, failure="account closed")
-    discrepancies.note_failed_refunds()
+    discrepancies.record_failed_refunds()
     return Refund.objects.get()
 
 
@@ -266,8 +266,8 @@ def test_a_refund_that_no_bank_takes_is_paid_out_by_other_means_and_its_buyer_re
     refund = failed_refund(order)
     before = Payment.objects.get().refunded_minor
     with pytest.raises(problems.Invalid):
-        refunds.pay_out(refund.pk, " \x00\n", "staff:7")
-    refunds.pay_out(refund.pk, "Cash at the box office,\nreceipt 17\x00", "staff:7")
+        refunds.record_payout(refund.pk, " \x00\n", "staff:7")
+    refunds.record_payout(refund.pk, "Cash at the box office,\nreceipt 17\x00", "staff:7")
     refund.refresh_from_db()
     assert (refund.status, refund.paid_out_by) == (Refund.Status.PAID_OUT, "staff:7")
     assert refund.paid_out_note == "Cash at the box office, receipt 17"
@@ -282,10 +282,13 @@ def test_a_refund_that_no_bank_takes_is_paid_out_by_other_means_and_its_buyer_re
         "paid out by other means: Cash at the box office, receipt 17",
     )
     assert Payment.objects.get().refunded_minor == before
-    for act in (lambda: refunds.send_again(refund.pk, "staff:7"), lambda: refunds.pay_out(refund.pk, "x", "staff:7")):
+    for act in (
+        lambda: refunds.retry_refund(refund.pk, "staff:7"),
+        lambda: refunds.record_payout(refund.pk, "x", "staff:7"),
+    ):
         with pytest.raises(RefundNotFailed):
             act()
-    assert discrepancies.note_failed_refunds() == 0
+    assert discrepancies.record_failed_refunds() == 0
     assert daily_comparison.compare_day("sandbox", clock.now().date())[0] == 1
 
 
@@ -295,19 +298,19 @@ def test_of_all_who_see_to_a_failed_refund_at_once_one_does(order) -> None:
 
     def act(number: int) -> object:
         if number % 2:
-            return refunds.send_again(refund.pk, "staff:7")
-        return refunds.pay_out(refund.pk, f"cash {number}", "staff:7")
+            return refunds.retry_refund(refund.pk, "staff:7")
+        return refunds.record_payout(refund.pk, f"cash {number}", "staff:7")
 
     outcomes = storm(6, act)
     assert sum(outcome.error is None for outcome in outcomes) == 1
-    deliver_all()
+    deliver_outbox()
 
 
 def test_a_word_of_the_provider_s_about_what_was_paid_out_is_listed_and_changes_nothing(order) -> None:
     """The bank took it after all: the buyer has it twice, and a person must know."""
     refund = failed_refund(order)
-    refunds.pay_out(refund.pk, "cash", "staff:7")
-    refunds.record_answer(refund.pk, order.pk, RefundAnswer("re_1", RefundState.SUCCEEDED))
+    refunds.record_payout(refund.pk, "cash", "staff:7")
+    refunds.record_refund_answer(refund.pk, order.pk, RefundAnswer("re_1", RefundState.SUCCEEDED))
     refund.refresh_from_db()
     assert refund.status == Refund.Status.PAID_OUT
     daily_comparison.compare_day("sandbox", clock.now().date())
@@ -321,12 +324,12 @@ def test_staff_says_at_the_desk_how_it_was_paid_out(order, admin_client) -> None
     desk = f"/admin/orders/order/{order.pk}/money/"
     assert "Paid out by other means" in admin_client.get(desk).content.decode()
     sent = {"action": "paid_out", "refund": str(refund.pk)}
-    assert admin_client.post(desk, sent, headers=OWN).status_code == 422
-    assert admin_client.post(desk, {**sent, "note": "Cash, receipt 17"}, headers=OWN).status_code == 302
+    assert admin_client.post(desk, sent, headers=SAME_ORIGIN).status_code == 422
+    assert admin_client.post(desk, {**sent, "note": "Cash, receipt 17"}, headers=SAME_ORIGIN).status_code == 302
     page = admin_client.get(desk).content.decode()
     assert "Cash, receipt 17" in page
     assert 'value="paid_out"' not in page
-    assert admin_client.post(desk, {**sent, "note": "again"}, headers=OWN).status_code == 409
+    assert admin_client.post(desk, {**sent, "note": "again"}, headers=SAME_ORIGIN).status_code == 409
 
 
 # --- races -----------------------------------------------------------------------------------------------------------
@@ -353,7 +356,7 @@ def test_returns_goodwill_and_a_whole_refund_at_once_give_back_what_was_captured
 
     for outcome in storm(6, act):
         assert outcome.error is None or isinstance(outcome.error, problems.Problem), outcome.error
-    deliver_all()
+    deliver_outbox()
     payment = Payment.objects.get()
     assert payment.refunded_minor == payment.captured_minor
     assert sum(Refund.objects.values_list("amount_minor", flat=True)) == payment.captured_minor

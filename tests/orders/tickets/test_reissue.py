@@ -12,7 +12,7 @@ from apps.orders.errors import ReissueRefused, TicketNotFound
 from apps.orders.models import Order, Ticket
 from apps.orders.tickets import reissue
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import buy, deliver_all
+from tests.support.orders.sale import buy, deliver_outbox
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,7 +33,7 @@ def test_the_place_has_a_new_code_and_the_old_one_opens_nothing(order) -> None:
     assert new.code != old.code
     same = ("order_id", "line_id", "place", "seat_id", "label", "price_minor", "holder")
     assert [getattr(new, name) for name in same] == [getattr(old, name) for name in same]
-    deliver_all()
+    deliver_outbox()
     (letter,) = mail.outbox
     assert new.code in letter.body
     assert old.code not in letter.body
@@ -51,12 +51,12 @@ def test_the_buyer_may_do_so_a_few_times_a_day_and_staff_always(order) -> None:
     def current() -> str:
         return order.tickets.filter(voided_at=None, seat__isnull=False).get().code
 
-    for _ in range(reissue.BUYERS_MAX):
+    for _ in range(reissue.BUYER_REISSUES_MAX):
         reissue.reissue_ticket(order.pk, current(), reissue.BUYER)
     with pytest.raises(ReissueRefused, match="within a day"):
         reissue.reissue_ticket(order.pk, current(), reissue.BUYER)
     reissue.reissue_ticket(order.pk, current(), "staff:1")
-    yesterday = clock.now() - reissue.BUYERS_DAY
+    yesterday = clock.now() - reissue.BUYER_PERIOD
     Ticket.objects.filter(replaced_by=reissue.BUYER).update(voided_at=yesterday)
     reissue.reissue_ticket(order.pk, current(), reissue.BUYER)
     assert_audit_clean()

@@ -24,10 +24,10 @@ from apps.orders.tickets import reissue
 from apps.orders.webhooks import delivery as webhook_delivery
 from apps.orders.webhooks import feed, messages
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import buy, deliver_all, place
+from tests.support.orders.sale import buy, deliver_outbox, place_order
 from tests.support.orders.webhook_endpoints import delivery_of, make_endpoint, make_feed_key
 from tests.support.races import storm, values
-from tests.support.webhook_receiver import Listener, listening
+from tests.support.webhook_receiver import WebhookReceiver, run_receiver
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MESSAGES = "/api/organizer/messages"
@@ -35,13 +35,13 @@ MESSAGES = "/api/organizer/messages"
 
 @pytest.fixture(autouse=True)
 def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_delivery, "_rests_until", {})
+    monkeypatch.setattr(webhook_delivery, "_paused_until", {})
 
 
 @pytest.fixture
-def listener(settings: Any) -> Iterator[Listener]:
+def listener(settings: Any) -> Iterator[WebhookReceiver]:
     settings.WEBHOOKS_OVER_HTTP = settings.WEBHOOKS_TO_PRIVATE_ADDRESSES = True
-    with listening() as one:
+    with run_receiver() as one:
         yield one
 
 
@@ -58,12 +58,12 @@ def delete(key: str, receipt: object) -> int:
     return Client().delete(f"{MESSAGES}/{receipt}", headers={"Authorization": f"Bearer {key}"}).status_code
 
 
-def test_a_sale_is_told_and_its_refund(listener: Listener) -> None:
+def test_a_sale_is_told_and_its_refund(listener: WebhookReceiver) -> None:
     event = make_event()
     make_endpoint(listener.url, event)
     order = buy(hold(event, seats=["hall-A-1"]))
     assert order_cancellation.refund_order(order.pk, who="staff")
-    deliver_all()
+    deliver_outbox()
     bodies = [json.loads(body) for _, body in listener.received]
     assert [body["kind"] for body in bodies] == ["order.confirmed", "order.refunded"]
     confirmed, refunded = bodies
@@ -98,7 +98,7 @@ def test_the_door_and_a_new_code_are_told() -> None:
     assert_audit_clean()
 
 
-def test_a_message_is_signed_over_its_moment_and_its_bytes(listener: Listener) -> None:
+def test_a_message_is_signed_over_its_moment_and_its_bytes(listener: WebhookReceiver) -> None:
     endpoint = make_endpoint(listener.url)
     buy(hold(make_event(), seats=["hall-A-1"]))
     ((headers, body),) = listener.received
@@ -121,14 +121,14 @@ def test_a_change_that_is_undone_is_told_to_nobody() -> None:
     event = make_event()
     make_endpoint()
     make_feed_key()
-    order = place(hold(event, seats=["hall-A-1"]))
+    order = place_order(hold(event, seats=["hall-A-1"]))
 
     class Undone(Exception):
         pass
 
     def announce_and_fail() -> None:
         with transactions.write():
-            messages.announce(lock_order(order.pk), messages.Kind.ORDER_CONFIRMED)
+            messages.publish_message(lock_order(order.pk), messages.Kind.ORDER_CONFIRMED)
             raise Undone
 
     with pytest.raises(Undone):
@@ -148,7 +148,7 @@ def test_with_nobody_listening_nothing_is_written() -> None:
     assert not OrganizerMessage.objects.exists()
 
 
-def test_what_is_not_taken_is_tried_again_and_its_log_says_so(listener: Listener) -> None:
+def test_what_is_not_taken_is_tried_again_and_its_log_says_so(listener: WebhookReceiver) -> None:
     endpoint = make_endpoint(listener.url)
     listener.status, listener.body = 503, b"<b>closed</b>"
     order = buy(hold(make_event(), seats=["hall-A-1"]))
@@ -158,26 +158,26 @@ def test_what_is_not_taken_is_tried_again_and_its_log_says_so(listener: Listener
     assert delivery.answer == "<b>closed</b>"
     listener.status = 204
     make_due()
-    deliver_all()
+    deliver_outbox()
     delivery.refresh_from_db()
     assert (delivery.status, delivery.attempts, delivery.answer_status) == ("delivered", 2, 204)
     ids = {json.loads(body)["message_id"] for _, body in listener.received}
     assert len(ids) == 1
 
 
-def test_what_is_never_taken_is_given_up_and_can_be_replayed(listener: Listener) -> None:
+def test_what_is_never_taken_is_given_up_and_can_be_replayed(listener: WebhookReceiver) -> None:
     endpoint = make_endpoint(listener.url)
     listener.status = 500
     buy(hold(make_event(), seats=["hall-A-1"]))
     OutboxMessage.objects.filter(topic=topics.WEBHOOK).update(attempts=webhook_delivery.ATTEMPTS_MAX - 1)
     make_due()
-    deliver_all()
+    deliver_outbox()
     assert delivery_of(endpoint).status == "given_up"
     assert OutboxMessage.objects.filter(topic=topics.WEBHOOK, dead_at__isnull=False).count() == 1
     listener.status = 204
     assert webhook_delivery.replay(delivery_of(endpoint).pk)
     assert not webhook_delivery.replay(delivery_of(endpoint).pk), "it is on its way"
-    deliver_all()
+    deliver_outbox()
     assert delivery_of(endpoint).status == "delivered"
 
 
@@ -185,34 +185,36 @@ def lose_every_worker(endpoint: WebhookEndpoint) -> None:
     """Whoever took the message in its last attempt, and all before, was killed."""
     OutboxMessage.objects.filter(topic=topics.WEBHOOK).update(attempts=webhook_delivery.ATTEMPTS_MAX)
     make_due()
-    deliver_all()
+    deliver_outbox()
     assert delivery_of(endpoint).status == "pending"
     assert OutboxMessage.objects.filter(topic=topics.WEBHOOK, dead_at__isnull=False).count() == 1
 
 
-def test_whose_worker_was_lost_in_the_last_attempt_can_be_replayed_once(listener: Listener) -> None:
+def test_whose_worker_was_lost_in_the_last_attempt_can_be_replayed_once(listener: WebhookReceiver) -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]))
     endpoint = make_endpoint(listener.url)
     with transactions.write():
-        messages.announce(lock_order(order.pk), messages.Kind.ORDER_CONFIRMED)
+        messages.publish_message(lock_order(order.pk), messages.Kind.ORDER_CONFIRMED)
     delivery = delivery_of(endpoint)
     assert not webhook_delivery.replay(delivery.pk), "it is on its way"
     lose_every_worker(endpoint)
     assert sorted(values(storm(4, lambda _: webhook_delivery.replay(delivery.pk)))) == [False, False, False, True]
-    deliver_all()
+    deliver_outbox()
     assert (delivery_of(endpoint).status, len(listener.received)) == ("delivered", 1)
 
 
-def test_two_who_replay_at_once_send_it_once(listener: Listener) -> None:
+def test_two_who_replay_at_once_send_it_once(listener: WebhookReceiver) -> None:
     endpoint = make_endpoint(listener.url)
     buy(hold(make_event(), seats=["hall-A-1"]))
     delivery = delivery_of(endpoint)
     assert sorted(values(storm(4, lambda _: webhook_delivery.replay(delivery.pk)))) == [False, False, False, True]
-    deliver_all()
+    deliver_outbox()
     assert len(listener.received) == 2
 
 
-def test_an_endpoint_that_cannot_be_reached_rests_and_that_is_no_failure_of_the_others(listener: Listener) -> None:
+def test_an_endpoint_that_cannot_be_reached_rests_and_that_is_no_failure_of_the_others(
+    listener: WebhookReceiver,
+) -> None:
     gone = make_endpoint("http://127.0.0.1:9/")
     event = make_event()
     buy(hold(event, seats=["hall-A-1"]))
@@ -222,7 +224,7 @@ def test_an_endpoint_that_cannot_be_reached_rests_and_that_is_no_failure_of_the_
     assert "rests" in waiting.last_error
 
 
-def test_a_private_address_gets_nothing_unless_the_operator_allows_it(listener: Listener, settings: Any) -> None:
+def test_a_private_address_gets_nothing_unless_the_operator_allows_it(listener: WebhookReceiver, settings: Any) -> None:
     settings.WEBHOOKS_TO_PRIVATE_ADDRESSES = False
     endpoint = make_endpoint(listener.url)
     buy(hold(make_event(), seats=["hall-A-1"]))
@@ -230,13 +232,13 @@ def test_a_private_address_gets_nothing_unless_the_operator_allows_it(listener: 
     assert delivery_of(endpoint).answer == "it is not a public address"
 
 
-def test_an_endpoint_switched_off_is_sent_nothing_more(listener: Listener) -> None:
+def test_an_endpoint_switched_off_is_sent_nothing_more(listener: WebhookReceiver) -> None:
     endpoint = make_endpoint(listener.url)
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     with transactions.write():
-        messages.announce(lock_order(order.pk), messages.Kind.ORDER_CONFIRMED)
+        messages.publish_message(lock_order(order.pk), messages.Kind.ORDER_CONFIRMED)
     WebhookEndpoint.objects.update(is_active=False)
-    deliver_all()
+    deliver_outbox()
     assert (listener.received, delivery_of(endpoint).status) == ([], "given_up")
 
 
@@ -267,10 +269,10 @@ def test_a_feed_gives_out_messages_and_forgets_what_is_deleted() -> None:
 def test_many_who_pull_with_one_key_share_the_messages() -> None:
     event = make_event()
     _, row = make_feed_key(event)
-    order = place(hold(event, seats=["hall-A-1"]))
+    order = place_order(hold(event, seats=["hall-A-1"]))
     with transactions.write():
         for _ in range(40):
-            messages.announce(lock_order(order.pk), messages.Kind.ORDER_CONFIRMED)
+            messages.publish_message(lock_order(order.pk), messages.Kind.ORDER_CONFIRMED)
 
     def work(_: int) -> list[str]:
         return [one["message_id"] for _ in range(4) for one in feed.receive(row, 3)]
@@ -301,18 +303,18 @@ def test_after_seven_days_messages_are_gone_read_or_not() -> None:
     event = make_event()
     key, _ = make_feed_key(event)
     make_endpoint()
-    order = place(hold(event, seats=["hall-A-1"]))
+    order = place_order(hold(event, seats=["hall-A-1"]))
     with transactions.write():
         for _ in range(3):
-            messages.announce(lock_order(order.pk), messages.Kind.ORDER_CONFIRMED)
+            messages.publish_message(lock_order(order.pk), messages.Kind.ORDER_CONFIRMED)
     old = OrganizerMessage.objects.order_by("created_at").values_list("pk", flat=True)[:2]
     OrganizerMessage.objects.filter(pk__in=list(old)).update(created_at=clock.now() - timedelta(days=7, seconds=1))
-    assert [feed.forget_old(limit=1), feed.forget_old(), feed.forget_old()] == [1, 1, 0]
+    assert [feed.delete_old_messages(limit=1), feed.delete_old_messages(), feed.delete_old_messages()] == [1, 1, 0]
     assert FeedMessage.objects.count() == WebhookDelivery.objects.count() == 1
     assert len(pull(key).json()["messages"]) == 1
-    deliver_all()  # Two deliveries are gone: nothing is left to do for them.
+    deliver_outbox()  # Two deliveries are gone: nothing is left to do for them.
     assert OutboxMessage.objects.filter(topic=topics.WEBHOOK, done_at__isnull=False).count() == 2
 
 
 def test_the_webhooks_of_a_sale_are_a_topic_of_their_own_with_few_at_once() -> None:
-    assert outbox._topics[topics.WEBHOOK].together_max == webhook_delivery.TOGETHER_MAX
+    assert outbox._topics[topics.WEBHOOK].together_max == webhook_delivery.CONCURRENT_MAX

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers import CHECKOUT, temporary_place
+from tests.support.servers import CHECKOUT, temporary_server_folder
 from ticketing.devserver.data_folder import ServerFolder
 
 COPIED = ("apps", "ticketing", "templates", "static", "manage.py", "Procfile", "Makefile", "requirements.txt")
@@ -31,6 +31,6 @@ def bare_checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place() -> Iterator[ServerFolder]:
     """A place of this test's own, for servers that it may kill; nothing of it is left afterwards."""
-    place, end = temporary_place()
+    place, end = temporary_server_folder()
     yield place
     end()

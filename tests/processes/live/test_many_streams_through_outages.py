@@ -16,7 +16,7 @@ from apps.events import facade as events
 from apps.reservations import facade as reservations
 from tests.processes.live.conftest import Relays, serving
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.web_processes import WAIT_SECONDS_MAX, Web, until
+from tests.support.web_processes import WAIT_SECONDS_MAX, Web, wait_until
 from ticketing.simulator.api import Api, open_session
 from ticketing.simulator.queue_rules import ObservedQueue
 from ticketing.simulator.stats import Figures
@@ -85,7 +85,7 @@ def until_all_hear(ears: StreamListeners, event: events.EventView) -> None:
     """What the ledger says, counted there and then."""
     floor = next(section.id for section in events.list_sections(event.id) if section.slug == "floor")
     free = (("floor", reservations.availability(event.id)[floor].available),)
-    until(lambda: all(ear.is_open and ear.counts == free for ear in ears._all), f"everybody hears {free}")
+    wait_until(lambda: all(ear.is_open and ear.counts == free for ear in ears._all), f"everybody hears {free}")
 
 
 @pytest.mark.parametrize("way", ["replaced", "killed"])
@@ -104,7 +104,7 @@ def test_whoever_listens_to_a_process_that_ends_hears_the_truth_from_the_next(
             for pid in before:
                 psutil.Process(pid).kill()
         hold(event, ga_section="floor", ga_quantity=4)
-        until(lambda: ears.heard.came_back == LISTENERS, "everybody comes back")
+        wait_until(lambda: ears.heard.came_back == LISTENERS, "everybody comes back")
         hold(event, ga_section="floor", ga_quantity=4)
         until_all_hear(ears, event)
         assert not house.serving() & before

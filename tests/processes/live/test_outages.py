@@ -13,7 +13,7 @@ from tests.processes.live.clients import Events
 from tests.processes.live.conftest import Relays, serving
 from tests.support.factories import hold, make_event
 from tests.support.own_redis import OwnRedis
-from tests.support.web_processes import Web, until
+from tests.support.web_processes import Web, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -103,7 +103,7 @@ def test_a_worker_that_is_replaced_sends_everybody_away_and_the_next_tells_them_
         assert {each.heard[-1].kind for each in listeners} == {"bye"}
         assert len({each.heard[-1].data["retry_ms"] for each in listeners}) > 10, "they come back one by one"
         hold(event, seats=["hall-A-1"])
-        until(lambda: bool(house.serving()) and not house.serving() & before, "another worker serves")
+        wait_until(lambda: bool(house.serving()) and not house.serving() & before, "another worker serves")
         for each in listeners:
             each.close()
             with Events(house.port, event.slug) as again:

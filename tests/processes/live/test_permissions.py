@@ -16,7 +16,7 @@ from apps.queue.identity.caller import issue_admission_token
 from tests.processes.live.clients import Events
 from tests.processes.live.conftest import Relays
 from tests.support.factories import hold, join, make_event
-from tests.support.orders.sale import place
+from tests.support.orders.sale import place_order
 from tests.support.web_processes import WAIT_SECONDS_MAX, Web
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -91,7 +91,7 @@ def scene(relays: Relays) -> Scene:
     event, elsewhere = (make_event(f"event-{uuid.uuid4().hex[:12]}", venue=name) for name in ("here", "there"))
     owner, stranger, foreigner = join(event), join(event), join(elsewhere)
     reservation = hold(event, owner, seats=["hall-A-1"])
-    order = place(reservation)
+    order = place_order(reservation)
     return Scene(
         event,
         {

@@ -15,7 +15,7 @@ from apps.queue.identity.caller import issue_admission_token
 from apps.reservations import facade as reservations
 from tests.processes.live.clients import Events, counts_in
 from tests.processes.live.conftest import Relays
-from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event
 from tests.support.web_processes import WAIT_SECONDS_MAX, Web
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -204,6 +204,6 @@ def test_counts_over_an_expiry_are_heard_without_anybody_asking(house: Web, rela
     view = hold(event, seats=["hall-A-1"])
     with Events(house.port, event.slug) as one:
         one.until_counts({"hall": 49})
-        lapse(view.id)
+        backdate_deadline(view.id)
         reservations.sweep_all(by="test")
         one.until_counts({"hall": 50})

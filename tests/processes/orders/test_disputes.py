@@ -23,7 +23,7 @@ from apps.orders.provider_sync import daily_comparison, discrepancies, inbox
 from tests.processes.orders import stripe_account
 from tests.processes.orders.stripe_account import Account
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import buy, deliver_all, payment_of
+from tests.support.orders.sale import buy, deliver_outbox, payment_of
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -53,7 +53,7 @@ def order(account: Account) -> Order:
     account.pay(payment.next_action["client_secret"])
     delivery = account.next_delivery("payment_intent.succeeded", payment.reference)
     inbox.receive("stripe", delivery.raw, delivery.headers)
-    deliver_all()
+    deliver_outbox()
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
     mail.outbox.clear()
@@ -102,7 +102,7 @@ def said(order: Order, what: str, number: int = 0, status: str = "needs_response
 def arrive(raw: bytes) -> bool:
     header = sdk.WebhookSignature.generate_signature_header(raw.decode(), stripe_account.SIGNING)
     news = inbox.receive("stripe", raw, {"Stripe-Signature": header})
-    deliver_all()
+    deliver_outbox()
     return news
 
 
@@ -174,7 +174,7 @@ def test_what_is_said_at_once_is_listed_once(order) -> None:
     """Two words of one dispute, each delivered twice, processed at once: they meet at the order's lock."""
     raws = [said(order, CREATED), said(order, WITHDRAWN, 1)] * 2
     values(storm(4, lambda number: arrive(raws[number])))
-    deliver_all()
+    deliver_outbox()
     assert listed() == ["dispute", "disputed_money"]
 
 
@@ -198,14 +198,14 @@ def test_comparing_the_day_agrees_on_disputed_money_and_leaves_the_dispute_liste
         arrive(said(order, what, number, status="lost"))
     assert daily_comparison.compare_day("stripe", clock.now().date()) == (1, 0)
     assert listed() == ["disputed_money"]
-    discrepancies.agree("stripe", [DISPUTE])
+    discrepancies.settle_agreed("stripe", [DISPUTE])
     assert listed() == ["disputed_money"]
 
 
 def test_an_order_in_dispute_is_given_back_by_staff_as_any_other(order) -> None:
     arrive(said(order, CREATED))
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     assert payment_of(order).refunded_minor == 5_000
     assert listed() == ["dispute"]
 
@@ -213,7 +213,7 @@ def test_an_order_in_dispute_is_given_back_by_staff_as_any_other(order) -> None:
 def test_a_dispute_of_somebody_else_s_charge_is_kept_and_lists_nothing(order) -> None:
     arrive(said(order, CREATED, payment_intent="pi_elsewhere"))
     assert listed() == []
-    assert ProviderMessage.objects.get(kind="dispute.opened").outcome == inbox.NOT_OURS
+    assert ProviderMessage.objects.get(kind="dispute.opened").outcome == inbox.UNKNOWN_PAYMENT
     assert arrive(said(order, CREATED, 1, payment_intent=None)) is False
 
 

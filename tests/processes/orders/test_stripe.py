@@ -28,7 +28,7 @@ from apps.orders.provider_sync import inbox
 from tests.processes.orders import stripe_account
 from tests.processes.orders.stripe_account import Account, Delivery
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import buy, deliver_all, payment_of, place
+from tests.support.orders.sale import buy, deliver_outbox, payment_of, place_order
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -69,7 +69,7 @@ def arrive(delivery: Delivery) -> None:
         headers={"Stripe-Signature": delivery.headers["Stripe-Signature"]},
     )
     assert (answer.status_code, answer.json()) == (200, {"stored": True})
-    deliver_all()
+    deliver_outbox()
 
 
 def hear(account: Account, order: Order, kind: str = "payment_intent.succeeded", attempt: int = 1) -> None:
@@ -115,7 +115,7 @@ def test_a_delivery_that_comes_again_or_after_we_asked_changes_nothing(account) 
     delivery = account.next_delivery("payment_intent.succeeded", payment_of(order).reference)
     event = get_provider("stripe").find_charge(payment_of(order).pk, payment_of(order).reference)
     assert event is not None
-    inbox.record_answer("stripe", event)
+    inbox.record_provider_answer("stripe", event)
     for _ in range(2):
         arrive(delivery)
     assert told(order) == "confirmed"
@@ -160,7 +160,7 @@ def test_3_d_secure_that_fails_is_a_decline_that_asking_finds(account) -> None:
     event = get_provider("stripe").find_charge(payment_of(order).pk, payment_of(order).reference)
     assert event is not None
     assert event.kind == Kind.DECLINED
-    inbox.record_answer("stripe", event)
+    inbox.record_provider_answer("stripe", event)
     assert selectors.get_order(order.pk).can_try_again
     assert_audit_clean()
 
@@ -170,7 +170,7 @@ def test_a_refund_goes_back_once_and_is_found_by_its_key(account) -> None:
     account.pay(client_secret(order))
     hear(account, order)
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     refund = Refund.objects.get()
     assert (told(order), refund.status) == ("refunded", Refund.Status.SUCCEEDED)
     asked = RefundRequest(refund.pk, refund.payment.reference, refund.amount_minor, refund.currency)
@@ -212,13 +212,13 @@ def lose_an_answer(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_time_out_after_the_intent_was_made_finds_it_and_makes_no_other(account, monkeypatch) -> None:
     lost = lose_an_answer(monkeypatch)
-    order = place(hold(make_event(), seats=["hall-A-1"]), "card")
-    deliver_all()
+    order = place_order(hold(make_event(), seats=["hall-A-1"]), "card")
+    deliver_outbox()
     assert lost == ["payment_intents"]
     assert len(_intents(account)) == 1
     assert payment_of(order).reference == ""
     OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now())
-    deliver_all()
+    deliver_outbox()
     assert len(_intents(account)) == 1
     account.pay(client_secret(order))
     hear(account, order)
@@ -232,10 +232,10 @@ def test_a_lost_answer_to_a_refund_gives_back_once(account, monkeypatch) -> None
     hear(account, order)
     order_cancellation.refund_order(order.pk, "staff:1")
     lost = lose_an_answer(monkeypatch)
-    deliver_all()
+    deliver_outbox()
     assert (lost, Refund.objects.get().status) == (["refunds"], Refund.Status.REQUESTED)
     OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now())
-    deliver_all()
+    deliver_outbox()
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
     assert len(account.call("GET", "/v1/refunds")["data"]) == 1
     assert_audit_clean()
@@ -255,7 +255,7 @@ def test_an_intent_that_nobody_pays_is_canceled_and_cannot_be_paid_after(account
 
 
 def test_a_charge_that_stripe_never_heard_of_is_canceled_for_certain(account) -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]), "card")
+    order = place_order(hold(make_event(), seats=["hall-A-1"]), "card")
     assert get_provider("stripe").find_charge(payment_of(order).pk) is None
     assert get_provider("stripe").cancel(request_of(payment_of(order))).kind == Kind.CANCELED
     assert get_provider("stripe").find_charge(payment_of(order).pk).kind == Kind.CANCELED  # type: ignore[union-attr]
@@ -266,7 +266,7 @@ def test_cancel_tells_of_a_buyer_who_was_faster(account) -> None:
     account.pay(client_secret(order))
     event = get_provider("stripe").cancel(request_of(payment_of(order)), payment_of(order).reference)
     assert event.kind == Kind.SUCCEEDED
-    inbox.record_answer("stripe", event)
+    inbox.record_provider_answer("stripe", event)
     assert told(order) == "confirmed"
 
 
@@ -279,7 +279,7 @@ def test_the_movements_of_a_day_come_in_pages_and_only_what_moved(account, monke
         hear(account, order)
     account.pay(client_secret(orders[2]), stripe_account.DECLINES)
     order_cancellation.refund_order(orders[0].pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     today = clock.now().date()
     moved = list(get_provider("stripe").movements(today))
     captures = {move.reference: move for move in moved if move.kind == MovementKind.CAPTURE}
@@ -331,7 +331,7 @@ def test_amounts_are_said_as_stripe_counts_them_and_read_back(amount_minor, curr
 def test_an_amount_that_stripe_cannot_take_exactly_is_declined_and_nothing_is_asked_for(
     account, amount_minor, currency
 ) -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]), "card")
+    order = place_order(hold(make_event(), seats=["hall-A-1"]), "card")
     request = request_of(payment_of(order), amount_minor=amount_minor, currency=currency)
     assert get_provider("stripe").charge(request).kind == Kind.DECLINED
     assert get_provider("stripe").cancel(request).kind == Kind.CANCELED
@@ -475,9 +475,9 @@ def test_an_intent_that_is_not_ours_is_kept_and_touches_nothing(metadata) -> Non
     order = ordered()
     raw = recorded(order, metadata=metadata, id="pi_elsewhere")
     assert inbox.receive("stripe", raw, signed(raw))
-    deliver_all()
+    deliver_outbox()
     assert told(order) == "paying"
-    assert ProviderMessage.objects.get(message_id__startswith="evt_").outcome == inbox.NOT_OURS
+    assert ProviderMessage.objects.get(message_id__startswith="evt_").outcome == inbox.UNKNOWN_PAYMENT
 
 
 def test_what_is_of_no_interest_is_taken_and_not_stored() -> None:
@@ -493,7 +493,7 @@ def test_a_refund_that_fails_days_later_says_so(account) -> None:
     account.pay(client_secret(order))
     hear(account, order)
     order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_all()
+    deliver_outbox()
     refund = Refund.objects.get()
     raw = recorded_refund(
         order,
@@ -503,7 +503,7 @@ def test_a_refund_that_fails_days_later_says_so(account) -> None:
         failure_reason="lost_or_stolen_card",
     )
     inbox.receive("stripe", raw, signed(raw))
-    deliver_all()
+    deliver_outbox()
     refund.refresh_from_db()
     assert (refund.status, refund.failure) == (Refund.Status.FAILED, "lost_or_stolen_card")
 
@@ -561,7 +561,7 @@ def test_the_order_s_page_has_stripe_s_form_and_lets_only_it_in(account) -> None
 
 
 def test_until_the_intent_is_there_the_page_looks_for_its_form() -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]), "card")
+    order = place_order(hold(make_event(), seats=["hall-A-1"]), "card")
     text = page_of(order).content.decode()
     assert "js/stripe_pay" in text
     assert "js.stripe.com" not in text
@@ -569,6 +569,6 @@ def test_until_the_intent_is_there_the_page_looks_for_its_form() -> None:
 
 def test_a_page_of_another_provider_knows_nothing_of_stripe(settings) -> None:
     settings.PAYMENT_PROVIDER = "sandbox"
-    page = page_of(place(hold(make_event(), seats=["hall-A-1"])))
+    page = page_of(place_order(hold(make_event(), seats=["hall-A-1"])))
     assert "stripe_pay" not in page.content.decode()
     assert "stripe" not in page.headers["Content-Security-Policy"]

@@ -15,13 +15,13 @@ from apps.kernel.http import problems
 from apps.queue import facade
 from apps.queue.entries import join, positions
 from apps.queue.models import QueueEntry, WaitingRoom
-from tests.support.batches import SECONDS_MAX, TIMEOUT_MS, Aside, Gate, until
+from tests.support.batches import SECONDS_MAX, TIMEOUT_MS, BackgroundCall, Breakpoint, wait_until
 from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean
-from tests.support.queue.rooms import full_line, make_room
-from tests.support.queue.snapshots import poll
+from tests.support.queue.rooms import join_waiting_entries, make_room
+from tests.support.queue.snapshots import poll_status
 from tests.support.races import in_another_connection
-from tests.support.servers import temporary_place
+from tests.support.servers import temporary_server_folder
 from ticketing.devserver import postgres
 from ticketing.devserver.ports import free_port
 from ticketing.devserver.servers import new_password
@@ -33,7 +33,7 @@ class OwnLedger:
     """A PostgreSQL for one test, with the house's tables, which can be stopped and started again in its place."""
 
     def __init__(self) -> None:
-        self._place, self.end = temporary_place()
+        self._place, self.end = temporary_server_folder()
         self._passwords = {"password": new_password(), "superuser_password": new_password()}
         self._cluster: postgres.Postgres | None = None
         self.start()
@@ -101,13 +101,13 @@ def test_postgresql_restarts_and_goes_away_in_the_midst_of_a_storm_of_joins(
     The server is back: everybody asks again. Who had an answer has that very place; who had none has one place now.
     """
     event = in_another_connection(lambda: make_room(rate=1_000, active=5))
-    in_another_connection(lambda: full_line(event, 5))
-    gate, attempts = Gate(), itertools.count(1)
+    in_another_connection(lambda: join_waiting_entries(event, 5))
+    gate, attempts = Breakpoint(), itertools.count(1)
 
     def decide(connection: psycopg.Connection[Any], requests: list[facade.JoinRequest]) -> list[Any]:
         attempt = next(attempts)
         if attempt == 1:
-            gate.pass_through()
+            gate.arrive_and_wait()
 
         def meddle(name: str, when: str) -> None:
             if (name, when) == ("save_room", "after"):
@@ -141,10 +141,10 @@ def test_postgresql_restarts_and_goes_away_in_the_midst_of_a_storm_of_joins(
     try:
         callers = []
         for number in range(44):
-            callers.append(Aside(lambda number=number: positions.join(event, visitor(number))))
+            callers.append(BackgroundCall(lambda number=number: positions.join(event, visitor(number))))
             if number == 0:
-                gate.until_reached()
-            until(lambda number=number: joins.waiting_count == number, f"{number} wait")
+                gate.wait_until_reached()
+            wait_until(lambda number=number: joins.waiting_count == number, f"{number} wait")
         gate.open()
         told = [caller.result() for caller in callers[:21]]
         assert [place.number for place in told] == list(range(6, 27))
@@ -161,7 +161,7 @@ def test_postgresql_restarts_and_goes_away_in_the_midst_of_a_storm_of_joins(
         assert sorted(QueueEntry.objects.values_list("number", flat=True)) == list(range(1, 50))
         assert QueueEntry.objects.values("visitor_id").distinct().count() == 49
         assert WaitingRoom.objects.get().next_number == 50
-        assert poll(event, again[43]).estimate.ahead == 49
+        assert poll_status(event, again[43]).estimate.ahead == 49
         assert_audit_clean()
 
     in_another_connection(check)

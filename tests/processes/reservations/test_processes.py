@@ -13,13 +13,13 @@ import pytest
 from apps.kernel.http import problems
 from apps.reservations import facade as reservations
 from apps.reservations.gate import rebuild
-from tests.support.batches import until
+from tests.support.batches import wait_until
 from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean, join, make_event
 from tests.support.own_redis import OwnRedis
 from tests.support.races import storm, values
-from tests.support.reservations.buyers import ATTEMPTS_MAX, places, run
-from tests.support.reservations.gates import nothing_grows_old
+from tests.support.reservations.buyers import ATTEMPTS_MAX, get_general_admission, run_sql
+from tests.support.reservations.gates import disable_expiry
 from tests.support.servers import CHECKOUT
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,14 +45,14 @@ def say(process: "subprocess.Popen[str]", line: str) -> None:
 
 
 def deadlocks() -> int:
-    ((count,),) = run("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+    ((count,),) = run_sql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
     return int(count)
 
 
 def sessions() -> set[int]:
     """Of clients: the database cleans up by itself at any time."""
     of_clients = "datname = current_database() AND backend_type = 'client backend'"
-    return {pid for (pid,) in run(f"SELECT pid FROM pg_stat_activity WHERE {of_clients}")}
+    return {pid for (pid,) in run_sql(f"SELECT pid FROM pg_stat_activity WHERE {of_clients}")}
 
 
 def test_two_processes_that_batch_on_the_same_rows_never_deadlock_and_sell_nothing_twice() -> None:
@@ -85,12 +85,12 @@ def test_two_processes_that_batch_on_the_same_rows_never_deadlock_and_sell_nothi
     assert set(owners.values()) == {1}
     held = sum("reservation_id" in one for one in told)
     assert len(owners) == 2 * held
-    assert places().taken == held
+    assert get_general_admission().taken == held
     refused = [one for one in told if "type" in one]
     assert {one["type"] for one in refused} == {"seats-unavailable"}
     assert all(set(one["unavailable"]) <= set(owners) for one in refused)
     # What a session counted is known once it has ended, at the latest.
-    until(lambda: sessions() <= others, "the sessions of both shops are gone")
+    wait_until(lambda: sessions() <= others, "the sessions of both shops are gone")
     assert deadlocks() == before
     assert_audit_clean()
 
@@ -98,7 +98,7 @@ def test_two_processes_that_batch_on_the_same_rows_never_deadlock_and_sell_nothi
 def test_a_storm_goes_on_through_the_loss_of_redis(own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve threads, four buyers each, want one of forty places behind an open gate; in their midst Redis is killed.
     Forty have one, eight are told that they are gone, and nobody is told so before they are."""
-    nothing_grows_old(monkeypatch)
+    disable_expiry(monkeypatch)
     event = make_event(rows=0, general_admission=40)
     entries = [join(event) for _ in range(48)]
     assert rebuild.reset(event.id) in rebuild.OPENED
@@ -125,7 +125,7 @@ def test_a_storm_goes_on_through_the_loss_of_redis(own_redis: OwnRedis, monkeypa
 
     said = Counter(word for share in values(storm(12, act)) for word in share)
     assert said == {"held": 40, "sold-out": 8}
-    assert places().taken == 40
+    assert get_general_admission().taken == 40
     own_redis.return_empty()
     again = Counter(ask(number) for number in range(48))
     assert again == said, "each has what it had"

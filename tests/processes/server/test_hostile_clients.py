@@ -18,7 +18,7 @@ from apps.events import facade as events
 from apps.reservations.models import Reservation
 from tests.support import factories
 from tests.support.databases import database_url
-from tests.support.web_processes import WAIT_SECONDS_MAX, Web, until, web
+from tests.support.web_processes import WAIT_SECONDS_MAX, Web, wait_until, web
 from ticketing.devserver.ports import free_port
 
 SILENT = 1_000
@@ -140,7 +140,7 @@ def test_each_is_answered_or_cut(lane: Web, transactional_db: None) -> None:
     wrong = {name: answer[:200] for name, answer in said.items() if status_of(answer) not in CONVERSATIONS[name][1]}
     assert wrong == {}
     assert [name for name, answer in said.items() if b"HTTP/1.1 500" in answer] == []
-    until(lambda: at_rest(lane) == NOTHING, "everything is given back")
+    wait_until(lambda: at_rest(lane) == NOTHING, "everything is given back")
 
 
 def status_of(answer: bytes) -> int:
@@ -153,7 +153,7 @@ def test_who_half_closes_or_resets_is_forgotten(lane: Web) -> None:
         speak(lane, request, then=half_close)
         reset(lane, request)
     assert lane.healthy()
-    until(lambda: at_rest(lane) == NOTHING, "everything is given back")
+    wait_until(lambda: at_rest(lane) == NOTHING, "everything is given back")
 
 
 def test_thousands_who_never_speak_keep_nobody_out(lane: Web) -> None:
@@ -166,7 +166,7 @@ def test_thousands_who_never_speak_keep_nobody_out(lane: Web) -> None:
         for client in silent:
             assert client.recv(1) == b""
             client.close()
-        until(lambda: at_rest(lane) == NOTHING, "all of them are forgotten")
+        wait_until(lambda: at_rest(lane) == NOTHING, "all of them are forgotten")
         memory.append(worker.memory_info().rss)
     assert memory[1] - memory[0] < GROWTH_BYTES_MAX
 
@@ -177,7 +177,7 @@ def test_who_asks_on_and_on_and_never_reads_is_cut(lane: Web) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client.sendall((STATUS + b"\r\n") * 8)
-        until(lambda: at_rest(lane) == NOTHING, "it is cut")
+        wait_until(lambda: at_rest(lane) == NOTHING, "it is cut")
 
 
 def test_a_buyer_who_vanishes_in_the_middle_finds_the_hold_or_leaves_none(

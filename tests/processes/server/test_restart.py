@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.support.web_processes import WAIT_SECONDS_MAX, until, web
+from tests.support.web_processes import WAIT_SECONDS_MAX, wait_until, web
 
 
 class Site:
@@ -119,10 +119,10 @@ def test_a_restart_breaks_no_answer_off(site: Site) -> None:
             client.start()
         everybody_goes_on(clients)
         lane.replace_workers()
-        until(lambda: bool(lane.serving() - old), "a new worker serves beside the old ones")
+        wait_until(lambda: bool(lane.serving() - old), "a new worker serves beside the old ones")
         assert outcomes == []
         site.go_on.set()
-        until(lambda: not (lane.workers() & old) and len(lane.serving()) == 2, "every worker is a new one")
+        wait_until(lambda: not (lane.workers() & old) and len(lane.serving()) == 2, "every worker is a new one")
         everybody_goes_on(clients)
         for client in clients:
             client.stopping.set()
@@ -136,7 +136,7 @@ def test_a_restart_breaks_no_answer_off(site: Site) -> None:
 
 def everybody_goes_on(clients: list[Client]) -> None:
     before = [client.answered for client in clients]
-    until(
+    wait_until(
         lambda: all(client.answered > count + 5 for client, count in zip(clients, before, strict=True)),
         f"answers for everybody: {[client.broken for client in clients]}",
     )

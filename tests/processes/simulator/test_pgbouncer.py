@@ -21,7 +21,7 @@ from tests.kernel.db.test_role_limits import forget
 from tests.support.factories import assert_audit_clean
 from tests.support.pgbouncer import Pooler, pooler
 from tests.support.queue.rooms import make_room
-from tests.support.web_processes import CHECKOUT, WAIT_SECONDS_MAX, until
+from tests.support.web_processes import CHECKOUT, WAIT_SECONDS_MAX, wait_until
 from ticketing.devserver.ports import LOOPBACK, free_port
 from ticketing.simulator import population
 from ticketing.simulator.plan import Plan
@@ -76,7 +76,7 @@ def house_behind(through: Pooler, folder: Path) -> Iterator[str]:
         )
     address = f"http://{LOOPBACK}:{port}"
     try:
-        until(lambda: _status(f"{address}/readyz") == 200, "the house is ready", while_runs=process)
+        wait_until(lambda: _status(f"{address}/readyz") == 200, "the house is ready", while_runs=process)
         yield address
         assert process.poll() is None, f"the house ended by itself:\n{said.read_text()}"
     finally:

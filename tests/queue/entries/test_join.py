@@ -24,9 +24,9 @@ from apps.queue.entries import join as queue_join
 from apps.queue.entries import positions
 from apps.queue.models import AdmissionBatch, QueueEntry, WaitingRoom
 from apps.queue.room import admission, operations
-from tests.support.batches import TIMEOUT_MS, Aside, Gate, ask, until, until_waiting
-from tests.support.factories import assert_audit_clean, join, join_as, make_event
-from tests.support.queue.rooms import EPOCH, full_line, make_room, open_now, row
+from tests.support.batches import TIMEOUT_MS, BackgroundCall, Breakpoint, run_sql, wait_until, wait_until_queued
+from tests.support.factories import assert_audit_clean, join, join_directly, make_event
+from tests.support.queue.rooms import EPOCH, join_waiting_entries, make_room, open_now, row
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -49,14 +49,14 @@ class Decider:
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
-        self.gate = Gate()
+        self.gate = Breakpoint()
         self.looks = 0
         self.after: dict[int, Any] = {}
 
     def __call__(self, connection: Connection, requests: list[facade.JoinRequest]) -> list[facade.JoinOutcome]:
         self.sizes.append(len(requests))
         if len(self.sizes) == 1:
-            self.gate.pass_through()
+            self.gate.arrive_and_wait()
         outcomes = queue_join._decide(connection, requests)
         self.after.get(len(self.sizes), lambda _: None)(connection)
         return outcomes
@@ -79,16 +79,16 @@ def gated(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Decider, Joins]]:
         target.close()
 
 
-def begin(decider: Decider, event: EventView) -> Aside:
+def begin(decider: Decider, event: EventView) -> BackgroundCall:
     """A first batch is under way, so that everybody else gathers behind it."""
-    first = Aside(lambda: positions.join(event, visitor("first")))
-    decider.gate.until_reached()
+    first = BackgroundCall(lambda: positions.join(event, visitor("first")))
+    decider.gate.wait_until_reached()
     return first
 
 
 def lose_connection(connection: Connection) -> None:
     """As when the network takes the answer: what was sent has been carried out, and then the line is dead."""
-    assert ask("SELECT pg_terminate_backend(%s, 10000)", [connection.info.backend_pid]) == [(True,)]
+    assert run_sql("SELECT pg_terminate_backend(%s, 10000)", [connection.info.backend_pid]) == [(True,)]
     connection.execute("SELECT 1")
 
 
@@ -100,7 +100,7 @@ async def test_five_hundred_who_join_at_once_are_three_transactions(
     with gated(monkeypatch) as (decider, target):
         first = await asyncio.to_thread(begin, decider, event)
         tasks = [asyncio.create_task(positions.join_async(event, visitor(number))) for number in range(500)]
-        await until_waiting(target, 500, tasks)
+        await wait_until_queued(target, 500, tasks)
         decider.gate.open()
         places = await asyncio.gather(*tasks)
         assert (await asyncio.to_thread(first.result)).number == 1
@@ -119,7 +119,7 @@ def check_clean(next_number: int) -> None:
 
 
 def test_many_threads_of_one_browser_have_one_place_by_group_commit(event: EventView) -> None:
-    full_line(event, 7)
+    join_waiting_entries(event, 7)
     outcomes = values(storm(24, lambda number: positions.join(event, visitor("same" if number % 2 else number))))
     assert len({place.id for place in outcomes[1::2]}) == 1
     assert len({place.id for place in outcomes}) == 13
@@ -148,13 +148,13 @@ def test_a_commit_whose_answer_was_lost_gives_no_second_place(
     """A batch of three commits; the connection dies before the answer; the batcher looks and finds all three.
 
     One of them was given the place that it had: that is decided again, and is the same."""
-    standing = join_as(event, visitor("standing"))
+    standing = join_directly(event, visitor("standing"))
     with gated(monkeypatch) as (decider, target):
         first = begin(decider, event)
         decider.after[2] = lose_connection
         callers = []
         for name in ("one", "standing", "two"):
-            callers.append(Aside(lambda name=name: positions.join(event, visitor(name))))
+            callers.append(BackgroundCall(lambda name=name: positions.join(event, visitor(name))))
             waiting(target, len(callers))
         decider.gate.open()
         first.result()
@@ -168,7 +168,7 @@ def test_a_commit_whose_answer_was_lost_gives_no_second_place(
 
 
 def waiting(target: Joins, count: int) -> None:
-    until(lambda: target.waiting_count == count, f"{count} wait")
+    wait_until(lambda: target.waiting_count == count, f"{count} wait")
 
 
 def test_who_may_not_be_stored_is_refused_before_any_batch(event: EventView) -> None:
@@ -187,9 +187,9 @@ def test_an_account_that_is_gone_is_told_so_and_spoils_nobody_s_join(
 ) -> None:
     with gated(monkeypatch) as (decider, target):
         first = begin(decider, event)
-        gone = Aside(lambda: positions.join(event, facade.Caller(account_id=4_711)))
+        gone = BackgroundCall(lambda: positions.join(event, facade.Caller(account_id=4_711)))
         waiting(target, 1)
-        fine = Aside(lambda: positions.join(event, visitor("fine")))
+        fine = BackgroundCall(lambda: positions.join(event, visitor("fine")))
         waiting(target, 2)
         decider.gate.open()
         assert isinstance(gone.error(), problems.TokenInvalid)
@@ -202,7 +202,7 @@ async def test_too_many_at_once_are_told_to_come_back(event: EventView, monkeypa
         target._waiting_max = 1
         first = await asyncio.to_thread(begin, decider, event)
         second = asyncio.create_task(positions.join_async(event, visitor("second")))
-        await until_waiting(target, 1, [second])
+        await wait_until_queued(target, 1, [second])
         with pytest.raises(problems.Busy) as refused:
             await positions.join_async(event, visitor("third"))
         decider.gate.open()
@@ -215,7 +215,7 @@ async def test_who_goes_away_before_the_batch_has_no_place(event: EventView, mon
     with gated(monkeypatch) as (decider, target):
         first = await asyncio.to_thread(begin, decider, event)
         gone = asyncio.create_task(positions.join_async(event, visitor("gone")))
-        await until_waiting(target, 1, [gone])
+        await wait_until_queued(target, 1, [gone])
         gone.cancel()
         await asyncio.wait([gone], timeout=TIMEOUT_MS / 1_000)
         decider.gate.open()
@@ -238,7 +238,7 @@ def test_the_chain_goes_on_over_joins_of_every_kind(event: EventView) -> None:
 
 
 def test_a_batch_writes_each_table_once_and_locks_the_room_before_the_entries(event: EventView) -> None:
-    standing = join_as(event, visitor("standing"))
+    standing = join_directly(event, visitor("standing"))
     QueueEntry.objects.filter(pk=standing.id).update(admission_expires_at=None, claim_expires_at=clock.now())
     seen: list[str] = []
     with sql.observe(lambda name, when: seen.append(name) if when == "after" else None):
@@ -332,7 +332,7 @@ def test_a_quiet_event_lets_everyone_in_by_the_same_path() -> None:
 
 
 def test_a_removed_room_s_line_is_joined_again_at_its_end(event: EventView) -> None:
-    entries = full_line(event, 3)
+    entries = join_waiting_entries(event, 3)
     operations.remove(entries[0].id, who="staff")
     assert positions.join(event, facade.Caller(entry_id=entries[0].id)).number == 4
 
@@ -344,8 +344,8 @@ def test_an_answer_that_comes_too_late_is_unknown_and_joining_again_finds_the_pl
     with gated(monkeypatch) as (decider, _):
         # Long enough for the slowest machine to begin the batch: what nobody has begun is not unknown but refused.
         monkeypatch.setattr(queue_join, "JOIN_TIMEOUT_MS", 3_000)
-        caller = Aside(lambda: positions.join(event, visitor("one")))
-        decider.gate.until_reached()
+        caller = BackgroundCall(lambda: positions.join(event, visitor("one")))
+        decider.gate.wait_until_reached()
         error = caller.error()
         assert isinstance(error, OutcomeUnknown)
         assert (error.status, error.type) == (503, "busy")

@@ -17,8 +17,8 @@ from apps.queue.entries import positions
 from apps.queue.identity import caller as identity
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.room import admission
-from tests.support.factories import hold, join, join_as, make_event
-from tests.support.races import Beside, rival_connection, storm, values
+from tests.support.factories import hold, join, join_directly, make_event
+from tests.support.races import ConcurrentCall, rival_connection, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -102,7 +102,7 @@ def test_control_without_the_room_s_lock_two_first_tabs_of_one_browser_collide(e
 
     with transaction.atomic():
         insert()
-        rival = Beside(insert).until_it_waits()
+        rival = ConcurrentCall(insert).wait_until_blocked()
     refused = rival.outcome().error
     assert isinstance(refused, IntegrityError)
     assert transactions.violated_constraint(refused) in (
@@ -133,7 +133,7 @@ def test_joining_again_while_another_tab_leaves_gives_a_new_place_not_the_one_th
     first = positions.join(event, caller())
     with transaction.atomic():
         QueueEntry.objects.filter(pk=first.id).update(status="left", ended_at=clock.now())
-        rival = Beside(lambda: join_as(event, caller())).until_it_waits()
+        rival = ConcurrentCall(lambda: join_directly(event, caller())).wait_until_blocked()
     second = rival.result()
     assert second.number == 2
     assert sorted(QueueEntry.objects.values_list("status", flat=True)) == ["left", "ready"]
@@ -274,9 +274,9 @@ def test_a_visitor_id_that_could_not_be_ours_is_refused(value: object) -> None:
 
 
 def test_the_join_takes_the_room_before_the_entry_by_shape(event: EventView) -> None:
-    join_as(event, caller())
+    join_directly(event, caller())
     with CaptureQueriesContext(connection) as captured:
-        join_as(event, caller())
+        join_directly(event, caller())
     locked = [query["sql"] for query in captured if "FOR NO KEY UPDATE" in query["sql"]]
     assert ["queue_waitingroom" in text for text in locked] == [True, False]
     for name in ("lock_entries", "lock_places", "lock_visitor_places"):

@@ -16,7 +16,7 @@ from apps.queue.identity.caller import Caller, new_visitor_id
 from apps.queue.models import QueueEntry, RoomAct, VipLink, WaitingRoom
 from apps.queue.room import operations
 from tests.support.factories import assert_audit_clean, join
-from tests.support.queue.rooms import full_line, make_room, row, tick
+from tests.support.queue.rooms import join_waiting_entries, make_room, row, tick
 from tests.support.races import storm
 
 pytestmark = pytest.mark.django_db
@@ -34,7 +34,7 @@ def new_link(event: events.EventView, **more: object) -> tuple[VipLink, str]:
 def busy(active: int = 2, line: int = 4) -> events.EventView:
     """Open, with a line before it and one slot more than there are in."""
     event = make_room(active=active, general_admission=20)
-    full_line(event, line)
+    join_waiting_entries(event, line)
     for _ in range(active - 1):
         operations.admit_now(event.id, 1, who="boss")
     return event

@@ -17,17 +17,17 @@ from apps.queue.fairness import published, verification
 from apps.queue.models import Draw, QueueEntry, WaitingRoom
 from tests.support.queue.proven_rooms import (
     BEACON,
-    arrive,
     close_lobby,
     draw_numbers,
     drawn_room,
     entries_of,
+    join_entries,
     leaf_of,
     new_entry,
-    on_record,
     open_lobby,
+    record_admissions,
     reveal,
-    verdict,
+    verification_error,
 )
 from tests.support.queue.rooms import make_room
 
@@ -44,8 +44,8 @@ def tamper(statement: str, *values: Any) -> None:
 def room() -> EventView:
     """Numbers 1 to 8, first come, first served."""
     event = make_room("concert")
-    arrive(event, 8)
-    on_record(event)
+    join_entries(event, 8)
+    record_admissions(event)
     return event
 
 
@@ -64,7 +64,7 @@ def _page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 # --- what verifies ---------------------------------------------------------------------------------------------------
 def test_an_empty_room_verifies() -> None:
     make_room("concert")
-    assert verdict("concert") == ""
+    assert verification_error("concert") == ""
 
 
 @pytest.mark.usefixtures("_page")
@@ -90,7 +90,7 @@ def test_a_drawn_lobby_verifies_at_every_stage(capsys: pytest.CaptureFixture[str
     Draw.objects.update(frozen_at=published.read_header(event.id).at)
     look()
     close_lobby(event)
-    arrive(event, 4)
+    join_entries(event, 4)
     look()
     reveal(event)
     look()
@@ -99,7 +99,7 @@ def test_a_drawn_lobby_verifies_at_every_stage(capsys: pytest.CaptureFixture[str
     Draw.objects.update(drawn_at=None)
     connection.cursor().execute("DELETE FROM queue_drawnplace")
     draw_numbers(event)
-    arrive(event, 1)
+    join_entries(event, 1)
     look()
     assert [
         re.findall(r"Lobby: open|digest is not published|published digest;|not drawn yet|Draw:", one) for one in said
@@ -130,8 +130,8 @@ def test_pages_fetched_while_others_join_verify_all_the_same(room: EventView, mo
     asked: list[int] = []
 
     def fetch(part: str, after: int) -> dict[str, Any]:
-        arrive(room, 1)
-        on_record(room)
+        join_entries(room, 1)
+        record_admissions(room)
         asked.append(after)
         return published.page(room, part, after).body
 
@@ -247,9 +247,9 @@ FIRST_COME: list[tuple[str, Callable[[], None], str]] = [
 @pytest.mark.parametrize(("change", "said"), [case[1:] for case in FIRST_COME], ids=[case[0] for case in FIRST_COME])
 def test_no_first_come_number_can_be_tampered_with(room: EventView, change: Callable[[], None], said: str) -> None:
     EVENT[:] = [room]
-    assert verdict("concert") == ""
+    assert verification_error("concert") == ""
     change()
-    assert said in verdict("concert")
+    assert said in verification_error("concert")
 
 
 DRAWN: list[tuple[str, Callable[[], None], str]] = [
@@ -340,9 +340,9 @@ DRAWN: list[tuple[str, Callable[[], None], str]] = [
 @pytest.mark.parametrize(("change", "said"), [case[1:] for case in DRAWN], ids=[case[0] for case in DRAWN])
 def test_no_drawn_number_can_be_tampered_with(drawn: EventView, change: Callable[[], None], said: str) -> None:
     EVENT[:] = [drawn]
-    assert verdict("concert") == ""
+    assert verification_error("concert") == ""
     change()
-    assert said in verdict("concert")
+    assert said in verification_error("concert")
 
 
 @pytest.mark.usefixtures("_page")
@@ -366,9 +366,9 @@ def test_no_entrant_can_be_changed_between_digest_and_draw(change: Callable[[], 
     EVENT[:] = [event]
     open_lobby(event, 6)
     close_lobby(event)
-    assert verdict("concert") == ""
+    assert verification_error("concert") == ""
     change()
-    assert said in verdict("concert")
+    assert said in verification_error("concert")
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(0, ""), (60, "without the promised beacon before the deadline")])
@@ -376,12 +376,12 @@ def test_a_promised_beacon_may_only_be_left_out_after_the_deadline_for_it(second
     event = make_room("concert")
     open_lobby(event, 3, beacon="https://beacon.example", reveal_in_seconds=seconds)
     close_lobby(event)
-    assert verdict("concert") == ""
+    assert verification_error("concert") == ""
     reveal(event)
-    assert said in verdict("concert")
-    assert bool(said) == bool(verdict("concert"))
+    assert said in verification_error("concert")
+    assert bool(said) == bool(verification_error("concert"))
     Draw.objects.update(reveal_by=F("reveal_by") - timedelta(seconds=120))
-    assert "the secret was to be revealed by" in verdict("concert")
+    assert "the secret was to be revealed by" in verification_error("concert")
 
 
 def test_a_beacon_that_came_out_before_the_entrants_were_fixed_proves_nothing() -> None:
@@ -389,26 +389,26 @@ def test_a_beacon_that_came_out_before_the_entrants_were_fixed_proves_nothing() 
     open_lobby(event, 3, beacon="https://beacon.example", beacon_at=clock.iso(clock.now() + timedelta(hours=1)))
     close_lobby(event)
     reveal(event, BEACON)
-    assert verdict("concert") == ""
+    assert verification_error("concert") == ""
     Draw.objects.update(
         digest_at=F("digest_at") + timedelta(hours=2), revealed_at=F("revealed_at") + timedelta(hours=3)
     )
-    assert "before the entrants were fixed" in verdict("concert")
+    assert "before the entrants were fixed" in verification_error("concert")
 
 
 def test_whoever_rewrites_the_whole_chain_is_found_by_a_copy_kept_before(room: EventView, tmp_path: Any) -> None:
     """Nothing published today contradicts a chain that was rewritten whole; what somebody kept does, to the number."""
     kept = tmp_path / "kept.json"
     call_command("verify_queue", "concert", save=kept, verbosity=0)
-    arrive(room, 3)
-    assert verdict("concert", "--earlier", str(kept)) == ""
+    join_entries(room, 3)
+    assert verification_error("concert", "--earlier", str(kept)) == ""
     swap(4, 9)
     chain = proofs.genesis("concert")
     for entry in entries_of(room):
         chain = proofs.link(chain, entry.number, leaf_of(entry))
     WaitingRoom.objects.update(chain_head=chain)
-    assert verdict("concert") == ""
-    assert verdict("concert", "--earlier", str(kept)).startswith("number 4: the leaf is")
+    assert verification_error("concert") == ""
+    assert verification_error("concert", "--earlier", str(kept)).startswith("number 4: the leaf is")
 
 
 @pytest.mark.usefixtures("_page")
@@ -428,8 +428,8 @@ def test_what_was_published_of_admissions_acts_and_marks_cannot_be_taken_back(
     kept = tmp_path / "kept.json"
     call_command("verify_queue", "concert", save=kept, verbosity=0)
     tamper(statement)
-    assert verdict("concert") == ""
-    assert said in verdict("concert", "--earlier", str(kept))
+    assert verification_error("concert") == ""
+    assert said in verification_error("concert", "--earlier", str(kept))
 
 
 def test_a_kept_document_verifies_without_a_house(drawn: EventView, tmp_path: Any, monkeypatch: Any) -> None:
@@ -438,10 +438,10 @@ def test_a_kept_document_verifies_without_a_house(drawn: EventView, tmp_path: An
     kept = tmp_path / "kept.json"
     call_command("verify_queue", "concert", save=kept, verbosity=0)
     QueueEntry.objects.all().delete()
-    assert verdict("concert", "--file", str(kept)) == ""
-    assert "is not of event" in verdict("another", "--file", str(kept))
+    assert verification_error("concert", "--file", str(kept)) == ""
+    assert "is not of event" in verification_error("another", "--file", str(kept))
     kept.write_text(kept.read_text().replace('"next_number":11', '"next_number":10'))
-    assert "the chain over numbers 7 to 9 ends in" in verdict("concert", "--file", str(kept))
+    assert "the chain over numbers 7 to 9 ends in" in verification_error("concert", "--file", str(kept))
 
 
 # --- what strangers send ---------------------------------------------------------------------------------------------

@@ -16,16 +16,16 @@ from apps.queue.models import Draw, QueueEntry, RoomAct
 from tests.support.factories import join
 from tests.support.queue.proven_rooms import (
     SECRET,
-    arrive,
     close_lobby,
     draw_numbers,
     drawn_room,
     entries_of,
+    join_entries,
     leaf_of,
-    on_record,
     open_lobby,
+    record_admissions,
     reveal,
-    verdict,
+    verification_error,
 )
 from tests.support.queue.rooms import make_room
 
@@ -36,8 +36,8 @@ PROOF = "/api/events/concert/queue/proof"
 @pytest.fixture
 def room() -> EventView:
     event = make_room("concert")
-    arrive(event, 8)
-    on_record(event)
+    join_entries(event, 8)
+    record_admissions(event)
     return event
 
 
@@ -167,7 +167,7 @@ def test_pages_are_bounded_and_what_can_never_change_may_be_kept(
     assert last.headers["Cache-Control"] == "public, max-age=2"
     again = client.get(PROOF, {"after": 3}, headers={"If-None-Match": full.headers["ETag"]})
     assert (again.status_code, again.content) == (304, b"")
-    arrive(room, 1)
+    join_entries(room, 1)
     assert client.get(PROOF, {"after": 3}).content == full.content
     assert client.get(PROOF, {"after": 6}).headers["ETag"] != last.headers["ETag"]
 
@@ -175,7 +175,7 @@ def test_pages_are_bounded_and_what_can_never_change_may_be_kept(
 def test_the_documents_etag_changes_with_the_line_and_not_with_the_clock(client: Client, room: EventView) -> None:
     first, second = client.get(PROOF), client.get(PROOF)
     assert first.headers["ETag"] == second.headers["ETag"]
-    arrive(room, 1)
+    join_entries(room, 1)
     assert client.get(PROOF).headers["ETag"] != first.headers["ETag"]
 
 
@@ -186,7 +186,7 @@ def test_a_page_before_the_draw_is_not_kept_as_what_it_is_after(
     event = make_room("concert")
     open_lobby(event, 4)
     close_lobby(event)
-    arrive(event, 4)
+    join_entries(event, 4)
     before = client.get(PROOF, {"after": 0})
     assert (before.json()["from"], before.headers["Cache-Control"]) == (5, "public, max-age=2")
     reveal(event)
@@ -203,7 +203,7 @@ def test_a_page_costs_the_same_few_statements_whatever_the_line(client: Client, 
         return len(queries)
 
     before = count()
-    arrive(room, 200)
+    join_entries(room, 200)
     assert count() == before
 
 
@@ -217,10 +217,10 @@ def test_the_command_verifies_over_http_what_strangers_see(
     call_command("verify_queue", "concert", url=live_site, save=kept, verbosity=0)
     assert json.loads(kept.read_text())["places"]["leaves"] == [leaf_of(entry).hex() for entry in entries_of(room)]
     QueueEntry.objects.filter(number=5).delete()
-    assert verdict("concert", "--url", live_site) == "number 5: there is no entry"
-    assert "answers 404" in verdict("nothing", "--url", live_site)
-    assert "not an http or https address" in verdict("concert", "--url", "file:///etc")
-    assert "cannot be read" in verdict("concert", "--url", "http://127.0.0.1:1")
+    assert verification_error("concert", "--url", live_site) == "number 5: there is no entry"
+    assert "answers 404" in verification_error("nothing", "--url", live_site)
+    assert "not an http or https address" in verification_error("concert", "--url", "file:///etc")
+    assert "cannot be read" in verification_error("concert", "--url", "http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
@@ -232,9 +232,9 @@ def test_a_file_that_is_no_proof_is_refused_in_words(
 ) -> None:
     file = tmp_path / "x.json"
     file.write_bytes(content)
-    assert said in verdict("concert", "--file", str(file))
-    assert "cannot be read" in verdict("concert", "--file", str(tmp_path / "nothing"))
-    assert "There is no such event" in verdict("nothing")
+    assert said in verification_error("concert", "--file", str(file))
+    assert "cannot be read" in verification_error("concert", "--file", str(tmp_path / "nothing"))
+    assert "There is no such event" in verification_error("nothing")
 
 
 # --- the page --------------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from apps.queue.lobby import draw as lobby_draw
 from apps.queue.models import Draw, QueueEntry
 from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean
-from tests.support.queue.lobbies import close_lobby, make_lobby, name_beacon
-from tests.support.queue.proven_rooms import arrive, verdict
+from tests.support.queue.lobbies import close_lobby, commit_to_beacon, make_lobby
+from tests.support.queue.proven_rooms import join_entries, verification_error
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,17 +29,17 @@ def test_a_draw_of_the_house_verifies_at_every_step(
     monkeypatch.setattr(beacon, "fetch", lambda source, number: b"v" * 32)
     event, entries = make_lobby("concert", 9)
     if has_beacon:
-        name_beacon(event, "https://beacon.example", 7, clock.now() - timedelta(hours=1))
+        commit_to_beacon(event, "https://beacon.example", 7, clock.now() - timedelta(hours=1))
     receipt = tmp_path / "receipt.json"
     receipt.write_text(json.dumps(receipts.issue(event, QueueEntry.objects.get(pk=entries[4].id))))
 
     def verify() -> str:
-        return verdict("concert", "--receipt", str(receipt))
+        return verification_error("concert", "--receipt", str(receipt))
 
     assert verify() == ""
     positions.leave(event, facade.Caller(entry_id=entries[0].id))
     event = close_lobby(event)
-    arrive(event, 3)
+    join_entries(event, 3)
     assert verify() == ""
     drawer = lobby_draw.DrawWorker(database_url())
     steps = 0

@@ -7,7 +7,7 @@ from apps.queue.entries import positions
 from apps.queue.fairness import receipts
 from apps.queue.models import QueueEntry, WaitingRoom
 from tests.support.factories import assert_audit_clean, join
-from tests.support.queue.proven_rooms import verdict
+from tests.support.queue.proven_rooms import verification_error
 from tests.support.queue.rooms import make_room, tick
 from tests.support.races import storm, values
 
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_a_storm_of_joins_leaves_one_whole_chain() -> None:
     event = make_room("concert", active=2)
     entries = values(storm(12, lambda number: join(event)))
-    assert verdict("concert") == ""
+    assert verification_error("concert") == ""
     positions.leave(event, facade.Caller(entry_id=entries[3].id))
     tick(event)
     join(event)
-    assert verdict("concert") == ""
+    assert verification_error("concert") == ""
     room = WaitingRoom.objects.get(event_id=event.id)
     assert room.next_number == 14
     receipt = receipts.issue(event, QueueEntry.objects.get(number=13))
@@ -35,4 +35,4 @@ def test_a_join_again_is_no_new_link() -> None:
     before = bytes(WaitingRoom.objects.get(event_id=event.id).chain_head)
     assert join(event, visitor_id="visitor-one").id == first.id
     assert bytes(WaitingRoom.objects.get(event_id=event.id).chain_head) == before != b""
-    assert verdict("concert") == ""
+    assert verification_error("concert") == ""

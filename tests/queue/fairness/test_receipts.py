@@ -18,15 +18,15 @@ from apps.queue.fairness import inclusion, published, receipts
 from apps.queue.models import QueueEntry, ReceiptKey, WaitingRoom
 from tests.support.factories import join
 from tests.support.queue.proven_rooms import (
-    arrive,
     close_lobby,
     draw_numbers,
     drawn_room,
     entries_of,
+    join_entries,
     leaf_of,
     open_lobby,
     reveal,
-    verdict,
+    verification_error,
 )
 from tests.support.queue.rooms import make_room
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def room() -> EventView:
     event = make_room("concert")
-    arrive(event, 8)
+    join_entries(event, 8)
     return event
 
 
@@ -47,7 +47,7 @@ def judge(tmp_path: Path) -> Callable[[Any], str]:
     def ask(receipt: Any) -> str:
         file = tmp_path / "receipt.json"
         file.write_text(json.dumps(receipt), encoding="utf-8")
-        return verdict(receipt["event"] if isinstance(receipt, dict) else "concert", "--receipt", str(file))
+        return verification_error(receipt["event"] if isinstance(receipt, dict) else "concert", "--receipt", str(file))
 
     return ask
 
@@ -79,7 +79,7 @@ def test_a_receipt_says_where_its_entry_stands_and_anyone_can_check_it(
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     Ed25519PublicKey.from_public_bytes(bytes.fromhex(key["public"])).verify(bytes.fromhex(receipt["signature"]), text)
     assert judge(receipt) == ""
-    arrive(room, 5)
+    join_entries(room, 5)
     assert judge(receipt) == ""
 
 
@@ -91,7 +91,7 @@ def test_a_lobby_receipt_holds_through_the_draw(judge: Callable[[Any], str]) -> 
     assert judge(receipt) == ""
     close_lobby(event)
     assert judge(receipt) == ""
-    arrive(event, 2)
+    join_entries(event, 2)
     reveal(event)
     draw_numbers(event, write_them=False)
     drawn = receipts.issue(event, QueueEntry.objects.get(pk=entry.pk))
@@ -140,7 +140,7 @@ def test_a_receipt_of_a_key_of_ones_own_is_worth_nothing(room: EventView, judge:
 
 def test_a_receipt_of_another_event_is_no_receipt_here(room: EventView, judge: Callable[[Any], str]) -> None:
     other = make_room("another", venue="Elsewhere")
-    arrive(other, 3)
+    join_entries(other, 3)
     receipt = receipts.issue(other, entries_of(other)[0])
     document = published.document(room)
     refused = inclusion.read_receipt(receipt, "concert", document["keys"])
@@ -175,8 +175,8 @@ def test_the_holder_of_a_receipt_detects_a_chain_that_was_rewritten_whole(
     first.nonce = b"x" * 16
     first.save()
     rewrite_chain(room)
-    arrive(room, 2)
-    assert verdict("concert") == ""
+    join_entries(room, 2)
+    assert verification_error("concert") == ""
     assert judge(receipt).startswith("number 9: the chain before it is ")
     assert "a lower number was changed since" in judge(receipt)
 
@@ -192,7 +192,7 @@ def test_the_holder_of_a_receipt_whose_number_was_moved_detects_it(
         QueueEntry.objects.filter(number=number).update(number=number - 1)
     QueueEntry.objects.filter(pk=mine.pk).update(number=8)
     rewrite_chain(room)
-    assert verdict("concert") == ""
+    assert verification_error("concert") == ""
     assert "number 9: the chain before it is" in judge(receipt)
     # Also where the receipt was issued before anybody else had come, and saw only the beginning.
     early = signed_by(receipt, receipts.current_signer().private, as_of={"next_number": 1, "chain_head": ""})
@@ -204,7 +204,7 @@ def test_numbers_taken_back_are_seen_by_a_receipt(room: EventView, judge: Callab
     QueueEntry.objects.filter(number__gt=5).delete()
     WaitingRoom.objects.update(next_number=6)
     rewrite_chain(room)
-    assert verdict("concert") == ""
+    assert verification_error("concert") == ""
     assert "the receipt saw 8 numbers handed out, published are 5" in judge(receipt)
 
 
@@ -215,12 +215,12 @@ def test_an_entrant_dropped_before_the_digest_is_missed_by_its_receipt(judge: Ca
     entry.delete()
     WaitingRoom.objects.update(lobby_count=F("lobby_count") - 1, next_number=F("next_number") - 1)
     close_lobby(event)
-    assert verdict("concert") == ""
+    assert verification_error("concert") == ""
     assert judge(receipt) == "the receipt saw 5 numbers handed out, published are 4"
     # Also where it was issued before the others had come.
     early = signed_by(receipt, receipts.current_signer().private, as_of={"next_number": 4, "chain_head": ""})
     assert "is not among the lobby's entrants" in judge(early)
-    arrive(event, 3)
+    join_entries(event, 3)
     assert "a lower number was changed since" in judge(receipt)
     reveal(event)
     draw_numbers(event)

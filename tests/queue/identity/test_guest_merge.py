@@ -15,9 +15,18 @@ from apps.queue.identity import guest_merge
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.room import admission
 from tests.support.api_client import Api, assert_problem
-from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event
-from tests.support.queue.rooms import EPOCH, come, full_line, make_room, open_now, pass_time, row, tick
-from tests.support.races import at, rival_at, rival_waiting_at, storm, values
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event
+from tests.support.queue.rooms import (
+    EPOCH,
+    backdate_tick,
+    claim_or_get_entry,
+    join_waiting_entries,
+    make_room,
+    open_now,
+    row,
+    tick,
+)
+from tests.support.races import rival_at, rival_waiting_at, run_at, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OWN = {"sec-fetch-site": "same-origin"}
@@ -141,7 +150,7 @@ def test_two_that_both_hold_something_are_both_left_alone_until_one_of_them_is_o
     hold(event, guest, seats=["hall-A-2"])
     assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 0
     assert [status for _, _, status in live()] == ["ready", "ready"]
-    lapse(first.id)
+    backdate_deadline(first.id)
     QueueEntry.objects.filter(pk=own.id).update(busy_until=None)
     caller = facade.Caller(account_id=ann.pk, visitor_id=GUEST)
     assert guest_merge.merge_guest_entry(event.id, caller)
@@ -239,7 +248,9 @@ def test_a_join_of_the_guest_that_was_under_way_is_merged_when_the_account_comes
     J: COMMIT: a guest's place, in a browser that is an account
     """
     merging_at = facade.Caller(account_id=ann.pk, visitor_id=GUEST)
-    with at("lock_rooms", "before", lambda: values(storm(1, lambda _: guest_merge.merge_guest_entries(GUEST, ann.pk)))):
+    with run_at(
+        "lock_rooms", "before", lambda: values(storm(1, lambda _: guest_merge.merge_guest_entries(GUEST, ann.pk)))
+    ):
         place = joins(event, visitor_id=GUEST)
     assert live() == [(1, None, "waiting")]
     assert guest_merge.merge_guest_entry(event.id, merging_at)
@@ -301,7 +312,7 @@ def test_a_tick_waits_for_the_log_in_and_lets_in_the_one_that_stays(ann: User) -
     guest_joins(event)
     join(event)
     WaitingRoom.objects.update(state="open")
-    pass_time(event)
+    backdate_tick(event)
     with rival_waiting_at("lock_rooms", "after", lambda: admission.tick(event.id, EPOCH)) as ticking:
         assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
     assert ticking.result() == 2
@@ -337,7 +348,7 @@ def browser_of(event: EventView) -> Client:
 def test_logging_in_takes_the_place_along(event: EventView, path: str) -> None:
     if path == "log-in":
         User.objects.create_user("ann@example.org", password=PASSWORD)
-    full_line(event, 1)
+    join_waiting_entries(event, 1)
     browser = browser_of(event)
     assert browser.get("/api/events/concert/queue/status").json()["status"] == "waiting"
     answer = browser.post(f"/accounts/{path}", {"username": "ann@example.org", "password": PASSWORD})
@@ -375,6 +386,6 @@ def test_the_place_that_stays_is_let_in_as_any_other(event: EventView, ann: User
     guest_merge.merge_guest_entries(GUEST, ann.pk)
     WaitingRoom.objects.update(state="open")
     assert tick(event) == 1
-    assert come(place).is_ready
-    hold(event, come(place), seats=["hall-A-1"])
+    assert claim_or_get_entry(place).is_ready
+    hold(event, claim_or_get_entry(place), seats=["hall-A-1"])
     assert_audit_clean()

@@ -16,7 +16,7 @@ from apps.queue.identity.caller import PLACE_COOKIE, VISITOR_COOKIE, caller_from
 from apps.queue.models import QueueEntry, WaitingRoom
 from tests.support.api_client import assert_problem
 from tests.support.factories import make_event
-from tests.support.queue.rooms import full_line, make_room, tick
+from tests.support.queue.rooms import join_waiting_entries, make_room, tick
 
 JOIN, STATUS = "/events/concert/join", "/api/events/concert/queue/status"
 OWN = {"sec-fetch-site": "same-origin"}
@@ -26,7 +26,7 @@ OWN = {"sec-fetch-site": "same-origin"}
 def line(db: None) -> events.EventView:
     """A room with somebody ahead, in which nobody is let in for now."""
     event = make_room()
-    full_line(event, 1)
+    join_waiting_entries(event, 1)
     WaitingRoom.objects.update(state="paused")
     return event
 

@@ -20,7 +20,7 @@ from apps.queue.identity.caller import VISITOR_COOKIE
 from apps.queue.models import QueueEntry
 from apps.reservations.models import Reservation
 from tests.support import factories
-from tests.support.api_client import Api, LaneCall, assert_problem
+from tests.support.api_client import Api, FastPathCall, assert_problem
 
 QUEUE, HOLD = "/events/concert/queue", "/events/concert/reservations"
 OURS = {"sec_fetch_site": "same-origin"}
@@ -64,10 +64,10 @@ def test_the_lane_answers_an_account_by_itself(concert: events.EventView, ann: U
     sign = shows(api, ann)
     sent = {name.replace("_", "-"): value for name, value in sign.items() if name != "token"}
     sent |= {"authorization": f"Bearer {sign['token']}"} if "token" in sign else {}
-    join = LaneCall(api.client, "POST", f"/api{QUEUE}", b"", sent)
-    turn = LaneCall(api.client, "GET", f"/api{QUEUE}/status", b"", sent)
+    join = FastPathCall(api.client, "POST", f"/api{QUEUE}", b"", sent)
+    turn = FastPathCall(api.client, "GET", f"/api{QUEUE}/status", b"", sent)
     json = {"content-type": "application/json", "idempotency-key": "k-1"}
-    hold = LaneCall(api.client, "POST", f"/api{HOLD}", b'{"seats": ["hall-A-1"]}', sent | json)
+    hold = FastPathCall(api.client, "POST", f"/api{HOLD}", b'{"seats": ["hall-A-1"]}', sent | json)
     assert [call.answer().status_code for call in (join, turn, hold)] == [201, 200, 201]
     assert [call._forwarded for call in (join, turn, hold)] == [None] * 3
 

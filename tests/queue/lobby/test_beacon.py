@@ -19,7 +19,15 @@ from apps.queue.lobby import draw as lobby_draw
 from apps.queue.models import Draw, RoomAct
 from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean
-from tests.support.queue.lobbies import close_lobby, draw_all, draw_of, make_lobby, name_beacon, numbers, places
+from tests.support.queue.lobbies import (
+    close_lobby,
+    commit_to_beacon,
+    draw_all,
+    draw_of,
+    drawn_numbers,
+    entry_numbers,
+    make_lobby,
+)
 
 ROUND = 4_711
 SIGNATURE = b"a signature of many"
@@ -190,7 +198,7 @@ def test_a_lobby_published_with_a_source_names_its_round(settings: Any) -> None:
 def test_with_the_beacons_value_the_draw_is_operator_proof(source: Source) -> None:
     """The digest is fixed; the round comes out, and only then is anything revealed."""
     event, _ = make_lobby(entrants=3)
-    name_beacon(event, source.address, ROUND, clock.now() + HOUR)
+    commit_to_beacon(event, source.address, ROUND, clock.now() + HOUR)
     event = close_lobby(event)
     draw_all()
     waiting = draw_of(event)
@@ -202,7 +210,7 @@ def test_with_the_beacons_value_the_draw_is_operator_proof(source: Source) -> No
     assert bytes(draw.beacon_value) == VALUE
     assert draw.is_operator_proof is True
     assert bytes(draw.seed) == hashlib.sha256(bytes(draw.secret) + bytes(draw.digest) + VALUE).digest()
-    assert numbers(event) == places(event)
+    assert entry_numbers(event) == drawn_numbers(event)
     assert len(source.asked) == 1
     assert RoomAct.objects.filter(detail=f"secret revealed, with round {ROUND}").count() == 1
     assert_audit_clean()
@@ -213,7 +221,7 @@ def come_out(event: Any, source: Source, *, reveal_by: datetime | None = None) -
     digest_at = draw_of(event).digest_at
     assert digest_at is not None
     Draw.objects.filter(pk=event.id).update(digest_at=digest_at - HOUR, frozen_at=digest_at - HOUR)
-    name_beacon(event, source.address, ROUND, digest_at - timedelta(minutes=1), reveal_by=reveal_by)
+    commit_to_beacon(event, source.address, ROUND, digest_at - timedelta(minutes=1), reveal_by=reveal_by)
 
 
 @in_database
@@ -236,7 +244,7 @@ def test_a_source_that_fails_is_asked_again_until_it_speaks(source: Source, monk
 
 
 def close_lobby_with_round_ahead(event: Any, source: Source) -> Any:
-    name_beacon(event, source.address, ROUND, clock.now() + HOUR)
+    commit_to_beacon(event, source.address, ROUND, clock.now() + HOUR)
     event = close_lobby(event)
     draw_all()
     return event
@@ -256,13 +264,13 @@ def test_without_a_value_by_the_deadline_it_is_drawn_without_one_and_says_so(sou
     assert (draw.is_operator_proof, draw.beacon_value) == (False, None)
     assert bytes(draw.seed) == hashlib.sha256(bytes(draw.secret) + bytes(draw.digest)).digest()
     assert RoomAct.objects.filter(detail__endswith=f"without round {ROUND}: no value of it by the deadline").exists()
-    assert numbers(event) == places(event)
+    assert entry_numbers(event) == drawn_numbers(event)
 
 
 @in_database
 def test_a_round_that_was_out_before_the_digest_does_not_count(source: Source) -> None:
     event, _ = make_lobby(entrants=2)
-    name_beacon(event, source.address, ROUND, clock.now() - timedelta(seconds=1))
+    commit_to_beacon(event, source.address, ROUND, clock.now() - timedelta(seconds=1))
     event = close_lobby(event)
     draw_all()
     assert draw_of(event).revealed_at is None

@@ -26,7 +26,16 @@ from apps.queue.room import admission, operations
 from apps.queue.snapshot import room_snapshot
 from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean, audit_breaches, join, make_event
-from tests.support.queue.lobbies import begin_sale, close_lobby, draw_all, draw_of, make_lobby, numbers, places, room_of
+from tests.support.queue.lobbies import (
+    backdate_sale_start,
+    close_lobby,
+    draw_all,
+    draw_of,
+    drawn_numbers,
+    entry_numbers,
+    make_lobby,
+    room_of,
+)
 from tests.support.queue.rooms import EPOCH, make_room, row, tick
 from tests.support.tiers import examples
 
@@ -117,7 +126,7 @@ def test_a_lobby_ends_with_the_opening_and_not_by_an_operators_hand(state: str) 
 def test_the_lobby_of_a_canceled_event_stays_closed_and_draws_nothing() -> None:
     event, entries = make_lobby(entrants=2)
     Event.objects.update(status="canceled")
-    event = begin_sale(event)
+    event = backdate_sale_start(event)
     assert admission.tick(event.id, EPOCH) == 0
     assert room_of(event).state == "lobby"
     with pytest.raises(errors.NotOnSale, match="canceled"):
@@ -132,7 +141,7 @@ def test_the_lobby_of_a_canceled_event_stays_closed_and_draws_nothing() -> None:
 
 def test_at_the_opening_the_lobby_closes_and_who_comes_then_is_behind_it() -> None:
     event, entries = make_lobby(entrants=3)
-    event = begin_sale(event)
+    event = backdate_sale_start(event)
     late = join(event)
     room = room_of(event)
     assert (room.state, room.lobby_count, room.next_number, room.numbered_through) == ("open", 3, 5, 0)
@@ -141,7 +150,7 @@ def test_at_the_opening_the_lobby_closes_and_who_comes_then_is_behind_it() -> No
     assert acts()[-1] == "lobby closed: 3 entrants"
     assert tick(event) == 0
     draw_all()
-    assert sorted(numbers(event).values()) == [1, 2, 3]
+    assert sorted(entry_numbers(event).values()) == [1, 2, 3]
     assert tick(event) == 3
     assert row(late).status == "waiting"
     assert {row(entry).status for entry in entries} == {"ready"}
@@ -150,7 +159,7 @@ def test_at_the_opening_the_lobby_closes_and_who_comes_then_is_behind_it() -> No
 
 def test_nobody_waits_for_the_draw_of_an_empty_lobby() -> None:
     event, _ = make_lobby()
-    event = begin_sale(event)
+    event = backdate_sale_start(event)
     assert join(event).is_ready
     assert room_of(event).numbered_through is None
     draw_all()
@@ -165,7 +174,7 @@ def test_nobody_waits_for_the_draw_of_an_empty_lobby() -> None:
 def test_a_lobby_nobody_opened_in_time_opens_as_an_empty_one() -> None:
     later = clock.now() + timedelta(hours=1)
     event = make_event(room=facade_wish(lobby_opens_at=later), opens_at=later + timedelta(hours=1))
-    event = begin_sale(event)
+    event = backdate_sale_start(event)
     assert join(event).is_ready
     assert acts("state") == ["closed → open"]
     draw_all()
@@ -176,7 +185,7 @@ def test_a_lobby_of_one_has_a_first() -> None:
     event, (only,) = make_lobby(entrants=1)
     event = close_lobby(event)
     draw_all()
-    assert places(event) == numbers(event) == {only.id: 1}
+    assert drawn_numbers(event) == entry_numbers(event) == {only.id: 1}
     assert tick(event) == 1
     assert acts()[-1] == "numbered: 1 entrant"
     assert_audit_clean()
@@ -185,7 +194,7 @@ def test_a_lobby_of_one_has_a_first() -> None:
 def test_without_a_draw_of_its_own_a_lobby_does_not_close() -> None:
     event, _ = make_lobby(entrants=1)
     Draw.objects.all().delete()
-    event = begin_sale(event)
+    event = backdate_sale_start(event)
     with pytest.raises(RuntimeError, match="no draw"):
         admission.tick(event.id, EPOCH)
     assert room_of(event).state == "lobby"
@@ -243,9 +252,9 @@ def test_the_order_is_the_one_that_anybody_computes_from_what_is_published(data:
         entry.pk: bytes(entry.nonce) for entry in QueueEntry.objects.filter(pk__in=[entry.id for entry in entries])
     }
     order = recomputed(event, nonces)
-    assert [entry_id for entry_id, _ in sorted(places(event).items(), key=lambda item: item[1])] == order
-    assert numbers(event) == places(event)
-    assert sorted(places(event).values()) == list(range(1, count + 1))
+    assert [entry_id for entry_id, _ in sorted(drawn_numbers(event).items(), key=lambda item: item[1])] == order
+    assert entry_numbers(event) == drawn_numbers(event)
+    assert sorted(drawn_numbers(event).values()) == list(range(1, count + 1))
     assert [row(entry).number for entry in late] == list(range(count + 1, count + 1 + len(late)))
     assert {row(entry).status for entry in leavers} <= {"left"}
     assert_audit_clean()
@@ -276,7 +285,7 @@ def test_who_left_in_the_lobby_keeps_a_hole_that_the_line_passes_over() -> None:
     positions.leave(event, facade.Caller(entry_id=gone.id))
     operations.remove(entries[1].id, who="staff", why="twice here")
     draw_all()
-    assert sorted(numbers(event).values()) == [1, 2, 3, 4]
+    assert sorted(entry_numbers(event).values()) == [1, 2, 3, 4]
     assert row(gone).status == row(entries[1]).status == "left"
     assert tick(event) == 2
     assert {row(entries[2]).status, row(entries[3]).status} == {"ready"}
@@ -306,13 +315,13 @@ def test_a_lobby_token_gets_its_number_as_soon_as_it_is_drawn(monkeypatch: pytes
             assert drawer.run_once()
     finally:
         drawer.close()
-    assert set(numbers(event).values()) == {None}
+    assert set(entry_numbers(event).values()) == {None}
     for entry in entries:
         said = asked(event, entry)
-        assert (said["status"], said["position_in_queue"]) == ("waiting", places(event)[entry.id])
+        assert (said["status"], said["position_in_queue"]) == ("waiting", drawn_numbers(event)[entry.id])
     draw_all()
     for entry in entries:
-        assert asked(event, entry)["position_in_queue"] == places(event)[entry.id]
+        assert asked(event, entry)["position_in_queue"] == drawn_numbers(event)[entry.id]
 
 
 def test_the_auditor_finds_a_number_that_was_not_drawn() -> None:
@@ -342,7 +351,7 @@ def test_the_draw_goes_on_whatever_is_done_to_the_room(state: str) -> None:
     event = close_lobby(event)
     operations.set_state(event.id, state, who="staff")
     draw_all()
-    assert numbers(event) == places(event)
+    assert entry_numbers(event) == drawn_numbers(event)
     assert room_of(event).state == state
     assert room_of(event).numbered_through is None
     if state == "off":
@@ -360,7 +369,7 @@ def test_an_event_canceled_during_its_draw_has_its_order_all_the_same() -> None:
     event = close_lobby(event)
     Event.objects.update(status="canceled")
     draw_all()
-    assert numbers(event) == places(event)
+    assert entry_numbers(event) == drawn_numbers(event)
     assert draw_of(event).numbered_at is not None
 
 

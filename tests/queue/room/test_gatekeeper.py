@@ -18,7 +18,7 @@ from apps.queue.room import gatekeeper as gatekeepers
 from apps.queue.room.gatekeeper import Gatekeeper
 from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean
-from tests.support.queue.rooms import full_line, make_room, pass_time, statuses
+from tests.support.queue.rooms import backdate_tick, join_waiting_entries, make_room, statuses
 from tests.support.races import rival_connection
 from tests.support.servers import CHECKOUT
 from ticketing.devserver.ports import free_port
@@ -52,7 +52,7 @@ def until(true: Callable[[], bool], what: str) -> None:
 
 def test_one_leads_and_the_other_stands_by(event: EventView, pair: tuple[Gatekeeper, Gatekeeper]) -> None:
     first, second = pair
-    full_line(event, 5)
+    join_waiting_entries(event, 5)
     assert (first.run_once(), second.run_once()) == (3, 0)
     assert (first.is_leader, second.is_leader) == (True, False)
     assert WaitingRoom.objects.get().epoch == first.epoch
@@ -71,17 +71,17 @@ def test_a_leader_whose_session_ended_leads_no_more_and_what_it_began_is_refused
     F: notices, and stands by
     """
     first, second = pair
-    full_line(event, 9)
+    join_waiting_entries(event, 9)
     first.run_once()
     assert first.lead.session is not None
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s)", [first.lead.session.info.backend_pid])
     until(lambda: second.run_once() >= 0 and second.is_leader, "the stand-by leads")
     WaitingRoom.objects.update(active_max=6)
-    pass_time(event)
+    backdate_tick(event)
     assert second.run_once() == 3
     WaitingRoom.objects.update(active_max=9)
-    pass_time(event)
+    backdate_tick(event)
     first.lead.send_heartbeat = lambda: None  # type: ignore[method-assign]  # It does not look before it acts.
     assert first.run_once() == 0
     assert not first.is_leader
@@ -103,8 +103,8 @@ def test_a_leader_that_hangs_loses_its_session_by_its_silence(pair: tuple[Gateke
 
 def test_one_room_s_trouble_keeps_no_other_room_waiting(pair: tuple[Gatekeeper, Gatekeeper]) -> None:
     stuck, fine = make_room("stuck"), make_room("fine", venue="B")
-    full_line(stuck, 2)
-    full_line(fine, 2)
+    join_waiting_entries(stuck, 2)
+    join_waiting_entries(fine, 2)
     # Its head may not pass the numbers handed out: the tick of this room fails at the constraint.
     WaitingRoom.objects.filter(event_id=stuck.id).update(next_number=1)
     assert pair[0].run_once() == 2
@@ -119,8 +119,8 @@ def test_a_room_whose_lock_does_not_come_is_told_of_once_and_when_it_is_over(
     monkeypatch.setattr(admission, "TICK_LOCK_MS", 1)
     monkeypatch.setattr(rate_control.RateController, "run_if_due", lambda *_, **__: 0)
     stuck, fine = make_room("stuck"), make_room("fine", venue="B")
-    full_line(stuck, 2)
-    full_line(fine, 2)
+    join_waiting_entries(stuck, 2)
+    join_waiting_entries(fine, 2)
     with rival_connection() as operator:
         operator.set_autocommit(False)
         with operator.cursor() as cursor:
@@ -159,7 +159,7 @@ def test_when_the_leading_process_is_killed_another_goes_on(event: EventView) ->
                 command, cwd=CHECKOUT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
             processes[process.pid] = process
-        full_line(event, 6)
+        join_waiting_entries(event, 6)
         until(lambda: statuses(event).count("ready") == 3, "the first leader lets three in")
         leader = Leadership.objects.get()
         pid = int(leader.leader.rpartition(":")[2])

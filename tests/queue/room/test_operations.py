@@ -13,7 +13,15 @@ from apps.queue.models import AdmissionBatch, QueueEntry, RoomAct, WaitingRoom
 from apps.queue.room import operations
 from apps.queue.status.estimates import estimate
 from tests.support.factories import assert_audit_clean, join, make_event
-from tests.support.queue.rooms import come, full_line, let_claim_lapse, make_room, open_now, row, tick
+from tests.support.queue.rooms import (
+    backdate_claims,
+    claim_or_get_entry,
+    join_waiting_entries,
+    make_room,
+    open_now,
+    row,
+    tick,
+)
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db
@@ -48,9 +56,15 @@ def test_a_message_is_plain_and_short(text: str) -> None:
 
 def test_who_is_let_through_is_in_at_once_where_a_slot_is_free_and_the_line_stays_where_it_is() -> None:
     event = make_room(active=3)
-    waiting = full_line(event, 5)
+    waiting = join_waiting_entries(event, 5)
     assert operations.let_through(waiting[3].id, who="boss", why="the drummer's mother")
-    assert [come(entry).status for entry in waiting] == ["waiting", "waiting", "waiting", "ready", "waiting"]
+    assert [claim_or_get_entry(entry).status for entry in waiting] == [
+        "waiting",
+        "waiting",
+        "waiting",
+        "ready",
+        "waiting",
+    ]
     assert row(waiting[3]).marked == "operator"
     assert room().head == 0
     (batch,) = AdmissionBatch.objects.all()
@@ -62,7 +76,7 @@ def test_who_is_let_through_is_in_at_once_where_a_slot_is_free_and_the_line_stay
 
 def test_without_a_free_slot_who_is_let_through_is_first_at_the_next_tick() -> None:
     event = make_room(active=1)
-    waiting = full_line(event, 4)
+    waiting = join_waiting_entries(event, 4)
     assert tick(event) == 1
     assert not operations.let_through(waiting[3].id, who="boss")
     assert row(waiting[3]).status == "waiting"
@@ -76,7 +90,7 @@ def test_without_a_free_slot_who_is_let_through_is_first_at_the_next_tick() -> N
 
 def test_in_a_paused_room_a_hand_still_lets_through_and_nobody_else_comes_with_it() -> None:
     event = make_room(active=3)
-    waiting = full_line(event, 3)
+    waiting = join_waiting_entries(event, 3)
     operations.set_state(event.id, "paused", who="boss")
     assert operations.let_through(waiting[2].id, who="boss")
     assert [row(entry).status for entry in waiting] == ["waiting", "waiting", "ready"]
@@ -84,35 +98,35 @@ def test_in_a_paused_room_a_hand_still_lets_through_and_nobody_else_comes_with_i
 
 def test_a_marked_place_has_nobody_ahead_from_the_marking_on_and_after_a_turn_it_missed() -> None:
     event = make_room(active=1)
-    waiting = full_line(event, 5)
+    waiting = join_waiting_entries(event, 5)
     assert tick(event) == 1
-    assert estimate(come(waiting[4])).ahead == 4
+    assert estimate(claim_or_get_entry(waiting[4])).ahead == 4
     assert not operations.let_through(waiting[4].id, who="boss")
-    assert estimate(come(waiting[4])).ahead == 0
+    assert estimate(claim_or_get_entry(waiting[4])).ahead == 0
     positions.leave(event, positions.Caller(entry_id=waiting[0].id))
     assert tick(event) == 1
-    let_claim_lapse(waiting[4])
-    missed = come(waiting[4])
+    backdate_claims(waiting[4])
+    missed = claim_or_get_entry(waiting[4])
     assert (missed.status, estimate(missed).ahead) == ("waiting", 0)
 
 
 def test_who_is_away_comes_back_by_a_hand() -> None:
     event = make_room(active=1)
-    waiting = full_line(event, 2)
+    waiting = join_waiting_entries(event, 2)
     tick(event)
-    let_claim_lapse(waiting[0])
+    backdate_claims(waiting[0])
     assert tick(event) == 1
     assert row(waiting[0]).status == "away"
     assert not operations.let_through(waiting[0].id, who="boss")
     assert (row(waiting[0]).status, row(waiting[0]).marked) == ("waiting", "operator")
     positions.leave(event, positions.Caller(entry_id=waiting[1].id))
     assert tick(event) == 1
-    assert come(waiting[0]).is_ready
+    assert claim_or_get_entry(waiting[0]).is_ready
 
 
 def test_whom_nothing_can_be_done_for_is_said() -> None:
     event = make_room(active=1)
-    waiting = full_line(event, 3)
+    waiting = join_waiting_entries(event, 3)
     tick(event)
     operations.let_through(waiting[1].id, who="boss")
     operations.remove(waiting[2].id, who="boss")
@@ -143,12 +157,12 @@ def test_a_place_is_found_by_number_and_by_id_in_its_own_line_only() -> None:
 
 def test_a_removed_one_that_was_let_through_gives_its_slot_back() -> None:
     event = make_room(active=1)
-    waiting = full_line(event, 2)
+    waiting = join_waiting_entries(event, 2)
     assert operations.let_through(waiting[1].id, who="boss")
-    come(waiting[1])
+    claim_or_get_entry(waiting[1])
     assert operations.remove(waiting[1].id, who="boss", why="not on the list")
     assert tick(event) == 1
-    assert come(waiting[0]).is_ready
+    assert claim_or_get_entry(waiting[0]).is_ready
     assert acts("remove") == [("boss", "number 2, ready", "not on the list")]
     assert_audit_clean()
 
@@ -174,7 +188,7 @@ def test_many_hands_at_once_never_let_in_more_than_the_cap() -> None:
     """Ten operators each let another one through while three slots are free: each reads the free slots under the
     room's lock, so three are in, and seven are marked and first for what becomes free."""
     event = make_room(active=3)
-    waiting = full_line(event, 10)
+    waiting = join_waiting_entries(event, 10)
     came_in = values(storm(10, lambda number: operations.let_through(waiting[number].id, who=f"hand {number}")))
     assert sum(came_in) == 3
     assert QueueEntry.objects.filter(status="ready").count() == 3
@@ -194,7 +208,7 @@ def test_nobody_passes_for_what_happens_by_itself_and_no_reason_breaks_the_recor
 @pytest.mark.parametrize(("state", "why"), [("open", "sales have closed"), ("paused", "the event is canceled")])
 def test_when_sales_are_over_the_line_is_told_and_nobody_is_let_in_any_more(state: str, why: str) -> None:
     event = make_room(active=1)
-    _, second = full_line(event, 2)
+    _, second = join_waiting_entries(event, 2)
     WaitingRoom.objects.update(state=state)
     assert operations.drain_ended_rooms() == 0
     if "canceled" in why:
@@ -203,7 +217,7 @@ def test_when_sales_are_over_the_line_is_told_and_nobody_is_let_in_any_more(stat
         OnSale.objects.update(closes_at=clock.now())
     assert operations.drain_ended_rooms() == 1
     assert room().state == "drained"
-    assert estimate(come(second)).status == "drained"
+    assert estimate(claim_or_get_entry(second)).status == "drained"
     assert tick(event) == 0
     assert acts("state")[-1] == ("system", f"{state} → drained", why)
     assert operations.drain_ended_rooms() == 0

@@ -9,7 +9,7 @@ from django.db import connection
 from apps.events.facade import EventView
 from apps.kernel import clock
 from apps.kernel.db import sql
-from tests.support.queue.proven_rooms import arrive
+from tests.support.queue.proven_rooms import join_entries
 from tests.support.queue.rooms import make_room
 
 WAITING = 2_000
@@ -26,7 +26,7 @@ LET_IN = {
 @pytest.fixture
 def line(db: None) -> EventView:
     event = make_room()
-    arrive(event, WAITING)
+    join_entries(event, WAITING)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE queue_queueentry")
     return event

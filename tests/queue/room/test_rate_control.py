@@ -27,8 +27,8 @@ from apps.queue.room.rate_control import RateController, StepSizes, bounds, next
 from tests.kernel.observability.test_health_signals import row as signal_row
 from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean, join
-from tests.support.queue.rooms import EPOCH, full_line, make_room, open_now
-from tests.support.races import Beside, at, rival_at
+from tests.support.queue.rooms import EPOCH, join_waiting_entries, make_room, open_now
+from tests.support.races import ConcurrentCall, rival_at, run_at
 
 LIMITS = Limits(
     hold_seconds_max=0.8,
@@ -330,13 +330,13 @@ def test_an_operator_who_comes_first_is_seen_by_the_step(event: EventView) -> No
 def test_an_operator_who_comes_during_the_step_waits_and_clips_it(event: EventView) -> None:
     """L: has the room locked and writes 35/s; O: wants 20/s and waits; L: commits; O: 20/s, and what is in force with
     it."""
-    beside: list[Beside] = []
+    beside: list[ConcurrentCall] = []
 
     def come() -> None:
-        act = Beside(lambda: operations.set_limits(event.id, rate_per_second=20, active_max=10, who="staff"))
-        beside.append(act.until_it_waits())
+        act = ConcurrentCall(lambda: operations.set_limits(event.id, rate_per_second=20, active_max=10, who="staff"))
+        beside.append(act.wait_until_blocked())
 
-    with at("lock_rooms", "after", come):
+    with run_at("lock_rooms", "after", come):
         assert rate_control.step_rate(event.id, EPOCH, ILL)
     assert beside[0].result()
     assert (room().rate_per_second, room().rate_now) == (20, None)
@@ -370,7 +370,7 @@ def test_slow_holds_slow_the_line_down_and_quick_ones_let_it_recover(
     event: EventView, pair: tuple[Gatekeeper, Gatekeeper]
 ) -> None:
     """From end to end: observed in one process, reported to PostgreSQL, read by the leader, written under the lock."""
-    full_line(event, 2)
+    join_waiting_entries(event, 2)
     try:
         for _ in range(5):
             health.hold_seconds.observe(3)
@@ -398,7 +398,7 @@ def test_slow_holds_slow_the_line_down_and_quick_ones_let_it_recover(
 
 @pytest.mark.usefixtures("_each_round_a_step")
 def test_few_and_old_measurements_say_nothing(event: EventView) -> None:
-    full_line(event, 1)
+    join_waiting_entries(event, 1)
     signal_row("hold_seconds", 9, process="few", count=4)
     signal_row("hold_seconds", 9, process="gone", age_seconds=3_600)
     assert RateController().run_if_due(EPOCH) == 0
@@ -426,7 +426,7 @@ def test_rooms_that_nobody_uses_are_left_alone() -> None:
 def test_a_step_comes_when_it_is_due_and_not_before(event: EventView, settings: Any) -> None:
     settings.PACE_STEP_SECONDS = 3_600.0
     settings.PACE_SIGNAL_AGE_SECONDS_MAX = 600.0
-    full_line(event, 1)
+    join_waiting_entries(event, 1)
     signal_row("hold_seconds", 9)
     pacer = RateController()
     assert pacer.run_if_due(EPOCH) == 1
@@ -439,7 +439,7 @@ def test_a_step_comes_when_it_is_due_and_not_before(event: EventView, settings: 
 def test_a_shop_that_cannot_say_how_it_is_changes_nothing(
     event: EventView, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    full_line(event, 1)
+    join_waiting_entries(event, 1)
     slow = dataclasses.replace(health_signals._latest, text="SELECT pg_sleep(60)")
     monkeypatch.setattr(health_signals, "_latest", slow)
     monkeypatch.setattr(health, "STATEMENT_MS", 1)
@@ -457,7 +457,7 @@ def test_one_room_s_lock_delays_no_other_room_s_step(
     stuck, fine = make_room("stuck", rate=50), make_room("fine", venue="B", rate=50)
     for each in (stuck, fine):
         open_now(each)
-        full_line(each, 1)
+        join_waiting_entries(each, 1)
     monkeypatch.setattr(rate_control, "LOCK_MS", 1)
     signal_row("hold_seconds", 9)
     with second_connection.cursor() as cursor:

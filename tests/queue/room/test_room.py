@@ -22,15 +22,15 @@ from apps.queue.status import estimates
 from apps.reservations.counts import supply_report
 from tests.support.factories import assert_audit_clean, audit_breaches, hold, join, make_event
 from tests.support.queue.rooms import (
-    come,
-    complete,
-    full_line,
-    let_admission_lapse,
-    let_claim_lapse,
-    line_of,
+    backdate_admissions,
+    backdate_claims,
+    backdate_tick,
+    claim_or_get_entry,
+    complete_admission,
+    join_entries,
+    join_waiting_entries,
     make_room,
     open_now,
-    pass_time,
     row,
     statuses,
     tick,
@@ -84,7 +84,7 @@ def test_the_first_join_after_the_opening_opens_the_room_before_any_tick(event: 
 
 
 def test_who_comes_to_an_empty_line_is_let_in_at_once_until_the_cap_is_reached(event: EventView) -> None:
-    entries = line_of(event, 5)
+    entries = join_entries(event, 5)
     assert [entry.status for entry in entries] == ["ready"] * 3 + ["waiting"] * 2
     assert row(entries[0]).admission_expires_at is not None
     assert row(entries[0]).claim_expires_at is None
@@ -96,7 +96,7 @@ def test_who_comes_to_an_empty_line_is_let_in_at_once_until_the_cap_is_reached(e
 
 
 def test_nobody_overtakes_a_lower_number_that_waits(event: EventView) -> None:
-    first, *_ = full_line(event, 1)
+    first, *_ = join_waiting_entries(event, 1)
     second = join(event)
     assert second.status == "waiting"
     assert tick(event) == 2
@@ -105,7 +105,7 @@ def test_nobody_overtakes_a_lower_number_that_waits(event: EventView) -> None:
 
 def test_a_tick_lets_in_what_the_rate_has_allowed_and_carries_the_fraction() -> None:
     event = make_room(rate=10, active=100)
-    full_line(event, 30)
+    join_waiting_entries(event, 30)
     start = clock.now()
     WaitingRoom.objects.update(budget=0, ticked_at=start)
     locked = locked_room(event)
@@ -123,15 +123,15 @@ def test_a_tick_lets_in_what_the_rate_has_allowed_and_carries_the_fraction() -> 
 
 def test_a_slow_rate_lets_in_one_at_a_time() -> None:
     event = make_room(rate=1, active=100)
-    full_line(event, 3)
+    join_waiting_entries(event, 3)
     assert [tick(event), tick(event, seconds=0), tick(event)] == [1, 0, 1]
 
 
 def test_the_cap_counts_who_has_been_let_in_and_has_not_come_yet(event: EventView) -> None:
-    entries = full_line(event, 6)
+    entries = join_waiting_entries(event, 6)
     assert tick(event) == 3
     assert tick(event) == 0
-    assert come(entries[0]).is_ready
+    assert claim_or_get_entry(entries[0]).is_ready
     assert tick(event) == 0
     positions.leave(event, facade.Caller(entry_id=entries[1].id))
     assert tick(event) == 1
@@ -140,17 +140,17 @@ def test_the_cap_counts_who_has_been_let_in_and_has_not_come_yet(event: EventVie
 
 @pytest.mark.parametrize("end", ["completed", "expired", "left", "away", "removed"])
 def test_each_end_of_an_admission_frees_its_slot(event: EventView, end: str) -> None:
-    entries = full_line(event, 4)
+    entries = join_waiting_entries(event, 4)
     assert tick(event) == 3
     mine = entries[0]
     if end == "away":
-        let_claim_lapse(mine)
+        backdate_claims(mine)
     else:
-        come(mine)
+        claim_or_get_entry(mine)
     if end == "completed":
-        complete(mine.id)
+        complete_admission(mine.id)
     elif end == "expired":
-        let_admission_lapse(mine)
+        backdate_admissions(mine)
     elif end == "left":
         positions.leave(event, facade.Caller(entry_id=mine.id))
     elif end == "removed":
@@ -162,28 +162,28 @@ def test_each_end_of_an_admission_frees_its_slot(event: EventView, end: str) -> 
 
 
 def test_a_live_reservation_keeps_the_slot_past_the_admission(event: EventView) -> None:
-    entries = full_line(event, 4)
+    entries = join_waiting_entries(event, 4)
     tick(event)
-    hold(event, come(entries[0]), seats=["hall-A-1"])
-    let_admission_lapse(entries[0])
+    hold(event, claim_or_get_entry(entries[0]), seats=["hall-A-1"])
+    backdate_admissions(entries[0])
     assert tick(event) == 0
     # Checkout began at the last moment: its later deadline is on the way to the entry, a commit later.
     QueueEntry.objects.filter(pk=entries[0].id).update(busy_until=clock.now())
     assert tick(event) == 0
-    assert come(entries[0]).is_ready
+    assert claim_or_get_entry(entries[0]).is_ready
     QueueEntry.objects.filter(pk=entries[0].id).update(busy_until=None)
     assert tick(event) == 1
 
 
 def test_the_first_question_after_the_turn_claims_the_admission(event: EventView) -> None:
-    (entry,) = full_line(event, 1)
+    (entry,) = join_waiting_entries(event, 1)
     tick(event)
     waiting = row(entry)
     assert (waiting.status, waiting.admission_expires_at) == ("ready", None)
     assert waiting.claim_expires_at - waiting.ready_at == timedelta(seconds=120)  # type: ignore[operator]
-    claimed = come(entry)
+    claimed = claim_or_get_entry(entry)
     assert claimed.admission_expires_at is not None
-    assert come(entry).admission_expires_at == claimed.admission_expires_at, "claimed once"
+    assert claim_or_get_entry(entry).admission_expires_at == claimed.admission_expires_at, "claimed once"
     assert timedelta(seconds=299) < claimed.admission_expires_at - clock.now() <= timedelta(seconds=300)
 
 
@@ -199,7 +199,7 @@ def test_joining_again_is_coming_too(event: EventView) -> None:
 
 
 def test_who_has_been_let_in_but_has_not_come_holds_nothing(event: EventView) -> None:
-    (entry,) = full_line(event, 1)
+    (entry,) = join_waiting_entries(event, 1)
     tick(event)
     found = row(entry)
     state = facade.EntryState(found.pk, found.status, found.admission_expires_at, None, None, "", event.id)
@@ -207,13 +207,13 @@ def test_who_has_been_let_in_but_has_not_come_holds_nothing(event: EventView) ->
 
 
 def test_a_no_show_loses_the_slot_not_the_number_and_is_next_when_it_comes_back(event: EventView) -> None:
-    entries = full_line(event, 8)
+    entries = join_waiting_entries(event, 8)
     tick(event)
-    let_claim_lapse(entries[1])
+    backdate_claims(entries[1])
     assert tick(event) == 1
     assert row(entries[1]).status == "away"
     head = room().head
-    back = come(entries[1])
+    back = claim_or_get_entry(entries[1])
     assert (back.status, back.number) == ("waiting", entries[1].number)
     assert estimates.estimate(back).ahead == 0
     assert tick(event) == 0, "no slot is free"
@@ -226,30 +226,30 @@ def test_a_no_show_loses_the_slot_not_the_number_and_is_next_when_it_comes_back(
 
 
 def test_who_comes_a_moment_too_late_before_anybody_noticed_is_next_all_the_same(event: EventView) -> None:
-    (entry,) = full_line(event, 1)
+    (entry,) = join_waiting_entries(event, 1)
     tick(event)
-    let_claim_lapse(entry)
-    assert come(entry).status == "waiting"
+    backdate_claims(entry)
+    assert claim_or_get_entry(entry).status == "waiting"
     assert tick(event) == 1
-    assert come(entry).is_ready
+    assert claim_or_get_entry(entry).is_ready
 
 
 @pytest.mark.parametrize("noticed", [True, False])
 def test_after_a_quarter_of_an_hour_the_number_is_gone_too(event: EventView, noticed: bool) -> None:
-    (entry,) = full_line(event, 1)
+    (entry,) = join_waiting_entries(event, 1)
     tick(event)
-    let_claim_lapse(entry, seconds=admission.RETURN_SECONDS + 1)
+    backdate_claims(entry, seconds=admission.RETURN_SECONDS + 1)
     if noticed:
         admission.expire_admissions()
         assert row(entry).status == "expired"
-    assert come(entry).status == "expired"
+    assert claim_or_get_entry(entry).status == "expired"
     again = positions.join(event, facade.Caller(entry_id=entry.id))
     assert (again.number, again.status) == (2, "ready")
 
 
 @pytest.mark.parametrize("end", ["left", "completed", "expired"])
 def test_who_joins_again_after_an_end_is_last(event: EventView, end: str) -> None:
-    entries = full_line(event, 5)
+    entries = join_waiting_entries(event, 5)
     QueueEntry.objects.filter(pk=entries[0].id).update(status=end, ended_at=clock.now())
     again = positions.join(event, facade.Caller(entry_id=entries[0].id))
     assert (again.number, again.status) == (6, "waiting")
@@ -305,7 +305,7 @@ def test_a_paused_room_takes_joins_and_lets_nobody_in(event: EventView) -> None:
 
 
 def test_a_room_that_is_switched_off_lets_everyone_in(event: EventView) -> None:
-    full_line(event, 8)
+    join_waiting_entries(event, 8)
     operations.set_state(event.id, "off", who="staff")
     assert admission.due_rooms() == [event.id]
     assert tick(event) == 8
@@ -315,13 +315,13 @@ def test_a_room_that_is_switched_off_lets_everyone_in(event: EventView) -> None:
 
 def test_a_room_switched_on_over_its_cap_lets_nobody_in_until_there_is_room(event: EventView) -> None:
     operations.set_state(event.id, "off", who="staff")
-    entries = line_of(event, 5)
+    entries = join_entries(event, 5)
     operations.set_state(event.id, "open", who="staff")
     assert join(event).status == "waiting"
     assert tick(event) == 0
     assert_audit_clean()
     for entry in entries[:3]:
-        complete(entry.id)
+        complete_admission(entry.id)
     assert tick(event) == 1
 
 
@@ -336,7 +336,7 @@ def test_moves_that_there_are_not_are_refused(event: EventView, state: str, to: 
 
 
 def test_rate_and_cap_are_set_live_and_a_lower_cap_sends_nobody_out(event: EventView) -> None:
-    full_line(event, 9)
+    join_waiting_entries(event, 9)
     tick(event)
     assert operations.set_limits(event.id, rate_per_second=100, active_max=5, who="staff")
     assert not operations.set_limits(event.id, rate_per_second=100, active_max=5, who="staff")
@@ -352,7 +352,7 @@ def test_rate_and_cap_are_set_live_and_a_lower_cap_sends_nobody_out(event: Event
 
 def test_an_operator_lets_in_at_once_within_the_cap_and_the_rate_pays_for_it() -> None:
     event = make_room(rate=2, active=20)
-    full_line(event, 40)
+    join_waiting_entries(event, 40)
     begun = clock.now()
     WaitingRoom.objects.update(state="paused", budget=0, ticked_at=begun)
     assert operations.admit_now(event.id, 10, who="staff") == 10
@@ -373,10 +373,10 @@ def test_an_operator_lets_in_at_once_within_the_cap_and_the_rate_pays_for_it() -
 
 
 def test_removing_is_on_record_and_happens_once(event: EventView) -> None:
-    (entry,) = full_line(event, 1)
+    (entry,) = join_waiting_entries(event, 1)
     assert operations.remove(entry.id, who="staff", why="a script")
     assert not operations.remove(entry.id, who="staff")
-    assert come(entry).status == "left"
+    assert claim_or_get_entry(entry).status == "left"
     act = RoomAct.objects.get()
     assert (act.who, act.what, act.detail, act.why) == ("staff", "remove", "number 1, waiting", "a script")
     with pytest.raises(errors.ActRefused):
@@ -384,7 +384,7 @@ def test_removing_is_on_record_and_happens_once(event: EventView) -> None:
 
 
 def test_nobody_is_let_in_while_nothing_is_available_and_again_once_a_hold_lapses(event: EventView) -> None:
-    full_line(event, 3)
+    join_waiting_entries(event, 3)
     facade.report_supply(event.id, available=0, held=2)
     assert tick(event) == 0
     assert room().state == "open"
@@ -393,13 +393,13 @@ def test_nobody_is_let_in_while_nothing_is_available_and_again_once_a_hold_lapse
 
 
 def test_when_nothing_can_be_bought_any_more_the_room_is_drained_and_says_so(event: EventView) -> None:
-    entries = full_line(event, 4)
+    entries = join_waiting_entries(event, 4)
     tick(event)
     facade.report_supply(event.id, available=0, held=0)
     facade.report_supply(event.id, available=0, held=0)
     assert room().state == "drained"
-    assert estimates.estimate(come(entries[3])).status == "drained"
-    assert come(entries[0]).is_ready, "who is in stays in"
+    assert estimates.estimate(claim_or_get_entry(entries[3])).status == "drained"
+    assert claim_or_get_entry(entries[0]).is_ready, "who is in stays in"
     for caller in (visitor("new"), facade.Caller(entry_id=entries[3].id)):
         with pytest.raises(errors.RoomDrained):
             positions.join(event, caller)
@@ -431,13 +431,13 @@ def test_the_stock_is_reported_by_whoever_has_it() -> None:
 
 def test_the_position_falls_and_the_wait_is_an_interval_from_what_was_measured() -> None:
     event = make_room(rate=10, active=1000)
-    entries = full_line(event, 50)
+    entries = join_waiting_entries(event, 50)
     last = entries[-1]
     seen = estimates.estimate(last)
     assert (seen.status, seen.ahead) == ("waiting", 50)
     assert (seen.wait_seconds, seen.wait_range) == (5, (5, 8))
     assert tick(event) == 5
-    assert estimates.estimate(come(last)).ahead == 45
+    assert estimates.estimate(claim_or_get_entry(last)).ahead == 45
     # Half as fast as the rate would allow: five in the last second.
     AdmissionBatch.objects.update(at=clock.now() - timedelta(seconds=1))
     slower = estimates.estimate(last)
@@ -445,14 +445,14 @@ def test_the_position_falls_and_the_wait_is_an_interval_from_what_was_measured()
     assert 9 <= slower.wait_seconds <= 11
     assert slower.wait_range[0] == 4
     tick(event)
-    come(entries[0])
-    assert estimates.estimate(come(entries[0])).ahead == 0
+    claim_or_get_entry(entries[0])
+    assert estimates.estimate(claim_or_get_entry(entries[0])).ahead == 0
 
 
 def test_while_every_slot_is_taken_nobody_is_promised_the_rooms_rate() -> None:
     """Two slots, five minutes each: the twentieth waits most of an hour, however fast the room could let people in."""
     event = make_room(rate=10, active=2)
-    last = full_line(event, 20)[-1]
+    last = join_waiting_entries(event, 20)[-1]
     seen = estimates.estimate(last)
     assert (seen.wait_range, seen.rate) == ((2, pytest.approx(4051, abs=1)), 10), (
         "two go in at once, the others in their turn"
@@ -469,7 +469,7 @@ def test_while_every_slot_is_taken_nobody_is_promised_the_rooms_rate() -> None:
 
 
 def test_a_leaver_ahead_brings_everyone_behind_no_further_back(event: EventView) -> None:
-    entries = full_line(event, 10)
+    entries = join_waiting_entries(event, 10)
     for entry in entries[:9]:
         positions.leave(event, facade.Caller(entry_id=entry.id))
     assert estimates.estimate(entries[9]).ahead == 10
@@ -492,7 +492,7 @@ def test_the_farther_back_the_later_one_asks_again_and_never_too_late_for_the_tu
 
 
 def test_the_auditor_finds_a_number_passed_over_a_cap_passed_and_a_second_place(event: EventView) -> None:
-    full_line(event, 6)
+    join_waiting_entries(event, 6)
     tick(event)
     assert_audit_clean()
     WaitingRoom.objects.update(head=4)
@@ -506,8 +506,8 @@ def test_the_auditor_finds_a_number_passed_over_a_cap_passed_and_a_second_place(
 
 
 def test_the_budget_is_never_counted_twice_when_the_clock_stands(event: EventView) -> None:
-    full_line(event, 3)
-    pass_time(event, 1)
+    join_waiting_entries(event, 3)
+    backdate_tick(event, 1)
     now = clock.now()
     locked = locked_room(event)
     admission.refill(locked, now)
@@ -519,7 +519,7 @@ def test_the_budget_is_never_counted_twice_when_the_clock_stands(event: EventVie
 
 def test_a_clock_that_was_set_back_stops_nobody(event: EventView) -> None:
     """Ticked by a clock that was an hour ahead; from the first tick after it is right again the rate counts on."""
-    full_line(event, 3)
+    join_waiting_entries(event, 3)
     WaitingRoom.objects.update(ticked_at=clock.now() + timedelta(hours=1), budget=0)
     assert admission.tick(event.id, 1) == 0, "and no moment is counted that nobody knows"
     assert tick(event, seconds=60) == 3
@@ -527,9 +527,9 @@ def test_a_clock_that_was_set_back_stops_nobody(event: EventView) -> None:
 
 
 def test_the_auditor_finds_a_claim_given_back_and_who_came_to_the_line_without_a_number(event: EventView) -> None:
-    first, *_ = full_line(event, 4)
+    first, *_ = join_waiting_entries(event, 4)
     tick(event)
-    come(first)
+    claim_or_get_entry(first)
     QueueEntry.objects.filter(pk=first.id).update(status="away")
     QueueEntry.objects.filter(number=4).update(number=None)
     assert audit_breaches() == [
@@ -561,7 +561,7 @@ def test_a_locked_room_is_the_whole_row_and_saving_it_changes_nothing_else(event
 
 def test_the_rate_in_force_is_what_the_health_of_the_shop_allows() -> None:
     event = make_room(rate=10, active=100)
-    full_line(event, 30)
+    join_waiting_entries(event, 30)
     WaitingRoom.objects.update(rate_now=4)
     assert locked_room(event).rate == 4
     assert tick(event) == 2, "half a second's worth"
@@ -570,7 +570,7 @@ def test_the_rate_in_force_is_what_the_health_of_the_shop_allows() -> None:
 
 
 def test_who_is_marked_goes_first_within_the_caps_and_moves_no_head(event: EventView) -> None:
-    entries = full_line(event, 6)
+    entries = join_waiting_entries(event, 6)
     QueueEntry.objects.filter(number__in=(5, 6)).update(marked="vip")
     assert tick(event) == 3
     assert [row(entries[at]).status for at in (4, 5, 0, 1)] == ["ready", "ready", "ready", "waiting"]
@@ -588,7 +588,7 @@ def test_who_is_marked_goes_first_within_the_caps_and_moves_no_head(event: Event
 
 def test_who_has_no_number_yet_is_not_in_line_and_nobody_beyond_the_numbered_is_let_in(event: EventView) -> None:
     """Three were in the lobby; the draw has written one number so far; two came late."""
-    entries = full_line(event, 5)
+    entries = join_waiting_entries(event, 5)
     QueueEntry.objects.filter(number__lte=3).update(in_lobby=True)
     QueueEntry.objects.filter(number__in=(2, 3)).update(number=None)
     WaitingRoom.objects.update(lobby_count=3, numbered_through=1)
@@ -609,7 +609,7 @@ def test_who_has_no_number_yet_is_not_in_line_and_nobody_beyond_the_numbered_is_
 
 
 def test_a_room_in_which_all_are_still_in_the_lobby_is_not_ticked(event: EventView) -> None:
-    full_line(event, 1)
+    join_waiting_entries(event, 1)
     QueueEntry.objects.update(in_lobby=True, number=None)
     WaitingRoom.objects.update(lobby_count=1)
     assert admission.due_rooms() == []

@@ -11,7 +11,7 @@ from apps.kernel import cli
 from apps.queue.management.commands import room as command
 from apps.queue.models import QueueEntry, RoomAct, VipLink, WaitingRoom
 from tests.support.factories import join
-from tests.support.queue.rooms import full_line, make_room, open_now
+from tests.support.queue.rooms import join_waiting_entries, make_room, open_now
 
 pytestmark = pytest.mark.django_db
 
@@ -33,7 +33,7 @@ def refusal(*words: str) -> str:
 @pytest.fixture
 def line(db: None) -> events.EventView:
     event = make_room(active=2, general_admission=20)
-    full_line(event, 4)
+    join_waiting_entries(event, 4)
     return event
 
 

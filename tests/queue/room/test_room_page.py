@@ -12,14 +12,14 @@ from apps.queue import facade
 from apps.queue.entries import vip_links
 from apps.queue.models import QueueEntry, RateChange, RoomAct, VipLink, WaitingRoom
 from apps.queue.room import operations
-from tests.support.queue.rooms import full_line, make_room
+from tests.support.queue.rooms import join_waiting_entries, make_room
 from tests.support.races import rival_at
 
 
 @pytest.fixture
 def event(db: None) -> events.EventView:
     made = make_room(active=2, general_admission=20)
-    full_line(made, 4)
+    join_waiting_entries(made, 4)
     return made
 
 

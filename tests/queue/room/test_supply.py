@@ -11,8 +11,16 @@ from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.room import operations
 from apps.reservations.counts import supply_report
 from apps.reservations.lifecycle import release
-from tests.support.factories import assert_audit_clean, hold, lapse
-from tests.support.queue.rooms import come, complete, full_line, let_admission_lapse, make_room, statuses, tick
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold
+from tests.support.queue.rooms import (
+    backdate_admissions,
+    claim_or_get_entry,
+    complete_admission,
+    join_waiting_entries,
+    make_room,
+    statuses,
+    tick,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,7 +38,7 @@ def report(event: EventView) -> tuple[int | None, int | None]:
 
 
 def test_who_is_in_and_holds_nothing_yet_has_a_place_put_by(event: EventView) -> None:
-    full_line(event, 9)
+    join_waiting_entries(event, 9)
     assert report(event) == (4, 0)
     assert tick(event) == 4
     assert tick(event) == 0, "four free places, and four who are choosing"
@@ -39,39 +47,39 @@ def test_who_is_in_and_holds_nothing_yet_has_a_place_put_by(event: EventView) ->
 
 
 def test_who_holds_something_counts_no_more_for_that_is_not_available(event: EventView) -> None:
-    entries = full_line(event, 9)
+    entries = join_waiting_entries(event, 9)
     report(event)
     tick(event)
-    hold(event, come(entries[0]), seats=["hall-A-1", "hall-A-2"])
+    hold(event, claim_or_get_entry(entries[0]), seats=["hall-A-1", "hall-A-2"])
     assert report(event) == (2, 2)
     assert tick(event) == 0, "two free places, and three who are choosing"
     for entry in entries[1:3]:
-        come(entry)
-    let_admission_lapse(*entries[1:3])
+        claim_or_get_entry(entry)
+    backdate_admissions(*entries[1:3])
     assert tick(event) == 1, "two gave up, so one is choosing; the other place is for the next in line"
     assert_audit_clean()
 
 
 def test_the_last_place_is_offered_to_somebody_even_if_people_buy_more_than_one(event: EventView) -> None:
-    entries = full_line(event, 3)
+    entries = join_waiting_entries(event, 3)
     facade.report_supply(event.id, available=1, held=3)
     assert tick(event) == 1
     assert tick(event) == 0
-    let_admission_lapse(come(entries[0]))
+    backdate_admissions(claim_or_get_entry(entries[0]))
     assert tick(event) == 1
 
 
 def test_when_holds_lapse_the_line_goes_on(event: EventView) -> None:
-    first, *_ = full_line(event, 3)
+    first, *_ = join_waiting_entries(event, 3)
     report(event)
     WaitingRoom.objects.update(active_max=1)
     tick(event)
-    held = hold(event, come(first), seats=[f"hall-A-{seat}" for seat in (1, 2, 3, 4)])
+    held = hold(event, claim_or_get_entry(first), seats=[f"hall-A-{seat}" for seat in (1, 2, 3, 4)])
     WaitingRoom.objects.update(active_max=100)
     assert report(event) == (0, 4)
     assert tick(event) == 0
     assert WaitingRoom.objects.get().state == "open", "what is held may come back"
-    lapse(held.id)
+    backdate_deadline(held.id)
     QueueEntry.objects.filter(pk=first.id).update(busy_until=clock.now() - timedelta(seconds=1))
     release.sweep_all(by="beat")
     assert report(event) == (4, 0)
@@ -81,7 +89,7 @@ def test_when_holds_lapse_the_line_goes_on(event: EventView) -> None:
 
 
 def test_an_operator_s_number_is_bound_by_it_too(event: EventView) -> None:
-    full_line(event, 9)
+    join_waiting_entries(event, 9)
     report(event)
     assert operations.admit_now(event.id, 3, who="staff") == 3
     assert operations.admit_now(event.id, 3, who="staff") == 1
@@ -89,7 +97,7 @@ def test_an_operator_s_number_is_bound_by_it_too(event: EventView) -> None:
 
 
 def test_more_choosing_than_there_are_places_lets_nobody_in_and_puts_nobody_out(event: EventView) -> None:
-    full_line(event, 6)
+    join_waiting_entries(event, 6)
     report(event)
     tick(event)
     facade.report_supply(event.id, available=1, held=3)
@@ -98,10 +106,10 @@ def test_more_choosing_than_there_are_places_lets_nobody_in_and_puts_nobody_out(
 
 
 def test_a_sale_frees_no_place_for_the_next_but_its_end_of_shopping_does_no_harm(event: EventView) -> None:
-    entries = full_line(event, 6)
+    entries = join_waiting_entries(event, 6)
     report(event)
     tick(event)
-    complete(come(entries[0]).id)
+    complete_admission(claim_or_get_entry(entries[0]).id)
     facade.report_supply(event.id, available=3, held=0)
     assert tick(event) == 0, "three places, three who are choosing"
 
@@ -122,5 +130,5 @@ def test_a_report_that_was_held_up_drains_no_room_that_knows_better(event: Event
 
 
 def test_a_room_that_is_off_and_a_stock_that_nobody_reported_bind_nobody(event: EventView) -> None:
-    full_line(event, 6)
+    join_waiting_entries(event, 6)
     assert tick(event) == 6

@@ -19,8 +19,8 @@ from tests.queue.room.test_gatekeeper import until
 from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean, join
 from tests.support.own_redis import OwnRedis
-from tests.support.queue.rooms import full_line, make_room, open_now, tick
-from tests.support.queue.snapshots import copied, copy_only, poll, position, token_of
+from tests.support.queue.rooms import join_waiting_entries, make_room, open_now, tick
+from tests.support.queue.snapshots import caller_of_entry, poll_status, position, read_redis_copy, use_redis_copy_only
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def event(monkeypatch: pytest.MonkeyPatch) -> EventView:
-    copy_only(monkeypatch)
+    use_redis_copy_only(monkeypatch)
     return make_room(rate=1_000, active=40)
 
 
@@ -79,7 +79,7 @@ def test_a_storm_goes_on_through_the_loss_of_redis(loss: str, event: EventView, 
 
         def is_copied() -> bool:
             leader.run_once()
-            shown = copied(event)
+            shown = read_redis_copy(event)
             return shown is not None and shown.head == WaitingRoom.objects.get(event_id=event.id).head
 
         until(is_copied, "a copy of this moment by the gatekeeper")
@@ -92,30 +92,30 @@ def test_a_storm_goes_on_through_the_loss_of_redis(loss: str, event: EventView, 
 
 
 def test_while_redis_is_away_operators_act_and_visitors_see_it(event: EventView, own_redis: OwnRedis) -> None:
-    entries = full_line(event, 3)
+    entries = join_waiting_entries(event, 3)
     own_redis.kill()
     operations.set_state(event.id, "paused", who="staff")
-    assert poll(event, entries[2]).estimate.status == "paused"
+    assert poll_status(event, entries[2]).estimate.status == "paused"
     operations.set_state(event.id, "open", who="staff")
     tick(event)
-    assert poll(event, entries[2]).is_ready
+    assert poll_status(event, entries[2]).is_ready
     assert_audit_clean()
 
 
 def test_the_copy_comes_back_with_the_first_poll_without_any_gatekeeper(event: EventView, own_redis: OwnRedis) -> None:
-    entries = full_line(event, 3)
+    entries = join_waiting_entries(event, 3)
     own_redis.kill()
     assert [position(event, entry) for entry in entries] == [1, 2, 3]
     own_redis.return_empty()
-    assert copied(event) is None
+    assert read_redis_copy(event) is None
     assert [position(event, entry) for entry in entries] == [1, 2, 3]
-    assert copied(event) is not None
+    assert read_redis_copy(event) is not None
 
 
 def test_a_redis_that_returns_with_what_it_knew_long_ago_changes_nobody_s_place(
     event: EventView, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entries = full_line(event, 50)
+    entries = join_waiting_entries(event, 50)
     room_snapshot.copy_to_redis([event.id])
     long_ago = redis.client().get(room_snapshot.key(event.id))
     assert tick(event) == 40
@@ -126,27 +126,27 @@ def test_a_redis_that_returns_with_what_it_knew_long_ago_changes_nobody_s_place(
     redis.client().set(room_snapshot.key(event.id), long_ago)  # type: ignore[arg-type]
     monkeypatch.setattr(room_snapshot, "COPY_FRESH_SECONDS", 1e-9)  # Any age is too old.
     assert position(event, entries[49]) == 10
-    assert poll(event, entries[0]).is_ready
+    assert poll_status(event, entries[0]).is_ready
 
 
 def test_rebuilding_by_hand_says_what_it_wrote_and_that_the_order_is_the_same(
     event: EventView, own_redis: OwnRedis, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rebuild, "CHUNK_MAX", 4)
-    full_line(event, 9)
+    join_waiting_entries(event, 9)
     redis.client().set(room_snapshot.key(event.id), "garbage")
     call_command("rebuild_queue", event.slug)
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("concert: room open, head 0, next number 10: ")
     assert " bytes written and read back in " in first
     assert "order of 9 places identical before and after, sha256 " in second
-    assert copied(event) is not None
+    assert read_redis_copy(event) is not None
 
 
 def test_rebuilding_notices_a_place_that_changed(
     event: EventView, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entries = full_line(event, 3)
+    entries = join_waiting_entries(event, 3)
     real = room_snapshot.replace_copy
 
     def meddle(event_id: int) -> tuple[room_snapshot.RoomSnapshot, int]:
@@ -169,7 +169,7 @@ def test_rebuilding_refuses_in_one_line(event: EventView, own_redis: OwnRedis) -
 
 
 def test_a_token_works_in_a_process_that_knows_nothing_yet(event: EventView, own_redis: OwnRedis) -> None:
-    (entry,) = full_line(event, 1)
+    (entry,) = join_waiting_entries(event, 1)
     own_redis.kill()
-    assert token_of(entry).in_line
-    assert poll(event, entry).estimate.ahead == 1
+    assert caller_of_entry(entry).in_line
+    assert poll_status(event, entry).estimate.ahead == 1

@@ -23,8 +23,15 @@ from apps.queue.status import estimates
 from tests.queue.room.test_gatekeeper import until
 from tests.support.databases import database_url
 from tests.support.factories import make_event
-from tests.support.queue.rooms import full_line, make_room, tick
-from tests.support.queue.snapshots import another_process, copied, copy_only, poll, position, remember
+from tests.support.queue.rooms import join_waiting_entries, make_room, tick
+from tests.support.queue.snapshots import (
+    fresh_process,
+    keep_caches_fresh,
+    poll_status,
+    position,
+    read_redis_copy,
+    use_redis_copy_only,
+)
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,7 +59,7 @@ def test_a_board_is_one_statement_and_less_than_a_kilobyte(event: EventView) -> 
 
 
 def test_a_process_reads_it_once_for_everybody(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
-    remember(monkeypatch)
+    keep_caches_fresh(monkeypatch)
     reads: list[int] = []
     real = room_snapshot.read_snapshot
     monkeypatch.setattr(room_snapshot, "read_snapshot", lambda event_id: (reads.append(event_id), real(event_id))[1])
@@ -70,27 +77,27 @@ def test_a_room_that_is_not_there_has_no_board() -> None:
 
 
 def test_the_leader_copies_every_room_in_use_after_its_ticks(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy_only(monkeypatch)
+    use_redis_copy_only(monkeypatch)
     off = make_event("quiet", venue="Elsewhere")
-    full_line(event, 5)
+    join_waiting_entries(event, 5)
     leader, stand_by = gatekeeper.Gatekeeper(database_url()), gatekeeper.Gatekeeper(database_url())
     try:
         assert leader.run_once() == 3
-        shown = copied(event)
+        shown = read_redis_copy(event)
         assert shown is not None
         assert (shown.head, shown.next_number, shown.state) == (3, 6, "open")
-        assert copied(off) is None
+        assert read_redis_copy(off) is None
         redis.client().flushall()
         assert stand_by.run_once() == 0
-        assert copied(event) is None, "a stand-by copies nothing"
-        until(lambda: leader.run_once() == 0 and copied(event) is not None, "a copy by the next tick")
+        assert read_redis_copy(event) is None, "a stand-by copies nothing"
+        until(lambda: leader.run_once() == 0 and read_redis_copy(event) is not None, "a copy by the next tick")
     finally:
         leader.resign()
         stand_by.resign()
 
 
 def test_a_board_comes_from_the_copy_without_a_query(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy_only(monkeypatch)
+    use_redis_copy_only(monkeypatch)
     room_snapshot.copy_to_redis([event.id])
     with CaptureQueriesContext(connection) as captured:
         assert room_snapshot.get_snapshot(event.id).state == "closed"
@@ -98,17 +105,17 @@ def test_a_board_comes_from_the_copy_without_a_query(event: EventView, monkeypat
 
 
 def test_an_operator_s_act_is_seen_by_every_process_at_once(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy_only(monkeypatch)
-    (entry,) = full_line(event, 1)
+    use_redis_copy_only(monkeypatch)
+    (entry,) = join_waiting_entries(event, 1)
     room_snapshot.copy_to_redis([event.id])
-    assert poll(event, entry).estimate.status == "waiting"
-    with another_process():
+    assert poll_status(event, entry).estimate.status == "waiting"
+    with fresh_process():
         operations.set_state(event.id, "paused", who="staff")
     with CaptureQueriesContext(connection) as captured:
         assert room_snapshot.get_snapshot(event.id).state == "paused"
     assert len(captured) == 0, "it is in the copy"
-    assert poll(event, entry).estimate.status == "paused"
-    with another_process():
+    assert poll_status(event, entry).estimate.status == "paused"
+    with fresh_process():
         operations.set_limits(event.id, rate_per_second=77, active_max=7, who="staff")
     assert (room_snapshot.get_snapshot(event.id).rate_ceiling, room_snapshot.get_snapshot(event.id).active_max) == (
         77,
@@ -118,12 +125,12 @@ def test_an_operator_s_act_is_seen_by_every_process_at_once(event: EventView, mo
 
 def test_who_writes_without_redis_reads_what_it_wrote(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy still says open when the act is committed, and Redis takes no new one."""
-    remember(monkeypatch, copy=True)
-    (entry,) = full_line(event, 1)
-    assert poll(event, entry).estimate.status == "waiting"
+    keep_caches_fresh(monkeypatch, copy=True)
+    (entry,) = join_waiting_entries(event, 1)
+    assert poll_status(event, entry).estimate.status == "waiting"
     monkeypatch.setattr(room_snapshot, "_write_copies", lambda *args, **kwargs: None)
     operations.set_state(event.id, "paused", who="staff")
-    assert poll(event, entry).estimate.status == "paused"
+    assert poll_status(event, entry).estimate.status == "paused"
 
 
 FORGERIES: dict[str, Callable[[RoomSnapshot], bytes]] = {
@@ -149,23 +156,23 @@ FORGERIES: dict[str, Callable[[RoomSnapshot], bytes]] = {
 def test_a_copy_that_lies_is_thrown_away_and_made_anew(
     forgery: str, event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy_only(monkeypatch)
-    entries = full_line(event, 2)
+    use_redis_copy_only(monkeypatch)
+    entries = join_waiting_entries(event, 2)
     lie(event, FORGERIES[forgery](room_snapshot.read_snapshot(event.id)))
     assert [position(event, entry) for entry in entries] == [1, 2]
-    shown = copied(event)
+    shown = read_redis_copy(event)
     assert shown is not None
     assert (shown.state, shown.next_number) == ("open", 3)
 
 
 @pytest.mark.parametrize("put", ["hset", "rpush", "sadd"])
 def test_a_key_of_another_kind_is_thrown_away(put: str, event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy_only(monkeypatch)
-    (entry,) = full_line(event, 1)
+    use_redis_copy_only(monkeypatch)
+    (entry,) = join_waiting_entries(event, 1)
     arguments: dict[str, tuple[Any, ...]] = {"hset": ("a", "b"), "rpush": ("a",), "sadd": ("a",)}
     getattr(redis.client(), put)(room_snapshot.key(event.id), *arguments[put])
     assert position(event, entry) == 1
-    assert copied(event) is not None
+    assert read_redis_copy(event) is not None
 
 
 def test_a_copy_that_is_behind_what_was_seen_is_not_followed(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,8 +180,8 @@ def test_a_copy_that_is_behind_what_was_seen_is_not_followed(event: EventView, m
     R: comes back with the board of before the tick, which still looks fresh
     P: would say position 4 now; the head cannot fall, so it asks PostgreSQL
     """
-    copy_only(monkeypatch)
-    entries = full_line(event, 4)
+    use_redis_copy_only(monkeypatch)
+    entries = join_waiting_entries(event, 4)
     before = room_snapshot.encode(room_snapshot.read_snapshot(event.id))
     tick(event)
     assert position(event, entries[3]) == 1

@@ -21,8 +21,23 @@ from apps.queue.room import operations
 from apps.queue.snapshot import exceptions, room_snapshot
 from apps.queue.status import estimates, status
 from tests.support.factories import join
-from tests.support.queue.rooms import come, full_line, let_admission_lapse, let_claim_lapse, make_room, open_now, tick
-from tests.support.queue.snapshots import another_process, by_ledger, poll, position, remember, token_of
+from tests.support.queue.rooms import (
+    backdate_admissions,
+    backdate_claims,
+    claim_or_get_entry,
+    join_waiting_entries,
+    make_room,
+    open_now,
+    tick,
+)
+from tests.support.queue.snapshots import (
+    caller_of_entry,
+    fresh_process,
+    keep_caches_fresh,
+    poll_status,
+    position,
+    status_from_database,
+)
 from tests.support.races import rival_connection
 from tests.support.tiers import examples
 
@@ -35,9 +50,9 @@ def event() -> EventView:
 
 
 def test_a_poll_of_who_waits_asks_the_database_nothing(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = full_line(event, 6)
+    entries = join_waiting_entries(event, 6)
     tick(event)
-    remember(monkeypatch)
+    keep_caches_fresh(monkeypatch)
     header = {"authorization": f"Bearer {issue_queue_token(entries[5].id, event.slug, entries[5].number)}"}
     client = Client()
     client.get("/api/events/concert/queue/status", headers=header)
@@ -50,12 +65,12 @@ def test_a_poll_of_who_waits_asks_the_database_nothing(event: EventView, monkeyp
 def test_a_poll_from_the_head_down_asks_the_ledger_and_claims(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entries = full_line(event, 4)
-    remember(monkeypatch)
+    entries = join_waiting_entries(event, 4)
+    keep_caches_fresh(monkeypatch)
     assert position(event, entries[0]) == 1
     tick(event)
     room_snapshot.invalidate(event.id)
-    place = poll(event, entries[0])
+    place = poll_status(event, entries[0])
     assert (place.is_ready, place.estimate.status) == (True, "ready")
     assert QueueEntry.objects.get(pk=entries[0].id).admission_expires_at is not None
     assert position(event, entries[3]) == 1
@@ -69,12 +84,12 @@ def test_who_joins_after_the_board_was_read_is_not_told_of_the_moment_before(
     P: number 1 is above the head that it remembers, but the board does not know the number: it is read anew
     """
     open_now(event)
-    remember(monkeypatch, copy=True)
+    keep_caches_fresh(monkeypatch, copy=True)
     assert room_snapshot.get_snapshot(event.id).head == 0
-    with another_process():
+    with fresh_process():
         entry = join(event)
     assert entry.is_ready
-    assert poll(event, entry).is_ready
+    assert poll_status(event, entry).is_ready
 
 
 def test_who_is_let_in_between_the_join_and_its_answer_is_in(event: EventView) -> None:
@@ -82,7 +97,7 @@ def test_who_is_let_in_between_the_join_and_its_answer_is_in(event: EventView) -
     T: lets it in: the head is at its number
     J: is answered: not that it waits at position 0, as whoever missed the turn does
     """
-    *_, joined = full_line(event, 3)
+    *_, joined = join_waiting_entries(event, 3)
     assert joined.waits
     assert tick(event) == 3
     status.clear_caches()
@@ -95,58 +110,58 @@ def test_who_is_let_in_between_the_join_and_its_answer_is_in(event: EventView) -
 def test_who_left_is_told_so_at_once_here_and_elsewhere_with_the_next_feed(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, elsewhere, stays = full_line(event, 3)
-    remember(monkeypatch)
-    assert [poll(event, entry).entry for entry in (here, elsewhere, stays)] == [None] * 3
-    positions.leave(event, token_of(here))
-    with another_process():
-        positions.leave(event, token_of(elsewhere))
-    assert poll(event, here).estimate.status == "left"
-    assert poll(event, elsewhere).estimate.status == "waiting"
+    here, elsewhere, stays = join_waiting_entries(event, 3)
+    keep_caches_fresh(monkeypatch)
+    assert [poll_status(event, entry).entry for entry in (here, elsewhere, stays)] == [None] * 3
+    positions.leave(event, caller_of_entry(here))
+    with fresh_process():
+        positions.leave(event, caller_of_entry(elsewhere))
+    assert poll_status(event, here).estimate.status == "left"
+    assert poll_status(event, elsewhere).estimate.status == "waiting"
     monkeypatch.setattr(exceptions, "FEED_SECONDS", 0.0)
     exceptions._feeds[event.id]._due_at = 0.0
-    assert poll(event, elsewhere).estimate.status == "left"
-    assert poll(event, stays).entry is None
+    assert poll_status(event, elsewhere).estimate.status == "left"
+    assert poll_status(event, stays).entry is None
 
 
 def test_who_is_removed_or_let_through_ahead_of_the_head_is_asked_about(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    removed, through, stays = full_line(event, 3)
+    removed, through, stays = join_waiting_entries(event, 3)
     operations.remove(removed.id, who="staff")
     QueueEntry.objects.filter(pk=through.id).update(
         marked="vip", status="ready", ready_at=clock.now(), claim_expires_at=clock.now() + timedelta(minutes=2)
     )
-    remember(monkeypatch)
-    assert poll(event, removed).estimate.status == "left"
-    assert poll(event, through).is_ready
-    assert poll(event, stays).entry is None
+    keep_caches_fresh(monkeypatch)
+    assert poll_status(event, removed).estimate.status == "left"
+    assert poll_status(event, through).is_ready
+    assert poll_status(event, stays).entry is None
 
 
 def test_until_a_process_has_caught_up_with_the_endings_the_ledger_is_asked(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entries = full_line(event, 6)
+    entries = join_waiting_entries(event, 6)
     for entry in entries[:5]:
-        positions.leave(event, token_of(entry))
-    remember(monkeypatch)
+        positions.leave(event, caller_of_entry(entry))
+    keep_caches_fresh(monkeypatch)
     monkeypatch.setattr(exceptions, "SLICE_MAX", 2)
-    asked = [poll(event, entries[5]).entry is not None for _ in range(4)]
+    asked = [poll_status(event, entries[5]).entry is not None for _ in range(4)]
     assert asked == [True, True, False, False]
-    assert [poll(event, entry).estimate.status for entry in entries[:5]] == ["left"] * 5
+    assert [poll_status(event, entry).estimate.status for entry in entries[:5]] == ["left"] * 5
 
 
 def test_more_endings_of_one_moment_than_a_slice_holds_are_all_read(
     event: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entries = full_line(event, 6)
+    entries = join_waiting_entries(event, 6)
     ended = [entry.id for entry in entries[:5]]
     QueueEntry.objects.filter(pk__in=ended).update(status="left", ended_at=clock.now())
-    remember(monkeypatch)
+    keep_caches_fresh(monkeypatch)
     monkeypatch.setattr(exceptions, "SLICE_MAX", 2)
-    while poll(event, entries[5]).entry is not None:
+    while poll_status(event, entries[5]).entry is not None:
         pass
-    assert [poll(event, entry).estimate.status for entry in entries[:5]] == ["left"] * 5
+    assert [poll_status(event, entry).estimate.status for entry in entries[:5]] == ["left"] * 5
 
 
 def test_an_ending_that_commits_late_is_read_all_the_same(event: EventView) -> None:
@@ -156,30 +171,30 @@ def test_an_ending_that_commits_late_is_read_all_the_same(event: EventView) -> N
     L: COMMIT
     F: looks back beyond M, and finds L
     """
-    late, punctual = full_line(event, 2)
+    late, punctual = join_waiting_entries(event, 2)
     with rival_connection() as rival:
         rival.set_autocommit(False)
         with rival.cursor() as cursor:
             cursor.execute(
                 "UPDATE queue_queueentry SET status = 'left', ended_at = clock_timestamp() WHERE id = %s", [late.id]
             )
-        with another_process():
-            positions.leave(event, token_of(punctual))
-        assert poll(event, late).estimate.status == "waiting"
-        assert poll(event, punctual).estimate.status == "left"
+        with fresh_process():
+            positions.leave(event, caller_of_entry(punctual))
+        assert poll_status(event, late).estimate.status == "waiting"
+        assert poll_status(event, punctual).estimate.status == "left"
         rival.commit()
-    assert poll(event, late).estimate.status == "left"
+    assert poll_status(event, late).estimate.status == "left"
 
 
 def test_a_stranger_s_number_is_nobody_s_place(event: EventView) -> None:
-    (entry,) = full_line(event, 1)
+    (entry,) = join_waiting_entries(event, 1)
     QueueEntry.objects.all().delete()
     WaitingRoom.objects.update(next_number=1)
-    assert status.get_status(event, token_of(entry)) is None
+    assert status.get_status(event, caller_of_entry(entry)) is None
 
 
 def test_a_token_whose_number_is_no_number_asks_the_ledger(event: EventView) -> None:
-    (entry,) = full_line(event, 1)
+    (entry,) = join_waiting_entries(event, 1)
     for number in ("1", -1, True, 1.5, None):
         token = jwt.issue("queue", str(entry.id), timedelta(hours=1), event.slug, num=number)
         answer = Client().get("/api/events/concert/queue/status", headers={"authorization": f"Bearer {token}"})
@@ -228,10 +243,10 @@ def draw(event: EventView, entries: list[facade.EntryView]) -> None:
 def test_a_lobby_says_when_it_opens_and_asks_the_ledger_nothing(
     event: EventView, lobby: list[facade.EntryView], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remember(monkeypatch)
-    poll(event, lobby[0])
+    keep_caches_fresh(monkeypatch)
+    poll_status(event, lobby[0])
     with CaptureQueriesContext(connection) as captured:
-        seen = poll(event, lobby[1]).estimate
+        seen = poll_status(event, lobby[1]).estimate
     assert len(captured) == 0
     assert (seen.status, seen.ahead, seen.stage) == ("lobby", None, "lobby")
     assert 3_000 < seen.wait_seconds <= 3_600
@@ -242,7 +257,7 @@ def test_who_gathered_for_what_is_canceled_is_told_that_it_is_over(
     event: EventView, lobby: list[facade.EntryView]
 ) -> None:
     Event.objects.update(status=Event.Status.CANCELED)
-    for seen in (poll(event, lobby[0]), by_ledger(event, lobby[1])):
+    for seen in (poll_status(event, lobby[0]), status_from_database(event, lobby[1])):
         assert (seen.estimate.status, seen.estimate.stage, seen.estimate.opens_at) == ("drained", "", None)
 
 
@@ -277,14 +292,14 @@ def test_a_lobby_place_is_exchanged_for_a_number_once_it_is_drawn(
 def test_who_left_the_lobby_is_told_so_before_and_after_the_draw(
     event: EventView, lobby: list[facade.EntryView], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remember(monkeypatch)
-    assert poll(event, lobby[0]).estimate.status == "lobby"
+    keep_caches_fresh(monkeypatch)
+    assert poll_status(event, lobby[0]).estimate.status == "lobby"
     positions.leave(event, facade.Caller(entry_id=lobby[0].id))
-    assert poll(event, lobby[0]).estimate.status == "left"
+    assert poll_status(event, lobby[0]).estimate.status == "left"
     open_lobby(event)
     draw(event, lobby)
-    with another_process():
-        assert poll(event, lobby[0]).estimate.status == "left"
+    with fresh_process():
+        assert poll_status(event, lobby[0]).estimate.status == "left"
         assert position(event, lobby[1]) == 2
 
 
@@ -312,7 +327,7 @@ def test_the_board_and_the_ledger_say_the_same_of_any_room_and_no_position_rises
     def check(acts: list[tuple[str, int]]) -> None:
         number = next(made)
         event = make_room(f"room-{number}", venue=f"venue-{number}", rows=1)
-        entries = full_line(event, 5)
+        entries = join_waiting_entries(event, 5)
         last: dict[object, int] = {}
         for act, which in acts:
             entry = entries[which % len(entries)]
@@ -320,16 +335,16 @@ def test_the_board_and_the_ledger_say_the_same_of_any_room_and_no_position_rises
             if act == "join" and state != "drained":
                 entries.append(join(event))
             elif act == "leave":
-                positions.leave(event, token_of(entry))
+                positions.leave(event, caller_of_entry(entry))
             elif act == "remove":
                 operations.remove(entry.id, who="staff")
             elif act == "tick" and state == "open":
                 tick(event, seconds=which / 10)
             elif act == "claim":
-                come(entry)
+                claim_or_get_entry(entry)
             elif act in ("miss", "lapse"):
                 unclaimed = QueueEntry.objects.filter(pk=entry.id, status="ready", admission_expires_at=None).exists()
-                (let_claim_lapse if unclaimed else let_admission_lapse)(entry)
+                (backdate_claims if unclaimed else backdate_admissions)(entry)
             elif act in ("pause", "open", "drain"):
                 wanted = {"pause": "paused", "open": "open", "drain": "drained"}[act]
                 if wanted in operations.STATE_TRANSITIONS[state]:
@@ -337,9 +352,9 @@ def test_the_board_and_the_ledger_say_the_same_of_any_room_and_no_position_rises
             elif act == "cap":
                 operations.set_limits(event.id, rate_per_second=1 + which, active_max=which % 5, who="staff")
             for entry in entries:
-                with another_process():
-                    fast = poll(event, entry).estimate
-                    true = by_ledger(event, entry).estimate
+                with fresh_process():
+                    fast = poll_status(event, entry).estimate
+                    true = status_from_database(event, entry).estimate
                 assert (fast.status, fast.ahead, fast.wait_range) == (true.status, true.ahead, true.wait_range)
                 assert fast.ahead is not None
                 assert fast.ahead <= last.get(entry.id, fast.ahead), "a position rose"

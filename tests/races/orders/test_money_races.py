@@ -25,8 +25,16 @@ from apps.orders.payments.providers import sandbox
 from apps.orders.provider_sync import charges, inbox
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import body, buy, deliver_all, late_word, let_lapse, payment_of, place
-from tests.support.races import Beside, in_another_connection, storm, values
+from tests.support.orders.sale import (
+    backdate_pay_deadline,
+    buy,
+    checkout_body,
+    deliver_outbox,
+    late_webhook,
+    payment_of,
+    place_order,
+)
+from tests.support.races import ConcurrentCall, in_another_connection, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,7 +49,7 @@ def test_eight_requests_with_one_key_place_one_order_and_get_one_answer() -> Non
     """All eight insert the order; the unique reservation lets one through. The seven wait for its commit, lock the
     order it placed, and find the remembered answer there."""
     reservation = hold(make_event(), seats=["hall-A-1"])
-    answers = values(storm(8, lambda _: check_out(reservation, body(), "key")))
+    answers = values(storm(8, lambda _: check_out(reservation, checkout_body(), "key")))
     assert len(set(answers)) == 1
     assert answers[0].status == 202
     assert Order.objects.count() == Payment.objects.count() == 1
@@ -50,9 +58,9 @@ def test_eight_requests_with_one_key_place_one_order_and_get_one_answer() -> Non
 def test_eight_tabs_with_eight_keys_place_one_order_and_are_charged_once() -> None:
     """Each has a key of its own, so none finds another's answer: they find its order, and its pending charge."""
     reservation = hold(make_event(), seats=["hall-A-1"])
-    answers = values(storm(8, lambda number: check_out(reservation, body(), f"tab {number}")))
+    answers = values(storm(8, lambda number: check_out(reservation, checkout_body(), f"tab {number}")))
     assert {answer.status for answer in answers} == {202}
-    values(storm(4, lambda _: deliver_all()))
+    values(storm(4, lambda _: deliver_outbox()))
     assert Order.objects.count() == Payment.objects.count() == SandboxCharge.objects.count() == 1
     assert Order.objects.get().status == Order.Status.CONFIRMED
 
@@ -60,8 +68,8 @@ def test_eight_tabs_with_eight_keys_place_one_order_and_are_charged_once() -> No
 def test_eight_cancellations_with_one_key_cancel_once_and_get_one_answer() -> None:
     """All wait for the order's lock. The first cancels and remembers its answer in the same transaction; the others
     find it there."""
-    order = place(hold(make_event(), seats=["hall-A-1"]))
-    answers = values(storm(8, lambda _: order_cancellation.answer_cancel(order.pk, {}, "key")))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
+    answers = values(storm(8, lambda _: order_cancellation.cancel_order_idempotently(order.pk, {}, "key")))
     assert len(set(answers)) == 1
     assert json.loads(answers[0].body)["status"] == "canceled"
 
@@ -70,9 +78,9 @@ def test_one_key_for_two_orders_at_once_cancels_one_of_them() -> None:
     """No lock is common to both: the answer's unique key makes the second wait for the first one's commit, and then
     its whole transaction is undone."""
     event = make_event()
-    orders = [place(hold(event, seats=[seat])) for seat in ("hall-A-1", "hall-A-2")]
+    orders = [place_order(hold(event, seats=[seat])) for seat in ("hall-A-1", "hall-A-2")]
     Order.objects.update(buyer=orders[0].buyer)
-    outcomes = storm(2, lambda number: order_cancellation.answer_cancel(orders[number].pk, {}, "key"))
+    outcomes = storm(2, lambda number: order_cancellation.cancel_order_idempotently(orders[number].pk, {}, "key"))
     refused = [outcome.error for outcome in outcomes if outcome.error is not None]
     assert len(refused) == 1
     assert isinstance(refused[0], problems.IdempotencyInProgress | problems.IdempotencyMismatch)
@@ -83,8 +91,8 @@ def test_two_tabs_that_try_again_at_once_start_one_more_attempt() -> None:
     """Both read a declined order. Under its lock the first starts attempt 2; the second then reads a pending one."""
     reservation = hold(make_event(), seats=["hall-A-1"])
     buy(reservation, sandbox.DECLINES)
-    values(storm(2, lambda number: check_out(reservation, body(), f"again {number}")))
-    deliver_all()
+    values(storm(2, lambda number: check_out(reservation, checkout_body(), f"again {number}")))
+    deliver_outbox()
     assert Payment.objects.count() == 2
     assert Order.objects.get().status == Order.Status.CONFIRMED
 
@@ -93,7 +101,7 @@ def test_control_without_the_unique_reservation_each_tab_has_an_order_of_its_own
     """The naive checkout looks for an order, finds none, and writes one. With the constraint gone, both tabs look
     before either writes: two orders, two charges for one seat."""
     reservation = hold(make_event(), seats=["hall-A-1"])
-    order = place(reservation)
+    order = place_order(reservation)
     values_of = {field.attname: getattr(order, field.attname) for field in Order._meta.concrete_fields}
     Payment.objects.all().delete()
     OrderLine.objects.all().delete()
@@ -133,7 +141,7 @@ def claim_charge() -> outbox.Message:
 def test_a_worker_killed_after_the_provider_s_answer_charges_no_second_time(monkeypatch) -> None:
     """A: claims the charge, the provider takes the money, A dies before it can settle.
     B: gets the message again, finds that the charge was started, asks the provider by its key, and settles that."""
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     message = claim_charge()
 
     class Killed(BaseException):
@@ -143,9 +151,9 @@ def test_a_worker_killed_after_the_provider_s_answer_charges_no_second_time(monk
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(charges, "record_answer", die)
+        patch.setattr(charges, "record_provider_answer", die)
         with pytest.raises(Killed):
-            charges.charge(message)
+            charges.handle_charge(message)
     order.refresh_from_db()
     assert order.status == Order.Status.PAYING
     assert SandboxCharge.objects.count() == 1
@@ -154,17 +162,17 @@ def test_a_worker_killed_after_the_provider_s_answer_charges_no_second_time(monk
         raise AssertionError("charged again")
 
     monkeypatch.setattr(sandbox.Sandbox, "charge", refuse)
-    charges.charge(message)
+    charges.handle_charge(message)
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
     assert Ticket.objects.count() == 1
 
 
 def test_a_worker_killed_before_it_called_the_provider_leaves_the_charge_to_the_next() -> None:
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     message = claim_charge()
     charges._start(payment_of(order).pk)
-    charges.charge(message)
+    charges.handle_charge(message)
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
     assert SandboxCharge.objects.count() == 1
@@ -173,9 +181,9 @@ def test_a_worker_killed_before_it_called_the_provider_leaves_the_charge_to_the_
 def test_a_message_whose_claim_ran_out_is_handled_by_two_workers_and_charged_once() -> None:
     """The claim's time is over while the first worker still waits for the provider: both ask with one key, both
     settle; the second finds the message processed."""
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     message = claim_charge()
-    values(storm(4, lambda _: charges.charge(message)))
+    values(storm(4, lambda _: charges.handle_charge(message)))
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
     assert SandboxCharge.objects.count() == ProviderMessage.objects.count() == Ticket.objects.count() == 1
@@ -184,7 +192,7 @@ def test_a_message_whose_claim_ran_out_is_handled_by_two_workers_and_charged_onc
 def test_a_success_that_arrives_while_the_buyer_cancels_is_either_a_sale_or_a_refund(monkeypatch) -> None:
     """The buyer's cancellation commits between the provider's answer and its settling: the money goes back."""
     event = make_event()
-    order = place(hold(event, seats=["hall-A-1"]))
+    order = place_order(hold(event, seats=["hall-A-1"]))
     real = sandbox.Sandbox.charge
 
     def canceled_meanwhile(self: sandbox.Sandbox, request: Any) -> Any:
@@ -193,7 +201,7 @@ def test_a_success_that_arrives_while_the_buyer_cancels_is_either_a_sale_or_a_re
         return answer
 
     monkeypatch.setattr(sandbox.Sandbox, "charge", canceled_meanwhile)
-    deliver_all()
+    deliver_outbox()
     order.refresh_from_db()
     assert (order.status, order.reason) == (Order.Status.REFUNDED, Order.Reason.CANCELED_BY_BUYER)
     assert Refund.objects.get().status == Refund.Status.SUCCEEDED
@@ -207,17 +215,17 @@ def test_a_payment_in_time_meets_the_sweep_and_keeps_its_seats_or_takes_them_aga
     held, or free and so its own again."""
     reservation = hold(make_event(), seats=["hall-A-1"])
     order = buy(reservation, sandbox.LATE)
-    let_lapse(order)
-    raw = late_word(order, clock.now() - timedelta(seconds=10))
+    backdate_pay_deadline(order)
+    raw = late_webhook(order, clock.now() - timedelta(seconds=10))
     values(storm(3, lambda number: (sweep_and_fail, lambda: arrive_only(raw), sweep_and_fail)[number]()))
-    deliver_all()
+    deliver_outbox()
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
     assert reservations.get_reservation(reservation.id).status == "confirmed"
 
 
 def sweep_and_fail() -> None:
-    order_cancellation.fail_lapsed()
+    order_cancellation.fail_expired_orders()
     reservations.sweep()
 
 
@@ -229,11 +237,11 @@ def arrive_only(raw: bytes) -> None:
 def test_ten_deliveries_of_one_webhook_at_once_are_stored_and_processed_once() -> None:
     """All ten insert the message; the provider's message id lets one through, and one outbox row is written."""
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
-    raw = late_word(order, clock.now())
+    raw = late_webhook(order, clock.now())
     header = {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)}
     news = values(storm(10, lambda _: inbox.receive(sandbox.NAME, raw, header)))
     assert news.count(True) == 1
-    values(storm(3, lambda _: deliver_all()))
+    values(storm(3, lambda _: deliver_outbox()))
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
     assert Ticket.objects.count() == 1
@@ -242,7 +250,7 @@ def test_ten_deliveries_of_one_webhook_at_once_are_stored_and_processed_once() -
 def test_two_refunds_of_one_order_at_once_give_the_money_back_once() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]))
     values(storm(4, lambda number: order_cancellation.refund_order(order.pk, f"staff:{number}")))
-    values(storm(3, lambda _: deliver_all()))
+    values(storm(3, lambda _: deliver_outbox()))
     assert Refund.objects.count() == 1
     assert selectors.get_order(order.pk).payment.refunded_minor == order.total_minor
 
@@ -250,19 +258,19 @@ def test_two_refunds_of_one_order_at_once_give_the_money_back_once() -> None:
 def test_buyers_of_different_seats_do_not_wait_for_one_another() -> None:
     """No-conflict: while one order's row is locked, another buyer's whole sale goes through."""
     event = make_event()
-    first, second = place(hold(event, seats=["hall-A-1"])), hold(event, seats=["hall-A-2"])
+    first, second = place_order(hold(event, seats=["hall-A-1"])), hold(event, seats=["hall-A-2"])
     with transaction.atomic():
         lock_order(first.pk)
         sold = in_another_connection(lambda: sell(second), seconds_max=20)
     assert sold.status == Order.Status.CONFIRMED
-    deliver_all()
+    deliver_outbox()
 
 
 def sell(reservation: reservations.ReservationView) -> Order:
-    order = place(reservation)
+    order = place_order(reservation)
     for message in outbox.claim(10):
         if message.key == str(order.pk):
-            charges.charge(message)
+            charges.handle_charge(message)
     order.refresh_from_db()
     return order
 
@@ -274,7 +282,7 @@ def test_who_waited_for_an_order_s_lock_reads_its_payments_as_they_are_then() ->
     B: has the lock, and reads what A wrote: the reading is a statement of its own, with a snapshot taken after the wait
     C (the control) waited with B, for lock and payment in one statement: it has the new order beside the old payment.
     """
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     payment = payment_of(order)
 
     def lock() -> tuple[str, str]:
@@ -294,7 +302,7 @@ def test_who_waited_for_an_order_s_lock_reads_its_payments_as_they_are_then() ->
 
     with transactions.write():
         lock_order(order.pk)
-        rival, control = Beside(lock).until_it_waits(), Beside(lock_at_once).until_it_waits()
+        rival, control = ConcurrentCall(lock).wait_until_blocked(), ConcurrentCall(lock_at_once).wait_until_blocked()
         Order.objects.filter(pk=order.pk).update(name="Another")
         Payment.objects.filter(pk=payment.pk).update(reference="sc_9")
     assert rival.outcome().value == ("Another", "sc_9")
@@ -305,9 +313,9 @@ def test_the_order_s_lock_comes_before_the_reservation_s_and_both_without_their_
     django_assert_max_num_queries: Callable[..., Any],
 ) -> None:
     """Shape: of all row locks in a settlement the order's is the first (rule 3), and none is plain FOR UPDATE."""
-    order = place(hold(make_event(), seats=["hall-A-1"]))
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
     with django_assert_max_num_queries(200) as queries:
-        charges.charge(claim_charge())
+        charges.handle_charge(claim_charge())
     statements = [" ".join(query["sql"].split()) for query in queries.captured_queries]
     assert not [sql for sql in statements if "FOR UPDATE" in sql]
     locks = [sql for sql in statements if sql.endswith("FOR NO KEY UPDATE")]
@@ -322,6 +330,6 @@ def test_the_order_s_lock_comes_before_the_reservation_s_and_both_without_their_
 def test_remembered_answers_are_per_buyer() -> None:
     event = make_event()
     first, second = hold(event, seats=["hall-A-1"]), hold(event, seats=["hall-A-2"])
-    answers = {check_out(reservation, body(), "1").body for reservation in (first, second)}
+    answers = {check_out(reservation, checkout_body(), "1").body for reservation in (first, second)}
     assert len(answers) == 2
-    assert isinstance(check_out(first, body(), "1"), idempotency.Answer)
+    assert isinstance(check_out(first, checkout_body(), "1"), idempotency.Answer)

@@ -13,7 +13,7 @@ from apps.orders.models import CodeUse, Order, PromoCode
 from apps.orders.promo_codes import promo_codes
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.orders.sale import make_code, place
+from tests.support.orders.sale import make_code, place_order
 from tests.support.races import Outcome, in_another_connection, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -37,7 +37,7 @@ def holds(event: events.EventView, count: int) -> list[reservations.ReservationV
 
 def bought(held: list[reservations.ReservationView], **changes: Any) -> list[Outcome]:
     return storm(
-        len(held), lambda at: place(held[at], code="HALFPRICE", **{"email": f"buyer{at}@example.org"} | changes)
+        len(held), lambda at: place_order(held[at], code="HALFPRICE", **{"email": f"buyer{at}@example.org"} | changes)
     )
 
 
@@ -55,14 +55,14 @@ def test_of_fifty_checkouts_at_once_ten_use_a_code_of_ten(concert) -> None:
     assert Order.objects.count() == CodeUse.objects.count() == USES
     live = [view for view in held if reservations.get_reservation(view.id).status == "pending_payment"]
     assert len(live) == CROWD - USES
-    assert place(live[0], email="other@example.org").total_minor == 2_500
+    assert place_order(live[0], email="other@example.org").total_minor == 2_500
 
 
 def test_control_without_the_lock_more_use_it_than_may(concert, monkeypatch) -> None:
     """Three read the code without locking it, count no use, and all three write one."""
     make_code(concert, uses_max=1)
     counted = threading.Barrier(3)
-    count_uses = promo_codes.used_count
+    count_uses = promo_codes.count_uses
 
     def count_with_the_others(code: PromoCode) -> int:
         count = count_uses(code)
@@ -71,7 +71,7 @@ def test_control_without_the_lock_more_use_it_than_may(concert, monkeypatch) -> 
 
     with monkeypatch.context() as patch:
         patch.setattr(promo_codes, "lock_code", lambda code_id: PromoCode.objects.get(pk=code_id))
-        patch.setattr(promo_codes, "used_count", count_with_the_others)
+        patch.setattr(promo_codes, "count_uses", count_with_the_others)
         values(bought(holds(concert, 3)))
     assert CodeUse.objects.count() == 3
     for order in Order.objects.order_by("pk")[1:]:
@@ -104,7 +104,7 @@ def test_a_use_given_back_and_taken_at_once_is_never_two(concert) -> None:
     def act(at: int) -> Any:
         if at < USES:
             return order_cancellation.cancel_order(first[at].pk)
-        return place(second[at - USES], code="HALFPRICE", email=f"second{at}@example.org")
+        return place_order(second[at - USES], code="HALFPRICE", email=f"second{at}@example.org")
 
     outcomes = storm(2 * USES, act)
     assert refusals(outcomes) <= {CodeUsedUp}
@@ -115,7 +115,7 @@ def test_a_use_given_back_and_taken_at_once_is_never_two(concert) -> None:
 def test_an_order_that_ends_waits_for_no_checkout_with_its_code(concert) -> None:
     """Somebody keeps the code's row: an ending has seats locked by then, and would wait in the wrong order."""
     code = make_code(concert, uses_max=USES)
-    order = place(hold(concert, seats=["hall-A-1"]), code="HALFPRICE")
+    order = place_order(hold(concert, seats=["hall-A-1"]), code="HALFPRICE")
     with transaction.atomic():
         promo_codes.lock_code(code.pk)
         in_another_connection(lambda: order_cancellation.refund_order(order.pk, "staff:1"))
@@ -127,5 +127,5 @@ def test_a_code_without_limits_keeps_nobody_waiting(concert) -> None:
     held = hold(concert, seats=["hall-A-1"])
     with transaction.atomic():
         promo_codes.lock_code(code.pk)
-        in_another_connection(lambda: place(held, code="HALFPRICE"))
+        in_another_connection(lambda: place_order(held, code="HALFPRICE"))
     assert CodeUse.objects.count() == 1

@@ -20,18 +20,18 @@ from apps.queue.room import admission
 from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean, join
 from tests.support.queue.lobbies import (
-    begin_sale,
+    backdate_sale_start,
     close_lobby,
+    commit_to_beacon,
     draw_all,
     draw_of,
+    drawn_numbers,
+    entry_numbers,
     make_lobby,
-    name_beacon,
-    numbers,
-    places,
     room_of,
 )
 from tests.support.queue.rooms import EPOCH, row, tick
-from tests.support.races import Beside, rival_at, statements, storm, values
+from tests.support.races import ConcurrentCall, rival_at, statements, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SMALL_CHUNK = 2
@@ -86,11 +86,11 @@ def test_cut_off_at_any_line_it_is_begun_again_and_comes_to_the_same(moment: str
             value = getattr(draw, name)
             if value is not None:
                 assert first.setdefault(name, value) == value
-        drawn = places(event)
+        drawn = drawn_numbers(event)
         if drawn:
             assert first.setdefault("places", drawn) == drawn
         through = room_of(event).numbered_through
-        given = sorted(number for number in numbers(event).values() if number is not None)
+        given = sorted(number for number in entry_numbers(event).values() if number is not None)
         assert given == list(range(1, len(given) + 1))
         if through is not None:
             assert through <= len(given)
@@ -98,7 +98,7 @@ def test_cut_off_at_any_line_it_is_begun_again_and_comes_to_the_same(moment: str
             break
     assert draw_of(event).numbered_at is not None
     assert nth > 3
-    assert numbers(event) == places(event)
+    assert entry_numbers(event) == drawn_numbers(event)
     details = list(RoomAct.objects.filter(what="draw").values_list("detail", flat=True))
     assert len(details) == len(set(details)) == 5
     assert room_of(event).numbered_through is None
@@ -121,7 +121,7 @@ def test_each_single_cut_is_healed_by_the_next_drawer() -> None:
         run_and_be_killed(nth, "after")
         draw_all()
         assert draw_of(event).numbered_at is not None, f"cut at {seen[nth - 1]}"
-        assert numbers(event) == places(event)
+        assert entry_numbers(event) == drawn_numbers(event)
     assert_audit_clean()
 
 
@@ -144,7 +144,7 @@ def test_of_two_drawers_one_works_and_the_other_takes_over_when_its_session_ends
     finally:
         first.close()
         second.close()
-    assert numbers(event) == places(event)
+    assert entry_numbers(event) == drawn_numbers(event)
     assert_audit_clean()
 
 
@@ -170,8 +170,8 @@ def test_drawers_without_the_lock_of_leadership_still_draw_once(monkeypatch: pyt
 
     values(storm(4, act))
     draw_all()
-    assert numbers(event) == places(event)
-    assert sorted(places(event).values()) == list(range(1, 7))
+    assert entry_numbers(event) == drawn_numbers(event)
+    assert sorted(drawn_numbers(event).values()) == list(range(1, 7))
     details = list(RoomAct.objects.filter(what="draw").values_list("detail", flat=True))
     assert len(details) == len(set(details))
     assert_audit_clean()
@@ -179,7 +179,7 @@ def test_drawers_without_the_lock_of_leadership_still_draw_once(monkeypatch: pyt
 
 def test_two_that_close_the_lobby_close_it_once() -> None:
     event, _ = make_lobby(entrants=4)
-    event = begin_sale(event)
+    event = backdate_sale_start(event)
 
     def act(number: int) -> Any:
         return join(event) if number % 2 else admission.tick(event.id, EPOCH)
@@ -203,8 +203,8 @@ def test_who_joins_during_the_draw_is_behind_it_and_not_let_in_before_it() -> No
 
     def look(name: str, when: str) -> None:
         if threading.get_ident() == watched and when == "before" and name in ("draw_places", "number_entries"):
-            late.append(Beside(lambda: join(event)).result())
-            let_in.append(Beside(lambda: tick(event)).result())
+            late.append(ConcurrentCall(lambda: join(event)).result())
+            let_in.append(ConcurrentCall(lambda: tick(event)).result())
 
     with sql.observe(look):
         draw_all()
@@ -227,7 +227,7 @@ def test_who_leaves_while_the_number_is_written_has_left_with_it() -> None:
     with rival_at("number_entries", "before", lambda: positions.leave(event, facade.Caller(entry_id=gone.id))):
         draw_all()
     assert row(gone).status == "left"
-    assert row(gone).number == places(event)[gone.id]
+    assert row(gone).number == drawn_numbers(event)[gone.id]
     assert tick(event) == 1
     assert_audit_clean()
 
@@ -252,8 +252,8 @@ def test_a_tick_before_the_room_knows_of_a_chunk_lets_nobody_of_it_in() -> None:
         if name == "number_entries":
             numbered = True
         elif name == "lock_rooms" and numbered and not seen:
-            let_in = Beside(lambda: tick(event)).result()
-            seen.append((let_in, len([one for one in numbers(event).values() if one])))
+            let_in = ConcurrentCall(lambda: tick(event)).result()
+            seen.append((let_in, len([one for one in entry_numbers(event).values() if one])))
 
     with sql.observe(look):
         draw_all()
@@ -291,14 +291,16 @@ def test_a_long_draw_keeps_nobody_waiting() -> None:
 
     def look(name: str, when: str) -> None:
         if threading.get_ident() == watched and (name, when) == ("draw_places", "after"):
-            came.append(Beside(lambda: join(event)).result().number)
-            came.append(Beside(lambda: tick(event)).result())
-            came.append(Beside(lambda: positions.leave(event, facade.Caller(entry_id=entries[0].id))).result().status)
+            came.append(ConcurrentCall(lambda: join(event)).result().number)
+            came.append(ConcurrentCall(lambda: tick(event)).result())
+            came.append(
+                ConcurrentCall(lambda: positions.leave(event, facade.Caller(entry_id=entries[0].id))).result().status
+            )
 
     with sql.observe(look):
         draw_all()
     assert came == [4, 0, "left"]
-    assert numbers(event) == places(event)
+    assert entry_numbers(event) == drawn_numbers(event)
 
 
 def test_a_database_that_ends_the_session_costs_one_round() -> None:
@@ -314,7 +316,7 @@ def test_a_database_that_ends_the_session_costs_one_round() -> None:
         drawer.run_until_idle()
     finally:
         drawer.close()
-    assert numbers(event) == places(event)
+    assert entry_numbers(event) == drawn_numbers(event)
 
 
 def test_the_gatekeepers_thread_draws_and_ends_when_told() -> None:
@@ -323,7 +325,7 @@ def test_the_gatekeepers_thread_draws_and_ends_when_told() -> None:
     stopping = threading.Event()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("django.conf.settings.DATABASE_DIRECT_URL", database_url())
-        drawer = Beside(lambda: lobby_draw.loop(stopping))
+        drawer = ConcurrentCall(lambda: lobby_draw.loop(stopping))
         pause = threading.Event()
         for _ in range(600):
             if Draw.objects.filter(numbered_at__isnull=False).exists():
@@ -331,13 +333,13 @@ def test_the_gatekeepers_thread_draws_and_ends_when_told() -> None:
             pause.wait(0.05)
         stopping.set()
         drawer.outcome()
-    assert numbers(event) == places(event)
+    assert entry_numbers(event) == drawn_numbers(event)
 
 
 def test_a_second_lobby_does_not_wait_for_the_first_ones_beacon() -> None:
     waits, _ = make_lobby("waits", entrants=2)
     goes, _ = make_lobby("goes", entrants=2, venue="B")
-    name_beacon(waits, "http://127.0.0.1:1", 5, clock.now() + timedelta(hours=1))
+    commit_to_beacon(waits, "http://127.0.0.1:1", 5, clock.now() + timedelta(hours=1))
     close_lobby(waits)
     close_lobby(goes)
     draw_all()

@@ -18,19 +18,19 @@ from apps.queue.room import admission, operations
 from tests.support.factories import assert_audit_clean, audit_breaches, hold, join
 from tests.support.queue.rooms import (
     EPOCH,
-    come,
-    full_line,
-    let_admission_lapse,
-    let_claim_lapse,
-    line_of,
+    backdate_admissions,
+    backdate_claims,
+    backdate_tick,
+    claim_or_get_entry,
+    join_entries,
+    join_waiting_entries,
     make_room,
     open_now,
-    pass_time,
     row,
     statuses,
     tick,
 )
-from tests.support.races import Beside, at, rival_at, rival_connection, rival_waiting_at, storm, values
+from tests.support.races import ConcurrentCall, rival_at, rival_connection, rival_waiting_at, run_at, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -64,7 +64,7 @@ def test_control_two_gatekeepers_that_count_and_then_admit_fill_the_same_slots(e
     B: counts the same, admits 1, 2 and 3; COMMIT
     A: admits the next three: six active with a cap of three
     """
-    full_line(event, 10)
+    join_waiting_entries(event, 10)
     with rival_at("count_active", "after", lambda: naive_tick(event)) as rival:
         assert naive_tick(event) == 3
     assert rival.result == 3
@@ -78,8 +78,8 @@ def test_two_gatekeepers_at_once_keep_the_cap(event: EventView) -> None:
     A: admits three; COMMIT
     B: has the room, counts three active: nobody
     """
-    full_line(event, 10)
-    pass_time(event)
+    join_waiting_entries(event, 10)
+    backdate_tick(event)
     with rival_waiting_at("count_active", "after", lambda: admission.tick(event.id, EPOCH)) as rival:
         assert admission.tick(event.id, EPOCH) == 3
     assert rival.result() == 0
@@ -88,7 +88,7 @@ def test_two_gatekeepers_at_once_keep_the_cap(event: EventView) -> None:
 
 
 def test_a_leader_that_stalled_is_refused_by_its_epoch(event: EventView) -> None:
-    full_line(event, 10)
+    join_waiting_entries(event, 10)
     assert tick(event, epoch=2) == 3
     before = WaitingRoom.objects.values().get()
     with pytest.raises(errors.StaleLeader, match="epoch 1 meets 2"):
@@ -103,8 +103,8 @@ def test_a_leader_that_stalls_in_front_of_the_room_is_refused_when_it_goes_on(ev
     N: COMMIT
     O: has the room, reads a younger epoch: nothing is done
     """
-    full_line(event, 10)
-    pass_time(event)
+    join_waiting_entries(event, 10)
+    backdate_tick(event)
     with rival_waiting_at("count_active", "after", lambda: admission.tick(event.id, 1)) as old:
         assert admission.tick(event.id, 2) == 3
     with pytest.raises(errors.StaleLeader):
@@ -118,11 +118,11 @@ def test_who_leaves_while_it_is_being_let_in_has_left_and_takes_no_slot(event: E
     L: COMMIT
     T: 1 is waiting no more: lets in 2 and 3; the slot is the next tick's
     """
-    entries = full_line(event, 5)
-    pass_time(event)
+    entries = join_waiting_entries(event, 5)
+    backdate_tick(event)
     with transaction.atomic():
         QueueEntry.objects.filter(pk=entries[0].id).update(status="left", ended_at=clock.now())
-        ticker = Beside(lambda: admission.tick(event.id, EPOCH)).until_it_waits()
+        ticker = ConcurrentCall(lambda: admission.tick(event.id, EPOCH)).wait_until_blocked()
     assert ticker.result() == 2
     assert tick(event) == 1
     assert statuses(event) == ["left", "ready", "ready", "ready", "waiting"]
@@ -135,8 +135,8 @@ def test_who_leaves_right_after_it_was_let_in_frees_the_slot(event: EventView) -
     T: COMMIT
     L: reads ready under the lock: left, and the slot is free
     """
-    entries = full_line(event, 5)
-    pass_time(event)
+    entries = join_waiting_entries(event, 5)
+    backdate_tick(event)
     leaver = facade.Caller(entry_id=entries[0].id)
     with rival_waiting_at("admit", "after", lambda: positions.leave(event, leaver)) as rival:
         assert admission.tick(event.id, EPOCH) == 3
@@ -146,8 +146,8 @@ def test_who_leaves_right_after_it_was_let_in_frees_the_slot(event: EventView) -
 
 
 def test_a_pause_during_a_tick_takes_its_turn_and_then_holds(event: EventView) -> None:
-    entries = full_line(event, 9)
-    pass_time(event)
+    entries = join_waiting_entries(event, 9)
+    backdate_tick(event)
     with rival_waiting_at(
         "count_active", "after", lambda: operations.set_state(event.id, "paused", who="staff")
     ) as rival:
@@ -158,11 +158,11 @@ def test_a_pause_during_a_tick_takes_its_turn_and_then_holds(event: EventView) -
 
 
 def test_a_tick_that_found_the_room_open_and_meets_a_pause_lets_nobody_in(event: EventView) -> None:
-    full_line(event, 9)
+    join_waiting_entries(event, 9)
     assert admission.due_rooms() == [event.id]
     with transaction.atomic():
         WaitingRoom.objects.update(state="paused")
-        ticker = Beside(lambda: admission.tick(event.id, EPOCH)).until_it_waits()
+        ticker = ConcurrentCall(lambda: admission.tick(event.id, EPOCH)).wait_until_blocked()
     assert ticker.result() == 0
     assert ready_count() == 0
 
@@ -172,7 +172,7 @@ def test_a_marked_one_who_leaves_meanwhile_gives_its_slot_to_nobody_by_this_act(
     L: the first of the two leaves; COMMIT
     O: lets in the other one, and nobody whose turn it is not while the room is paused
     """
-    entries = full_line(event, 5)
+    entries = join_waiting_entries(event, 5)
     QueueEntry.objects.filter(pk=entries[4].id).update(marked="vip")
     WaitingRoom.objects.update(state="paused")
     with rival_at("admit", "before", lambda: positions.leave(event, facade.Caller(entry_id=entries[4].id))):
@@ -190,8 +190,8 @@ def test_a_leader_that_hangs_in_the_middle_of_a_tick_gives_the_room_back(event: 
             cursor.execute("SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'")
             found.extend(cursor.fetchone())
 
-    full_line(event, 5)
-    with at("count_active", "after", look):
+    join_waiting_entries(event, 5)
+    with run_at("count_active", "after", look):
         admission.tick(event.id, EPOCH)
     assert found == [str(admission.TICK_IDLE_MS)]
     assert admission.TICK_IDLE_MS < 2 * queue_join.JOIN_LOCK_MS
@@ -268,10 +268,10 @@ def test_a_number_is_taken_under_the_room_s_lock_so_none_commits_late(event: Eve
 
 
 def test_control_a_lower_bound_forgets_who_came_back(event: EventView) -> None:
-    entries = full_line(event, 5)
+    entries = join_waiting_entries(event, 5)
     tick(event)
-    let_claim_lapse(entries[0])
-    come(entries[0])
+    backdate_claims(entries[0])
+    claim_or_get_entry(entries[0])
     room = WaitingRoom.objects.get()
     bounded = Q(event_id=event.id, status="waiting", number__gt=room.head)
     assert not QueueEntry.objects.filter(bounded, pk=entries[0].id).exists()
@@ -287,12 +287,12 @@ def test_who_comes_back_while_the_tick_picks_is_let_in_by_this_tick_or_the_next_
     R: comes back to number 1, below the head; COMMIT
     T: picks the lowest number: that one, and no other
     """
-    entries = full_line(event, 6)
+    entries = join_waiting_entries(event, 6)
     tick(event)
-    let_claim_lapse(entries[0])
+    backdate_claims(entries[0])
     admission.expire_admissions()
-    pass_time(event)
-    with rival_at("admit", "before", lambda: come(entries[0])) as rival:
+    backdate_tick(event)
+    with rival_at("admit", "before", lambda: claim_or_get_entry(entries[0])) as rival:
         assert admission.tick(event.id, EPOCH) == 1
     assert rival.result.status == "waiting"
     assert row(entries[0]).status == "ready"
@@ -306,9 +306,9 @@ def test_a_claim_and_the_end_of_its_time_have_one_outcome(event: EventView) -> N
     C: COMMIT
     T: shops
     """
-    entries = full_line(event, 5)
+    entries = join_waiting_entries(event, 5)
     tick(event)
-    let_claim_lapse(entries[0])
+    backdate_claims(entries[0])
     with rival_connection() as claimer:
         claimer.set_autocommit(False)
         with claimer.cursor() as cursor:
@@ -329,11 +329,11 @@ def test_a_hold_under_way_when_its_admission_ends_keeps_the_slot(event: EventVie
     H: COMMIT: busy until the reservation ends
     T: the slot is taken
     """
-    entries = full_line(event, 5)
+    entries = join_waiting_entries(event, 5)
     tick(event)
-    come(entries[0])
-    hold(event, come(entries[0]), seats=["hall-A-1"])
-    let_admission_lapse(entries[0])
+    claim_or_get_entry(entries[0])
+    hold(event, claim_or_get_entry(entries[0]), seats=["hall-A-1"])
+    backdate_admissions(entries[0])
     until = row(entries[0]).busy_until
     QueueEntry.objects.filter(pk=entries[0].id).update(busy_until=None)
     with rival_connection() as holder:
@@ -350,7 +350,7 @@ def test_a_storm_of_everything_never_passes_the_cap() -> None:
     """Joins, ticks of several believers, claims, leavers and operators at once; the constraint on every batch and the
     auditor watch the cap."""
     event = make_room(rate=1_000, active=7, rows=0, general_admission=500)
-    early = full_line(event, 20)
+    early = join_waiting_entries(event, 20)
 
     def act(number: int) -> None:
         for step in range(6):
@@ -358,15 +358,15 @@ def test_a_storm_of_everything_never_passes_the_cap() -> None:
             if kind == 0:
                 admission.tick(event.id, EPOCH)
             elif kind == 1:
-                line_of(event, 2)
+                join_entries(event, 2)
             elif kind == 2:
-                come(early[(number * 3 + step) % 20])
+                claim_or_get_entry(early[(number * 3 + step) % 20])
             elif kind == 3:
                 positions.leave(event, facade.Caller(entry_id=early[(number + step) % 20].id))
             elif kind == 4:
                 operations.admit_now(event.id, 3, who="staff")
             else:
-                let_claim_lapse(early[(number + 7 * step) % 20])
+                backdate_claims(early[(number + 7 * step) % 20])
 
     values(storm(12, act))
     tick(event)

@@ -18,17 +18,17 @@ from apps.reservations.staff.access_restrictions import guard
 from tests.support.factories import (
     assert_audit_clean,
     audit_breaches,
+    backdate_deadline,
     hold,
     join,
-    lapse,
     make_access_code,
     make_event,
-    wish,
+    make_hold_request,
 )
 from tests.support.races import statements
-from tests.support.reservations.buyers import ask, begin_payment, cancel, confirm, refusal, types
-from tests.support.reservations.gates import ask as ask_gate
-from tests.support.reservations.gates import nothing_grows_old, open_gate
+from tests.support.reservations.buyers import begin_payment, cancel, confirm, outcome_types, problem_of, submit_hold
+from tests.support.reservations.gates import ask_gate as ask_gate
+from tests.support.reservations.gates import disable_expiry, open_gate
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -52,12 +52,12 @@ def presale() -> events.EventView:
 
 def told(request: reservations.HoldRequest) -> str:
     """The type of what refuses it; nothing if it is held."""
-    outcome = ask(request)
+    outcome = submit_hold(request)
     return outcome.problem.type if isinstance(outcome, reservations.Refused) else ""
 
 
 def try_to(event: events.EventView, entry: queue.EntryView | None = None, **payload: Any) -> str:
-    return told(wish(event, entry, **payload))
+    return told(make_hold_request(event, entry, **payload))
 
 
 def reservation(view: reservations.ReservationView) -> Reservation:
@@ -70,7 +70,7 @@ def reservation(view: reservations.ReservationView) -> Reservation:
 @pytest.mark.parametrize("wanted", [BOX, BEST, BOX | FLOOR])
 def test_without_a_code_nobody_holds_where_one_is_wanted(show, wanted: dict[str, Any]) -> None:
     make_access_code(show)
-    problem = refusal(ask(wish(show, **wanted)))
+    problem = problem_of(submit_hold(make_hold_request(show, **wanted)))
     assert (problem.type, problem.status, problem.extra) == ("access-code-required", 403, {"sections": ["hall"]})
     assert not Reservation.objects.exists()
 
@@ -104,7 +104,7 @@ def test_an_empty_code_is_none(show, empty: str | None) -> None:
 @pytest.mark.parametrize("unusable", [7, ["FANCLUB"], "X" * 41, "A\x00B", "\ud800", "A\x07B", True])
 def test_what_is_no_code_is_told_by_its_field(show, unusable: Any) -> None:
     with pytest.raises(problems.Invalid) as refused:
-        wish(show, **BOX, access_code=unusable)
+        make_hold_request(show, **BOX, access_code=unusable)
     assert list(refused.value.extra["errors"]) == ["access_code"]
     assert hold_demand.parse_demand(show, {**BOX, "access_code": unusable}) is None
 
@@ -127,7 +127,7 @@ def test_a_wrong_code_says_nothing_of_other_codes(presale) -> None:
     make_access_code(presale, code="WITHDRAWN", is_active=False)
     make_access_code(presale, "floor", code="FLOORS")
     answers = {
-        str(refusal(ask(wish(presale, **BOX, access_code=typed))).document())
+        str(problem_of(submit_hold(make_hold_request(presale, **BOX, access_code=typed))).document())
         for typed in ("UNKNOWN", "OTHERS", "WITHDRAWN", "FLOORS")
     }
     assert len(answers) == 1
@@ -144,7 +144,7 @@ def test_a_code_for_one_section_does_not_open_two(presale) -> None:
 @pytest.mark.parametrize(("times", "word"), [({"valid_from": 1}, "yet"), ({"valid_until": -1}, "no longer")])
 def test_out_of_its_time_a_code_opens_nothing(show, times: dict[str, int], word: str) -> None:
     make_access_code(show, **{name: clock.now() + timedelta(hours=hours) for name, hours in times.items()})
-    problem = refusal(ask(wish(show, **BOX, **CODE)))
+    problem = problem_of(submit_hold(make_hold_request(show, **BOX, **CODE)))
     assert (problem.type, problem.status) == ("access-code-not-valid", 409)
     assert word in problem.detail
 
@@ -153,21 +153,21 @@ def test_the_code_is_in_no_answer_and_its_own_question(show) -> None:
     """The key's answer is the same for the same code, and another code is another request."""
     make_access_code(show)
     entry = join(show)
-    first = ask(wish(show, entry, key="one", **BOX, **CODE))
+    first = submit_hold(make_hold_request(show, entry, key="one", **BOX, **CODE))
     assert isinstance(first, reservations.Held)
     assert "FANCLUB" not in first.answer.body
     assert "access" not in first.answer.body
-    assert ask(wish(show, entry, key="one", **BOX, **CODE)) == first
-    assert told(wish(show, entry, key="one", **BOX, access_code="OTHER")) == "idempotency-mismatch"
-    assert told(wish(show, entry, key="one", **BOX)) == "idempotency-mismatch"
+    assert submit_hold(make_hold_request(show, entry, key="one", **BOX, **CODE)) == first
+    assert told(make_hold_request(show, entry, key="one", **BOX, access_code="OTHER")) == "idempotency-mismatch"
+    assert told(make_hold_request(show, entry, key="one", **BOX)) == "idempotency-mismatch"
 
 
 def test_who_lost_the_answer_gets_it_though_a_code_is_wanted_by_now(show) -> None:
     guard(show, "hall", needs_access=False, **STAFF)
     entry = join(show)
-    first = ask(wish(show, entry, key="one", **BOX))
+    first = submit_hold(make_hold_request(show, entry, key="one", **BOX))
     guard(show, "hall", needs_access=True, **STAFF)
-    assert ask(wish(show, entry, key="one", **BOX)) == first
+    assert submit_hold(make_hold_request(show, entry, key="one", **BOX)) == first
 
 
 # --- what a use is ---------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_uses_are_counted_and_come_back_however_a_reservation_ends(show) -> None
     reservations.release(released.id, who="buyer")
     swept = hold(show, **BOX, **CODE)
     assert is_used_up()
-    lapse(swept.id)
+    backdate_deadline(swept.id)
     assert reservations.sweep(event_id=show.id).reservations == 1
     bought = hold(show, **BOX, **CODE)
     begin_payment(bought.id)
@@ -200,7 +200,7 @@ def test_uses_are_counted_and_come_back_however_a_reservation_ends(show) -> None
 def test_a_use_whose_time_is_over_is_swept_for_the_next_who_asks(show) -> None:
     make_access_code(show, uses_max=1)
     late = hold(show, seats=["hall-B-1"], **CODE)
-    lapse(late.id)
+    backdate_deadline(late.id)
     assert try_to(show, **BOX, **CODE) == ""
     assert reservation(late).status == "expired"
     assert_audit_clean()
@@ -212,7 +212,7 @@ def test_one_buyer_uses_it_as_often_as_one_may(show) -> None:
     begin_payment(bought.id)
     confirm(bought.id, clock.now())
     again = join(show, visitor_id="visitor-one-0001")
-    problem = refusal(ask(wish(show, again, seats=["hall-B-1"], **CODE)))
+    problem = problem_of(submit_hold(make_hold_request(show, again, seats=["hall-B-1"], **CODE)))
     assert (problem.type, problem.extra) == ("access-code-buyer-limit", {"cap": 1})
     assert try_to(show, seats=["hall-B-1"], **CODE) == ""
     assert_audit_clean(without_money=True)
@@ -220,7 +220,7 @@ def test_one_buyer_uses_it_as_often_as_one_may(show) -> None:
 
 def test_one_list_takes_no_more_uses_than_there_are(show) -> None:
     make_access_code(show, uses_max=2)
-    requests = [wish(show, seats=[f"hall-A-{number}"], **CODE) for number in range(1, 6)]
+    requests = [make_hold_request(show, seats=[f"hall-A-{number}"], **CODE) for number in range(1, 6)]
     outcomes = reservations.hold(requests)
     words = ["" if isinstance(one, reservations.Held) else one.problem.type for one in outcomes]
     assert words == ["", "", *["access-code-used-up"] * 3]
@@ -243,8 +243,8 @@ def test_who_replaces_by_what_wants_no_code_gives_the_use_back(show) -> None:
     make_access_code(show, uses_max=1)
     entry = join(show)
     first = hold(show, entry, **BOX, **CODE)
-    replacing = wish(show, entry, **FLOOR, replace=str(first.id))
-    assert types(reservations.hold([replacing, wish(show, **BEST, **CODE)])) == ["held", "held"]
+    replacing = make_hold_request(show, entry, **FLOOR, replace=str(first.id))
+    assert outcome_types(reservations.hold([replacing, make_hold_request(show, **BEST, **CODE)])) == ["held", "held"]
     assert Reservation.objects.filter(access_code__isnull=False, status="pending_payment").count() == 1
     assert_audit_clean()
 
@@ -263,7 +263,7 @@ def test_a_late_payment_confirms_only_within_the_code_s_limits(show) -> None:
     late = hold(show, **BOX, **CODE)
     begin_payment(late.id)
     occurred_at = clock.now()
-    lapse(late.id)
+    backdate_deadline(late.id)
     reservations.sweep(event_id=show.id)
     other = hold(show, seats=["hall-B-1"], **CODE)
     with pytest.raises(reservations.ReservationExpired, match="access code"):
@@ -344,7 +344,7 @@ PLAIN = [
 def test_a_hold_of_an_event_without_such_sections_asks_nothing_more(wanted: dict[str, Any]) -> None:
     event = make_event(general_admission=50)
     make_access_code(event)
-    request = wish(event, **wanted, **CODE)
+    request = make_hold_request(event, **wanted, **CODE)
     with statements() as seen:
         assert told(request) == ""
     assert not [name for name in seen if "access" in name or "code" in name or "section" in name]
@@ -352,14 +352,14 @@ def test_a_hold_of_an_event_without_such_sections_asks_nothing_more(wanted: dict
 
 def test_a_hold_beside_such_sections_locks_no_code(show) -> None:
     for wanted in ({}, FLOOR):
-        request = wish(show, **(wanted or {"ga_section": "floor", "ga_quantity": 1}))
+        request = make_hold_request(show, **(wanted or {"ga_section": "floor", "ga_quantity": 1}))
         with statements() as seen:
             assert told(request) == ""
         assert not [name for name in seen if "access" in name or "code" in name]
 
 
 def test_who_lacks_a_code_locks_no_seat(show) -> None:
-    request = wish(show, **BOX)
+    request = make_hold_request(show, **BOX)
     with statements() as seen:
         assert told(request) == "access-code-required"
     assert "lock_seats_skipping" not in seen
@@ -368,7 +368,7 @@ def test_who_lacks_a_code_locks_no_seat(show) -> None:
 def test_codes_are_locked_between_caps_and_seats() -> None:
     event = make_event(per_buyer_max=4, needs_access=("hall",))
     make_access_code(event, uses_max=1)
-    request = wish(event, **BOX, **CODE)
+    request = make_hold_request(event, **BOX, **CODE)
     with statements() as seen:
         assert told(request) == ""
     order = ["lock_caps_skipping", "lock_access_codes", "access_codes", "lock_seats_skipping"]
@@ -381,7 +381,7 @@ def test_codes_are_locked_between_caps_and_seats() -> None:
 @pytest.fixture
 def gated(monkeypatch: pytest.MonkeyPatch) -> events.EventView:
     """Two places, which want a code; the gate is open."""
-    nothing_grows_old(monkeypatch)
+    disable_expiry(monkeypatch)
     event = make_event(rows=0, general_admission=2, needs_access=("floor",))
     open_gate(event)
     return event
@@ -412,7 +412,7 @@ def test_the_gate_asks_nobody_for_a_code_who_held_before_one_was_wanted(gated) -
 def test_the_gate_asks_for_the_code_of_a_named_seat_whose_section_it_has_met(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nothing_grows_old(monkeypatch)
+    disable_expiry(monkeypatch)
     event = make_event(rows=1, seats_per_row=1, needs_access=("hall",))
     make_access_code(event)
     open_gate(event)
@@ -430,7 +430,7 @@ def test_the_gate_says_so_to_many_at_once(gated) -> None:
 
 def test_the_ledger_says_what_the_gate_says(gated) -> None:
     entry = join(gated)
-    problem = refusal(ask(wish(gated, entry, **FLOOR)))
+    problem = problem_of(submit_hold(make_hold_request(gated, entry, **FLOOR)))
     from_gate = ask_gate(gated, **FLOOR)
     assert from_gate is not None
     assert json.loads(idempotency.canonical(problem.document())) == from_gate.document()

@@ -16,8 +16,8 @@ from apps.reservations.models import (
     ReservationTransition,
     SeatInventory,
 )
-from tests.support.factories import assert_audit_clean, audit_breaches, hold, join, lapse, make_event
-from tests.support.reservations.buyers import begin_payment, confirm, run, seat
+from tests.support.factories import assert_audit_clean, audit_breaches, backdate_deadline, hold, join, make_event
+from tests.support.reservations.buyers import begin_payment, confirm, run_sql, seat
 
 # Each test is undone with its transaction, the dropped constraints too.
 pytestmark = pytest.mark.django_db
@@ -39,13 +39,13 @@ def owner_of(guid: str) -> Reservation:
 
 
 def drop(table: str, constraint: str) -> None:
-    run("SET CONSTRAINTS ALL IMMEDIATE")
-    run(f"ALTER TABLE reservations_{table} DROP CONSTRAINT {constraint}")
+    run_sql("SET CONSTRAINTS ALL IMMEDIATE")
+    run_sql(f"ALTER TABLE reservations_{table} DROP CONSTRAINT {constraint}")
 
 
 def drop_index(name: str) -> None:
-    run("SET CONSTRAINTS ALL IMMEDIATE")
-    run(f"DROP INDEX {name}")
+    run_sql("SET CONSTRAINTS ALL IMMEDIATE")
+    run_sql(f"DROP INDEX {name}")
 
 
 def found(invariant: str, *words: str) -> bool:
@@ -246,8 +246,8 @@ def test_i8_a_ledger_in_which_somebody_canceled_lives_again() -> None:
 
 def test_i8_a_reservation_without_any_ledger() -> None:
     owner = owner_of("hall-B-1")
-    run("SET CONSTRAINTS ALL IMMEDIATE")
-    run("ALTER TABLE reservations_reservationtransition DISABLE TRIGGER reservation_transition_append_only")
+    run_sql("SET CONSTRAINTS ALL IMMEDIATE")
+    run_sql("ALTER TABLE reservations_reservationtransition DISABLE TRIGGER reservation_transition_append_only")
     ReservationTransition.objects.filter(reservation=owner).delete()
     assert found("I8", str(owner.pk), "is pending_payment, the ledger says None")
 
@@ -307,13 +307,13 @@ def test_i10_what_lapsed_longer_ago_than_a_sweep_may_take() -> None:
     """Five seconds are the promise: a second late is none, six are; a payment's deadline counts once it has one."""
     pending, paying = owner_of("hall-A-1"), owner_of("hall-B-1")
     begin_payment(paying.pk)
-    lapse(pending.pk, seconds=1)
+    backdate_deadline(pending.pk, seconds=1)
     assert not found("I10", "overdue")
-    lapse(pending.pk, seconds=6)
+    backdate_deadline(pending.pk, seconds=6)
     Reservation.objects.filter(pk=paying.pk).update(expires_at=clock.now() - timedelta(seconds=6))
     assert found("I10", "overdue", str(pending.pk), "is pending_payment")
     assert not found("I10", "overdue", str(paying.pk))
-    lapse(paying.pk, seconds=6)
+    backdate_deadline(paying.pk, seconds=6)
     assert found("I10", "overdue", str(paying.pk), "is paying")
     sweep_all()
     assert_audit_clean(without_money=True)

@@ -23,10 +23,10 @@ from apps.reservations.models import (
     ReservationTransition,
     SeatInventory,
 )
-from tests.support.factories import assert_audit_clean, hold, lapse, make_event
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, make_event
 from tests.support.orders import sale
 from tests.support.races import rival_at
-from tests.support.reservations.buyers import places, run, seat
+from tests.support.reservations.buyers import get_general_admission, run_sql, seat
 from tests.support.reservations.oversells import drop_constraints, share_seat, shrink, without_constraints
 
 
@@ -59,7 +59,7 @@ def differences() -> list[str]:
 @pytest.fixture
 def concert(db: None) -> events.EventView:
     event = make_event(general_admission=10)
-    run("SET CONSTRAINTS ALL IMMEDIATE")
+    run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     drop_constraints()
     return event
 
@@ -84,7 +84,7 @@ def test_the_newest_give_up_and_never_more_than_needed(concert: events.EventView
     assert statuses(*(order.reservation_id for order in orders), unpaid.id) == [
         "confirmed", "canceled", "confirmed", "pending_payment",
     ]  # fmt: skip
-    assert places().taken == 5
+    assert get_general_admission().taken == 5
     assert applied(concert) == []
     assert differences() == []
     assert_audit_clean()
@@ -94,7 +94,7 @@ def test_who_has_paid_gets_the_money_back_and_it_is_kept_who_approved(concert: e
     first, second = sold_places(concert, 4, 4)
     shrink(4)
     applied(concert, "Grace Hopper")
-    sale.deliver_all()
+    sale.deliver_outbox()
     second.refresh_from_db()
     assert (second.status, first.status) == (Order.Status.REFUNDED, Order.Status.CONFIRMED)
     assert Refund.objects.get(order=second).status == Refund.Status.SUCCEEDED
@@ -124,7 +124,7 @@ def test_of_two_paid_buyers_of_a_seat_the_first_keeps_it(concert: events.EventVi
     # The row names the one who has to go.
     SeatInventory.objects.filter(seat__guid="hall-A-1").update(reservation_id=second.reservation_id)
     assert applied(concert) == [True]
-    sale.deliver_all()
+    sale.deliver_outbox()
     assert statuses(first.reservation_id, second.reservation_id) == ["confirmed", "canceled"]
     assert seat("hall-A-1").reservation_id == first.reservation_id
     assert Payment.objects.get(order=second).refunded_minor > 0
@@ -141,7 +141,7 @@ def test_an_oversell_by_a_miscount_with_every_constraint_in_place(db: None) -> N
     assert sorted(differences()) == ["oversold_places", "places"]
     assert applied(event) == [True, True]
     assert statuses(first.id, second.id, third.id) == ["pending_payment", "canceled", "canceled"]
-    assert places().taken == 4
+    assert get_general_admission().taken == 4
     assert differences() == []
     assert_audit_clean()
 
@@ -154,7 +154,7 @@ def test_the_house_gives_places_and_says_when_it_has_too_few(concert: events.Eve
     assert [step.line for step in plan.steps] == ["give 2 places of floor that the house kept"]
     assert plan.uncovered == ["floor: the house keeps 2 places, 3 are missing"]
     assert applied(house) == [True]
-    row = places()
+    row = get_general_admission()
     assert (row.blocked, row.house, row.taken) == (3, 0, 8)
     assert applied(house) == []
     # What the house cannot give, the other way does.
@@ -171,7 +171,7 @@ def test_the_house_gives_the_nearest_seat_and_new_tickets(concert: events.EventV
     (step,) = oversell_plan.plan(house).steps
     assert step.line == f"move reservation {second.reservation_id} from seat hall-B-5 to hall-B-7"
     assert applied(house) == [True]
-    sale.deliver_all()
+    sale.deliver_outbox()
     assert statuses(first.reservation_id, second.reservation_id) == ["confirmed", "confirmed"]
     assert (seat("hall-B-5").reservation_id, seat("hall-B-7").reservation_id) == (
         first.reservation_id,
@@ -187,7 +187,7 @@ def test_the_house_gives_the_nearest_seat_and_new_tickets(concert: events.EventV
 
 def test_an_accessible_seat_is_made_up_for_by_an_accessible_one_and_kept_from_the_others(db: None) -> None:
     event = make_event(accessible=frozenset({"hall-A-1", "hall-A-3", "hall-E-10"}))
-    run("SET CONSTRAINTS ALL IMMEDIATE")
+    run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     drop_constraints()
     house = way(event, "house_seats")
     one = hold(house, seats=["hall-A-1"])
@@ -212,7 +212,7 @@ def test_what_is_past_its_deadline_gives_up_first(concert: events.EventView, row
     share_seat(lapsed.id, live.id, "hall-A-1")
     if row_names == "live":
         SeatInventory.objects.filter(seat__guid="hall-A-1").update(reservation_id=live.id)
-    lapse(lapsed.id)
+    backdate_deadline(lapsed.id)
     out = StringIO()
     call_command("compensate", "concert", "--apply", "--approved-by", "Ada", stdout=out)
     assert "nothing is oversold" in out.getvalue()
@@ -226,7 +226,7 @@ def test_what_is_past_its_deadline_gives_up_first(concert: events.EventView, row
 def test_a_large_part_of_a_section_needs_a_person_s_approval(db: None) -> None:
     """One place of 20 is 5 %, and done; two of 20 are 10 %, and wait for a name."""
     event = make_event(general_admission=20)
-    run("SET CONSTRAINTS ALL IMMEDIATE")
+    run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     drop_constraints()
     for _ in range(20):
         hold(event, ga_section="floor", ga_quantity=1)
@@ -249,11 +249,11 @@ def test_a_large_part_of_a_section_needs_a_person_s_approval(db: None) -> None:
 def test_what_was_done_before_approval_was_missing_is_told(db: None) -> None:
     """A hold is past its deadline and a seat says free under its buyer: both are put right, and the oversell stays."""
     event = make_event(general_admission=20)
-    run("SET CONSTRAINTS ALL IMMEDIATE")
+    run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     drop_constraints()
     hold(event, ga_section="floor", ga_quantity=8)
     hold(event, ga_section="floor", ga_quantity=8)
-    lapse(hold(event, seats=["hall-A-1"]).id)
+    backdate_deadline(hold(event, seats=["hall-A-1"]).id)
     hold(event, seats=["hall-A-2"])
     SeatInventory.objects.filter(seat__guid="hall-A-2").update(status=0, reservation_id=None)
     shrink(10)
@@ -326,7 +326,7 @@ def test_two_who_compensate_at_once_take_from_nobody_twice(rival_takes: int) -> 
             happened = [done.was_applied for done in oversell_compensation.apply(ours, by="test", approved_by="Ada")]
         assert (came.result, happened) == ([True], [False])
         assert [view.id for view in views if statuses(view.id) == ["canceled"]] == [views[rival_takes].id]
-        assert places().taken == 3
+        assert get_general_admission().taken == 3
         assert_audit_clean()
 
 
@@ -342,7 +342,7 @@ def test_who_buys_between_the_lock_of_the_order_and_that_of_the_reservation_is_l
         assert (came.result, happened) == ("confirmed", [False])
         for _ in range(2):
             list(oversell_compensation.apply(oversell_plan.plan(event), by="test", approved_by="Ada"))
-        assert places().taken == 3
+        assert get_general_admission().taken == 3
         assert_audit_clean()
 
 
@@ -354,7 +354,7 @@ def test_without_reading_again_both_cancel() -> None:
         for planned in (views[3].id, views[2].id):
             _cancel_as_planned(planned)
         assert statuses(*(view.id for view in views))[2:] == ["canceled", "canceled"]
-        assert places().taken == 2
+        assert get_general_admission().taken == 2
 
 
 def _cancel_as_planned(reservation_id: UUID) -> None:

@@ -22,7 +22,7 @@ from apps.reservations.models import (
     SeatInventory,
 )
 from tests.support.factories import assert_audit_clean, audit_breaches, hold, make_event
-from tests.support.reservations.buyers import begin_payment, cancel, confirm, run, seat
+from tests.support.reservations.buyers import begin_payment, cancel, confirm, run_sql, seat
 
 # Each test is undone with its transaction, the dropped constraints too.
 pytestmark = pytest.mark.django_db
@@ -81,7 +81,7 @@ def owner_of(guid: str) -> Any:
 
 def twice(table: str) -> Callable[[], object]:
     """The first row is there once more."""
-    return lambda: run(f"INSERT INTO reservations_{table} SELECT * FROM reservations_{table} LIMIT 1")
+    return lambda: run_sql(f"INSERT INTO reservations_{table} SELECT * FROM reservations_{table} LIMIT 1")
 
 
 _TAKEN = "reservations_generaladmissioninventory_taken_check"
@@ -199,7 +199,7 @@ def _sale() -> None:
 
 def standing() -> dict[str, str]:
     """The constraints and unique indexes of the app's tables, with how each is dropped."""
-    found = run(
+    found = run_sql(
         "SELECT conname, conrelid::regclass::text, false FROM pg_constraint"
         " WHERE conrelid::regclass::text LIKE 'reservations\\_%%' AND contype IN ('c', 'u', 'p', 'f', 'x')"
         " UNION ALL SELECT indexrelid::regclass::text, indrelid::regclass::text, true FROM pg_index"
@@ -228,10 +228,10 @@ def test_every_constraint_has_its_bug() -> None:
 def test_what_a_dropped_constraint_let_through_is_named_by_the_auditor(case: str) -> None:
     bug, there = BUGS[case], standing()
     place = str(seat("hall-D-1").pk)
-    run("SET CONSTRAINTS ALL IMMEDIATE")
+    run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     for name in (case, *bug.also):
         (drop,) = [statement for called, statement in there.items() if is_called(called, name)]
-        run(drop)
+        run_sql(drop)
     bug.plant()
     breaches = audit_breaches()
     words = [word.format(seat=place) for word in bug.says]
@@ -249,6 +249,6 @@ def test_what_no_constraint_forbids_is_named_by_the_auditor_too(case: str) -> No
 def test_an_entry_with_reservations_cannot_be_deleted() -> None:
     entry_id = Reservation.objects.get(pk=owner_of("hall-B-1")).entry_id
     with pytest.raises(IntegrityError) as refused, transaction.atomic():
-        run("DELETE FROM queue_queueentry WHERE id = %s", [entry_id])
+        run_sql("DELETE FROM queue_queueentry WHERE id = %s", [entry_id])
     assert transactions.violated_constraint(refused.value) == "reservation_keeps_its_entry"
     assert_audit_clean(without_money=True)

@@ -26,9 +26,25 @@ from apps.reservations.models import (
     ReservationTransition,
     SeatInventory,
 )
-from tests.support.factories import assert_audit_clean, audit_breaches, hold, join, lapse, make_event, wish
+from tests.support.factories import (
+    assert_audit_clean,
+    audit_breaches,
+    backdate_deadline,
+    hold,
+    join,
+    make_event,
+    make_hold_request,
+)
 from tests.support.races import rival_at, storm, values
-from tests.support.reservations.buyers import ask, begin_payment, confirm, is_held, places, run, seat
+from tests.support.reservations.buyers import (
+    begin_payment,
+    confirm,
+    get_general_admission,
+    is_held,
+    run_sql,
+    seat,
+    submit_hold,
+)
 
 
 def reconcile(*, repair: bool = False) -> list[reconciler.Outcome]:
@@ -127,15 +143,15 @@ def a_seat_without_its_row() -> None:
 
 def a_held_seat_without_its_row() -> None:
     # Past Django, which knows that a line is on it; the database has no foreign key there.
-    run("DELETE FROM reservations_seatinventory WHERE seat_id = %s", [seat("hall-A-1").pk])
+    run_sql("DELETE FROM reservations_seatinventory WHERE seat_id = %s", [seat("hall-A-1").pk])
 
 
 def a_hold_that_nobody_sweeps() -> None:
-    lapse(owner_of("hall-A-1").pk, seconds=120)
+    backdate_deadline(owner_of("hall-A-1").pk, seconds=120)
 
 
 def a_hold_that_nobody_can_sweep() -> None:
-    lapse(owner_of("hall-A-1").pk, seconds=120)
+    backdate_deadline(owner_of("hall-A-1").pk, seconds=120)
     a_seat_that_names_a_stranger()
     GeneralAdmissionInventory.objects.update(taken=0)
 
@@ -190,8 +206,8 @@ def test_what_is_planted_is_found_said_and_put_right(
 def test_a_repair_takes_nothing_from_anybody_and_says_what_a_person_must_do(sale: None) -> None:
     """The sale's lines are dead and its seat is another buyer's by now; a header
     counts more than its lines; the lines promise more places than there are."""
-    run("SET CONSTRAINTS ALL IMMEDIATE")
-    run("ALTER TABLE reservations_generaladmissioninventory DROP CONSTRAINT general_admission_never_oversold")
+    run_sql("SET CONSTRAINTS ALL IMMEDIATE")
+    run_sql("ALTER TABLE reservations_generaladmissioninventory DROP CONSTRAINT general_admission_never_oversold")
     sold, other = owner_of("hall-C-1"), owner_of("hall-B-1")
     ReservationLine.objects.filter(reservation=sold, seat__isnull=False).update(live=False)
     SeatInventory.objects.filter(seat__guid="hall-C-1").update(status=1, reservation_id=other.pk)
@@ -203,7 +219,7 @@ def test_a_repair_takes_nothing_from_anybody_and_says_what_a_person_must_do(sale
     assert {outcome.state for outcome in states.values()} == {"needs a person"}
     assert "is not free any more" in states["holds_nothing"].line
     assert "ask its buyer" in states["header"].line
-    assert "manage.py compensate" in states["places"].line
+    assert "manage.py compensate" in states["get_general_admission"].line
     assert "manage.py compensate concert" in states["oversold_places"].line
     assert not InventoryChange.objects.exists()
     assert seat("hall-C-1").reservation_id == other.pk
@@ -225,9 +241,9 @@ def test_paid_places_whose_line_cannot_hold_again_stay_taken(sale: None) -> None
     SeatInventory.objects.filter(seat__guid="hall-C-1").update(status=1, reservation_id=other.pk)
     ReservationLine.objects.filter(reservation=other).update(seat=seat("hall-C-1"))
     SeatInventory.objects.filter(seat__guid="hall-B-1").update(status=0, reservation_id=None)
-    taken = places().taken
+    taken = get_general_admission().taken
     lines = [outcome.line for outcome in reconcile(repair=True)]
-    assert places().taken == taken
+    assert get_general_admission().taken == taken
     assert any(f"needs a person: reservation {bought.pk} may have lost its line" in line for line in lines), lines
 
 
@@ -251,10 +267,10 @@ def test_a_live_hold_of_an_admission_that_has_ended_is_told_and_left_alone(sale:
 
 
 def test_lines_without_a_reservation_hold_nothing_after_a_repair(sale: None) -> None:
-    run("DELETE FROM reservations_reservation WHERE id = %s", [owner_of("hall-A-1").pk])
+    run_sql("DELETE FROM reservations_reservation WHERE id = %s", [owner_of("hall-A-1").pk])
     assert "hold_of_ended" in kinds(reconcile())
     assert {outcome.state for outcome in reconcile(repair=True)} <= {"repaired", "gone"}
-    assert (seat("hall-A-1").status, places().taken) == (0, 1)
+    assert (seat("hall-A-1").status, get_general_admission().taken) == (0, 1)
     assert reconcile() == []
 
 
@@ -306,10 +322,10 @@ def test_two_reads_would_report_a_hold_in_passing_and_one_statement_does_not() -
     """The control: the naive check reads the count, then the lines, and a hold commits between the two."""
     event = make_event(general_admission=10)
     hold(event, ga_section="floor", ga_quantity=1)
-    ((taken,),) = run("SELECT taken FROM reservations_generaladmissioninventory")
+    ((taken,),) = run_sql("SELECT taken FROM reservations_generaladmissioninventory")
     with rival_at("reconcile_places", "before", lambda: hold(event, ga_section="floor", ga_quantity=2)):
         assert reconcile() == []
-    ((by_lines,),) = run("SELECT sum(quantity) FROM reservations_reservationline WHERE live")
+    ((by_lines,),) = run_sql("SELECT sum(quantity) FROM reservations_reservationline WHERE live")
     assert (taken, by_lines) == (1, 3), "what the naive check would have called a difference"
 
 
@@ -345,7 +361,7 @@ def test_a_healthy_system_has_no_differences_while_people_buy_give_back_and_laps
 
 def _act(event: Any, entry: Any, number: int, turn: int) -> None:
     guid = f"hall-A-{1 + (number + turn) % 5}"
-    outcome = ask(wish(event, entry, seats=[guid], ga_section="floor", ga_quantity=2))
+    outcome = submit_hold(make_hold_request(event, entry, seats=[guid], ga_section="floor", ga_quantity=2))
     if not is_held(outcome):
         return
     reservation_id: UUID = outcome.reservation_id  # type: ignore[union-attr]
@@ -353,7 +369,7 @@ def _act(event: Any, entry: Any, number: int, turn: int) -> None:
         case 0:
             reservations.release(reservation_id, who="test")
         case 1:
-            lapse(reservation_id)
+            backdate_deadline(reservation_id)
             reservations.sweep(by="test")
         case 2 if number == 0 and turn == 2:
             confirm(begin_payment(reservation_id).id, clock.now())
@@ -375,7 +391,7 @@ def test_the_command_says_which_check_could_not_be_made(sale: None, monkeypatch:
     def fail(part: int | None) -> Any:
         raise RuntimeError("out of order")
 
-    check = reconciler._checks["places"]
+    check = reconciler._checks["get_general_admission"]
     monkeypatch.setitem(reconciler._checks, "places", dataclasses.replace(check, find=fail))
     out = StringIO()
     with pytest.raises(SystemExit):

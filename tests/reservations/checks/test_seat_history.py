@@ -20,7 +20,7 @@ from apps.reservations.models import ReservationLine, ReservationTransition
 from apps.reservations.staff import stock
 from apps.reservations.staff.selection import Selection
 from tests.reservations.checks.test_oversell_compensation import drop_constraints, share_seat, way
-from tests.support.factories import hold, join, lapse, make_event, wish
+from tests.support.factories import backdate_deadline, hold, join, make_event, make_hold_request
 from tests.support.orders.sale import buy
 from tests.support.reservations.buyers import begin_payment, cancel, confirm, seat
 
@@ -82,7 +82,7 @@ def test_a_late_payment_has_the_seat_again_from_its_own_moment() -> None:
     event = make_event()
     view = begin_payment(hold(event, seats=["hall-A-1"]).id)
     in_time = clock.now()
-    lapse(view.id)
+    backdate_deadline(view.id)
     reservations.sweep_all()
     confirm(view.id, in_time)
     at = steps(view.id)
@@ -97,7 +97,7 @@ def test_a_seat_that_was_replaced_by_another_was_theirs_until_then() -> None:
     event = make_event()
     entry = join(event)
     view = hold(event, entry, seats=["hall-A-1"])
-    (outcome,) = reservations.hold([wish(event, entry, seats=["hall-A-2"], replace=str(view.id))])
+    (outcome,) = reservations.hold([make_hold_request(event, entry, seats=["hall-A-2"], replace=str(view.id))])
     assert isinstance(outcome, reservations.Held), outcome
     at = steps(view.id)["canceled"]
     assert holder(event, at - TICK) == ("held", view.id)

@@ -17,7 +17,7 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.reservations import facade as reservations
 from apps.reservations.inventory import cache_invalidation
 from apps.reservations.models import ToldPage
-from tests.support.factories import hold, lapse, make_event
+from tests.support.factories import backdate_deadline, hold, make_event
 from tests.support.races import storm, values
 from ticketing import cache_purge
 
@@ -53,7 +53,7 @@ def test_caches_are_told_when_nothing_is_left_and_when_something_is_again(django
     hold(event, ga_section="floor", ga_quantity=1)
     assert told() == [{"event": "concert", "paths": STOCK_PATHS, "reason": "sold-out"}]
     assert reasons() == []
-    lapse(first.id)
+    backdate_deadline(first.id)
     reservations.sweep_all(by="test")
     assert told() == [{"event": "concert", "paths": STOCK_PATHS, "reason": "restocked"}]
     make_event("another")

@@ -14,9 +14,9 @@ from apps.reservations import facade
 from tests.support.api_client import Api
 from tests.support.connections import connection, request
 from tests.support.factories import assert_audit_clean, join, make_event
-from tests.support.queue.rooms import full_line, make_room
-from tests.support.queue.snapshots import remember
-from tests.support.reservations.gates import nothing_grows_old, open_gate
+from tests.support.queue.rooms import join_waiting_entries, make_room
+from tests.support.queue.snapshots import keep_caches_fresh
+from tests.support.reservations.gates import disable_expiry, open_gate
 from ticketing.fastpath_routes import create_dispatcher
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -25,8 +25,8 @@ PLACE = {"ga_section": "floor", "ga_quantity": 1}
 
 @pytest.fixture(autouse=True)
 def _nothing_known_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing_grows_old(monkeypatch)
-    remember(monkeypatch)
+    disable_expiry(monkeypatch)
+    keep_caches_fresh(monkeypatch)
     for remembered in (async_status.event_cache, reservations.frames):
         monkeypatch.setattr(remembered, "fresh_seconds", 3_600.0)
 
@@ -57,7 +57,7 @@ class AtSight:
 
 def test_who_waits_and_who_reads_counts_is_told_at_sight_what_the_site_tells() -> None:
     event = make_room(active=1)
-    waiting = full_line(event, 3)[-1]
+    waiting = join_waiting_entries(event, 3)[-1]
     token = issue_queue_token(waiting.id, event.slug, waiting.number)
     calls = [(f"/events/{event.slug}/queue/status", token), (f"/events/{event.slug}/sections", "")]
     said_by_site = [Api().get(path, token=by).json() for path, by in calls]

@@ -16,10 +16,10 @@ from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from apps.reservations.gate import gate
 from apps.reservations.gate.async_gate import AsyncGate
-from tests.support.event_loops import next_turn
+from tests.support.event_loops import run_loop_once
 from tests.support.factories import assert_audit_clean, hold, join, make_event
 from tests.support.own_redis import OwnRedis
-from tests.support.reservations.gates import answers, nothing_grows_old, open_gate
+from tests.support.reservations.gates import count_answers, disable_expiry, open_gate
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,7 +29,7 @@ PLACE = {"ga_section": "floor", "ga_quantity": 1}
 
 @pytest.fixture(autouse=True)
 def _nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing_grows_old(monkeypatch)
+    disable_expiry(monkeypatch)
 
 
 @pytest.fixture
@@ -98,10 +98,10 @@ def test_what_is_gone_needs_no_thread_and_what_returns_is_seen_at_once(
     async def ask() -> None:
         asker = await Asker(event).ready()
         asked.clear()
-        refused = answers("refused")
+        refused = count_answers("refused")
         both = [asker.put(late.id), asker.put(holder.id, "last"), asker.put(late.id, "another")]
         assert [await said(one) for one in both] == ["sold out", "let through", "sold out"]
-        assert answers("refused") == refused + 2
+        assert count_answers("refused") == refused + 2
         assert asked == ["_see"], "only for whom the gate lets through"
         await thread_pool.run_in_thread(reservations.release, live, "test")
         assert await asker.says(late) == "let through"
@@ -122,15 +122,15 @@ def test_a_redis_that_dies_or_hangs_under_a_question_lets_through(
 
     async def ask() -> None:
         asker = await Asker(event).ready()
-        away = answers("away")
+        away = count_answers("away")
         os.kill(pid, signal.SIGSTOP)
         both = [asker.put(late.id), asker.put(holder.id, "last")]
-        await next_turn()  # The question is under way.
+        await run_loop_once()  # The question is under way.
         waiting = asker.put(late.id, "another")
         if dies:
             own_redis.kill()
         assert [await said(one) for one in (*both, waiting)] == ["let through"] * 3
-        assert answers("away") == away + 3
+        assert count_answers("away") == away + 3
         asker.courier.close()
 
     asyncio.run(ask())

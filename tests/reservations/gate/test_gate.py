@@ -19,19 +19,19 @@ from apps.reservations.lifecycle import after_commit
 from apps.reservations.models import GeneralAdmissionInventory, Reservation
 from apps.reservations.staff import stock
 from apps.reservations.staff.selection import Selection
-from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event
 from tests.support.races import rival_at, storm, values
 from tests.support.reservations.gates import (
     HOUR_MS,
-    answers,
-    ask,
-    field,
+    ask_gate,
+    count_answers,
+    disable_expiry,
     is_refused,
     jump_clock,
-    nothing_grows_old,
     open_gate,
+    read_gate_field,
     section_of,
-    write,
+    write_gate_fields,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -42,7 +42,7 @@ VALID_MS = gate.VALID_MS
 
 @pytest.fixture(autouse=True)
 def _nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing_grows_old(monkeypatch)
+    disable_expiry(monkeypatch)
 
 
 @pytest.fixture
@@ -75,20 +75,20 @@ def test_sold_out_is_refused_with_one_question_to_redis_and_none_to_postgresql(f
     sell_out(floor)
     entry = join(floor)
     assert buy(floor, entry, key="first", **PLACE) == "sold-out"  # From now on this process knows the house.
-    refused = answers("refused")
+    refused = count_answers("refused")
     with CaptureQueriesContext(connection) as statements:
         assert buy(floor, entry, key="second", **PLACE) == "sold-out"
     assert statements.captured_queries == []
-    assert answers("refused") == refused + 1
+    assert count_answers("refused") == refused + 1
 
 
 def test_what_staff_put_on_sale_is_had_at_once_and_what_they_take_off_refused(floor: events.EventView) -> None:
     sell_out(floor)
     assert is_refused(floor, **PLACE)
-    before = field(floor, f"left {section_of(floor, 'floor')}")
+    before = read_gate_field(floor, f"left {section_of(floor, 'floor')}")
     capacity = GeneralAdmissionInventory.objects.get().capacity
     stock.resize(floor, "floor", capacity + 2, who="ann")
-    assert (before, field(floor, f"left {section_of(floor, 'floor')}")) == ("0", "2")
+    assert (before, read_gate_field(floor, f"left {section_of(floor, 'floor')}")) == ("0", "2")
     assert not is_refused(floor, **PLACE)
     assert not differences(floor.id)
     stock.block_places(floor, "floor", 2, "house", who="ann")
@@ -105,9 +105,9 @@ def test_seats_staff_block_and_put_back_are_told_to_the_gate() -> None:
     stock.block_seats(event, seats, "house", who="ann")
     assert not differences(event.id)
     stock.block_seats(event, seats, "out_of_use", who="ann")  # Off sale already.
-    assert field(event, f"left {section_of(event, 'hall')}") == "1"
+    assert read_gate_field(event, f"left {section_of(event, 'hall')}") == "1"
     stock.unblock_seats(event, seats, who="ann")
-    assert field(event, f"left {section_of(event, 'hall')}") == "3"
+    assert read_gate_field(event, f"left {section_of(event, 'hall')}") == "3"
 
 
 def test_named_seats_of_a_full_section_are_refused_by_name() -> None:
@@ -115,7 +115,7 @@ def test_named_seats_of_a_full_section_are_refused_by_name() -> None:
     hold(event, seats=["hall-A-1", "hall-A-2"])
     open_gate(event)
     for _ in range(2):  # At first the process must look up where the seats are, then it knows.
-        problem = ask(event, seats=["hall-A-2", "hall-A-1"])
+        problem = ask_gate(event, seats=["hall-A-2", "hall-A-1"])
         assert problem is not None
         assert (problem.type, problem.extra["unavailable"]) == ("seats-unavailable", ["hall-A-2", "hall-A-1"])
     assert is_refused(event, best_available={"section": "hall", "quantity": 1})
@@ -170,7 +170,7 @@ def test_before_the_on_sale_and_after_it_the_ledger_says_why(floor: events.Event
 
 def test_a_count_that_is_too_high_sells_nothing_twice(floor: events.EventView) -> None:
     sell_out(floor)
-    write(floor, left_floor=1_000)
+    write_gate_fields(floor, left_floor=1_000)
     assert [buy(floor, **PLACE) for _ in range(3)] == ["sold-out"] * 3
     assert GeneralAdmissionInventory.objects.get().taken == 2
     assert_audit_clean()
@@ -178,7 +178,7 @@ def test_a_count_that_is_too_high_sells_nothing_twice(floor: events.EventView) -
 
 def test_a_count_that_is_too_low_refuses_until_the_next_reset(floor: events.EventView) -> None:
     open_gate(floor)
-    write(floor, left_floor=0)
+    write_gate_fields(floor, left_floor=0)
     assert is_refused(floor, **PLACE)
     open_gate(floor)
     assert not is_refused(floor, **PLACE)
@@ -188,11 +188,11 @@ def test_a_count_that_is_too_low_refuses_until_the_next_reset(floor: events.Even
 def test_a_count_that_nobody_resets_any_more_refuses_for_less_than_five_seconds(floor: events.EventView) -> None:
     assert VALID_MS < 5_000
     open_gate(floor)
-    write(floor, left_floor=0)
+    write_gate_fields(floor, left_floor=0)
     assert is_refused(floor, **PLACE)
-    read_at, until = int(field(floor, "read_at")), int(field(floor, "until"))
+    read_at, until = int(read_gate_field(floor, "read_at")), int(read_gate_field(floor, "until"))
     assert until - read_at == gate.VALID_MS
-    write(floor, until=read_at)  # The time has come.
+    write_gate_fields(floor, until=read_at)  # The time has come.
     assert not is_refused(floor, **PLACE)
     assert "pending_payment" in buy(floor, **PLACE)
 
@@ -200,11 +200,15 @@ def test_a_count_that_nobody_resets_any_more_refuses_for_less_than_five_seconds(
 def test_a_gate_from_the_future_refuses_nobody_and_is_replaced(floor: events.EventView) -> None:
     """Redis's clock was set back: how old the counts are cannot be told."""
     open_gate(floor)
-    write(floor, left_floor=0)
-    write(floor, read_at=int(field(floor, "read_at")) + HOUR_MS, until=int(field(floor, "until")) + HOUR_MS)
+    write_gate_fields(floor, left_floor=0)
+    write_gate_fields(
+        floor,
+        read_at=int(read_gate_field(floor, "read_at")) + HOUR_MS,
+        until=int(read_gate_field(floor, "until")) + HOUR_MS,
+    )
     assert not is_refused(floor, **PLACE)
     open_gate(floor)
-    assert int(field(floor, f"left {section_of(floor, 'floor')}")) == 2
+    assert int(read_gate_field(floor, f"left {section_of(floor, 'floor')}")) == 2
 
 
 # --- whoever holds something -----------------------------------------------------------------------------------------
@@ -233,7 +237,7 @@ def test_a_process_that_dies_after_its_commit_makes_nobody_lose_the_last_place(
     with monkeypatch.context() as dying:
         dying.setattr(after_commit, "_on_held", [])
         hold(floor, entry, **PLACE, key="lost")
-    assert int(field(floor, f"left {section_of(floor, 'floor')}")) == 1
+    assert int(read_gate_field(floor, f"left {section_of(floor, 'floor')}")) == 1
     open_gate(floor)
     assert not is_refused(floor, entry, **PLACE, key="lost")
     assert "pending_payment" in buy(floor, entry, **PLACE, key="lost")
@@ -246,7 +250,7 @@ def test_a_request_under_way_is_never_refused_when_it_is_sent_again(floor: event
     open_gate(floor)
     entry = join(floor)
     assert not is_refused(floor, entry, key="under-way", **PLACE)
-    write(floor, left_floor=0)
+    write_gate_fields(floor, left_floor=0)
     assert not is_refused(floor, entry, key="under-way", **PLACE)
     assert is_refused(floor, entry, key="another", **PLACE)
     gate.forget_request(floor.id, entry.id, "under-way")
@@ -255,14 +259,14 @@ def test_a_request_under_way_is_never_refused_when_it_is_sent_again(floor: event
 
 def test_a_final_refusal_by_the_ledger_forgets_the_request_but_never_a_hold(floor: events.EventView) -> None:
     holder, *_ = sell_out(floor)
-    write(floor, left_floor=1)
+    write_gate_fields(floor, left_floor=1)
     late = join(floor)
     assert buy(floor, late, **PLACE) == "sold-out"
     assert buy(floor, holder, key="another", **PLACE) == "reservation-exists"
-    write(floor, left_floor=0)
-    refused = answers("refused")
+    write_gate_fields(floor, left_floor=0)
+    refused = count_answers("refused")
     assert buy(floor, late, **PLACE) == "sold-out"
-    assert answers("refused") == refused + 1
+    assert count_answers("refused") == refused + 1
     assert not is_refused(floor, holder, key="another", **PLACE)
 
 
@@ -271,7 +275,7 @@ def test_a_final_refusal_by_the_ledger_forgets_the_request_but_never_a_hold(floo
 
 def test_a_deadline_that_passes_ends_the_refusals_and_the_hold_path_finds_the_place(floor: events.EventView) -> None:
     sell_out(floor)
-    lapse(Reservation.objects.order_by("created_at").first().id)  # type: ignore[union-attr]
+    backdate_deadline(Reservation.objects.order_by("created_at").first().id)  # type: ignore[union-attr]
     open_gate(floor)
     assert not is_refused(floor, **PLACE)
     assert "pending_payment" in buy(floor, **PLACE), "the hold swept what had lapsed"
@@ -285,10 +289,10 @@ def test_the_gate_carries_the_next_deadline_itself(floor: events.EventView) -> N
     place = section_of(floor, "floor")
     Reservation.objects.update(expires_at=clock.now() + timedelta(minutes=30))
     open_gate(floor)
-    at, _, quantity = field(floor, f"lapses {place}").partition(":")
-    assert HOUR_MS // 3 <= int(at) - int(field(floor, "read_at")) <= HOUR_MS // 2
+    at, _, quantity = read_gate_field(floor, f"lapses {place}").partition(":")
+    assert HOUR_MS // 3 <= int(at) - int(read_gate_field(floor, "read_at")) <= HOUR_MS // 2
     assert is_refused(floor, **PLACE)
-    write(floor, lapses_floor=f"{field(floor, 'read_at')}:{quantity}")
+    write_gate_fields(floor, lapses_floor=f"{read_gate_field(floor, 'read_at')}:{quantity}")
     assert not is_refused(floor, **PLACE)
 
 
@@ -296,7 +300,7 @@ def test_once_what_lapsed_is_swept_and_taken_the_gate_refuses_again_and_asks_for
     floor: events.EventView,
 ) -> None:
     sell_out(floor)
-    lapse(Reservation.objects.order_by("created_at").first().id)  # type: ignore[union-attr]
+    backdate_deadline(Reservation.objects.order_by("created_at").first().id)  # type: ignore[union-attr]
     open_gate(floor)
     assert reservations.sweep().reservations == 1
     assert not is_refused(floor, **PLACE)
@@ -322,9 +326,9 @@ def test_when_too_much_has_lapsed_to_be_told_nobody_is_refused(
 ) -> None:
     sell_out(floor)
     for reservation in Reservation.objects.all():
-        lapse(reservation.pk)
+        backdate_deadline(reservation.pk)
     monkeypatch.setattr(rebuild, "LAPSING_MAX", 1)
-    write(floor, until=0)
+    write_gate_fields(floor, until=0)
     assert rebuild.reset(floor.id) == "lapsing"
     assert not is_refused(floor, **PLACE)
 
@@ -366,7 +370,7 @@ def test_holds_that_are_counted_are_marked_whatever_commits_while_a_reset_reads(
     entry = join(floor)
     with rival_at("count_free", "after", lambda: hold(floor, entry, **PLACE)):
         open_gate(floor)
-    assert int(field(floor, f"left {section_of(floor, 'floor')}")) == 1
+    assert int(read_gate_field(floor, f"left {section_of(floor, 'floor')}")) == 1
     open_gate(floor)
     assert is_refused(floor, **PLACE)
     assert not is_refused(floor, entry, **PLACE)
@@ -377,7 +381,7 @@ def test_every_gate_that_is_due_is_reset_and_no_other(floor: events.EventView) -
     assert rebuild.reset_due() == 0, "it was reset a moment ago, by whomever"
 
     def grow_older(milliseconds: int) -> None:
-        write(floor, read_at=int(field(floor, "read_at")) - milliseconds)
+        write_gate_fields(floor, read_at=int(read_gate_field(floor, "read_at")) - milliseconds)
 
     grow_older(rebuild.CALM_AFTER_MS)
     assert rebuild.reset_due() == 1
@@ -385,12 +389,12 @@ def test_every_gate_that_is_due_is_reset_and_no_other(floor: events.EventView) -
     grow_older(rebuild.RESET_AFTER_MS)
     assert rebuild.reset_due() == 1, "now its counts refuse"
     reservations.release(Reservation.objects.order_by("created_at").first().id, "test")  # type: ignore[union-attr]
-    assert field(floor, "wanted") == ""
+    assert read_gate_field(floor, "wanted") == ""
     hold(floor, **PLACE)
-    assert field(floor, "wanted") == "1", "a section has become empty"
+    assert read_gate_field(floor, "wanted") == "1", "a section has become empty"
     grow_older(rebuild.WANTED_AFTER_MS)
     assert rebuild.reset_due() == 1
-    assert field(floor, "wanted") == ""
+    assert read_gate_field(floor, "wanted") == ""
     assert rebuild.states() == {"open": 1, "shut": 0, "refused": 0}
 
 
@@ -417,11 +421,11 @@ def test_marks_are_read_again_where_redis_s_clock_has_jumped(
     open_gate(floor)
     entries = sell_out(floor)
     open_gate(floor)
-    begun = field(floor, "epoch")
+    begun = read_gate_field(floor, "epoch")
     jump_clock(floor, hours * HOUR_MS)
     assert not is_refused(floor, **PLACE), "how old the counts are cannot be told"
     open_gate(floor)
-    assert field(floor, "epoch") != begun
+    assert read_gate_field(floor, "epoch") != begun
     assert is_refused(floor, **PLACE)
     assert [is_refused(floor, entry, **PLACE) for entry in entries] == [False, False]
 
@@ -484,7 +488,7 @@ def test_what_staff_put_on_sale_is_not_taken_for_what_has_lapsed() -> None:
     """One place has lapsed and waits for a sweep; another comes on sale and is taken. The first is still to be had."""
     event = make_event(rows=0, general_admission=2)
     stock.block_places(event, "floor", 1, "house", who="ann")
-    lapse(hold(event, **PLACE).id)
+    backdate_deadline(hold(event, **PLACE).id)
     open_gate(event)
     assert not is_refused(event, **PLACE)
     stock.unblock_places(event, "floor", 1, "house", who="ann")

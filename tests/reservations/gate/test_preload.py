@@ -16,14 +16,14 @@ from apps.reservations.gate import rebuild
 from apps.reservations.gate.gate_reconciliation import differences
 from apps.reservations.models import GeneralAdmissionInventory, SeatInventory
 from tests.support.factories import assert_audit_clean, hold, make_event
-from tests.support.reservations.gates import field, is_refused, nothing_grows_old, section_of, write
+from tests.support.reservations.gates import disable_expiry, is_refused, read_gate_field, section_of, write_gate_fields
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
 def _nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing_grows_old(monkeypatch)
+    disable_expiry(monkeypatch)
 
 
 def preload(slug: str) -> list[str]:
@@ -40,7 +40,7 @@ def preload_refused(slug: str) -> tuple[list[str], str]:
 
 
 def left(event: events.EventView, slug: str) -> int:
-    return int(field(event, f"left {section_of(event, slug)}"))
+    return int(read_gate_field(event, f"left {section_of(event, slug)}"))
 
 
 def test_every_section_is_compared_and_the_gate_filled() -> None:
@@ -52,7 +52,7 @@ def test_every_section_is_compared_and_the_gate_filled() -> None:
         "floor: 10 = 7 free + 3 held + 0 sold + 0 blocked; the gate said nothing, now 7",
         "concert: the gate is filled",
     ]
-    write(event, left_floor=99)
+    write_gate_fields(event, left_floor=99)
     assert preload("concert")[1].endswith("the gate said 99, now 7")
 
 
@@ -114,7 +114,7 @@ def test_the_gate_is_there_ten_minutes_before_the_on_sale_and_not_sooner() -> No
     later = make_event("later", rows=0, general_admission=2, opens_at=clock.now() + timedelta(minutes=11))
     assert rebuild.reset_due() == 1
     assert left(soon, "floor") == 2
-    assert field(later, "epoch") == ""
+    assert read_gate_field(later, "epoch") == ""
     assert "reset every second from ten minutes before" in preload("later")[-1]
 
 
@@ -122,7 +122,7 @@ def test_the_reconciler_compares_the_gate_with_the_ledger_and_resets_it() -> Non
     event = make_event(rows=0, general_admission=5)
     preload("concert")
     assert differences(event.id) == []
-    write(event, left_floor=3)
+    write_gate_fields(event, left_floor=3)
 
     def reconciled(by: str) -> list[tuple[str, str]]:
         found = [finding for finding in reconciler.run(repair_by=by) if finding.name == "gate"]

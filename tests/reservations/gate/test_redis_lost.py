@@ -13,14 +13,14 @@ from tests.support.factories import assert_audit_clean, hold, join, make_event
 from tests.support.own_redis import OwnRedis
 from tests.support.reservations.gates import (
     HOUR_MS,
-    answers,
-    ask,
-    field,
+    ask_gate,
+    count_answers,
+    disable_expiry,
     is_refused,
-    nothing_grows_old,
     open_gate,
+    read_gate_field,
     section_of,
-    write,
+    write_gate_fields,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -30,7 +30,7 @@ PLACE = {"ga_section": "floor", "ga_quantity": 1}
 
 @pytest.fixture(autouse=True)
 def _nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing_grows_old(monkeypatch)
+    disable_expiry(monkeypatch)
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def heals(event: events.EventView, holder: Any) -> None:
 def test_a_gate_whose_redis_is_away_lets_through(sold_out: Any, own_redis: OwnRedis) -> None:
     event, holder = sold_out
     own_redis.kill()
-    away = answers("away")
+    away = count_answers("away")
     assert not is_refused(event, **PLACE)
-    assert answers("away") == away + 1
+    assert count_answers("away") == away + 1
     with pytest.raises(reservations.SoldOut):
         reservations.hold_one(event, join(event), PLACE, "a-key")
     assert rebuild.reset(event.id) == "away"
@@ -75,9 +75,9 @@ def test_a_gate_that_lost_something_lets_through_until_it_is_reset(sold_out: Any
         redis.client().flushall()
     else:
         redis.client().delete(gate.keys(event.id)[lost == "marks"])
-    unloaded = answers("unloaded")
+    unloaded = count_answers("unloaded")
     assert not is_refused(event, **PLACE)
-    assert answers("unloaded") == unloaded + 1
+    assert count_answers("unloaded") == unloaded + 1
     heals(event, holder)
 
 
@@ -92,10 +92,10 @@ def test_a_server_that_returns_with_what_it_knew_once_refuses_nobody(sold_out: A
     for key, dumped in kept.items():
         redis.client().restore(key, 0, dumped)  # type: ignore[arg-type]
     now = int(redis.client().time()[0]) * 1_000  # type: ignore[index]
-    write(event, read_at=now - 1_000, until=now + HOUR_MS)
-    another = answers("another_server")
+    write_gate_fields(event, read_at=now - 1_000, until=now + HOUR_MS)
+    another = count_answers("another_server")
     assert not is_refused(event, **PLACE)
-    assert answers("another_server") == another + 1
+    assert count_answers("another_server") == another + 1
     heals(event, holder)
 
 
@@ -107,14 +107,16 @@ def test_a_server_out_of_memory_refuses_nobody_until_the_ledger_was_read(sold_ou
     redis.client().config_set("maxmemory", 1)
     late = join(event)
     hold(event, late, **PLACE, key="last")
-    assert field(event, "until") == ""
-    write_refused = answers("out_of_memory")
+    assert read_gate_field(event, "until") == ""
+    write_refused = count_answers("out_of_memory")
     assert not is_refused(event, **PLACE)
-    assert answers("out_of_memory") == write_refused + 1
+    assert count_answers("out_of_memory") == write_refused + 1
     assert rebuild.reset(event.id) == "out_of_memory"
     redis.client().config_set("maxmemory", 0)
-    assert int(field(event, f"left {section_of(event, 'floor')}")) == 1, "what it was not told it does not know"
-    shut = answers("shut")
-    assert ask(event, **PLACE) is None
-    assert answers("shut") == shut + 1
+    assert int(read_gate_field(event, f"left {section_of(event, 'floor')}")) == 1, (
+        "what it was not told it does not know"
+    )
+    shut = count_answers("shut")
+    assert ask_gate(event, **PLACE) is None
+    assert count_answers("shut") == shut + 1
     heals(event, late)

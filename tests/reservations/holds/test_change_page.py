@@ -70,7 +70,7 @@ def test_who_is_too_late_for_the_new_seats_keeps_the_old(
 
 
 def test_a_hold_that_has_run_out_meanwhile_is_chosen_anew(shopper: Client, held: Reservation) -> None:
-    factories.lapse(held.pk)
+    factories.backdate_deadline(held.pk)
     answer = hold(shopper, seats=["hall-A-2"], replace=str(held.pk))
     assert (answer.status_code, answer.url) == (303, CHOOSE)
     assert "choose anew" in shopper.get(CHOOSE).content.decode()

@@ -4,8 +4,8 @@ import pytest
 
 from apps.reservations import facade as reservations
 from apps.reservations.models import SeatInventory
-from tests.support.factories import hold, make_event, wish
-from tests.support.reservations.buyers import ask, is_held, refusal, seat
+from tests.support.factories import hold, make_event, make_hold_request
+from tests.support.reservations.buyers import is_held, problem_of, seat, submit_hold
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -14,9 +14,11 @@ def test_a_seat_that_says_free_under_its_buyer_is_sold_to_nobody_and_troubles_no
     event = make_event(rows=1, seats_per_row=4)
     hold(event, seats=["hall-A-1"])
     SeatInventory.objects.filter(seat__guid="hall-A-1").update(status=0, reservation_id=None)
-    assert refusal(ask(wish(event, seats=["hall-A-1"]))).type == "seats-unavailable"
-    mine, other = reservations.hold([wish(event, seats=["hall-A-1"]), wish(event, seats=["hall-A-4"])])
-    assert refusal(mine).type == "seats-unavailable"
+    assert problem_of(submit_hold(make_hold_request(event, seats=["hall-A-1"]))).type == "seats-unavailable"
+    mine, other = reservations.hold(
+        [make_hold_request(event, seats=["hall-A-1"]), make_hold_request(event, seats=["hall-A-4"])]
+    )
+    assert problem_of(mine).type == "seats-unavailable"
     assert is_held(other)
-    assert is_held(ask(wish(event, best_available={"section": "hall", "quantity": 2})))
+    assert is_held(submit_hold(make_hold_request(event, best_available={"section": "hall", "quantity": 2})))
     assert seat("hall-A-1").status == 0

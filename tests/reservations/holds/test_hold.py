@@ -16,11 +16,11 @@ from tests.support.factories import (
     PLACE_PRICE_MINOR,
     SEAT_PRICE_MINOR,
     assert_audit_clean,
+    backdate_deadline,
     hold,
     join,
-    lapse,
     make_event,
-    wish,
+    make_hold_request,
 )
 from tests.support.reservations.buyers import begin_payment, confirm
 
@@ -52,7 +52,7 @@ def test_an_answer_is_the_canonical_text_of_the_contract_s_answer_byte_for_byte(
 
 def test_named_seats_are_held_and_answered_in_the_contract_s_words() -> None:
     event = make_event()
-    (outcome,) = decide(wish(event, seats=["hall-A-2", "hall-A-1"]))
+    (outcome,) = decide(make_hold_request(event, seats=["hall-A-2", "hall-A-1"]))
     assert isinstance(outcome, reservations.Held)
     answer = json.loads(outcome.answer.body)
     assert answer["seats"] == ["hall-A-2", "hall-A-1"]
@@ -69,12 +69,12 @@ def test_named_seats_are_held_and_answered_in_the_contract_s_words() -> None:
 
 def test_a_mixed_request_holds_all_or_nothing() -> None:
     event = make_event(general_admission=3)
-    (outcome,) = decide(wish(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=4))
+    (outcome,) = decide(make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=4))
     assert refusal(outcome).type == "not-enough-left"
     assert refusal(outcome).extra == {"available": 3}
     counts = reservations.free_by_event(events.section_slugs([event.id]))[event.id]
     assert sorted(counts.values()) == [3, 50]
-    (outcome,) = decide(wish(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3))
+    (outcome,) = decide(make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3))
     assert isinstance(outcome, reservations.Held)
     assert json.loads(outcome.answer.body)["total_minor"] == SEAT_PRICE_MINOR + 3 * PLACE_PRICE_MINOR
 
@@ -82,23 +82,23 @@ def test_a_mixed_request_holds_all_or_nothing() -> None:
 def test_the_best_beside_named_seats_is_short_by_what_the_request_itself_names() -> None:
     event = make_event(rows=1, seats_per_row=3)
     best = {"section": "hall", "quantity": 3}
-    (outcome,) = decide(wish(event, seats=["hall-A-1"], best_available=best))
+    (outcome,) = decide(make_hold_request(event, seats=["hall-A-1"], best_available=best))
     assert refusal(outcome).type == "not-enough-left"
     assert refusal(outcome).extra == {"available": 2}
-    (outcome,) = decide(wish(event, seats=["hall-A-1"], best_available=best | {"quantity": 2}))
+    (outcome,) = decide(make_hold_request(event, seats=["hall-A-1"], best_available=best | {"quantity": 2}))
     assert isinstance(outcome, reservations.Held)
 
 
 def test_a_batch_is_decided_in_arrival_order() -> None:
     event = make_event(general_admission=5)
     outcomes = decide(
-        wish(event, seats=["hall-A-1", "hall-A-2"]),
-        wish(event, seats=["hall-A-2", "hall-A-3"]),
-        wish(event, seats=["hall-A-3"]),
-        wish(event, ga_section="floor", ga_quantity=4),
-        wish(event, ga_section="floor", ga_quantity=2),
-        wish(event, ga_section="floor", ga_quantity=1),
-        wish(event, ga_section="floor", ga_quantity=1),
+        make_hold_request(event, seats=["hall-A-1", "hall-A-2"]),
+        make_hold_request(event, seats=["hall-A-2", "hall-A-3"]),
+        make_hold_request(event, seats=["hall-A-3"]),
+        make_hold_request(event, ga_section="floor", ga_quantity=4),
+        make_hold_request(event, ga_section="floor", ga_quantity=2),
+        make_hold_request(event, ga_section="floor", ga_quantity=1),
+        make_hold_request(event, ga_section="floor", ga_quantity=1),
     )
     won = [isinstance(outcome, reservations.Held) for outcome in outcomes]
     assert won == [True, False, True, True, False, True, False]
@@ -110,8 +110,8 @@ def test_a_batch_is_decided_in_arrival_order() -> None:
 def test_a_request_that_loses_elsewhere_leaves_its_seats_to_the_next() -> None:
     event = make_event(general_admission=1)
     outcomes = decide(
-        wish(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2),
-        wish(event, seats=["hall-A-1"]),
+        make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2),
+        make_hold_request(event, seats=["hall-A-1"]),
     )
     assert [isinstance(outcome, reservations.Held) for outcome in outcomes] == [False, True]
 
@@ -119,10 +119,10 @@ def test_a_request_that_loses_elsewhere_leaves_its_seats_to_the_next() -> None:
 def test_the_same_key_gives_the_same_answer_byte_for_byte() -> None:
     event = make_event()
     entry = join(event)
-    first = decide(wish(event, entry, key="once", seats=["hall-A-1"]))
-    again = decide(wish(event, entry, key="once", seats=["hall-A-1"]))
+    first = decide(make_hold_request(event, entry, key="once", seats=["hall-A-1"]))
+    again = decide(make_hold_request(event, entry, key="once", seats=["hall-A-1"]))
     assert again == first
-    (other,) = decide(wish(event, entry, key="once", seats=["hall-A-2"]))
+    (other,) = decide(make_hold_request(event, entry, key="once", seats=["hall-A-2"]))
     assert refusal(other).type == "idempotency-mismatch"
     assert Reservation.objects.count() == 1
 
@@ -130,7 +130,7 @@ def test_the_same_key_gives_the_same_answer_byte_for_byte() -> None:
 def test_one_key_twice_in_one_batch_is_one_reservation() -> None:
     event = make_event()
     entry = join(event)
-    twin = [wish(event, entry, key="once", seats=["hall-A-1"]) for _ in range(2)]
+    twin = [make_hold_request(event, entry, key="once", seats=["hall-A-1"]) for _ in range(2)]
     first, second = decide(*twin)
     assert first == second
     assert Reservation.objects.count() == 1
@@ -139,7 +139,9 @@ def test_one_key_twice_in_one_batch_is_one_reservation() -> None:
 def test_two_keys_of_one_admission_in_one_batch_are_one_reservation() -> None:
     event = make_event()
     entry = join(event)
-    first, second = decide(wish(event, entry, seats=["hall-A-1"]), wish(event, entry, seats=["hall-A-2"]))
+    first, second = decide(
+        make_hold_request(event, entry, seats=["hall-A-1"]), make_hold_request(event, entry, seats=["hall-A-2"])
+    )
     assert isinstance(first, reservations.Held)
     assert refusal(second).extra == {"reservation": str(first.reservation_id)}
 
@@ -148,30 +150,32 @@ def test_a_refusal_is_not_remembered() -> None:
     event = make_event()
     rival = hold(event, seats=["hall-A-1"])
     entry = join(event)
-    (refused,) = decide(wish(event, entry, key="once", seats=["hall-A-1"]))
+    (refused,) = decide(make_hold_request(event, entry, key="once", seats=["hall-A-1"]))
     assert refusal(refused).type == "seats-unavailable"
     reservations.release(rival.id, who="test")
-    (held,) = decide(wish(event, entry, key="once", seats=["hall-A-1"]))
+    (held,) = decide(make_hold_request(event, entry, key="once", seats=["hall-A-1"]))
     assert isinstance(held, reservations.Held)
 
 
 def test_the_same_answer_comes_back_after_the_admission_ran_out() -> None:
     event = make_event()
     entry = join(event)
-    first = decide(wish(event, entry, key="once", seats=["hall-A-1"]))
+    first = decide(make_hold_request(event, entry, key="once", seats=["hall-A-1"]))
     from apps.queue.models import QueueEntry
 
     QueueEntry.objects.filter(pk=entry.id).update(admission_expires_at=clock.now() - timedelta(minutes=1))
-    assert decide(wish(event, entry, key="once", seats=["hall-A-1"])) == first
+    assert decide(make_hold_request(event, entry, key="once", seats=["hall-A-1"])) == first
     reservations.release(first[0].reservation_id, who="test")  # type: ignore[union-attr]
-    (refused,) = decide(wish(event, entry, seats=["hall-A-1"]))
+    (refused,) = decide(make_hold_request(event, entry, seats=["hall-A-1"]))
     assert refusal(refused).type == "admission-expired"
 
 
 def test_seats_past_their_deadline_are_sold_on_without_waiting_for_a_sweep() -> None:
     event = make_event(general_admission=2)
-    lapse(hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2).id)
-    named, places = decide(wish(event, seats=["hall-A-1"]), wish(event, ga_section="floor", ga_quantity=2))
+    backdate_deadline(hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2).id)
+    named, places = decide(
+        make_hold_request(event, seats=["hall-A-1"]), make_hold_request(event, ga_section="floor", ga_quantity=2)
+    )
     assert isinstance(named, reservations.Held)
     assert isinstance(places, reservations.Held)
 
@@ -180,8 +184,8 @@ def test_a_buyer_whose_own_reservation_lapsed_can_hold_again() -> None:
     event = make_event()
     entry = join(event)
     first = hold(event, entry, seats=["hall-A-1"])
-    lapse(first.id)
-    (outcome,) = decide(wish(event, entry, seats=["hall-A-1"]))
+    backdate_deadline(first.id)
+    (outcome,) = decide(make_hold_request(event, entry, seats=["hall-A-1"]))
     assert isinstance(outcome, reservations.Held)
     assert reservations.get_reservation(first.id).status == "expired"
 
@@ -194,17 +198,17 @@ def test_caps_count_what_the_buyer_holds_and_has_bought() -> None:
     confirm(first.id, clock.now())
     entry = join(event, visitor_id=visitor)
     assert entry.id != first.entry_id
-    (refused,) = decide(wish(event, entry, ga_section="floor", ga_quantity=2))
+    (refused,) = decide(make_hold_request(event, entry, ga_section="floor", ga_quantity=2))
     assert refusal(refused).extra == {"cap": 3}
-    (held,) = decide(wish(event, entry, ga_section="floor", ga_quantity=1))
+    (held,) = decide(make_hold_request(event, entry, ga_section="floor", ga_quantity=1))
     assert isinstance(held, reservations.Held)
 
 
 def test_a_lapsed_reservation_does_not_count_against_the_cap() -> None:
     event = make_event(general_admission=20, per_buyer_max=2)
     entry = join(event)
-    lapse(hold(event, entry, ga_section="floor", ga_quantity=2).id)
-    (held,) = decide(wish(event, entry, ga_section="floor", ga_quantity=2))
+    backdate_deadline(hold(event, entry, ga_section="floor", ga_quantity=2).id)
+    (held,) = decide(make_hold_request(event, entry, ga_section="floor", ga_quantity=2))
     assert isinstance(held, reservations.Held)
 
 
@@ -218,7 +222,7 @@ def test_best_available_takes_neighbours_of_the_best_row() -> None:
 
 def test_best_available_of_one_batch_never_chooses_a_seat_twice() -> None:
     event = make_event(rows=2, seats_per_row=8)
-    outcomes = decide(*(wish(event, best_available={"section": "hall", "quantity": 4}) for _ in range(5)))
+    outcomes = decide(*(make_hold_request(event, best_available={"section": "hall", "quantity": 4}) for _ in range(5)))
     won = [outcome for outcome in outcomes if isinstance(outcome, reservations.Held)]
     assert len(won) == 4
     assert refusal(outcomes[4]).type == "sold-out"
@@ -227,7 +231,7 @@ def test_best_available_of_one_batch_never_chooses_a_seat_twice() -> None:
 
 def test_best_available_leaves_accessible_seats_to_those_who_ask() -> None:
     event = make_event(rows=1, seats_per_row=4, accessible=frozenset({"hall-A-1", "hall-A-2"}))
-    (refused,) = decide(wish(event, best_available={"section": "hall", "quantity": 3}))
+    (refused,) = decide(make_hold_request(event, best_available={"section": "hall", "quantity": 3}))
     assert refusal(refused).extra == {"available": 2}
     asked = hold(event, best_available={"section": "hall", "quantity": 2, "accessible": True, "companions": 1})
     assert [seat.seat_id for seat in asked.seats] == ["hall-A-2", "hall-A-3"]
@@ -247,7 +251,7 @@ def test_released_inventory_is_free_again_and_the_ledger_tells_the_story() -> No
 def test_nothing_is_held_before_the_opening_nor_after_the_closing() -> None:
     event = make_event(seats_per_row=2, closes_at=clock.now() + timedelta(days=1))
     entry = join(event)
-    request = wish(event, entry, seats=["hall-A-1"])
+    request = make_hold_request(event, entry, seats=["hall-A-1"])
     from dataclasses import replace
 
     early = replace(event, policy=replace(event.policy, opens_at=clock.now() + timedelta(hours=1)))
@@ -288,5 +292,5 @@ def test_nothing_is_held_before_the_opening_nor_after_the_closing() -> None:
 def test_a_request_that_can_never_succeed_names_its_field(payload: dict[str, object], field: str) -> None:
     event = make_event(general_admission=20)
     with pytest.raises(problems.Invalid) as refused:
-        wish(event, **payload)
+        make_hold_request(event, **payload)
     assert field in refused.value.extra["errors"]

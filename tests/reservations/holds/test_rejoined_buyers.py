@@ -18,7 +18,7 @@ from apps.queue.room import operations
 from apps.reservations import facade as reservations
 from apps.reservations.gate import gate
 from tests.support.api_client import Api, assert_problem
-from tests.support.factories import assert_audit_clean, hold, join, join_as, make_event, wish
+from tests.support.factories import assert_audit_clean, hold, join, join_directly, make_event, make_hold_request
 from tests.support.reservations.gates import open_gate
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,10 +38,10 @@ class Buyer:
 
     def __init__(self, event: events.EventView) -> None:
         self.caller = queue.Caller(visitor_id=queue.new_visitor_id())
-        self.event, self.first = event, join_as(event, self.caller)
+        self.event, self.first = event, join_directly(event, self.caller)
         self.answer = reservations.hold_one(event, self.first, SEAT, "a-key")
         operations.remove(self.first.id, who="ann")
-        self.again = join_as(event, self.caller)
+        self.again = join_directly(event, self.caller)
         assert self.again.id != self.first.id
 
 
@@ -55,8 +55,8 @@ def test_a_key_is_one_s_own() -> None:
     """Another buyer may use the same, and one buyer the same at another event."""
     event, other = make_event(), make_event("other")
     caller = queue.Caller(visitor_id=queue.new_visitor_id())
-    first = reservations.hold_one(event, join_as(event, caller), SEAT, "a-key")
-    assert reservations.hold_one(other, join_as(other, caller), SEAT, "a-key") != first
+    first = reservations.hold_one(event, join_directly(event, caller), SEAT, "a-key")
+    assert reservations.hold_one(other, join_directly(other, caller), SEAT, "a-key") != first
     assert reservations.hold_one(event, join(event), OTHER, "a-key") != first
 
 
@@ -109,7 +109,7 @@ def test_who_logs_in_meanwhile_gets_the_same_answer_and_holds_once() -> None:
     event, user = make_event(per_buyer_max=2), User.objects.create_user("ann@example.org")
     guest = queue.Caller(visitor_id=queue.new_visitor_id())
     pair = {"seats": ["hall-A-1", "hall-A-2"]}
-    first = reservations.hold_one(event, join_as(event, guest), pair, "a-key")
+    first = reservations.hold_one(event, join_directly(event, guest), pair, "a-key")
     queue.merge_guest_entries(guest.visitor_id, user.pk)
     entry = queue.claim_or_get_entry(event, queue.Caller(account_id=user.pk))
     assert entry is not None
@@ -129,9 +129,9 @@ def test_who_logs_in_meanwhile_gets_the_same_answer_and_holds_once() -> None:
 def test_a_guest_s_click_and_the_account_s_next_one_in_one_list_hold_once() -> None:
     event, user = make_event(), User.objects.create_user("ann@example.org")
     guest = queue.Caller(visitor_id=queue.new_visitor_id())
-    as_guest = wish(event, join_as(event, guest), **SEAT)
+    as_guest = make_hold_request(event, join_directly(event, guest), **SEAT)
     queue.merge_guest_entries(guest.visitor_id, user.pk)
-    as_account = wish(event, queue.claim_or_get_entry(event, queue.Caller(account_id=user.pk)), **OTHER)
+    as_account = make_hold_request(event, queue.claim_or_get_entry(event, queue.Caller(account_id=user.pk)), **OTHER)
     outcomes = reservations.hold([as_guest, as_account])
     assert [isinstance(outcome, reservations.Held) for outcome in outcomes] == [True, False]
     assert_audit_clean()

@@ -6,8 +6,15 @@ from apps.kernel import clock
 from apps.queue import facade as queue
 from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
-from tests.support.factories import assert_audit_clean, hold, join_as, lapse, make_event, wish
-from tests.support.reservations.buyers import ask, begin_payment, cancel, confirm, is_held, refusal
+from tests.support.factories import (
+    assert_audit_clean,
+    backdate_deadline,
+    hold,
+    join_directly,
+    make_event,
+    make_hold_request,
+)
+from tests.support.reservations.buyers import begin_payment, cancel, confirm, is_held, problem_of, submit_hold
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -18,22 +25,22 @@ def test_who_paid_late_and_gives_the_newer_hold_back_may_join_again_at_once(ends
     The admission has been used: the entry is completed then, and joining again gives a new place."""
     event = make_event()
     caller = queue.Caller(visitor_id=queue.new_visitor_id())
-    entry = join_as(event, caller)
+    entry = join_directly(event, caller)
     first = begin_payment(hold(event, entry, seats=["hall-A-1"]).id)
     paid_at = clock.now()
-    lapse(first.id)
+    backdate_deadline(first.id)
     reservations.sweep()
     second = hold(event, entry, seats=["hall-A-2"])
     confirm(first.id, paid_at)
     # While the newer hold lives it is what stands in the way, and it is named.
-    assert refusal(ask(wish(event, entry, seats=["hall-A-3"]))).type == "reservation-exists"
+    assert problem_of(submit_hold(make_hold_request(event, entry, seats=["hall-A-3"]))).type == "reservation-exists"
     assert QueueEntry.objects.get(pk=entry.id).status == "ready"
     if ends == "released":
         cancel(second.id)
     else:
-        lapse(second.id)
+        backdate_deadline(second.id)
         reservations.sweep()
     assert QueueEntry.objects.get(pk=entry.id).status == "completed"
-    assert refusal(ask(wish(event, entry, seats=["hall-A-3"]))).type == "admission-expired"
-    assert is_held(ask(wish(event, join_as(event, caller), seats=["hall-A-3"])))
+    assert problem_of(submit_hold(make_hold_request(event, entry, seats=["hall-A-3"]))).type == "admission-expired"
+    assert is_held(submit_hold(make_hold_request(event, join_directly(event, caller), seats=["hall-A-3"])))
     assert_audit_clean(without_money=True)

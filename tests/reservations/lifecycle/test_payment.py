@@ -10,8 +10,16 @@ from apps.kernel.db import transactions
 from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
 from apps.reservations.models import PurchaseCap, Reservation, ReservationTransition
-from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event, wish
-from tests.support.reservations.buyers import ask, begin_payment, cancel, confirm, is_held, places, seat
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event, make_hold_request
+from tests.support.reservations.buyers import (
+    begin_payment,
+    cancel,
+    confirm,
+    get_general_admission,
+    is_held,
+    seat,
+    submit_hold,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -46,9 +54,9 @@ def test_what_is_no_longer_live_cannot_be_paid(ended: str) -> None:
     view = hold(make_event(), seats=["hall-A-1"])
     match ended:
         case "lapsed":
-            lapse(view.id)
+            backdate_deadline(view.id)
         case "swept":
-            lapse(view.id)
+            backdate_deadline(view.id)
             reservations.sweep()
         case "released":
             reservations.release(view.id, who="test")
@@ -65,7 +73,7 @@ def test_a_payment_in_time_makes_the_seats_sold_and_completes_the_entry() -> Non
     sold = confirm(view.id, clock.now())
     assert sold.status == "confirmed"
     assert sold.confirmed_at is not None
-    assert (seat("hall-A-1").status, places().taken) == (2, 2)
+    assert (seat("hall-A-1").status, get_general_admission().taken) == (2, 2)
     assert QueueEntry.objects.get().status == "completed"
     states = reservations.availability(event.id)
     assert sorted((one.available, one.held, one.sold, one.blocked, one.total) for one in states.values()) == [
@@ -89,7 +97,7 @@ def test_a_payment_after_deadline_and_grace_goes_back_whether_swept_or_not() -> 
     late = clock.now() + timedelta(minutes=event.policy.payment_minutes) + grace + timedelta(seconds=1)
     with pytest.raises(reservations.ReservationExpired):
         confirm(unswept.id, late)
-    lapse(swept.id)
+    backdate_deadline(swept.id)
     reservations.sweep()
     with pytest.raises(reservations.ReservationExpired):
         confirm(swept.id, late)
@@ -110,12 +118,12 @@ def test_an_expired_reservation_confirmed_in_the_grace_has_its_lines_again() -> 
     event = make_event(general_admission=3)
     view = begin_payment(hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3).id)
     occurred_at = clock.now()
-    lapse(view.id)
+    backdate_deadline(view.id)
     reservations.sweep()
     again = confirm(view.id, occurred_at)
     assert (again.status, len(again.seats), again.general_admission[0].quantity) == ("confirmed", 1, 3)
     assert Reservation.objects.get().ended_at is None
-    assert (seat("hall-A-1").status, places().taken) == (2, 3)
+    assert (seat("hall-A-1").status, get_general_admission().taken) == (2, 3)
     assert_audit_clean(without_money=True)
 
 
@@ -124,7 +132,7 @@ def test_a_sale_given_back_frees_its_seats_for_the_next_buyer() -> None:
     view = begin_payment(hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2).id)
     confirm(view.id, clock.now())
     cancel(view.id)
-    assert is_held(ask(wish(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)))
+    assert is_held(submit_hold(make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)))
     assert_audit_clean()
 
 

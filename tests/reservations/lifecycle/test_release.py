@@ -13,8 +13,16 @@ from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
 from apps.reservations.lifecycle import release
 from apps.reservations.models import CleanupLog, Reservation, ReservationLine, ReservationTransition, SeatInventory
-from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event, wish
-from tests.support.reservations.buyers import begin_payment, cancel, confirm, is_held, places, run, seat
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event, make_hold_request
+from tests.support.reservations.buyers import (
+    begin_payment,
+    cancel,
+    confirm,
+    get_general_admission,
+    is_held,
+    run_sql,
+    seat,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,17 +39,17 @@ def test_a_sweep_ends_what_is_past_its_deadline_and_nothing_else() -> None:
     live = hold(event, seats=["hall-A-3"])
     paying = begin_payment(hold(event, seats=["hall-A-4"]).id)
     sold = confirm(begin_payment(hold(event, seats=["hall-A-5"]).id).id, clock.now())
-    lapse(late.id)
-    lapse(late_paying.id)
+    backdate_deadline(late.id)
+    backdate_deadline(late_paying.id)
     # Paying has a deadline of its own: the first one no longer counts.
-    run("UPDATE reservations_reservation SET expires_at = clock_timestamp() WHERE id = %s", [paying.id])
+    run_sql("UPDATE reservations_reservation SET expires_at = clock_timestamp() WHERE id = %s", [paying.id])
     assert reservations.sweep() == reservations.SweepResult(reservations=2, seats=2, places=2)
     statuses = dict(Reservation.objects.values_list("id", "status"))
     assert [statuses[view.id] for view in (late, late_paying, live, paying, sold)] == [
         "expired", "expired", "pending_payment", "paying", "confirmed",
     ]  # fmt: skip
     assert [seat(f"hall-A-{number}").status for number in range(1, 6)] == [0, 0, 1, 1, 2]
-    assert places().taken == 0
+    assert get_general_admission().taken == 0
     assert story(late_paying.id) == [("", "pending_payment"), ("pending_payment", "paying"), ("paying", "expired")]
     assert_audit_clean(without_money=True)
 
@@ -53,7 +61,7 @@ def test_a_lapsed_reservation_reads_as_expired_before_anybody_swept_it() -> None
     live = reservations.live_reservation_of(entry.id)
     assert live is not None
     assert live.id == view.id
-    lapse(view.id)
+    backdate_deadline(view.id)
     assert reservations.get_reservation(view.id).status == "expired"
     assert reservations.live_reservation_of(entry.id) is None
     assert Reservation.objects.get().status == "pending_payment"
@@ -61,8 +69,8 @@ def test_a_lapsed_reservation_reads_as_expired_before_anybody_swept_it() -> None
 
 def test_a_sweep_writes_what_each_section_got_back() -> None:
     event = make_event(general_admission=10)
-    lapse(hold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=3).id)
-    lapse(hold(event, ga_section="floor", ga_quantity=1).id)
+    backdate_deadline(hold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=3).id)
+    backdate_deadline(hold(event, ga_section="floor", ga_quantity=1).id)
     reservations.sweep(by="test")
     rows = CleanupLog.objects.order_by("section__slug").values_list(
         "section__slug", "seats_released", "general_admission_released", "reservations_affected", "swept_by"
@@ -75,9 +83,9 @@ def test_a_sweep_writes_what_each_section_got_back() -> None:
 def test_a_swept_reservation_frees_its_entry_for_another_hold() -> None:
     event = make_event()
     entry = join(event)
-    lapse(hold(event, entry, seats=["hall-A-1"]).id)
+    backdate_deadline(hold(event, entry, seats=["hall-A-1"]).id)
     reservations.sweep()
-    (outcome,) = reservations.hold([wish(event, entry, seats=["hall-A-1"])])
+    (outcome,) = reservations.hold([make_hold_request(event, entry, seats=["hall-A-1"])])
     assert is_held(outcome)
     assert_audit_clean()
 
@@ -90,7 +98,7 @@ def test_a_payment_deadline_before_the_first_one_frees_the_slot_when_it_ends() -
     assert view.pay_deadline is not None
     assert view.pay_deadline < view.expires_at
     assert QueueEntry.objects.get().busy_until == view.pay_deadline
-    run("UPDATE reservations_reservation SET pay_deadline = clock_timestamp() WHERE id = %s", [view.id])
+    run_sql("UPDATE reservations_reservation SET pay_deadline = clock_timestamp() WHERE id = %s", [view.id])
     reservations.sweep()
     assert QueueEntry.objects.get().busy_until is None
 
@@ -99,7 +107,7 @@ def test_sweeping_all_goes_on_batch_after_batch(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(release, "SWEEP_MAX", 2)
     event = make_event(general_admission=10)
     for _ in range(5):
-        lapse(hold(event, ga_section="floor", ga_quantity=1).id)
+        backdate_deadline(hold(event, ga_section="floor", ga_quantity=1).id)
     assert reservations.sweep_all() == 5
     assert reservations.sweep_all() == 0
     assert_audit_clean()
@@ -110,7 +118,7 @@ def test_a_release_gives_back_and_a_second_one_changes_nothing() -> None:
     view = hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=4)
     for _ in range(2):
         assert reservations.release(view.id, who="test").status == "canceled"
-    assert (seat("hall-A-1").status, places().taken) == (0, 0)
+    assert (seat("hall-A-1").status, get_general_admission().taken) == (0, 0)
     assert story(view.id) == [("", "pending_payment"), ("pending_payment", "canceled")]
     assert_audit_clean()
 
@@ -179,7 +187,7 @@ def test_one_stranded_reservation_does_not_keep_the_others_from_ending() -> None
     stranger = hold(event, seats=["hall-B-1"])
     SeatInventory.objects.filter(seat__guid="hall-A-2").update(reservation_id=stranger.id)
     for view in views:
-        lapse(view.id)
+        backdate_deadline(view.id)
     assert reservations.sweep() == reservations.SweepResult(3, 3, 0)
     assert reservations.sweep() == reservations.SweepResult(0, 0, 0)
     assert [Reservation.objects.get(pk=view.id).status for view in views] == [

@@ -47,7 +47,7 @@ def test_released_places_are_free_again_and_releasing_twice_changes_nothing(api:
 
 
 def test_past_its_deadline_it_reads_as_expired(api: Api, held: dict[str, Any]) -> None:
-    factories.lapse(uuid.UUID(held["reservation_id"]))
+    factories.backdate_deadline(uuid.UUID(held["reservation_id"]))
     answer = api.get(f"/reservations/{held['reservation_id']}", token=held["queue_token"]).json()
     assert answer["status"] == "expired"
     assert answer["seats"] == ["hall-A-1"]

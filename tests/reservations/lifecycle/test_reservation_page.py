@@ -45,7 +45,7 @@ def test_reading_the_address_of_release_releases_nothing(shopper: Client, held: 
 
 
 def test_when_the_clock_ran_out_the_page_says_so(shopper: Client, held: str) -> None:
-    factories.lapse(uuid.UUID(held.split("/")[2]))
+    factories.backdate_deadline(uuid.UUID(held.split("/")[2]))
     assert "The clock ran out" in shopper.get(held).content.decode()
 
 

@@ -23,7 +23,7 @@ from apps.reservations.models import (
 from tests.support.factories import PLACE_PRICE_MINOR, SEAT_PRICE_MINOR, assert_audit_clean, hold, join, make_event
 from tests.support.orders.sale import EMAIL
 from tests.support.races import Outcome, rival_waiting_at, statements, storm
-from tests.support.reservations.buyers import begin_payment, cancel, confirm, places, seat
+from tests.support.reservations.buyers import begin_payment, cancel, confirm, get_general_admission, seat
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WHY = "the buyer is ill"
@@ -78,7 +78,7 @@ def test_who_gives_all_back_has_a_canceled_reservation() -> None:
     (floor,) = reservation.general_admission
     left = give(reservation.id, {line_of(reservation, "hall-A-1"): 1, floor.line_id: 2})
     assert left.status == "canceled"
-    assert (seat("hall-A-1").status, places().taken) == (0, 0)
+    assert (seat("hall-A-1").status, get_general_admission().taken) == (0, 0)
 
 
 def test_a_reservation_that_gave_some_back_can_be_canceled_whole() -> None:
@@ -88,7 +88,7 @@ def test_a_reservation_that_gave_some_back_can_be_canceled_whole() -> None:
     (floor,) = reservation.general_admission
     give(reservation.id, {line_of(reservation, "hall-A-1"): 1, floor.line_id: 1})
     cancel(reservation.id)
-    assert (seat("hall-A-1").status, seat("hall-A-2").status, places().taken) == (0, 0, 0)
+    assert (seat("hall-A-1").status, seat("hall-A-2").status, get_general_admission().taken) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -192,7 +192,7 @@ def test_eight_returns_of_a_place_each_return_no_more_than_there_are() -> None:
     (floor,) = reservation.general_admission
     outcomes = storm(8, lambda _: give(reservation.id, {floor.line_id: 1}))
     assert results(outcomes) == ["PlacesNotStanding"] * 3 + ["done"] * 5
-    assert places().taken == 0
+    assert get_general_admission().taken == 0
     assert reservations.get_reservation(reservation.id).status == "canceled"
 
 
@@ -230,7 +230,7 @@ def test_returns_and_holds_of_the_same_places_lose_none() -> None:
     outcomes = storm(8, act)
     assert all(one.error is None for one in outcomes[1::2])
     held = sum(one.error is None for one in outcomes[::2])
-    assert places().taken == 4 + held
+    assert get_general_admission().taken == 4 + held
 
 
 def test_the_locks_come_in_the_one_order() -> None:

@@ -17,8 +17,15 @@ from apps.reservations.models import GeneralAdmissionInventory, InventoryChange,
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
 from apps.reservations.staff.stock_summary import latest_changes, read_section_stock
-from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, hold, lapse, make_event, wish
-from tests.support.reservations.buyers import ask, begin_payment, confirm, refusal, seat
+from tests.support.factories import (
+    SEAT_PRICE_MINOR,
+    assert_audit_clean,
+    backdate_deadline,
+    hold,
+    make_event,
+    make_hold_request,
+)
+from tests.support.reservations.buyers import begin_payment, confirm, problem_of, seat, submit_hold
 
 pytestmark = pytest.mark.django_db
 
@@ -73,9 +80,12 @@ def test_a_reason_changes_and_the_same_one_again_changes_nothing(event: events.E
 
 def test_a_blocked_seat_is_not_for_sale_in_any_way(event: events.EventView) -> None:
     stock.block_seats(event, Selection(section="hall"), "out_of_use", **BY, only_free=True)
-    problem = refusal(ask(wish(event, seats=["hall-C-1"])))
+    problem = problem_of(submit_hold(make_hold_request(event, seats=["hall-C-1"])))
     assert (problem.type, problem.extra) == ("seats-unavailable", {"unavailable": ["hall-C-1"]})
-    assert refusal(ask(wish(event, best_available={"section": "hall", "quantity": 1}))).type == "sold-out"
+    assert (
+        problem_of(submit_hold(make_hold_request(event, best_available={"section": "hall", "quantity": 1}))).type
+        == "sold-out"
+    )
     hall = next(section for section in events.list_sections(event.id) if section.slug == "hall")
     assert reservations.free_counts([hall.id]) == {hall.id: 0}
     assert reservations.section_statuses(hall.id)[seat("hall-C-1").pk] == "blocked"
@@ -87,7 +97,7 @@ def test_a_blocked_seat_is_not_for_sale_in_any_way(event: events.EventView) -> N
 def test_a_late_payment_does_not_get_a_seat_that_was_blocked_meanwhile(event: events.EventView) -> None:
     late = begin_payment(hold(event, seats=["hall-D-1"]).id)
     occurred_at = clock.now()
-    lapse(late.id)
+    backdate_deadline(late.id)
     assert stock.block_seats(event, Selection(seats=("hall-D-1",)), "out_of_use", **BY) == 1
     assert Reservation.objects.get(pk=late.id).status == "expired"
     with pytest.raises(reservations.ReservationExpired):
@@ -130,7 +140,7 @@ def test_places_are_blocked_for_either_reason_and_never_more_than_are_free(event
         "blocked", 5, {"capacity": 20, "house": 0, "out_of_use": 0}, {"capacity": 20, "house": 5, "out_of_use": 0},
     )  # fmt: skip
     stock.block_places(event, "floor", 9, "out_of_use", **BY)
-    problem = refusal(ask(wish(event, ga_section="floor", ga_quantity=6)))
+    problem = problem_of(submit_hold(make_hold_request(event, ga_section="floor", ga_quantity=6)))
     assert (problem.type, problem.extra) == ("not-enough-left", {"available": 5})
     assert_audit_clean(without_money=True)
 
@@ -156,7 +166,7 @@ def test_a_section_grows_and_never_shrinks_below_what_is_held_sold_or_blocked(ev
     assert Section.objects.get(slug="floor").capacity == floor().capacity == 9
     assert stock.resize(event, "floor", 9, **BY).free == 0
     assert [change[:2] for change in changes()] == [("blocked", 4), ("resized", 10), ("resized", -21)]
-    assert refusal(ask(wish(event, ga_section="floor", ga_quantity=1))).type == "sold-out"
+    assert problem_of(submit_hold(make_hold_request(event, ga_section="floor", ga_quantity=1))).type == "sold-out"
     for capacity in (0, -1, 10**9):
         with pytest.raises(problems.Invalid):
             stock.resize(event, "floor", capacity, **BY)
@@ -165,9 +175,9 @@ def test_a_section_grows_and_never_shrinks_below_what_is_held_sold_or_blocked(ev
 
 def test_what_has_lapsed_stands_in_nobody_s_way(event: events.EventView) -> None:
     """A shrinking section, and seats to be blocked, meet reservations whose time is up: they are ended first."""
-    lapse(hold(event, seats=["hall-C-1"], ga_section="floor", ga_quantity=7).id)
+    backdate_deadline(hold(event, seats=["hall-C-1"], ga_section="floor", ga_quantity=7).id)
     assert stock.resize(event, "floor", 2, **BY).free == 0
-    lapse(hold(event, seats=["hall-C-2"]).id)
+    backdate_deadline(hold(event, seats=["hall-C-2"]).id)
     assert stock.block_seats(event, Selection(section="hall", rows=("C",)), "house", **BY) == 10
     assert_audit_clean(without_money=True)
 

@@ -18,18 +18,18 @@ from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
 
 EMAIL = "buyer@example.org"
-OWN = {"sec-fetch-site": "same-origin"}
+SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
 
 
-def body(**changes: Any) -> dict[str, Any]:
+def checkout_body(**changes: Any) -> dict[str, Any]:
     return {"email": EMAIL, "name": "Ada Buyer", **changes}
 
 
-def place(
+def place_order(
     reservation: reservations.ReservationView, method: str = sandbox.APPROVES, *, key: str = "", **changes: Any
 ) -> Order:
     """The reservation's order after a checkout; its charge still waits in the outbox."""
-    answer = check_out(reservation, body(payment_method=method, **changes), key or uuid.uuid4().hex)
+    answer = check_out(reservation, checkout_body(payment_method=method, **changes), key or uuid.uuid4().hex)
     return Order.objects.get(pk=json.loads(answer.body)["order_id"])
 
 
@@ -42,12 +42,12 @@ def make_code(event: events.EventView, **values: Any) -> PromoCode:
 def joined_browser(slug: str) -> Client:
     """A browser with a place in the event's line; it gets its cookie first, as browsers do."""
     client = Client()
-    answer = client.post(f"/events/{slug}/join", headers=OWN, follow=True)
+    answer = client.post(f"/events/{slug}/join", headers=SAME_ORIGIN, follow=True)
     assert answer.status_code == 200, answer.content
     return client
 
 
-def deliver_all() -> int:
+def deliver_outbox() -> int:
     """Every message that is due has been handed over, and those they led to."""
     delivered = 0
     while count := outbox.deliver():
@@ -57,8 +57,8 @@ def deliver_all() -> int:
 
 def buy(reservation: reservations.ReservationView, method: str = sandbox.APPROVES, **changes: Any) -> Order:
     """The reservation's order after the outbox ran dry."""
-    order = place(reservation, method, **changes)
-    deliver_all()
+    order = place_order(reservation, method, **changes)
+    deliver_outbox()
     order.refresh_from_db()
     return order
 
@@ -67,19 +67,19 @@ def payment_of(order: Order, attempt: int = 1) -> Payment:
     return Payment.objects.get(order=order, attempt=attempt)
 
 
-def late_word(order: Order, occurred_at: datetime) -> bytes:
+def late_webhook(order: Order, occurred_at: datetime) -> bytes:
     """The late charge has succeeded at that moment in the sandbox's books; its message, unsigned."""
     return sandbox.settle_late_charge(str(payment_of(order).pk), occurred_at)
 
 
-def arrive(raw: bytes) -> bool:
+def receive_webhook(raw: bytes) -> bool:
     """The message came in as a signed webhook and the outbox ran dry; whether it was news."""
     news = inbox.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
-    deliver_all()
+    deliver_outbox()
     return news
 
 
-def let_lapse(order: Order, seconds: float = 1) -> None:
+def backdate_pay_deadline(order: Order, seconds: float = 1) -> None:
     """The time to pay ran out that long ago; nobody has swept or failed anything yet."""
     past = clock.now() - timedelta(seconds=seconds)
     Reservation.objects.filter(pk=order.reservation_id).update(pay_deadline=past)

@@ -21,8 +21,8 @@ def make_feed_key(event: EventView | None = None, **changes: object) -> tuple[st
     """A key for the messages of the event, or of all: what its holder has, and the row."""
     key = feed.new_key()
     given = {
-        "name": "the box office", "event_id": event and event.id, "digest": feed.digest_of(key),
-        "beginning": feed.beginning_of(key), "created_at": clock.now(), **changes,
+        "name": "the box office", "event_id": event and event.id, "digest": feed.key_digest(key),
+        "beginning": feed.key_prefix(key), "created_at": clock.now(), **changes,
     }  # fmt: skip
     return key, FeedKey.objects.create(**given)
 

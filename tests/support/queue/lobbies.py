@@ -34,10 +34,10 @@ def make_lobby(
     )
     admission.tick(event.id, EPOCH)
     assert WaitingRoom.objects.get(event_id=event.id).state == "lobby"
-    return event, enter(event, entrants)
+    return event, join_lobby(event, entrants)
 
 
-def enter(event: EventView, count: int) -> list[facade.EntryView]:
+def join_lobby(event: EventView, count: int) -> list[facade.EntryView]:
     """So many more join now, each a new browser."""
     entries = [
         QueueEntry(
@@ -56,7 +56,7 @@ def enter(event: EventView, count: int) -> list[facade.EntryView]:
     return [entry for entry in found if entry is not None]
 
 
-def begin_sale(event: EventView, *, ago: timedelta = timedelta(seconds=1)) -> EventView:
+def backdate_sale_start(event: EventView, *, ago: timedelta = timedelta(seconds=1)) -> EventView:
     """The on-sale's hour has come; nobody has noticed yet. Returns the event as it is then."""
     opens_at = clock.now() - ago
     OnSale.objects.filter(event_id=event.id).update(
@@ -67,13 +67,15 @@ def begin_sale(event: EventView, *, ago: timedelta = timedelta(seconds=1)) -> Ev
 
 def close_lobby(event: EventView) -> EventView:
     """The on-sale has begun, and the gatekeeper's tick has closed the lobby."""
-    event = begin_sale(event)
+    event = backdate_sale_start(event)
     admission.tick(event.id, EPOCH)
     assert WaitingRoom.objects.get(event_id=event.id).state == "open"
     return event
 
 
-def name_beacon(event: EventView, source: str, number: int, at: datetime, *, reveal_by: datetime | None = None) -> None:
+def commit_to_beacon(
+    event: EventView, source: str, number: int, at: datetime, *, reveal_by: datetime | None = None
+) -> None:
     """The house had committed to this round of this source."""
     draw = Draw.objects.get(pk=event.id)
     draw.reveal_by = reveal_by or clock.now() + timedelta(hours=1)
@@ -96,12 +98,12 @@ def draw_all() -> None:
         drawer.close()
 
 
-def places(event: EventView) -> dict[UUID, int]:
+def drawn_numbers(event: EventView) -> dict[UUID, int]:
     """Who drew which number."""
     return dict(DrawnPlace.objects.filter(event_id=event.id).values_list("entry_id", "number"))
 
 
-def numbers(event: EventView) -> dict[UUID, int | None]:
+def entry_numbers(event: EventView) -> dict[UUID, int | None]:
     """The number of everybody who was in the lobby, as their entries say it."""
     return dict(QueueEntry.objects.filter(event_id=event.id, in_lobby=True).values_list("id", "number"))
 

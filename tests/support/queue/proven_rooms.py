@@ -39,7 +39,7 @@ def new_entry(event: EventView, number: int | None, *, in_lobby: bool = False) -
     )
 
 
-def arrive(event: EventView, count: int) -> list[QueueEntry]:
+def join_entries(event: EventView, count: int) -> list[QueueEntry]:
     """So many more are in line, each with its link on the chain, as joining does it."""
     room = room_of(event)
     chain = bytes(room.chain_head)
@@ -125,14 +125,14 @@ def drawn_room(slug: str = "concert", *, lobby: int = 6, late: int = 4, beacon: 
     event = make_room(slug)
     open_lobby(event, lobby, beacon="https://beacon.example" if beacon else "none")
     close_lobby(event)
-    arrive(event, late)
+    join_entries(event, late)
     reveal(event, BEACON if beacon else b"")
     draw_numbers(event)
-    on_record(event)
+    record_admissions(event)
     return event
 
 
-def on_record(event: EventView) -> None:
+def record_admissions(event: EventView) -> None:
     """Two were let in, one of them ahead of its turn, and an operator acted."""
     now = clock.now()
     WaitingRoom.objects.filter(event_id=event.id).update(head=1)
@@ -160,7 +160,7 @@ def on_record(event: EventView) -> None:
     )
 
 
-def verdict(*arguments: str) -> str:
+def verification_error(*arguments: str) -> str:
     """What `verify_queue` says of a line that does not verify; empty for one that does. Its exit code goes with it."""
     try:
         call_command("verify_queue", *arguments, verbosity=0)

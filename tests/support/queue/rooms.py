@@ -20,7 +20,7 @@ from tests.support.factories import join, make_event
 EPOCH = 1
 
 
-def complete(entry_id: UUID) -> None:
+def complete_admission(entry_id: UUID) -> None:
     """The entry's admission has served its purpose, as after a sale."""
     with transactions.write(), connection.cursor() as cursor:
         facade.lock_entries(cursor, [entry_id])
@@ -32,16 +32,16 @@ def make_room(slug: str = "concert", *, rate: int = 10, active: int = 3, **spec:
     return make_event(slug, room=WaitingRoomSettings(rate_per_second=rate, active_max=active), **spec)
 
 
-def line_of(event: EventView, count: int) -> list[facade.EntryView]:
+def join_entries(event: EventView, count: int) -> list[facade.EntryView]:
     """So many more in line, in the order of their numbers. Whoever caps allow is in at once, as anybody would be."""
     return [join(event) for _ in range(count)]
 
 
-def full_line(event: EventView, count: int) -> list[facade.EntryView]:
+def join_waiting_entries(event: EventView, count: int) -> list[facade.EntryView]:
     """So many in line with nobody let in: the room was paused while they joined, and is open again."""
     open_now(event)
     WaitingRoom.objects.filter(event_id=event.id).update(state="paused")
-    entries = line_of(event, count)
+    entries = join_entries(event, count)
     WaitingRoom.objects.filter(event_id=event.id).update(state="open")
     return entries
 
@@ -50,7 +50,7 @@ def open_now(event: EventView) -> None:
     WaitingRoom.objects.filter(event_id=event.id).update(state="open")
 
 
-def pass_time(event: EventView, seconds: float = 60) -> None:
+def backdate_tick(event: EventView, seconds: float = 60) -> None:
     """For the rate so much time has passed."""
     WaitingRoom.objects.filter(event_id=event.id).update(ticked_at=F("ticked_at") - timedelta(seconds=seconds))
 
@@ -58,7 +58,7 @@ def pass_time(event: EventView, seconds: float = 60) -> None:
 def tick(event: EventView, *, seconds: float = 60, epoch: int = EPOCH) -> int:
     """A tick after so much time; with 0 after none at all, however slow the machine is."""
     if seconds:
-        pass_time(event, seconds)
+        backdate_tick(event, seconds)
         return admission.tick(event.id, epoch)
     row = WaitingRoom.objects.filter(event_id=event.id)
     row.update(ticked_at=admission.clock.now() + timedelta(hours=1))
@@ -67,18 +67,18 @@ def tick(event: EventView, *, seconds: float = 60, epoch: int = EPOCH) -> int:
     return admitted
 
 
-def let_claim_lapse(*entries: facade.EntryView, seconds: float = 1) -> None:
+def backdate_claims(*entries: facade.EntryView, seconds: float = 1) -> None:
     """Their time to come was over so long ago."""
     rows = QueueEntry.objects.filter(pk__in=[entry.id for entry in entries])
     rows.update(claim_expires_at=admission.clock.now() - timedelta(seconds=seconds))
 
 
-def let_admission_lapse(*entries: facade.EntryView) -> None:
+def backdate_admissions(*entries: facade.EntryView) -> None:
     rows = QueueEntry.objects.filter(pk__in=[entry.id for entry in entries])
     rows.update(admission_expires_at=admission.clock.now() - timedelta(seconds=1))
 
 
-def come(entry: facade.EntryView) -> facade.EntryView:
+def claim_or_get_entry(entry: facade.EntryView) -> facade.EntryView:
     """The visitor asks where it stands."""
     found = positions.claim_or_get_entry(events.get_event_by_id(entry.event_id), facade.Caller(entry_id=entry.id))
     assert found is not None

@@ -12,28 +12,28 @@ from apps.queue.snapshot import exceptions, room_snapshot
 from apps.queue.snapshot.room_snapshot import RoomSnapshot
 from apps.queue.status import status
 
-FOR_EVER = 3_600.0
+NEVER_STALE_SECONDS = 3_600.0
 
 
-def remember(monkeypatch: pytest.MonkeyPatch, *, copy: bool = False) -> None:
+def keep_caches_fresh(monkeypatch: pytest.MonkeyPatch, *, copy: bool = False) -> None:
     """From now on nothing that was read grows old by itself; `copy`: there is a copy in Redis, too."""
-    monkeypatch.setattr(room_snapshot, "CACHE_SECONDS", FOR_EVER)
-    monkeypatch.setattr(room_snapshot, "COPY_FRESH_SECONDS", FOR_EVER if copy else 0.0)
-    monkeypatch.setattr(room_snapshot, "COPY_TTL_MS", int(FOR_EVER * 1_000))
-    monkeypatch.setattr(exceptions, "FEED_SECONDS", FOR_EVER)
-    monkeypatch.setattr(status, "EVENT_SECONDS", FOR_EVER)
+    monkeypatch.setattr(room_snapshot, "CACHE_SECONDS", NEVER_STALE_SECONDS)
+    monkeypatch.setattr(room_snapshot, "COPY_FRESH_SECONDS", NEVER_STALE_SECONDS if copy else 0.0)
+    monkeypatch.setattr(room_snapshot, "COPY_TTL_MS", int(NEVER_STALE_SECONDS * 1_000))
+    monkeypatch.setattr(exceptions, "FEED_SECONDS", NEVER_STALE_SECONDS)
+    monkeypatch.setattr(status, "EVENT_SECONDS", NEVER_STALE_SECONDS)
 
 
-def copy_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_redis_copy_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes keep nothing, and a copy in Redis stays good."""
-    monkeypatch.setattr(room_snapshot, "COPY_FRESH_SECONDS", FOR_EVER)
-    monkeypatch.setattr(room_snapshot, "COPY_TTL_MS", int(FOR_EVER * 1_000))
+    monkeypatch.setattr(room_snapshot, "COPY_FRESH_SECONDS", NEVER_STALE_SECONDS)
+    monkeypatch.setattr(room_snapshot, "COPY_TTL_MS", int(NEVER_STALE_SECONDS * 1_000))
 
 
 @contextmanager
-def another_process() -> Iterator[None]:
+def fresh_process() -> Iterator[None]:
     """The block runs as in a process that has just started; afterwards the first one goes on as it was."""
-    kept = [(module, name, getattr(module, name)) for module, name in MEMORY]
+    kept = [(module, name, getattr(module, name)) for module, name in PROCESS_CACHES]
     for module, name, _ in kept:
         setattr(module, name, {})
     redis.forget_outage()
@@ -44,21 +44,21 @@ def another_process() -> Iterator[None]:
             setattr(module, name, value)
 
 
-MEMORY = ((room_snapshot, "_kept"), (exceptions, "_feeds"), (status, "_events"))
+PROCESS_CACHES = ((room_snapshot, "_kept"), (exceptions, "_feeds"), (status, "_events"))
 
 
-def token_of(entry: facade.EntryView) -> facade.Caller:
+def caller_of_entry(entry: facade.EntryView) -> facade.Caller:
     """Whoever sends the queue token of this place."""
     return facade.Caller(entry_id=entry.id, in_line=True, number=entry.number)
 
 
-def poll(event: EventView, entry: facade.EntryView) -> status.QueueStatus:
-    place = status.get_status(event, token_of(entry))
+def poll_status(event: EventView, entry: facade.EntryView) -> status.QueueStatus:
+    place = status.get_status(event, caller_of_entry(entry))
     assert place is not None
     return place
 
 
-def by_ledger(event: EventView, entry: facade.EntryView) -> status.QueueStatus:
+def status_from_database(event: EventView, entry: facade.EntryView) -> status.QueueStatus:
     """The same place without a look at the board first."""
     place = status.get_status(event, facade.Caller(entry_id=entry.id))
     assert place is not None
@@ -66,10 +66,10 @@ def by_ledger(event: EventView, entry: facade.EntryView) -> status.QueueStatus:
 
 
 def position(event: EventView, entry: facade.EntryView) -> int | None:
-    return poll(event, entry).estimate.ahead
+    return poll_status(event, entry).estimate.ahead
 
 
-def copied(event: EventView) -> RoomSnapshot | None:
+def read_redis_copy(event: EventView) -> RoomSnapshot | None:
     """The copy in Redis, if one is there that is believed."""
     raw = redis.client().get(room_snapshot.key(event.id))
     return None if raw is None else room_snapshot.decode(bytes(raw), event.id)  # type: ignore[arg-type]

@@ -7,37 +7,39 @@ from unittest.mock import patch
 
 from apps.reservations import facade as reservations
 from apps.reservations.holds.service import holds
-from tests.support.batches import TIMEOUT_MS, Aside, Gate, ask, sessions_of, until
+from tests.support.batches import TIMEOUT_MS, BackgroundCall, Breakpoint, run_sql, sessions_of, wait_until
 
 
-def together(first: reservations.HoldRequest, requests: Sequence[reservations.HoldRequest]) -> list[Aside]:
+def hold_in_one_batch(
+    first: reservations.HoldRequest, requests: Sequence[reservations.HoldRequest]
+) -> list[BackgroundCall]:
     """The requests gather behind the batch of `first`, and are then one batch in this order."""
-    gate, decide, stopped = Gate(), holds._attempts._decide, []
+    gate, decide, stopped = Breakpoint(), holds._attempts._decide, []
 
     def wait_first(*batch: Any) -> Any:
         if not stopped:
             stopped.append(True)
-            gate.pass_through()  # No transaction has begun: nobody is kept waiting.
+            gate.arrive_and_wait()  # No transaction has begun: nobody is kept waiting.
         return decide(*batch)
 
     # Whatever events they are of: one of another event would not wait behind the first.
     with patch.object(holds._attempts, "_decide", wait_first), patch.object(holds, "_key", lambda request: None):
-        leader = Aside(lambda: holds.submit_sync(first, TIMEOUT_MS))
-        gate.until_reached()
+        leader = BackgroundCall(lambda: holds.submit_sync(first, TIMEOUT_MS))
+        gate.wait_until_reached()
         callers = []
         for number, request in enumerate(requests):
-            callers.append(Aside(lambda request=request: holds.submit_sync(request, TIMEOUT_MS)))
-            until(lambda number=number: holds.waiting_count == number + 1, f"request {number} waits")
+            callers.append(BackgroundCall(lambda request=request: holds.submit_sync(request, TIMEOUT_MS)))
+            wait_until(lambda number=number: holds.waiting_count == number + 1, f"request {number} waits")
         gate.open()
         leader.result()
     return callers
 
 
-def in_batcher() -> bool:
+def is_batcher_thread() -> bool:
     return threading.current_thread().name.startswith(f"batcher-{holds.name}")
 
 
-def cut_connection() -> None:
+def terminate_batcher_session() -> None:
     """The session that the batcher has is gone: what it did not commit is undone."""
     for pid in sessions_of(holds.name):
-        assert ask("SELECT pg_terminate_backend(%s, 10000)", [pid]) == [(True,)]
+        assert run_sql("SELECT pg_terminate_backend(%s, 10000)", [pid]) == [(True,)]

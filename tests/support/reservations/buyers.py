@@ -13,26 +13,26 @@ from apps.reservations.models import GeneralAdmissionInventory, SeatInventory
 ATTEMPTS_MAX = 60
 
 
-def ask(request: reservations.HoldRequest) -> reservations.HoldOutcome:
+def submit_hold(request: reservations.HoldRequest) -> reservations.HoldOutcome:
     """One request, decided once."""
     (outcome,) = reservations.hold([request])
     return outcome
 
 
-def ask_until_decided(request: reservations.HoldRequest) -> reservations.HoldOutcome:
+def hold_with_retries(request: reservations.HoldRequest) -> reservations.HoldOutcome:
     """The same request again for as long as the answer is "try again", as a client would."""
     for _ in range(ATTEMPTS_MAX):
-        outcome = ask(request)
-        if not is_told_to_retry(outcome):
+        outcome = submit_hold(request)
+        if not is_retryable(outcome):
             return outcome
     raise AssertionError(f"still {outcome} after {ATTEMPTS_MAX} attempts")
 
 
-def is_told_to_retry(outcome: reservations.HoldOutcome) -> bool:
+def is_retryable(outcome: reservations.HoldOutcome) -> bool:
     return isinstance(outcome, reservations.Refused) and outcome.problem.retry_after_seconds is not None
 
 
-def refusal(outcome: reservations.HoldOutcome) -> problems.Problem:
+def problem_of(outcome: reservations.HoldOutcome) -> problems.Problem:
     assert isinstance(outcome, reservations.Refused), outcome
     return outcome.problem
 
@@ -41,7 +41,7 @@ def is_held(outcome: reservations.HoldOutcome) -> bool:
     return isinstance(outcome, reservations.Held)
 
 
-def types(outcomes: Iterable[reservations.HoldOutcome]) -> list[str]:
+def outcome_types(outcomes: Iterable[reservations.HoldOutcome]) -> list[str]:
     """What each came to, in one word, sorted."""
     return sorted("held" if isinstance(outcome, reservations.Held) else outcome.problem.type for outcome in outcomes)
 
@@ -50,11 +50,11 @@ def seat(guid: str) -> SeatInventory:
     return SeatInventory.objects.get(seat__guid=guid)
 
 
-def places() -> GeneralAdmissionInventory:
+def get_general_admission() -> GeneralAdmissionInventory:
     return GeneralAdmissionInventory.objects.get()
 
 
-def run(sql: str, params: Any = (), *, using: Any = connection) -> list[tuple[Any, ...]]:
+def run_sql(sql: str, params: Any = (), *, using: Any = connection) -> list[tuple[Any, ...]]:
     """A statement written by hand, as the naive versions are."""
     with using.cursor() as cursor:
         cursor.execute(sql, params)

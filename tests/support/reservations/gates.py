@@ -15,7 +15,7 @@ from tests.support.factories import join
 HOUR_MS = 3_600_000
 
 
-def nothing_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def disable_expiry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here passes by itself, on however slow a machine: a test says what has grown old."""
     monkeypatch.setattr(gate, "VALID_MS", HOUR_MS)
     monkeypatch.setattr(gate, "REQUEST_MARK_MS", HOUR_MS)
@@ -31,7 +31,7 @@ def open_gate(event: events.EventView) -> None:
     assert outcome in rebuild.OPENED, outcome
 
 
-def ask(
+def ask_gate(
     event: events.EventView, entry: queue.EntryView | None = None, *, key: str = "a-key", **payload: Any
 ) -> problems.Problem | None:
     """What the gate says to this buyer, or to a new one."""
@@ -39,7 +39,7 @@ def ask(
 
 
 def is_refused(event: events.EventView, entry: queue.EntryView | None = None, **payload: Any) -> bool:
-    return ask(event, entry, **payload) is not None
+    return ask_gate(event, entry, **payload) is not None
 
 
 def section_of(event: events.EventView, slug: str) -> int:
@@ -47,12 +47,12 @@ def section_of(event: events.EventView, slug: str) -> int:
     return found
 
 
-def field(event: events.EventView, name: str) -> str:
+def read_gate_field(event: events.EventView, name: str) -> str:
     """One field of the gate, as Redis has it."""
     return gate.text(redis.client().hget(gate.keys(event.id)[0], name))  # type: ignore[arg-type]
 
 
-def write(event: events.EventView, **fields: Any) -> None:
+def write_gate_fields(event: events.EventView, **fields: Any) -> None:
     """The gate says this from now on, whatever is true. `left_floor=0` is the count of section floor."""
     for name, value in fields.items():
         kind, _, slug = name.partition("_")
@@ -60,7 +60,7 @@ def write(event: events.EventView, **fields: Any) -> None:
         redis.client().hset(gate.keys(event.id)[0], f"{kind} {section_of(event, slug)}" if of_section else name, value)
 
 
-def answers(answer: str) -> float:
+def count_answers(answer: str) -> float:
     """How often a request was answered so, by this process."""
     return gate.asked.labels(answer)._value.get()
 

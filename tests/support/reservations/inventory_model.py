@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID
 
 PENDING, PAYING, CONFIRMED, CANCELED, EXPIRED = "pending_payment", "paying", "confirmed", "canceled", "expired"
-LIVE, STANDING = (PENDING, PAYING), (PENDING, PAYING, CONFIRMED)
-HELD, REPLAYED, BUSY, LAPSED = "held", "replayed", "busy", "lapsed"
-SHORT = ("not-enough-left", "sold-out", LAPSED)
+LIVE, CLAIMING = (PENDING, PAYING), (PENDING, PAYING, CONFIRMED)
+HELD, REPLAYED, BUSY, OVERDUE = "held", "replayed", "busy", "lapsed"
+SHORTAGES = ("not-enough-left", "sold-out", OVERDUE)
 """What a sweep may cure: where there is something to sweep, it is swept and asked once more."""
 
 
@@ -39,7 +39,7 @@ class Claim:
 
 
 @dataclass
-class Wish:
+class HoldDemand:
     """`got` and `until` are what the house answered: which of the free seats are best is its choice, and the time."""
 
     id: UUID
@@ -60,11 +60,11 @@ class Wish:
         self.size = len(self.seats) + self.places + self.quantity
 
 
-NOTHING = Claim(UUID(int=0), "", frozenset(), 0, 0, "")
+NO_CLAIM = Claim(UUID(int=0), "", frozenset(), 0, 0, "")
 
 
 @dataclass
-class Book:
+class InventoryModel:
     category: dict[str, str]
     """Of every seat."""
     accessible: frozenset[str]
@@ -76,13 +76,13 @@ class Book:
     blocked: dict[str, int] = field(default_factory=lambda: {"house": 0, "out_of_use": 0})
     """Places, by reason."""
     claims: dict[UUID, Claim] = field(default_factory=dict)
-    answers: dict[tuple[str, str], Wish] = field(default_factory=dict)
+    answers: dict[tuple[str, str], HoldDemand] = field(default_factory=dict)
     """By buyer and key."""
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
     def owners(self) -> dict[str, UUID]:
-        return {seat: name for name, one in self.claims.items() if one.status in STANDING for seat in one.seats}
+        return {seat: name for name, one in self.claims.items() if one.status in CLAIMING for seat in one.seats}
 
     def free(self) -> set[str]:
         return self.category.keys() - self.owners().keys() - self.why.keys()
@@ -91,15 +91,15 @@ class Book:
         return sum(one.places for one in self.claims.values() if one.status in statuses)
 
     def places_left(self) -> int:
-        return self.capacity - sum(self.blocked.values()) - self.places(*STANDING)
+        return self.capacity - sum(self.blocked.values()) - self.places(*CLAIMING)
 
     def has(self, *, apart: UUID | None = None, lapsed: bool | None = None, **whose: str) -> int:
         """How many a buyer or an e-mail address has."""
         ((kind, who),) = whose.items()
         theirs = [one for name, one in self.claims.items() if getattr(one, kind) == who and name != apart]
-        return sum(one.size for one in theirs if one.status in STANDING and lapsed in (None, one.lapsed))
+        return sum(one.size for one in theirs if one.status in CLAIMING and lapsed in (None, one.lapsed))
 
-    def fitting(self, wish: Wish, seats: set[str]) -> int:
+    def count_fitting(self, wish: HoldDemand, seats: set[str]) -> int:
         if not wish.accessible:
             return len(seats - self.accessible)
         there = len(seats & self.accessible)
@@ -107,15 +107,17 @@ class Book:
 
     # --- buyers ------------------------------------------------------------------------------------------------------
 
-    def hold(self, wishes: list[Wish]) -> list[str]:
+    def hold(self, wishes: list[HoldDemand]) -> list[str]:
         """What becomes of each: the earlier comes first, but who is short waits for a sweep: of those in the way, where
         it is known who that is, else of all."""
         said = dict.fromkeys(range(len(wishes)), BUSY)
         for _ in range(4):
             asked = {number: wishes[number] for number, word in said.items() if word == BUSY}
             said |= self._decide(asked)
-            short = [number for number in asked if said[number] in SHORT]
-            in_the_way = [self._in_the_way(wishes[number]) if said[number] == LAPSED else None for number in short]
+            short = [number for number in asked if said[number] in SHORTAGES]
+            in_the_way = [
+                self._blocking_claims(wishes[number]) if said[number] == OVERDUE else None for number in short
+            ]
             swept = [self.sweep(names) for names in in_the_way if names is not None]
             if None in in_the_way:
                 swept.append(self.sweep())
@@ -123,30 +125,30 @@ class Book:
                 said |= dict.fromkeys(short, BUSY)
         return list(said.values())
 
-    def _decide(self, wishes: dict[int, Wish]) -> dict[int, str]:
+    def _decide(self, wishes: dict[int, HoldDemand]) -> dict[int, str]:
         free, gone, given_up, chosen, buyers = self.free(), set[str](), set[str](), 0, set[str]()
-        said = {number: self._at_the_door(wish) for number, wish in wishes.items()}
+        said = {number: self._precheck(wish) for number, wish in wishes.items()}
         # Who of this list replaces what they have may give it up: whether they do is known in their turn.
-        perhaps = free.union(*(self._given_up(wish).seats for number, wish in wishes.items() if not said[number]))
+        perhaps = free.union(*(self._replaced_claim(wish).seats for number, wish in wishes.items() if not said[number]))
         for number, wish in wishes.items():
             if not said[number] and not wish.seats <= perhaps:
                 said[number] = self._gone(wish.seats - perhaps)
         named = {seat for number, wish in wishes.items() if not said[number] for seat in wish.seats}
         for number, wish in wishes.items():
             if wish.quantity and not said[number]:
-                mine = free | self._given_up(wish).seats
-                if (fitting := self.fitting(wish, mine)) < wish.quantity:
+                mine = free | self._replaced_claim(wish).seats
+                if (fitting := self.count_fitting(wish, mine)) < wish.quantity:
                     said[number] = _shortage(fitting)
-                elif self.fitting(wish, mine - named) - chosen < wish.quantity:
+                elif self.count_fitting(wish, mine - named) - chosen < wish.quantity:
                     said[number] = BUSY  # Somebody of this list asked for them; whether he gets them is not known yet.
                 else:
                     chosen += wish.quantity
         for number, wish in wishes.items():
-            mine = (free | self._given_up(wish).seats) - gone
-            said[number] = said[number] or self._in_turn(wish, mine, given_up, buyers)
+            mine = (free | self._replaced_claim(wish).seats) - gone
+            said[number] = said[number] or self._decide_one(wish, mine, given_up, buyers)
             if said[number] == HELD:
                 assert wish.got <= mine
-                given_up |= self._given_up(wish).seats - wish.got
+                given_up |= self._replaced_claim(wish).seats - wish.got
                 gone |= wish.got
                 buyers.add(wish.buyer)
                 self._write(wish)
@@ -156,27 +158,27 @@ class Book:
         """By whose they are: final, if one of them is blocked or somebody's in time."""
         owners = self.owners()
         return (
-            LAPSED
+            OVERDUE
             if all(seat in owners and self.claims[owners[seat]].lapsed for seat in seats)
             else ("seats-unavailable")
         )
 
-    def _in_the_way(self, wish: Wish) -> set[UUID]:
+    def _blocking_claims(self, wish: HoldDemand) -> set[UUID]:
         owners = self.owners()
         return {name for name, one in self.claims.items() if one.lapsed and one.buyer == wish.buyer} | {
             owners[seat] for seat in wish.seats if seat in owners
         }
 
-    def _given_up(self, wish: Wish) -> Claim:
-        return self.claims[wish.replaces] if wish.replaces else NOTHING
+    def _replaced_claim(self, wish: HoldDemand) -> Claim:
+        return self.claims[wish.replaces] if wish.replaces else NO_CLAIM
 
-    def _above_cap(self, wish: Wish) -> bool:
-        return self.has(buyer=wish.buyer, lapsed=False) + wish.size - self._given_up(wish).size > self.cap
+    def _exceeds_cap(self, wish: HoldDemand) -> bool:
+        return self.has(buyer=wish.buyer, lapsed=False) + wish.size - self._replaced_claim(wish).size > self.cap
 
-    def _at_the_door(self, wish: Wish) -> str:
+    def _precheck(self, wish: HoldDemand) -> str:
         if (wish.buyer, wish.key) in self.answers:
             return self._replay(wish)
-        old = self._given_up(wish)
+        old = self._replaced_claim(wish)
         if wish.replaces and old.buyer != wish.buyer:
             return "not-owner"
         if wish.replaces and (old.status != PENDING or old.lapsed):
@@ -184,32 +186,32 @@ class Book:
         mine = [one for one in self.claims.values() if one.entry == wish.entry]
         live = next((one for one in mine if one.status in LIVE), None)
         if live and live is not old:
-            return LAPSED if live.lapsed else "reservation-exists"
+            return OVERDUE if live.lapsed else "reservation-exists"
         if not live and any(one.status == CONFIRMED for one in mine):
             return "admission-expired"
-        if self._above_cap(wish):
+        if self._exceeds_cap(wish):
             return "purchase-cap"
-        return LAPSED if self.has(buyer=wish.buyer, lapsed=True) else ""
+        return OVERDUE if self.has(buyer=wish.buyer, lapsed=True) else ""
 
-    def _in_turn(self, wish: Wish, mine: set[str], given_up: set[str], buyers: set[str]) -> str:
+    def _decide_one(self, wish: HoldDemand, mine: set[str], given_up: set[str], buyers: set[str]) -> str:
         if (wish.buyer, wish.key) in self.answers:
             return self._replay(wish)
         if wish.buyer in buyers:
             return "reservation-exists"
         if wish.seats - mine:
             return BUSY if wish.seats - mine <= given_up else self._gone(wish.seats - mine - given_up)
-        left = self.places_left() + self._given_up(wish).places
+        left = self.places_left() + self._replaced_claim(wish).places
         if wish.places > left:
             return _shortage(left)
-        return "purchase-cap" if self._above_cap(wish) else HELD
+        return "purchase-cap" if self._exceeds_cap(wish) else HELD
 
-    def _replay(self, wish: Wish) -> str:
+    def _replay(self, wish: HoldDemand) -> str:
         return REPLAYED if self.answers[wish.buyer, wish.key].payload == wish.payload else "idempotency-mismatch"
 
-    def _write(self, wish: Wish) -> None:
+    def _write(self, wish: HoldDemand) -> None:
         seats = wish.seats | wish.got
         total = sum(self.prices[self.category[seat]] for seat in seats) + wish.places * self.prices["Floor"]
-        until = self._given_up(wish).until or wish.until
+        until = self._replaced_claim(wish).until or wish.until
         if wish.replaces:
             self.claims[wish.replaces].status = CANCELED
         self.claims[wish.id] = Claim(wish.entry, wish.buyer, seats, wish.places, total, until)
@@ -230,7 +232,7 @@ class Book:
         return self.give_back(name)
 
     def give_back(self, name: UUID) -> str:
-        if self.claims[name].status in STANDING:
+        if self.claims[name].status in CLAIMING:
             self.claims[name].status = CANCELED
         return ""
 
@@ -261,7 +263,7 @@ class Book:
 
     # --- staff -------------------------------------------------------------------------------------------------------
 
-    def after_a_sweep(self, act: Callable[[], str]) -> str:
+    def retry_after_sweep(self, act: Callable[[], str]) -> str:
         word = act()
         return act() if word and self.sweep() else word
 
@@ -288,7 +290,7 @@ class Book:
         return ""
 
     def resize(self, capacity: int) -> str:
-        if capacity < self.places(*STANDING) + sum(self.blocked.values()):
+        if capacity < self.places(*CLAIMING) + sum(self.blocked.values()):
             return "capacity-in-use"
         self.capacity = capacity
         return ""

@@ -9,7 +9,7 @@ from django.db import DatabaseError
 
 from apps.orders.models import Ticket
 from apps.reservations.models import GeneralAdmissionInventory, Reservation, ReservationLine, SeatInventory
-from tests.support.reservations.buyers import run, seat
+from tests.support.reservations.buyers import run_sql, seat
 
 NEVER_OVERSOLD = "general_admission_never_oversold"
 ONE_BUYER_PER_SEAT = ("reservation_line_seat_held_once", "ticket_one_live_per_seat")
@@ -17,17 +17,17 @@ ONE_BUYER_PER_SEAT = ("reservation_line_seat_held_once", "ticket_one_live_per_se
 
 def drop_constraints() -> None:
     """Nothing in the database stands before an oversell any more."""
-    run(f"ALTER TABLE reservations_generaladmissioninventory DROP CONSTRAINT {NEVER_OVERSOLD}")
+    run_sql(f"ALTER TABLE reservations_generaladmissioninventory DROP CONSTRAINT {NEVER_OVERSOLD}")
     for name in ONE_BUYER_PER_SEAT:
-        run(f"DROP INDEX {name}")
+        run_sql(f"DROP INDEX {name}")
 
 
 @contextmanager
 def without_constraints() -> Iterator[None]:
     """The same for every connection, and all is back at the end as it was: these tests' rows are committed. Where the
     test left rows that cannot stand beside it, they go first."""
-    ((check,),) = run("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s", [NEVER_OVERSOLD])
-    indexes = [run("SELECT pg_get_indexdef(%s::regclass)", [name])[0][0] for name in ONE_BUYER_PER_SEAT]
+    ((check,),) = run_sql("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s", [NEVER_OVERSOLD])
+    indexes = [run_sql("SELECT pg_get_indexdef(%s::regclass)", [name])[0][0] for name in ONE_BUYER_PER_SEAT]
     add = f"ALTER TABLE reservations_generaladmissioninventory ADD CONSTRAINT {NEVER_OVERSOLD} {check}"
     drop_constraints()
     try:
@@ -35,16 +35,16 @@ def without_constraints() -> Iterator[None]:
     finally:
         for statement in (add, *indexes):
             try:
-                run(statement)
+                run_sql(statement)
             except DatabaseError:
                 call_command("flush", interactive=False, verbosity=0)
-                run(statement)
+                run_sql(statement)
 
 
 def shrink(capacity: int) -> None:
     """The house is smaller than what was sold, as if nothing had stood in the way."""
     GeneralAdmissionInventory.objects.update(capacity=capacity)
-    run("UPDATE events_section SET capacity = %s WHERE kind = 'general_admission'", [capacity])
+    run_sql("UPDATE events_section SET capacity = %s WHERE kind = 'general_admission'", [capacity])
 
 
 def share_seat(first: UUID, second: UUID, guid: str) -> None:

@@ -10,7 +10,7 @@ from apps.kernel.cli import get_os_username, report_errors_in_one_line
 from apps.kernel.http import problems
 from apps.kernel.templatetags.fairgate import money
 from apps.orders.cancellation import event_cancellation
-from apps.orders.errors import CancellationMissing
+from apps.orders.errors import CancellationNotFound
 from apps.orders.models import EventCancellation
 
 PIECE_SECONDS = 5.0
@@ -40,7 +40,7 @@ class Command(BaseCommand):
                 event_cancellation.resume(event.id)
             else:
                 event_cancellation.begin(event.id, options["reason"], f"operator:{get_os_username()}")
-        except (CancellationMissing, problems.Invalid) as problem:
+        except (CancellationNotFound, problems.Invalid) as problem:
             raise CommandError(problem.detail) from problem
 
         def tell(counted: EventCancellation) -> None:

@@ -11,9 +11,9 @@ from django.core.management.base import BaseCommand, CommandError
 from apps.events import facade as events
 from apps.kernel.cli import get_os_username, report_errors_in_one_line
 from apps.kernel.http import problems
-from apps.orders.checkin.check_in import Outcome, ScanAnswer, scan, undo_entry
+from apps.orders.checkin.check_in import Outcome, ScanAnswer, scan, undo_last_check_in
 from apps.orders.checkin.counts import count_entered
-from apps.orders.checkin.scan_messages import words_of
+from apps.orders.checkin.scan_messages import build_scan_message
 from apps.orders.checkin.scan_parser import read_scan
 
 GOOD = (Outcome.WELCOME, Outcome.UNDONE)
@@ -56,7 +56,7 @@ class Command(BaseCommand):
         payload = {"scan_id": uuid.uuid4().hex, "code": code, "door": options["door"]}
         try:
             sent = read_scan(payload)
-            answer = undo_entry(event, sent, who) if options["undo"] else scan(event, sent, who)
+            answer = undo_last_check_in(event, sent, who) if options["undo"] else scan(event, sent, who)
         except problems.Problem as problem:
             self.stdout.write(f"refused      {code[:80]!r}: {problem.detail}")
             return False
@@ -72,4 +72,4 @@ class Command(BaseCommand):
 
 def _line(event: events.EventView, code: str, answer: ScanAnswer) -> str:
     shown = answer.ticket.label if answer.ticket is not None else f"{code[:80]!r}"
-    return f"{answer.outcome:<12} {shown}: {words_of(event, answer).more}"
+    return f"{answer.outcome:<12} {shown}: {build_scan_message(event, answer).more}"

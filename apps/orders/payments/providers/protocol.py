@@ -30,20 +30,20 @@ class Kind(StrEnum):
     DISPUTE_CLOSED = "dispute.closed"
 
     @property
-    def is_of_dispute(self) -> bool:
-        return self in _DISPUTE_WORDS
+    def is_dispute(self) -> bool:
+        return self in _DISPUTE_DESCRIPTIONS
 
     @property
     def words(self) -> str:
         """Of a dispute: what staff reads."""
-        return _DISPUTE_WORDS[self]
+        return _DISPUTE_DESCRIPTIONS[self]
 
     @property
-    def is_of_refund(self) -> bool:
+    def is_refund(self) -> bool:
         return self in (Kind.REFUND_PENDING, Kind.REFUNDED, Kind.REFUND_FAILED)
 
 
-_DISPUTE_WORDS = {
+_DISPUTE_DESCRIPTIONS = {
     Kind.DISPUTED: "the buyer disputes the payment",
     Kind.DISPUTE_WITHDRAWN: "the disputed money was withdrawn",
     Kind.DISPUTE_REINSTATED: "the disputed money is back",

@@ -44,13 +44,13 @@ PAGE_SIZE = 100
 TEXT_MAX = 120
 FAILURE_MAX = 200
 # Where Stripe counts in other units than ISO 4217 does, by how much: https://docs.stripe.com/currencies.
-_TIMES = {"ISK": 100, "UGX": 100}
+_MULTIPLIED_BY = {"ISK": 100, "UGX": 100}
 _DIVIDED_BY = {"MGA": 100}
-_IN_TENS = {"BHD", "JOD", "KWD", "OMR", "TND"}
+_MULTIPLES_OF_TEN = {"BHD", "JOD", "KWD", "OMR", "TND"}
 # Nobody's card is at fault, and asking again changes nothing.
-_REFUSED = {"amount_too_small", "amount_too_large"}
+_AMOUNT_ERRORS = {"amount_too_small", "amount_too_large"}
 _REFUND_REFUSED = {"charge_already_refunded", "charge_disputed", "amount_too_large"}
-_STOPPABLE = {"requires_payment_method", "requires_confirmation", "requires_action", "requires_capture"}
+_CANCELABLE = {"requires_payment_method", "requires_confirmation", "requires_action", "requires_capture"}
 _REFUND_STATES = {
     "succeeded": RefundState.SUCCEEDED,
     "pending": RefundState.PENDING,
@@ -58,13 +58,13 @@ _REFUND_STATES = {
     "failed": RefundState.FAILED,
     "canceled": RefundState.FAILED,
 }
-_OF_CHARGE = {
+_CHARGE_EVENTS = {
     "payment_intent.succeeded": Kind.SUCCEEDED,
     "payment_intent.payment_failed": Kind.DECLINED,
     "payment_intent.canceled": Kind.CANCELED,
 }
-_OF_REFUND = {"refund.created", "refund.updated", "refund.failed", "charge.refund.updated"}
-_OF_DISPUTE = {
+_REFUND_EVENTS = {"refund.created", "refund.updated", "refund.failed", "charge.refund.updated"}
+_DISPUTE_EVENTS = {
     "charge.dispute.created": Kind.DISPUTED,
     "charge.dispute.funds_withdrawn": Kind.DISPUTE_WITHDRAWN,
     "charge.dispute.funds_reinstated": Kind.DISPUTE_REINSTATED,
@@ -88,38 +88,38 @@ class Stripe:
     methods = METHODS
 
     def find_charge(self, key: UUID, reference: str = "") -> ProviderEvent | None:
-        with _asking():
-            intent = _intent(reference) if reference else _search(key)
-            return None if intent is None else _event_of(intent)
+        with _translate_errors():
+            intent = _retrieve_intent(reference) if reference else _search_intent(key)
+            return None if intent is None else _intent_event(intent)
 
     def charge(self, request: ChargeRequest) -> ProviderEvent:
-        with _asking():
+        with _translate_errors():
             try:
-                return _event_of(_create(request))
+                return _intent_event(_create(request))
             except AmountRefused as error:
-                return _refused(request, Kind.DECLINED, str(error))
+                return _amount_refused_event(request, Kind.DECLINED, str(error))
 
     def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
-        with _asking():
+        with _translate_errors():
             try:
                 # The same key: an intent we had not heard the answer about is found by it, and one that was never made
                 # is made and ended at once, so that a request still under way cannot make another.
-                intent = _intent(reference) if reference else _create(request)
+                intent = _retrieve_intent(reference) if reference else _create(request)
             except AmountRefused as error:
-                return _refused(request, Kind.CANCELED, str(error))
-            if intent["status"] in _STOPPABLE:
+                return _amount_refused_event(request, Kind.CANCELED, str(error))
+            if intent["status"] in _CANCELABLE:
                 try:
                     intent = _client().v1.payment_intents.cancel(intent["id"]).to_dict()
                 except sdk.InvalidRequestError:
                     # Its buyer was faster.
-                    intent = _intent(intent["id"])
-            return _event_of(intent)
+                    intent = _retrieve_intent(intent["id"])
+            return _intent_event(intent)
 
     def refund(self, request: RefundRequest) -> RefundAnswer:
         known = self.find_refund(request.key, request.charge_reference)
         if known is not None:
             return known
-        with _asking():
+        with _translate_errors():
             try:
                 refund = _client().v1.refunds.create(
                     params={
@@ -136,7 +136,7 @@ class Stripe:
             return _refund_answer(refund.to_dict())
 
     def find_refund(self, key: UUID, charge_reference: str) -> RefundAnswer | None:
-        with _asking():
+        with _translate_errors():
             params: Any = {"payment_intent": charge_reference, "limit": PAGE_SIZE}
             for refund in _client().v1.refunds.list(params=params).auto_paging_iter():
                 row = refund.to_dict()
@@ -147,7 +147,7 @@ class Stripe:
     def movements(self, day: date) -> Iterator[Movement]:
         begin = datetime.combine(day, time(), UTC)
         created = {"gte": int(begin.timestamp()), "lt": int((begin + timedelta(days=1)).timestamp())}
-        with _asking():
+        with _translate_errors():
             params: Any = {"created": created, "limit": PAGE_SIZE}
             for charge in _client().v1.charges.list(params=params).auto_paging_iter():
                 row = charge.to_dict()
@@ -163,13 +163,13 @@ class Stripe:
         try:
             event = json.loads(raw)
             kind, row = str(event["type"]), event["data"]["object"]
-            about: Any = {"message_id": _id(event["id"]), "occurred_at": _moment(event["created"]), "raw": raw}
-            if kind in _OF_CHARGE:
-                return _event(row, _OF_CHARGE[kind], **about)
-            if kind in _OF_REFUND and row.get("payment_intent"):
+            about: Any = {"message_id": _id(event["id"]), "occurred_at": _parse_timestamp(event["created"]), "raw": raw}
+            if kind in _CHARGE_EVENTS:
+                return _event(row, _CHARGE_EVENTS[kind], **about)
+            if kind in _REFUND_EVENTS and row.get("payment_intent"):
                 return _refund_event(row, **about)
-            if kind in _OF_DISPUTE and row.get("payment_intent"):
-                return _dispute_event(row, _OF_DISPUTE[kind], **about)
+            if kind in _DISPUTE_EVENTS and row.get("payment_intent"):
+                return _dispute_event(row, _DISPUTE_EVENTS[kind], **about)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError, RecursionError) as error:
             raise problems.MalformedBody("This is not a message of Stripe's.") from error
         return None
@@ -177,15 +177,15 @@ class Stripe:
 
 def to_stripe(amount_minor: int, currency: str) -> int:
     """The amount as Stripe counts it. Raises AmountRefused when it cannot be said exactly."""
-    amount, rest = divmod(amount_minor * _TIMES.get(currency, 1), _DIVIDED_BY.get(currency, 1))
-    if rest or (currency in _IN_TENS and amount % 10):
+    amount, rest = divmod(amount_minor * _MULTIPLIED_BY.get(currency, 1), _DIVIDED_BY.get(currency, 1))
+    if rest or (currency in _MULTIPLES_OF_TEN and amount % 10):
         raise AmountRefused(f"Stripe takes no {amount_minor} of the smallest unit of {currency}")
     return amount
 
 
 def from_stripe(amount: int, currency: str) -> int:
     """The amount as we count it, in the smallest unit of ISO 4217."""
-    amount_minor, rest = divmod(amount * _DIVIDED_BY.get(currency, 1), _TIMES.get(currency, 1))
+    amount_minor, rest = divmod(amount * _DIVIDED_BY.get(currency, 1), _MULTIPLIED_BY.get(currency, 1))
     if rest:
         raise ValueError(f"{amount} {currency} is no whole number of its smallest unit")
     return amount_minor
@@ -208,7 +208,7 @@ def _client() -> sdk.StripeClient:
 
 
 @contextmanager
-def _asking() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Whatever keeps Stripe from answering, or us from understanding it, is a ProviderFault."""
     try:
         yield
@@ -232,17 +232,17 @@ def _create(request: ChargeRequest) -> Row:
             options={"idempotency_key": str(request.key)},
         )
     except sdk.InvalidRequestError as error:
-        if error.code in _REFUSED:
+        if error.code in _AMOUNT_ERRORS:
             raise AmountRefused(str(error)) from error
         raise
     return intent.to_dict()
 
 
-def _intent(reference: str) -> Row:
+def _retrieve_intent(reference: str) -> Row:
     return _client().v1.payment_intents.retrieve(reference, params={"expand": ["latest_charge"]}).to_dict()
 
 
-def _search(key: UUID) -> Row | None:
+def _search_intent(key: UUID) -> Row | None:
     """Stripe's index may lag by a minute: who finds nothing here and charges meets the intent by its key."""
     found = _client().v1.payment_intents.search(
         params={"query": f"metadata['payment']:'{key}'", "limit": 1, "expand": ["data.latest_charge"]}
@@ -250,7 +250,7 @@ def _search(key: UUID) -> Row | None:
     return found.data[0].to_dict() if found.data else None
 
 
-def _event_of(intent: Row) -> ProviderEvent:
+def _intent_event(intent: Row) -> ProviderEvent:
     """What an intent's state says: same state, same message id."""
     status, charge = intent["status"], intent.get("latest_charge")
     charge = charge if isinstance(charge, dict) else None
@@ -269,7 +269,7 @@ def _event_of(intent: Row) -> ProviderEvent:
         intent,
         kind,
         message_id=f"{intent['id']}:{kind}:{'' if charge is None else charge['id']}"[:TEXT_MAX],
-        occurred_at=_moment(moment),
+        occurred_at=_parse_timestamp(moment),
         raw=json.dumps(shown, default=str).encode(),
     )
 
@@ -292,7 +292,7 @@ def _event(intent: Row, kind: Kind, *, message_id: str, occurred_at: datetime, r
 
 def _next_action(intent: Row) -> Mapping[str, str] | None:
     secret = intent.get("client_secret")
-    if not secret or intent["status"] not in _STOPPABLE:
+    if not secret or intent["status"] not in _CANCELABLE:
         return None
     return {"type": "stripe", "client_secret": str(secret), "publishable_key": settings.STRIPE_PUBLISHABLE_KEY}
 
@@ -333,7 +333,7 @@ def _dispute_event(dispute: Row, kind: Kind, *, message_id: str, occurred_at: da
     )
 
 
-def _refused(request: ChargeRequest, kind: Kind, why: str) -> ProviderEvent:
+def _amount_refused_event(request: ChargeRequest, kind: Kind, why: str) -> ProviderEvent:
     """Stripe has no intent and will have none for this amount."""
     return ProviderEvent(
         message_id=f"{request.key}:{kind}",
@@ -342,7 +342,7 @@ def _refused(request: ChargeRequest, kind: Kind, why: str) -> ProviderEvent:
         reference="",
         amount_minor=request.amount_minor,
         currency=request.currency,
-        occurred_at=_moment(_now()),
+        occurred_at=_parse_timestamp(_now()),
         raw=json.dumps({"refused": why}).encode(),
     )
 
@@ -365,7 +365,7 @@ def _capture(charge: Row) -> Movement:
         charge_reference=reference,
         amount_minor=_amount(charge.get("amount_captured") or charge["amount"], currency),
         currency=currency,
-        occurred_at=_moment(charge["created"]),
+        occurred_at=_parse_timestamp(charge["created"]),
     )
 
 
@@ -378,7 +378,7 @@ def _refund_movement(refund: Row) -> Movement:
         charge_reference=_id(refund.get("payment_intent") or refund["charge"]),
         amount_minor=_amount(refund["amount"], currency),
         currency=currency,
-        occurred_at=_moment(refund["created"]),
+        occurred_at=_parse_timestamp(refund["created"]),
     )
 
 
@@ -407,7 +407,7 @@ def _now() -> int:
     return int(clock.process_now().timestamp())
 
 
-def _moment(seconds: object) -> datetime:
+def _parse_timestamp(seconds: object) -> datetime:
     if not isinstance(seconds, int) or isinstance(seconds, bool) or not 946_684_800 <= seconds < 4_102_444_800:
         raise ValueError("a moment is in Unix seconds of our century")
     return datetime.fromtimestamp(seconds, UTC)

@@ -14,15 +14,23 @@ from apps.reservations.models import AccessCode, Reservation
 from tests.support.factories import (
     assert_audit_clean,
     audit_breaches,
+    backdate_deadline,
     hold,
     join,
-    lapse,
     make_access_code,
     make_event,
-    wish,
+    make_hold_request,
 )
 from tests.support.races import in_another_connection, rival_at, rival_waiting_at, storm, values
-from tests.support.reservations.buyers import ask, ask_until_decided, begin_payment, confirm, is_held, refusal, types
+from tests.support.reservations.buyers import (
+    begin_payment,
+    confirm,
+    hold_with_retries,
+    is_held,
+    outcome_types,
+    problem_of,
+    submit_hold,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("patient")]
 
@@ -37,7 +45,7 @@ def club() -> events.EventView:
 
 def wants(event: events.EventView, number: int, **payload: Any) -> reservations.HoldRequest:
     """A seat of their own for each: nothing but the code is in anybody's way."""
-    return wish(event, seats=[f"hall-A-{number}"], **CODE, **payload)
+    return make_hold_request(event, seats=[f"hall-A-{number}"], **CODE, **payload)
 
 
 def test_control_uses_counted_without_the_lock_let_two_in(club, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,8 +62,8 @@ def test_control_uses_counted_without_the_lock_let_two_in(club, monkeypatch: pyt
     )
     monkeypatch.setattr(access_codes, "_lock_codes", unlocked)
     first, second = wants(club, 1), wants(club, 2)
-    with rival_at("insert_reservations_by_code", "before", lambda: ask(second)) as rival:
-        assert is_held(ask(first))
+    with rival_at("insert_reservations_by_code", "before", lambda: submit_hold(second)) as rival:
+        assert is_held(submit_hold(first))
     assert is_held(rival.result)
     assert used_count(code) == 2
     assert audit_breaches() == ["I5: concert: access code FANCLUB: used by 2 reservations, at most 1 may"]
@@ -69,36 +77,36 @@ def test_who_wants_the_last_use_waits_for_who_has_the_code(club) -> None:
     """
     make_access_code(club, uses_max=1)
     first, second = wants(club, 1), wants(club, 2)
-    with rival_waiting_at("insert_reservations_by_code", "before", lambda: ask(second)) as rival:
-        assert is_held(ask(first))
-    assert refusal(rival.result()).type == "access-code-used-up"
+    with rival_waiting_at("insert_reservations_by_code", "before", lambda: submit_hold(second)) as rival:
+        assert is_held(submit_hold(first))
+    assert problem_of(rival.result()).type == "access-code-used-up"
     assert_audit_clean()
 
 
 def test_of_eight_who_want_the_last_use_at_once_exactly_one_is_let_in(club) -> None:
     make_access_code(club, uses_max=1)
     requests = [wants(club, number) for number in range(1, BUYERS + 1)]
-    outcomes = values(storm(BUYERS, lambda number: ask_until_decided(requests[number])))
-    assert types(outcomes) == ["access-code-used-up"] * (BUYERS - 1) + ["held"]
+    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(requests[number])))
+    assert outcome_types(outcomes) == ["access-code-used-up"] * (BUYERS - 1) + ["held"]
     assert Reservation.objects.count() == 1
     assert_audit_clean()
 
 
 def test_of_eight_at_once_a_code_of_five_lets_five_in(club) -> None:
     make_access_code(club, uses_max=5)
-    requests = [wish(club, ga_section="floor", ga_quantity=1, **CODE) for _ in range(BUYERS)]
-    outcomes = values(storm(BUYERS, lambda number: ask_until_decided(requests[number])))
-    assert types(outcomes) == ["access-code-used-up"] * 3 + ["held"] * 5
+    requests = [make_hold_request(club, ga_section="floor", ga_quantity=1, **CODE) for _ in range(BUYERS)]
+    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(requests[number])))
+    assert outcome_types(outcomes) == ["access-code-used-up"] * 3 + ["held"] * 5
     assert_audit_clean()
 
 
 def test_a_use_that_lapses_goes_to_exactly_one_of_eight(club) -> None:
     make_access_code(club, uses_max=1)
     late = hold(club, seats=["hall-B-1"], **CODE)
-    lapse(late.id)
+    backdate_deadline(late.id)
     requests = [wants(club, number) for number in range(1, BUYERS + 1)]
-    outcomes = values(storm(BUYERS, lambda number: ask_until_decided(requests[number])))
-    assert types(outcomes) == ["access-code-used-up"] * (BUYERS - 1) + ["held"]
+    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(requests[number])))
+    assert outcome_types(outcomes) == ["access-code-used-up"] * (BUYERS - 1) + ["held"]
     assert Reservation.objects.get(pk=late.id).status == "expired"
     assert_audit_clean()
 
@@ -113,11 +121,11 @@ def test_a_use_given_back_and_taken_at_once_is_never_two(club) -> None:
     def act(number: int) -> Any:
         if number < 4:
             return reservations.release(held[number].id, who="buyer")
-        return ask_until_decided(requests[number - 4])
+        return hold_with_retries(requests[number - 4])
 
     outcomes = values(storm(8, act))[4:]
-    assert set(types(outcomes)) <= {"held", "access-code-used-up"}
-    assert Reservation.objects.filter(status="pending_payment").count() == types(outcomes).count("held")
+    assert set(outcome_types(outcomes)) <= {"held", "access-code-used-up"}
+    assert Reservation.objects.filter(status="pending_payment").count() == outcome_types(outcomes).count("held")
     assert_audit_clean()
 
 
@@ -131,20 +139,20 @@ def test_a_late_payment_and_a_hold_never_share_the_last_use(club) -> None:
     late = hold(club, seats=["hall-B-1"], **CODE)
     begin_payment(late.id)
     occurred_at = clock.now()
-    lapse(late.id, 0)
+    backdate_deadline(late.id, 0)
     reservations.sweep(event_id=club.id)
     request = wants(club, 1)
-    with rival_waiting_at("take_seats", "before", lambda: ask(request)) as rival:
+    with rival_waiting_at("take_seats", "before", lambda: submit_hold(request)) as rival:
         assert confirm(late.id, occurred_at).status == "confirmed"
-    assert refusal(rival.result()).type == "access-code-used-up"
+    assert problem_of(rival.result()).type == "access-code-used-up"
     assert_audit_clean(without_money=True)
 
 
 def test_a_code_without_limits_keeps_nobody_waiting(club) -> None:
     make_access_code(club)
     first, second = wants(club, 1), wants(club, 2)
-    with rival_at("insert_reservations_by_code", "before", lambda: ask(second)) as rival:
-        assert is_held(ask(first))
+    with rival_at("insert_reservations_by_code", "before", lambda: submit_hold(second)) as rival:
+        assert is_held(submit_hold(first))
     assert is_held(rival.result)
     assert_audit_clean()
 
@@ -161,24 +169,24 @@ def test_who_limits_a_code_waits_for_those_who_come_in_by_it(club) -> None:
             AccessCode.objects.filter(pk=code.pk).update(uses_max=max(1, seen[0]))
 
     with rival_waiting_at("insert_reservations_by_code", "before", limit) as rival:
-        assert is_held(ask(wants(club, 1)))
+        assert is_held(submit_hold(wants(club, 1)))
     rival.result()
     assert seen == [1]
-    assert refusal(ask(wants(club, 2))).type == "access-code-used-up"
+    assert problem_of(submit_hold(wants(club, 2))).type == "access-code-used-up"
     assert_audit_clean()
 
 
 def test_a_code_that_somebody_keeps_is_in_nobody_else_s_way(club, monkeypatch: pytest.MonkeyPatch) -> None:
     code = make_access_code(club, uses_max=5)
     make_access_code(club, code="OTHER", uses_max=5)
-    mine, other = wants(club, 1), wish(club, seats=["hall-A-2"], access_code="OTHER")
+    mine, other = wants(club, 1), make_hold_request(club, seats=["hall-A-2"], access_code="OTHER")
     from apps.reservations.holds import transaction
 
     monkeypatch.setattr(transaction, "LOCK_WAIT_MS", 50)
     with transactions.write():
         lock_codes([code.pk])
         outcomes = in_another_connection(lambda: reservations.hold([mine, other]))
-    assert types(outcomes) == ["busy", "held"]
+    assert outcome_types(outcomes) == ["busy", "held"]
     assert_audit_clean()
 
 
@@ -191,11 +199,11 @@ def test_two_lists_of_the_same_codes_in_another_order_never_block_one_another(cl
     def ask_all(number: int) -> list[reservations.HoldOutcome]:
         turned = words if number % 2 else list(reversed(words))
         requests = [
-            wish(club, entry, ga_section="floor", ga_quantity=1, access_code=word)
+            make_hold_request(club, entry, ga_section="floor", ga_quantity=1, access_code=word)
             for entry, word in zip(entries[number], turned, strict=True)
         ]
         return reservations.hold(requests)
 
     outcomes = [one for some in values(storm(4, ask_all)) for one in some]
-    assert types(outcomes) == ["held"] * 24
+    assert outcome_types(outcomes) == ["held"] * 24
     assert_audit_clean()

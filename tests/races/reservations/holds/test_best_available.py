@@ -9,15 +9,22 @@ from apps.kernel.db import sql
 from apps.reservations import facade as reservations
 from apps.reservations.holds import candidates
 from apps.reservations.models import SeatInventory
-from tests.support.factories import assert_audit_clean, hold, make_event, wish
-from tests.support.races import at, in_another_connection, statements, storm, values
-from tests.support.reservations.buyers import ask_until_decided, is_held, is_told_to_retry, refusal, run, types
+from tests.support.factories import assert_audit_clean, hold, make_event, make_hold_request
+from tests.support.races import in_another_connection, run_at, statements, storm, values
+from tests.support.reservations.buyers import (
+    hold_with_retries,
+    is_held,
+    is_retryable,
+    outcome_types,
+    problem_of,
+    run_sql,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def best(event: Any, quantity: int, **more: Any) -> reservations.HoldRequest:
-    return wish(event, best_available={"section": "hall", "quantity": quantity, **more})
+    return make_hold_request(event, best_available={"section": "hall", "quantity": quantity, **more})
 
 
 def seats_of(outcome: reservations.HoldOutcome) -> list[str]:
@@ -30,7 +37,7 @@ def test_a_batch_reads_the_section_once() -> None:
     requests = [best(event, 1 + number % 4) for number in range(16)]
     with statements() as names:
         outcomes = reservations.hold(requests)
-    assert types(outcomes) == ["held"] * 16
+    assert outcome_types(outcomes) == ["held"] * 16
     assert names.count("free_seats") == 1
     assert names.count("lock_seats_skipping") == 1
     assert_audit_clean()
@@ -39,7 +46,7 @@ def test_a_batch_reads_the_section_once() -> None:
 def test_the_read_comes_from_the_index_of_what_is_free_in_its_order() -> None:
     """However much is sold: no sort, and no look at what is not free."""
     make_event()
-    ((section_id,),) = run("SELECT DISTINCT section_id FROM reservations_seatinventory")
+    ((section_id,),) = run_sql("SELECT DISTINCT section_id FROM reservations_seatinventory")
     statement = sql.load("apps.reservations", "free_seats")
     with connection.cursor() as cursor:
         # For fifty seats the planner prefers a sequential scan, or another index by the statistics of earlier tests.
@@ -71,7 +78,7 @@ def test_everything_is_read_before_anybody_is_told_that_too_little_is_left(monke
     (held,) = reservations.hold([best(event, 5)])
     assert seats_of(held) == ["hall-A-4", "hall-B-1", "hall-B-2", "hall-B-3", "hall-B-4"]
     (refused,) = reservations.hold([best(event, 1)])
-    assert refusal(refused).type == "sold-out", "wheelchair places are nobody's who did not ask"
+    assert problem_of(refused).type == "sold-out", "wheelchair places are nobody's who did not ask"
     assert_audit_clean()
 
 
@@ -82,15 +89,15 @@ def test_who_chooses_again_does_not_take_what_a_neighbour_of_the_batch_has_locke
     """
     event = make_event(rows=1, seats_per_row=6)
     ((middle, _),) = [seats_of(reservations.hold([best(event, 2)])[0])]
-    reservations.release(run("SELECT id FROM reservations_reservation")[0][0], who="test")
+    reservations.release(run_sql("SELECT id FROM reservations_reservation")[0][0], who="test")
     first, second = best(event, 2), best(event, 2)
 
     def rival() -> None:
         hold(event, seats=[middle])
 
-    with at("lock_seats_skipping", "before", lambda: in_another_connection(rival)):
+    with run_at("lock_seats_skipping", "before", lambda: in_another_connection(rival)):
         outcomes = reservations.hold([first, second])
-    assert types(outcomes) == ["held", "held"]
+    assert outcome_types(outcomes) == ["held", "held"]
     assert not set(seats_of(outcomes[0])) & {*seats_of(outcomes[1]), middle}
     assert_audit_clean()
 
@@ -107,13 +114,13 @@ def test_parties_of_all_sizes_sell_a_hall_to_its_last_seat_however_they_ask() ->
         requests = iter(entries[number])
         for request in requests:
             if number % 2:
-                outcome = ask_until_decided(request)
+                outcome = hold_with_retries(request)
             else:
                 outcome = reservations.holds.submit_sync(request, 60_000)
-                while is_told_to_retry(outcome):
+                while is_retryable(outcome):
                     outcome = reservations.holds.submit_sync(request, 60_000)
             if not is_held(outcome):
-                assert refusal(outcome).type in ("not-enough-left", "sold-out")
+                assert problem_of(outcome).type in ("not-enough-left", "sold-out")
 
     values(storm(24, buy))
     assert not SeatInventory.objects.filter(status=SeatInventory.Status.AVAILABLE).exists()
@@ -125,9 +132,11 @@ def test_two_batches_of_sixty_four_refuse_no_named_seat_that_nobody_ends_up_hold
     """P and Q each decide 64 requests for 50 seats, in opposite orders, at the same moment."""
     event = make_event()
     names = [f"hall-{row}-{number}" for row in "ABCDE" for number in range(1, 11)]
-    batches = [[wish(event, seats=[names[(number * 7 + seed) % 50]]) for number in range(64)] for _ in range(2)]
+    batches = [
+        [make_hold_request(event, seats=[names[(number * 7 + seed) % 50]]) for number in range(64)] for _ in range(2)
+    ]
     batches[1].reverse()
     outcomes = values(storm(2, lambda number: reservations.hold(batches[number])))
     assert SeatInventory.objects.filter(status=SeatInventory.Status.HELD).count() == 50
-    assert types(outcomes[0] + outcomes[1]) == ["held"] * 50 + ["seats-unavailable"] * 78
+    assert outcome_types(outcomes[0] + outcomes[1]) == ["held"] * 50 + ["seats-unavailable"] * 78
     assert_audit_clean()

@@ -10,9 +10,25 @@ from apps.reservations import facade as reservations
 from apps.reservations.holds import writes
 from apps.reservations.lifecycle import release
 from apps.reservations.models import GeneralAdmissionInventory, Reservation
-from tests.support.factories import assert_audit_clean, audit_breaches, hold, lapse, make_event, wish
+from tests.support.factories import (
+    assert_audit_clean,
+    audit_breaches,
+    backdate_deadline,
+    hold,
+    make_event,
+    make_hold_request,
+)
 from tests.support.races import in_another_connection, rival_connection, statements
-from tests.support.reservations.buyers import ask, begin_payment, cancel, confirm, is_held, places, refusal, run
+from tests.support.reservations.buyers import (
+    begin_payment,
+    cancel,
+    confirm,
+    get_general_admission,
+    is_held,
+    problem_of,
+    run_sql,
+    submit_hold,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,43 +43,46 @@ def test_control_an_update_from_a_list_applies_one_of_several_changes_to_a_row()
     it: the auditor does.
     """
     event = make_event(general_admission=100)
-    section = places().pk
+    section = get_general_admission().pk
     touched = take_general_admission.count(
         connection.cursor(), section_ids=[section, section, section], quantities=[3, 4, 5]
     )
     assert touched == 1
-    assert places().taken in (3, 4, 5)
+    assert get_general_admission().taken in (3, 4, 5)
     assert any(breach.startswith("I3") for breach in audit_breaches())
     assert reservations.free_by_event(events.section_slugs([event.id]))[event.id][section] > 100 - 12
 
 
 def test_three_requests_for_one_row_change_it_by_their_sum_in_one_statement() -> None:
     event = make_event(general_admission=100)
-    requests = [wish(event, ga_section="floor", ga_quantity=quantity) for quantity in (3, 4, 5)]
+    requests = [make_hold_request(event, ga_section="floor", ga_quantity=quantity) for quantity in (3, 4, 5)]
     with statements() as names:
         outcomes = reservations.hold(requests)
     assert [is_held(outcome) for outcome in outcomes] == [True, True, True]
     assert names.count("take_general_admission") == 1
-    assert places().taken == 12
+    assert get_general_admission().taken == 12
     assert_audit_clean()
 
 
 def test_a_sweep_gives_several_reservations_places_back_by_their_sum_in_one_statement() -> None:
     event = make_event(general_admission=100)
     for quantity in (3, 4, 5):
-        lapse(hold(event, ga_section="floor", ga_quantity=quantity).id)
+        backdate_deadline(hold(event, ga_section="floor", ga_quantity=quantity).id)
     with statements() as names:
         assert reservations.sweep() == reservations.SweepResult(3, 0, 12)
     assert names.count("give_back_general_admission") == 1
     assert names.index("lock_general_admission") > names.index("end_reservations")
-    assert places().taken == 0
+    assert get_general_admission().taken == 0
     assert_audit_clean()
 
 
 def test_a_write_that_misses_a_row_ends_the_whole_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a lock were ever to fail, the count of rows touched does not lie: nothing is kept, the fault is loud."""
     event = make_event(general_admission=2)
-    requests = [wish(event, ga_section="floor", ga_quantity=2), wish(event, seats=["hall-A-1"])]
+    requests = [
+        make_hold_request(event, ga_section="floor", ga_quantity=2),
+        make_hold_request(event, seats=["hall-A-1"]),
+    ]
     text = sql.check_rowcount(take_general_admission.text + " AND false")
     without_stock = sql.Statement("take_general_admission", text)
     monkeypatch.setattr(writes, "_take_general_admission", without_stock)
@@ -82,7 +101,7 @@ def test_the_database_refuses_what_the_code_would_get_wrong() -> None:
         ("taken = -1", None),  # The column itself takes no negative number.
     ):
         with pytest.raises(IntegrityError) as refused, transaction.atomic():
-            run(f"UPDATE reservations_generaladmissioninventory SET {change}")
+            run_sql(f"UPDATE reservations_generaladmissioninventory SET {change}")
         if name is not None:
             assert transactions.violated_constraint(refused.value) == name
     assert_audit_clean()
@@ -98,12 +117,12 @@ def test_a_sale_is_confirmed_while_somebody_has_the_general_admission_row() -> N
     view = begin_payment(hold(event, ga_section="floor", ga_quantity=4).id)
     with rival_connection() as keeper:
         keeper.set_autocommit(False)
-        run(lock_general_admission.text, {"section_ids": [places().pk]}, using=keeper)
+        run_sql(lock_general_admission.text, {"section_ids": [get_general_admission().pk]}, using=keeper)
         with statements() as names, transactions.write(lock_ms=1):
             reservations.confirm(view.id, occurred_at=clock.now(), who="provider:test", why="test")
         keeper.rollback()
     assert not [name for name in names if "general_admission" in name]
-    counts = reservations.availability(event.id)[places().pk]
+    counts = reservations.availability(event.id)[get_general_admission().pk]
     assert (counts.available, counts.held, counts.sold) == (6, 0, 4)
     assert_audit_clean(without_money=True)
 
@@ -114,14 +133,14 @@ def test_a_canceled_sale_gives_its_places_back_once_however_often_it_is_canceled
     confirm(view.id, clock.now())
     assert cancel(view.id).status == "canceled"
     assert cancel(view.id).status == "canceled"
-    assert places().taken == 0
+    assert get_general_admission().taken == 0
     assert_audit_clean()
 
 
 def test_a_sweep_is_bounded() -> None:
     event = make_event(general_admission=10)
     for _ in range(5):
-        lapse(hold(event, ga_section="floor", ga_quantity=1).id)
+        backdate_deadline(hold(event, ga_section="floor", ga_quantity=1).id)
     assert [reservations.sweep(limit=2).reservations for _ in range(4)] == [2, 2, 1, 0]
     assert release.SWEEP_MAX == 500
     assert_audit_clean()
@@ -129,9 +148,11 @@ def test_a_sweep_is_bounded() -> None:
 
 def test_places_past_their_deadline_go_to_the_next_buyer_by_a_sweep_of_the_hold_s_own() -> None:
     event = make_event(general_admission=4)
-    lapse(hold(event, ga_section="floor", ga_quantity=4).id)
-    assert refusal(ask(wish(event, ga_section="floor", ga_quantity=5))).extra == {"available": 4}
-    assert is_held(ask(wish(event, ga_section="floor", ga_quantity=4)))
+    backdate_deadline(hold(event, ga_section="floor", ga_quantity=4).id)
+    assert problem_of(submit_hold(make_hold_request(event, ga_section="floor", ga_quantity=5))).extra == {
+        "available": 4
+    }
+    assert is_held(submit_hold(make_hold_request(event, ga_section="floor", ga_quantity=4)))
     assert_audit_clean()
 
 
@@ -144,10 +165,10 @@ def test_two_holds_for_the_last_places_one_wins() -> None:
     from tests.support.races import rival_waiting_at
 
     event = make_event(general_admission=1)
-    first, second = (wish(event, ga_section="floor", ga_quantity=1) for _ in range(2))
-    with rival_waiting_at("take_general_admission", "before", lambda: ask(second)) as rival:
-        assert is_held(ask(first))
-    assert refusal(rival.result()).type == "sold-out"
+    first, second = (make_hold_request(event, ga_section="floor", ga_quantity=1) for _ in range(2))
+    with rival_waiting_at("take_general_admission", "before", lambda: submit_hold(second)) as rival:
+        assert is_held(submit_hold(first))
+    assert problem_of(rival.result()).type == "sold-out"
     assert GeneralAdmissionInventory.objects.get().taken == 1
     assert_audit_clean()
 
@@ -161,8 +182,8 @@ def test_control_a_count_checked_without_its_lock_is_oversold() -> None:
     """
     event = make_event(general_admission=1)
     other = hold(event, ga_section="floor", ga_quantity=1)  # Q's whole sale …
-    run("UPDATE reservations_generaladmissioninventory SET taken = 0")  # … which P's read came before.
-    mine = wish(event, ga_section="floor", ga_quantity=1)
-    assert is_held(in_another_connection(lambda: ask(mine)))
-    assert other.seat_count + 1 > places().capacity
+    run_sql("UPDATE reservations_generaladmissioninventory SET taken = 0")  # … which P's read came before.
+    mine = make_hold_request(event, ga_section="floor", ga_quantity=1)
+    assert is_held(in_another_connection(lambda: submit_hold(mine)))
+    assert other.seat_count + 1 > get_general_admission().capacity
     assert any(breach.startswith("I3") for breach in audit_breaches())

@@ -10,9 +10,16 @@ from apps.kernel import clock
 from apps.kernel.models import IdempotentAnswer
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
-from tests.support.factories import assert_audit_clean, join, make_event, wish
-from tests.support.races import Beside, rival_at, rival_waiting_at, statements, storm, values
-from tests.support.reservations.buyers import ask, ask_until_decided, is_held, refusal, run, types
+from tests.support.factories import assert_audit_clean, join, make_event, make_hold_request
+from tests.support.races import ConcurrentCall, rival_at, rival_waiting_at, statements, storm, values
+from tests.support.reservations.buyers import (
+    hold_with_retries,
+    is_held,
+    outcome_types,
+    problem_of,
+    run_sql,
+    submit_hold,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,16 +40,16 @@ def test_control_headers_first_deadlock_on_one_another_s_uncommitted_keys() -> N
 
     def other_batch() -> None:
         with transaction.atomic():
-            run(INSERT_KEY, ["2", "b"])
-            run(INSERT_KEY, ["1", "b"])
+            run_sql(INSERT_KEY, ["2", "b"])
+            run_sql(INSERT_KEY, ["1", "b"])
 
     ended: list[BaseException] = []
     with transaction.atomic():
-        run(INSERT_KEY, ["1", "a"])
-        rival = Beside(other_batch).until_it_waits()
+        run_sql(INSERT_KEY, ["1", "a"])
+        rival = ConcurrentCall(other_batch).wait_until_blocked()
         try:
             with transaction.atomic():
-                run(INSERT_KEY, ["2", "a"])
+                run_sql(INSERT_KEY, ["2", "a"])
         except Exception as error:
             ended.append(error)
     ended += [error for error in [rival.outcome().error] if error is not None]
@@ -53,7 +60,7 @@ def test_control_results_mapped_by_position_answer_the_wrong_buyer() -> None:
     """Three requests, the first two of them the same: the insert returns two rows for three requests, and the second
     buyer is handed the third one's."""
     requests = ["same", "same", "other"]
-    returned = run(
+    returned = run_sql(
         "INSERT INTO kernel_idempotentanswer (scope, key, fingerprint, status, answer, created_at)"
         " SELECT 'hold:x', key, '', 201, key, now() FROM unnest(%s::text[]) AS given (key)"
         " ON CONFLICT (scope, key) DO NOTHING RETURNING answer",
@@ -68,10 +75,10 @@ def test_a_list_with_twins_answers_each_request_with_its_own_reservation() -> No
     event = make_event()
     entries = [join(event) for _ in range(3)]
     requests = [
-        wish(event, entries[0], key="a", seats=["hall-A-1"]),
-        wish(event, entries[1], key="a", seats=["hall-A-2"]),
-        wish(event, entries[0], key="a", seats=["hall-A-1"]),
-        wish(event, entries[2], key="a", seats=["hall-A-3"]),
+        make_hold_request(event, entries[0], key="a", seats=["hall-A-1"]),
+        make_hold_request(event, entries[1], key="a", seats=["hall-A-2"]),
+        make_hold_request(event, entries[0], key="a", seats=["hall-A-1"]),
+        make_hold_request(event, entries[2], key="a", seats=["hall-A-3"]),
     ]
     outcomes = reservations.hold(requests)
     seats = [json.loads(outcome.answer.body)["seats"] for outcome in outcomes if isinstance(outcome, reservations.Held)]
@@ -92,13 +99,13 @@ def test_the_same_key_during_the_first_call_is_in_progress_and_after_it_the_same
     """
     event = make_event()
     entry = join(event)
-    first, second = (wish(event, entry, key="once", seats=["hall-A-1"]) for _ in range(2))
+    first, second = (make_hold_request(event, entry, key="once", seats=["hall-A-1"]) for _ in range(2))
     assert first.reservation_id != second.reservation_id
-    with rival_at(line, "before", lambda: ask(second)) as rival:
-        outcome = ask(first)
-    problem = refusal(rival.result)
+    with rival_at(line, "before", lambda: submit_hold(second)) as rival:
+        outcome = submit_hold(first)
+    problem = problem_of(rival.result)
     assert (problem.type, problem.status, problem.retry_after_seconds) == ("idempotency-in-progress", 409, 1)
-    assert ask(second) == outcome
+    assert submit_hold(second) == outcome
     assert Reservation.objects.count() == 1
     assert_audit_clean()
 
@@ -114,9 +121,9 @@ def test_a_second_click_waits_its_turn_and_gets_the_first_one_s_answer(line: str
     """
     event = make_event()
     entry = join(event)
-    first, second = (wish(event, entry, key="once", seats=["hall-A-1"]) for _ in range(2))
-    with rival_waiting_at(line, "before", lambda: ask(second)) as rival:
-        outcome = ask(first)
+    first, second = (make_hold_request(event, entry, key="once", seats=["hall-A-1"]) for _ in range(2))
+    with rival_waiting_at(line, "before", lambda: submit_hold(second)) as rival:
+        outcome = submit_hold(first)
     assert is_held(outcome)
     assert rival.result() == outcome
     assert Reservation.objects.count() == 1
@@ -126,8 +133,8 @@ def test_a_second_click_waits_its_turn_and_gets_the_first_one_s_answer(line: str
 def test_the_same_key_in_eight_tabs_at_once_is_one_reservation_and_one_answer() -> None:
     event = make_event(general_admission=100)
     entry = join(event)
-    twins = [wish(event, entry, key="once", ga_section="floor", ga_quantity=2) for _ in range(8)]
-    outcomes = values(storm(8, lambda number: ask_until_decided(twins[number])))
+    twins = [make_hold_request(event, entry, key="once", ga_section="floor", ga_quantity=2) for _ in range(8)]
+    outcomes = values(storm(8, lambda number: hold_with_retries(twins[number])))
     assert len({outcome.answer.body for outcome in outcomes}) == 1
     assert Reservation.objects.count() == 1
     assert_audit_clean()
@@ -136,9 +143,9 @@ def test_the_same_key_in_eight_tabs_at_once_is_one_reservation_and_one_answer() 
 def test_eight_keys_of_one_admission_at_once_are_one_reservation() -> None:
     event = make_event()
     entry = join(event)
-    tabs = [wish(event, entry, seats=[f"hall-A-{number}"]) for number in range(1, 9)]
-    outcomes = values(storm(8, lambda number: ask_until_decided(tabs[number])))
-    assert types(outcomes) == ["held"] + ["reservation-exists"] * 7
+    tabs = [make_hold_request(event, entry, seats=[f"hall-A-{number}"]) for number in range(1, 9)]
+    outcomes = values(storm(8, lambda number: hold_with_retries(tabs[number])))
+    assert outcome_types(outcomes) == ["held"] + ["reservation-exists"] * 7
     (winner,) = (outcome for outcome in outcomes if isinstance(outcome, reservations.Held))
     named = {outcome.problem.extra["reservation"] for outcome in outcomes if isinstance(outcome, reservations.Refused)}
     assert named == {str(winner.reservation_id)}
@@ -148,18 +155,18 @@ def test_eight_keys_of_one_admission_at_once_are_one_reservation() -> None:
 def test_one_key_with_another_body_is_refused_whoever_comes_first() -> None:
     event = make_event()
     entry = join(event)
-    bodies = [wish(event, entry, key="once", seats=[f"hall-A-{number}"]) for number in (1, 2)]
-    outcomes = values(storm(2, lambda number: ask_until_decided(bodies[number])))
-    assert types(outcomes) == ["held", "idempotency-mismatch"]
+    bodies = [make_hold_request(event, entry, key="once", seats=[f"hall-A-{number}"]) for number in (1, 2)]
+    outcomes = values(storm(2, lambda number: hold_with_retries(bodies[number])))
+    assert outcome_types(outcomes) == ["held", "idempotency-mismatch"]
     assert_audit_clean()
 
 
 def test_an_answer_lost_on_its_way_is_found_again_although_the_seats_are_gone() -> None:
     """The hold committed, its answer was lost; asked again with the same key the buyer has it, not a refusal."""
     event = make_event(rows=1, seats_per_row=2)
-    request = wish(event, key="once", seats=["hall-A-1", "hall-A-2"])
-    lost = ask(request)
-    again = ask(request)
+    request = make_hold_request(event, key="once", seats=["hall-A-1", "hall-A-2"])
+    lost = submit_hold(request)
+    again = submit_hold(request)
     assert again == lost
     assert is_held(again)
     assert_audit_clean()
@@ -168,9 +175,9 @@ def test_an_answer_lost_on_its_way_is_found_again_although_the_seats_are_gone() 
 def test_headers_are_written_last_by_shape() -> None:
     """Every lock and every decision comes before the first insert, and the answers before the commit come last."""
     event = make_event(general_admission=5, per_buyer_max=5)
-    request = wish(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=1)
+    request = make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=1)
     with statements() as names:
-        ask(request)
+        submit_hold(request)
     assert names == [
         "create_caps",
         "try_admissions",

@@ -13,9 +13,25 @@ from apps.reservations import facade as reservations
 from apps.reservations import payment
 from apps.reservations.holds import prior_answers
 from apps.reservations.models import Reservation
-from tests.support.factories import assert_audit_clean, audit_breaches, hold, join, lapse, make_event, wish
+from tests.support.factories import (
+    assert_audit_clean,
+    audit_breaches,
+    backdate_deadline,
+    hold,
+    join,
+    make_event,
+    make_hold_request,
+)
 from tests.support.races import rival_at, rival_waiting_at, storm, values
-from tests.support.reservations.buyers import ask, ask_until_decided, begin_payment, confirm, is_held, refusal, types
+from tests.support.reservations.buyers import (
+    begin_payment,
+    confirm,
+    hold_with_retries,
+    is_held,
+    outcome_types,
+    problem_of,
+    submit_hold,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -89,20 +105,23 @@ def test_many_places_of_one_buyer_hold_exactly_the_cap(monkeypatch: pytest.Monke
         prior_answers, "_reservations_of_entries", OfEntriesOnly(prior_answers._reservations_of_entries)
     )
     event = make_event(per_buyer_max=3, general_admission=50)
-    tabs = [replace(wish(event, ga_section="floor", ga_quantity=1), buyer="visitor:one-of-many") for _ in range(16)]
-    outcomes = values(storm(16, lambda number: ask_until_decided(tabs[number])))
-    assert types(outcomes) == ["held"] * 3 + ["purchase-cap"] * 13
+    tabs = [
+        replace(make_hold_request(event, ga_section="floor", ga_quantity=1), buyer="visitor:one-of-many")
+        for _ in range(16)
+    ]
+    outcomes = values(storm(16, lambda number: hold_with_retries(tabs[number])))
+    assert outcome_types(outcomes) == ["held"] * 3 + ["purchase-cap"] * 13
     assert_audit_clean()
 
 
 def test_of_several_places_of_one_buyer_in_one_list_the_first_that_fits_the_cap_holds() -> None:
     event = make_event(per_buyer_max=3, general_admission=50)
     tabs = [
-        replace(wish(event, ga_section="floor", ga_quantity=quantity), buyer="visitor:one-of-many")
+        replace(make_hold_request(event, ga_section="floor", ga_quantity=quantity), buyer="visitor:one-of-many")
         for quantity in (4, 2, 1)
     ]
     outcomes = reservations.hold(tabs)
-    assert [refusal(outcomes[0]).type, refusal(outcomes[2]).type] == ["purchase-cap", "reservation-exists"]
+    assert [problem_of(outcomes[0]).type, problem_of(outcomes[2]).type] == ["purchase-cap", "reservation-exists"]
     assert is_held(outcomes[1])
     assert_audit_clean()
 
@@ -115,10 +134,10 @@ def test_a_buyer_who_was_taken_out_and_joins_again_keeps_the_cap() -> None:
     held = hold(event, join(event, visitor_id=visitor), seats=["hall-A-1", "hall-A-2"])
     operations.remove(held.entry_id, who="ann")
     again = join(event, visitor_id=visitor)
-    assert refusal(ask(wish(event, again, seats=["hall-A-3"]))).type == "reservation-exists"
+    assert problem_of(submit_hold(make_hold_request(event, again, seats=["hall-A-3"]))).type == "reservation-exists"
     begin_payment(held.id, EMAIL)
     confirm(held.id, clock.now())
-    assert refusal(ask(wish(event, again, seats=["hall-A-3"]))).type == "purchase-cap"
+    assert problem_of(submit_hold(make_hold_request(event, again, seats=["hall-A-3"]))).type == "purchase-cap"
     assert_audit_clean(without_money=True)
 
 
@@ -133,7 +152,7 @@ def test_a_late_payment_does_not_lift_its_buyer_over_the_cap() -> None:
     entry = join(event, visitor_id=visitor)
     first = begin_payment(hold(event, entry, seats=["hall-A-1", "hall-A-2"]).id, EMAIL)
     occurred_at = clock.now()
-    lapse(first.id)
+    backdate_deadline(first.id)
     second = hold(event, entry, seats=["hall-B-1", "hall-B-2"])
     with pytest.raises(reservations.ReservationExpired):
         confirm(first.id, occurred_at)
@@ -147,7 +166,7 @@ def test_a_late_payment_does_not_lift_its_address_over_the_cap() -> None:
     reservations.prepare_payment(event.id, EMAIL)
     first = begin_payment(hold(event, seats=["hall-A-1", "hall-A-2"]).id, EMAIL)
     occurred_at = clock.now()
-    lapse(first.id)
+    backdate_deadline(first.id)
     reservations.sweep()
     begin_payment(hold(event, seats=["hall-B-1", "hall-B-2"]).id, EMAIL)
     with pytest.raises(reservations.ReservationExpired):
@@ -161,7 +180,7 @@ def test_a_late_payment_within_the_cap_is_confirmed() -> None:
     entry = join(event)
     first = begin_payment(hold(event, entry, seats=["hall-A-1"]).id, EMAIL)
     occurred_at = clock.now()
-    lapse(first.id)
+    backdate_deadline(first.id)
     hold(event, entry, seats=["hall-B-1"])
     assert confirm(first.id, occurred_at).status == "confirmed"
     assert_audit_clean(without_money=True)
@@ -174,7 +193,7 @@ def test_an_address_whose_lapsed_reservation_is_not_swept_yet_is_told_to_try_aga
     reservations.prepare_payment(event.id, EMAIL)
     first = begin_payment(hold(event, seats=["hall-A-1", "hall-A-2"]).id, EMAIL)
     second = hold(event, seats=["hall-B-1", "hall-B-2"])
-    lapse(first.id)
+    backdate_deadline(first.id)
     with pytest.raises(problems.Busy):
         begin_payment(second.id, EMAIL)
     reservations.sweep()

@@ -13,7 +13,7 @@ from apps.reservations.holds import transaction
 from apps.reservations.holds.outcomes import Contended
 from apps.reservations.holds.statements import LockWait
 from apps.reservations.models import Reservation, ReservationTransition
-from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event, wish
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event, make_hold_request
 from tests.support.races import (
     in_another_connection,
     rival_at,
@@ -24,16 +24,16 @@ from tests.support.races import (
     values,
 )
 from tests.support.reservations.buyers import (
-    ask,
-    ask_until_decided,
     begin_payment,
     cancel,
     confirm,
+    get_general_admission,
+    hold_with_retries,
     is_held,
-    places,
-    refusal,
-    run,
+    problem_of,
+    run_sql,
     seat,
+    submit_hold,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -42,7 +42,7 @@ lock_seats_waiting = sql.load("apps.reservations", "lock_seats_waiting")
 
 
 def replace(event: Any, entry: Any, old: Any, **payload: Any) -> reservations.HoldOutcome:
-    return ask(wish(event, entry, replace=str(old.id), **payload))
+    return submit_hold(make_hold_request(event, entry, replace=str(old.id), **payload))
 
 
 def state(reservation: Any) -> tuple[str, list[str], int]:
@@ -64,7 +64,7 @@ def test_another_selection_takes_the_place_of_the_first_and_ends_no_later() -> N
     assert state(new) == ("pending_payment", ["hall-A-2", "hall-A-3"], 4)
     assert state(old) == ("canceled", [], 0)
     assert seat("hall-A-1").status == 0
-    assert places().taken == 4
+    assert get_general_admission().taken == 4
     last = ReservationTransition.objects.filter(reservation_id=old.id).last()
     assert last is not None
     assert last.why == f"replaced by {new.id}"
@@ -75,11 +75,11 @@ def test_asked_again_with_its_key_it_gives_the_same_answer() -> None:
     event = make_event()
     entry = join(event)
     old = hold(event, entry, seats=["hall-A-1"])
-    request = wish(event, entry, key="once", seats=["hall-A-2"], replace=str(old.id))
-    first = ask(request)
+    request = make_hold_request(event, entry, key="once", seats=["hall-A-2"], replace=str(old.id))
+    first = submit_hold(request)
     assert is_held(first)
-    assert ask(wish(event, entry, key="once", seats=["hall-A-2"], replace=str(old.id))) == first
-    assert refusal(replace(event, entry, old, seats=["hall-A-3"])).type == "reservation-expired"
+    assert submit_hold(make_hold_request(event, entry, key="once", seats=["hall-A-2"], replace=str(old.id))) == first
+    assert problem_of(replace(event, entry, old, seats=["hall-A-3"])).type == "reservation-expired"
     assert_audit_clean()
 
 
@@ -96,7 +96,7 @@ def test_who_cannot_have_the_new_selection_keeps_the_old(payload: dict[str, Any]
     hold(event, seats=["hall-B-1"])
     entry = join(event)
     old = hold(event, entry, seats=["hall-A-1"])
-    assert refusal(replace(event, entry, old, **payload)).type == type_
+    assert problem_of(replace(event, entry, old, **payload)).type == type_
     assert state(old) == ("pending_payment", ["hall-A-1"], 0)
     assert_audit_clean()
 
@@ -113,7 +113,7 @@ def test_control_releasing_first_and_holding_then_leaves_one_with_nothing() -> N
     old = hold(event, entry, seats=["hall-A-1"])
     reservations.release(old.id, who="test")
     in_another_connection(lambda: hold(event, seats=["hall-A-1", "hall-A-2"]))
-    assert refusal(ask(wish(event, entry, seats=["hall-A-2"]))).type == "seats-unavailable"
+    assert problem_of(submit_hold(make_hold_request(event, entry, seats=["hall-A-2"]))).type == "seats-unavailable"
     assert reservations.live_reservation_of(entry.id) is None
     assert_audit_clean()
 
@@ -134,7 +134,7 @@ def test_a_cap_counts_what_is_given_up_off() -> None:
     event = make_event(general_admission=10, per_buyer_max=4)
     entry = join(event)
     old = hold(event, entry, ga_section="floor", ga_quantity=3)
-    assert refusal(replace(event, entry, old, ga_section="floor", ga_quantity=5)).type == "purchase-cap"
+    assert problem_of(replace(event, entry, old, ga_section="floor", ga_quantity=5)).type == "purchase-cap"
     assert is_held(replace(event, entry, old, ga_section="floor", ga_quantity=4))
     assert_audit_clean()
 
@@ -142,16 +142,16 @@ def test_a_cap_counts_what_is_given_up_off() -> None:
 def test_only_one_s_own_live_unpaid_reservation_can_be_replaced() -> None:
     event = make_event()
     entry = join(event)
-    unknown = wish(event, entry, seats=["hall-A-1"], replace=str(uuid.uuid4()))
-    assert refusal(ask(unknown)).type == "not-found"
+    unknown = make_hold_request(event, entry, seats=["hall-A-1"], replace=str(uuid.uuid4()))
+    assert problem_of(submit_hold(unknown)).type == "not-found"
     others = hold(event, seats=["hall-B-1"])
-    assert refusal(replace(event, entry, others, seats=["hall-A-1"])).type == "not-owner"
+    assert problem_of(replace(event, entry, others, seats=["hall-A-1"])).type == "not-owner"
     old = hold(event, entry, seats=["hall-A-1"])
-    assert refusal(replace(event, entry, others, seats=["hall-A-2"])).type == "not-owner"
+    assert problem_of(replace(event, entry, others, seats=["hall-A-2"])).type == "not-owner"
     begin_payment(old.id)
-    assert refusal(replace(event, entry, old, seats=["hall-A-2"])).type == "payment-in-progress"
+    assert problem_of(replace(event, entry, old, seats=["hall-A-2"])).type == "payment-in-progress"
     confirm(old.id, clock.now())
-    assert refusal(replace(event, entry, old, seats=["hall-A-2"])).type == "payment-in-progress"
+    assert problem_of(replace(event, entry, old, seats=["hall-A-2"])).type == "payment-in-progress"
     assert_audit_clean(without_money=True)
 
 
@@ -159,9 +159,9 @@ def test_a_lapsed_hold_is_not_replaced_and_so_not_prolonged() -> None:
     event = make_event()
     entry = join(event)
     old = hold(event, entry, seats=["hall-A-1"])
-    lapse(old.id)
-    assert refusal(replace(event, entry, old, seats=["hall-A-2"])).type == "reservation-expired"
-    assert is_held(ask_until_decided(wish(event, entry, seats=["hall-A-2"])))
+    backdate_deadline(old.id)
+    assert problem_of(replace(event, entry, old, seats=["hall-A-2"])).type == "reservation-expired"
+    assert is_held(hold_with_retries(make_hold_request(event, entry, seats=["hall-A-2"])))
     assert_audit_clean()
 
 
@@ -172,11 +172,11 @@ def test_two_in_one_batch_that_swap_what_they_hold_both_keep_their_own() -> None
     first, second = hold(event, one, seats=["hall-A-1"]), hold(event, two, seats=["hall-A-2"])
     outcomes = reservations.hold(
         [
-            wish(event, one, seats=["hall-A-2"], replace=str(first.id)),
-            wish(event, two, seats=["hall-A-1"], replace=str(second.id)),
+            make_hold_request(event, one, seats=["hall-A-2"], replace=str(first.id)),
+            make_hold_request(event, two, seats=["hall-A-1"], replace=str(second.id)),
         ]
     )
-    assert [refusal(outcome).type for outcome in outcomes] == ["seats-unavailable"] * 2
+    assert [problem_of(outcome).type for outcome in outcomes] == ["seats-unavailable"] * 2
     assert state(first)[1] + state(second)[1] == ["hall-A-1", "hall-A-2"]
     assert_audit_clean()
 
@@ -196,7 +196,7 @@ def test_what_ends_or_begins_to_pay_it_first_wins(end: Callable[[Any], Any], lef
     old = hold(event, entry, seats=["hall-A-1"])
     with rival_at("lock_replaced_skipping", "before", lambda: end(old.id)):
         outcome = replace(event, entry, old, seats=["hall-A-2"])
-    assert refusal(outcome).type in ("reservation-expired", "payment-in-progress")
+    assert problem_of(outcome).type in ("reservation-expired", "payment-in-progress")
     assert state(old)[0] == left
     assert seat("hall-A-2").status == 0
     assert_audit_clean(without_money=True)
@@ -229,8 +229,8 @@ def test_a_storm_of_changes_of_mind_strands_nothing() -> None:
         for turn in range(4):
             held = reservations.live_reservation_of(entry.id) or mine[number % 8]
             row, place = "AB"[(number + turn) % 2], (number + turn) % 8 + 1
-            ask_until_decided(
-                wish(
+            hold_with_retries(
+                make_hold_request(
                     event, entry, seats=[f"hall-{row}-{place}"], ga_section="floor", ga_quantity=2, replace=str(held.id)
                 )
             )
@@ -247,7 +247,10 @@ def test_seats_given_up_in_a_batch_are_had_by_who_comes_next_in_it() -> None:
     one = join(event)
     old = hold(event, one, seats=["hall-A-1"])
     outcomes = reservations.hold(
-        [wish(event, one, seats=["hall-A-2"], replace=str(old.id)), wish(event, seats=["hall-A-1"])]
+        [
+            make_hold_request(event, one, seats=["hall-A-2"], replace=str(old.id)),
+            make_hold_request(event, seats=["hall-A-1"]),
+        ]
     )
     assert all(is_held(outcome) for outcome in outcomes), outcomes
     assert_audit_clean()
@@ -260,14 +263,14 @@ def test_who_replaces_never_waits_for_an_own_seat_after_the_other_locks(patient:
     event = make_event(general_admission=5)
     entry = join(event)
     old = hold(event, entry, seats=["hall-A-1"])
-    request = wish(event, entry, ga_section="floor", ga_quantity=1, replace=str(old.id))
+    request = make_hold_request(event, entry, ga_section="floor", ga_quantity=1, replace=str(old.id))
     with rival_connection() as keeper, statements() as names:
-        run("BEGIN", using=keeper)
-        run(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
+        run_sql("BEGIN", using=keeper)
+        run_sql(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
         (verdict,) = transaction.decide_once(
             [request], patience=LockWait.PLACES_ONLY, write=transactions.write_on_django
         )
     assert isinstance(verdict, Contended)
     assert "end_reservations" not in names
-    assert is_held(ask(request))
+    assert is_held(submit_hold(request))
     assert_audit_clean()

@@ -13,9 +13,25 @@ from apps.reservations.models import InventoryChange, ReservationLine
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
 from tests.races.reservations.conftest import PATIENT_MS
-from tests.support.factories import SEAT_PRICE_MINOR, assert_audit_clean, audit_breaches, hold, lapse, make_event, wish
+from tests.support.factories import (
+    SEAT_PRICE_MINOR,
+    assert_audit_clean,
+    audit_breaches,
+    backdate_deadline,
+    hold,
+    make_event,
+    make_hold_request,
+)
 from tests.support.races import in_another_connection, rival_at, rival_waiting_at, statements, storm, values
-from tests.support.reservations.buyers import ask, is_held, is_told_to_retry, places, refusal, run, seat
+from tests.support.reservations.buyers import (
+    get_general_admission,
+    is_held,
+    is_retryable,
+    problem_of,
+    run_sql,
+    seat,
+    submit_hold,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -39,7 +55,7 @@ def test_control_a_seat_read_as_free_and_then_blocked_is_taken_from_its_buyer() 
     event = make_event()
     assert seat("hall-A-1").status == 0
     in_another_connection(lambda: hold(event, seats=["hall-A-1"]))
-    run(
+    run_sql(
         "UPDATE reservations_seatinventory SET status = 3, blocked_for = 'house', reservation_id = NULL"
         " WHERE seat_id = %s",
         [seat("hall-A-1").pk],
@@ -55,7 +71,7 @@ def test_control_a_section_saved_as_it_was_read_forgets_what_was_taken_meanwhile
     S: saves 30 places, none taken: five would be sold twice. The auditor names the section.
     """
     event = make_event(rows=0, general_admission=20)
-    row = places()
+    row = get_general_admission()
     in_another_connection(lambda: hold(event, ga_section="floor", ga_quantity=5))
     row.capacity = 30
     row.save()
@@ -69,9 +85,9 @@ def test_a_seat_that_is_being_held_is_not_blocked() -> None:
     S: finds it held: refused by name, and the rest of the row is still on sale
     """
     event = make_event()
-    request = wish(event, seats=["hall-A-1"])
+    request = make_hold_request(event, seats=["hall-A-1"])
     with rival_waiting_at("take_seats", "before", lambda: stock.block_seats(event, ROW_A, "house", **BY)) as rival:
-        assert is_held(ask(request))
+        assert is_held(submit_hold(request))
     with pytest.raises(reservations.SeatsUnavailable) as refused:
         rival.result()
     assert refused.value.extra == {"unavailable": ["hall-A-1"]}
@@ -87,10 +103,10 @@ def test_a_seat_that_is_being_blocked_is_not_held(patient: None) -> None:
     H: finds it blocked: refused by name
     """
     event = make_event()
-    request = wish(event, seats=["hall-B-1", "hall-A-1"])
-    with rival_waiting_at("block_seats", "before", lambda: ask(request)) as rival:
+    request = make_hold_request(event, seats=["hall-B-1", "hall-A-1"])
+    with rival_waiting_at("block_seats", "before", lambda: submit_hold(request)) as rival:
         assert stock.block_seats(event, ROW_A, "house", **BY) == 10
-    problem = refusal(rival.result())
+    problem = problem_of(rival.result())
     assert (problem.type, problem.extra) == ("seats-unavailable", {"unavailable": ["hall-A-1"]})
     assert seat("hall-B-1").status == 0
     assert_audit_clean()
@@ -98,9 +114,9 @@ def test_a_seat_that_is_being_blocked_is_not_held(patient: None) -> None:
 
 def test_holds_elsewhere_do_not_wait_for_a_row_that_is_being_blocked() -> None:
     event = make_event(general_admission=5)
-    request = wish(event, seats=["hall-B-1"], ga_section="floor", ga_quantity=2)
-    best = wish(event, best_available={"section": "hall", "quantity": 3})
-    with rival_at("insert_inventory_changes", "after", lambda: (ask(request), ask(best))) as rival:
+    request = make_hold_request(event, seats=["hall-B-1"], ga_section="floor", ga_quantity=2)
+    best = make_hold_request(event, best_available={"section": "hall", "quantity": 3})
+    with rival_at("insert_inventory_changes", "after", lambda: (submit_hold(request), submit_hold(best))) as rival:
         stock.block_seats(event, ROW_A, "house", **BY)
     assert [is_held(outcome) for outcome in rival.result] == [True, True]
     assert_audit_clean()
@@ -113,13 +129,13 @@ def test_a_section_that_is_being_held_does_not_shrink_below_it() -> None:
     S: finds 5 taken: refused, and told how far it could go; what the public is told stays as well
     """
     event = make_event(rows=0, general_admission=20)
-    request = wish(event, ga_section="floor", ga_quantity=5)
+    request = make_hold_request(event, ga_section="floor", ga_quantity=5)
     with rival_waiting_at("take_general_admission", "before", lambda: stock.resize(event, "floor", 4, **BY)) as rival:
-        assert is_held(ask(request))
+        assert is_held(submit_hold(request))
     with pytest.raises(stock.CapacityInUse) as refused:
         rival.result()
     assert refused.value.extra == {"least": 5}
-    assert Section.objects.get().capacity == places().capacity == 20
+    assert Section.objects.get().capacity == get_general_admission().capacity == 20
     assert_audit_clean()
 
 
@@ -129,7 +145,7 @@ def test_staff_are_not_refused_for_what_a_rival_s_sweep_has_just_ended() -> None
     S: sweeps: nothing is left to end. It looks again all the same: the section shrinks.
     """
     event = make_event(rows=0, general_admission=20)
-    lapse(hold(event, ga_section="floor", ga_quantity=5).id)
+    backdate_deadline(hold(event, ga_section="floor", ga_quantity=5).id)
     with rival_at("lock_lapsed_of_event", "before", reservations.sweep) as rival:
         assert stock.resize(event, "floor", 4, **BY).capacity == 4
     assert rival.result.places == 5
@@ -143,10 +159,10 @@ def test_a_section_that_is_shrinking_does_not_sell_what_it_loses(patient: None) 
     H: finds 4 left: refused
     """
     event = make_event(rows=0, general_admission=20)
-    request = wish(event, ga_section="floor", ga_quantity=5)
-    with rival_waiting_at("set_stock_places", "before", lambda: ask(request)) as rival:
+    request = make_hold_request(event, ga_section="floor", ga_quantity=5)
+    with rival_waiting_at("set_stock_places", "before", lambda: submit_hold(request)) as rival:
         stock.resize(event, "floor", 4, **BY)
-    problem = refusal(rival.result())
+    problem = problem_of(rival.result())
     assert (problem.type, problem.extra) == ("not-enough-left", {"available": 4})
     assert_audit_clean()
 
@@ -159,8 +175,8 @@ def test_places_put_back_on_sale_are_held_by_who_waited_for_them(patient: None) 
     """
     event = make_event(rows=0, general_admission=5)
     stock.block_places(event, "floor", 5, "house", **BY)
-    request = wish(event, ga_section="floor", ga_quantity=5)
-    with rival_waiting_at("set_stock_places", "before", lambda: ask(request)) as rival:
+    request = make_hold_request(event, ga_section="floor", ga_quantity=5)
+    with rival_waiting_at("set_stock_places", "before", lambda: submit_hold(request)) as rival:
         stock.unblock_places(event, "floor", 5, "house", **BY)
     assert is_held(rival.result())
     assert_audit_clean()
@@ -176,7 +192,7 @@ def test_two_resizes_at_once_come_one_after_the_other() -> None:
     with rival_waiting_at("set_stock_places", "before", lambda: stock.resize(event, "floor", 30, **BY)) as rival:
         stock.resize(event, "floor", 25, **BY)
     assert rival.result().capacity == 30
-    assert Section.objects.get().capacity == places().capacity == 30
+    assert Section.objects.get().capacity == get_general_admission().capacity == 30
     details = [(row.detail["before"]["capacity"], row.detail["after"]["capacity"]) for row in _changes()]
     assert details == [(20, 25), (25, 30)]
     assert_audit_clean()
@@ -188,14 +204,14 @@ def test_a_price_that_changes_during_a_hold_never_shows_one_sum_and_charges_anot
     H: COMMIT. What the answer said, what the header says and what the lines add up to is one sum, at either price.
     """
     event = make_event(general_admission=5, place_price_minor=SEAT_PRICE_MINOR)
-    request = wish(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
+    request = make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
 
     def reprice() -> None:
         for category in ("Standard", "Floor"):
             tiers.reprice(event, category, 2 * SEAT_PRICE_MINOR, **BY)
 
     with rival_at("take_seats", "before", reprice):
-        outcome = ask(request)
+        outcome = submit_hold(request)
     assert isinstance(outcome, reservations.Held)
     shown = reservations.get_reservation(outcome.reservation_id)
     lines = ReservationLine.objects.filter(reservation_id=outcome.reservation_id)
@@ -212,16 +228,16 @@ def test_a_seat_that_is_being_held_does_not_move_and_one_that_moves_costs_its_ne
     """
     event = make_event()
     tiers.add_price(event, "Better", 9_000, **BY)
-    first, second = wish(event, seats=["hall-A-1"]), wish(event, seats=["hall-A-2"])
+    first, second = make_hold_request(event, seats=["hall-A-1"]), make_hold_request(event, seats=["hall-A-2"])
 
     def move(guid: str) -> int:
         return tiers.move_seats(event, Selection(seats=(guid,)), "Better", **BY)
 
     with rival_waiting_at("take_seats", "before", lambda: move("hall-A-1")) as rival:
-        assert is_held(ask(first))
+        assert is_held(submit_hold(first))
     with pytest.raises(reservations.SeatsUnavailable):
         rival.result()
-    with rival_waiting_at("move_inventory", "before", lambda: ask(second)) as rival:
+    with rival_waiting_at("move_inventory", "before", lambda: submit_hold(second)) as rival:
         assert move("hall-A-2") == 1
     assert is_held(rival.result())
     assert reservations.get_reservation(second.reservation_id).total_minor == 9_000
@@ -238,7 +254,7 @@ def test_the_best_of_a_price_is_at_that_price_though_seats_move_meanwhile() -> N
     best = {"section": "hall", "quantity": 2, "category": "Standard"}
     move = Selection(seats=("hall-A-1",))
     with rival_at("lock_seats_skipping", "before", lambda: tiers.move_seats(event, move, "Better", **BY)):
-        outcome = ask(wish(event, best_available=best))
+        outcome = submit_hold(make_hold_request(event, best_available=best))
     assert isinstance(outcome, reservations.Held)
     assert reservations.get_reservation(outcome.reservation_id).total_minor == 10_000
     assert_audit_clean()
@@ -247,7 +263,7 @@ def test_the_best_of_a_price_is_at_that_price_though_seats_move_meanwhile() -> N
 def test_everybody_at_once_leaves_books_that_balance() -> None:
     """Buyers hold seats and places while staff block, put back, shrink and grow the same ones, all at one moment."""
     event = make_event(general_admission=30)
-    wishes = [wish(event, seats=[f"hall-A-{n + 1}"], ga_section="floor", ga_quantity=3) for n in range(8)]
+    wishes = [make_hold_request(event, seats=[f"hall-A-{n + 1}"], ga_section="floor", ga_quantity=3) for n in range(8)]
 
     def desk(number: int) -> None:
         row = Selection(section="hall", rows=("A",))
@@ -259,8 +275,8 @@ def test_everybody_at_once_leaves_books_that_balance() -> None:
 
     def act(number: int) -> str:
         if number % 3:
-            outcome = ask(wishes[number * 2 // 3])
-            return "held" if is_held(outcome) else "again" if is_told_to_retry(outcome) else "refused"
+            outcome = submit_hold(wishes[number * 2 // 3])
+            return "held" if is_held(outcome) else "again" if is_retryable(outcome) else "refused"
         try:
             desk(number)
         except problems.Problem as problem:
@@ -270,10 +286,10 @@ def test_everybody_at_once_leaves_books_that_balance() -> None:
     said = values(storm(12, act))
     assert set(said) <= {"held", "again", "refused", "done", "not-enough-left", "capacity-in-use", "busy"}
     assert_audit_clean()
-    assert Section.objects.get(slug="floor").capacity == places().capacity
+    assert Section.objects.get(slug="floor").capacity == get_general_admission().capacity
     blocked = sum(row.quantity * (1 if row.kind == "blocked" else -1) for row in _changes() if row.seat_id is None
                   and row.kind in ("blocked", "unblocked"))  # fmt: skip
-    assert places().blocked == blocked
+    assert get_general_admission().blocked == blocked
 
 
 def test_staff_who_wait_too_long_are_told_and_nothing_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:

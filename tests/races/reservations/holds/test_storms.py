@@ -16,19 +16,19 @@ from apps.reservations.models import InventoryChange, Reservation, SeatInventory
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
 from tests.processes.reservations.test_processes import deadlocks, sessions
-from tests.support.batches import until
-from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event, wish
+from tests.support.batches import wait_until
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event, make_hold_request
 from tests.support.races import storm, values
 from tests.support.reservations.buyers import (
-    ask,
-    ask_until_decided,
     begin_payment,
     cancel,
     confirm,
+    get_general_admission,
+    hold_with_retries,
     is_held,
-    is_told_to_retry,
-    places,
-    types,
+    is_retryable,
+    outcome_types,
+    submit_hold,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -47,9 +47,9 @@ def test_sixty_four_buyers_on_fifty_named_seats_sell_each_seat_once() -> None:
     """Buyer n wants seat n modulo 50, so that 14 seats are wanted twice: 50 win, 14 are refused by name."""
     event = make_event(rows=5, seats_per_row=10)
     names = [f"hall-{row}-{number}" for row in "ABCDE" for number in range(1, 11)]
-    wishes = [wish(event, seats=[names[number % 50]]) for number in range(BUYERS)]
-    outcomes = values(storm(BUYERS, lambda number: ask_until_decided(wishes[number])))
-    assert types(outcomes) == ["held"] * 50 + ["seats-unavailable"] * 14
+    wishes = [make_hold_request(event, seats=[names[number % 50]]) for number in range(BUYERS)]
+    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(wishes[number])))
+    assert outcome_types(outcomes) == ["held"] * 50 + ["seats-unavailable"] * 14
     owners = Counter(guid for outcome in outcomes for guid in seats_of(outcome))
     assert owners == Counter(names)
     assert_audit_clean()
@@ -61,8 +61,8 @@ def test_sixty_four_buyers_of_overlapping_pairs_leave_no_refusal_without_a_reaso
     event = make_event(rows=5, seats_per_row=10)
     ring = [f"hall-{row}-{number}" for row in "ABCDE" for number in range(1, 11)]
     pairs = [[ring[number % 50], ring[(number + 1) % 50]] for number in range(BUYERS)]
-    wishes = [wish(event, seats=pair if number % 2 else pair[::-1]) for number, pair in enumerate(pairs)]
-    outcomes = values(storm(BUYERS, lambda number: ask_until_decided(wishes[number])))
+    wishes = [make_hold_request(event, seats=pair if number % 2 else pair[::-1]) for number, pair in enumerate(pairs)]
+    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(wishes[number])))
     taken = Counter(guid for outcome in outcomes for guid in seats_of(outcome))
     assert set(taken.values()) == {1}
     for pair, outcome in zip(pairs, outcomes, strict=True):
@@ -76,17 +76,17 @@ def test_sixty_four_buyers_of_overlapping_pairs_leave_no_refusal_without_a_reaso
 
 def test_sixty_four_buyers_on_forty_places_sell_all_forty() -> None:
     event = make_event(rows=0, general_admission=40)
-    wishes = [wish(event, ga_section="floor", ga_quantity=1) for _ in range(BUYERS)]
-    outcomes = values(storm(BUYERS, lambda number: ask_until_decided(wishes[number])))
-    assert types(outcomes) == ["held"] * 40 + ["sold-out"] * 24
-    assert (places().taken, places().capacity) == (40, 40)
+    wishes = [make_hold_request(event, ga_section="floor", ga_quantity=1) for _ in range(BUYERS)]
+    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(wishes[number])))
+    assert outcome_types(outcomes) == ["held"] * 40 + ["sold-out"] * 24
+    assert (get_general_admission().taken, get_general_admission().capacity) == (40, 40)
     assert_audit_clean()
 
 
 def test_lists_of_eight_are_decided_like_single_requests() -> None:
     """Eight batches of eight at once, as the group commit will send them: 40 places, 40 winners."""
     event = make_event(rows=0, general_admission=40)
-    batches = [[wish(event, ga_section="floor", ga_quantity=1) for _ in range(8)] for _ in range(8)]
+    batches = [[make_hold_request(event, ga_section="floor", ga_quantity=1) for _ in range(8)] for _ in range(8)]
 
     def hold_batch(number: int) -> list[reservations.HoldOutcome]:
         decided: dict[int, reservations.HoldOutcome] = {}
@@ -94,14 +94,12 @@ def test_lists_of_eight_are_decided_like_single_requests() -> None:
             undecided = [index for index in range(8) if index not in decided]
             outcomes = reservations.hold([batches[number][index] for index in undecided])
             decided |= {
-                index: outcome
-                for index, outcome in zip(undecided, outcomes, strict=True)
-                if not is_told_to_retry(outcome)
+                index: outcome for index, outcome in zip(undecided, outcomes, strict=True) if not is_retryable(outcome)
             }
         return [decided[index] for index in range(8)]
 
     outcomes = [outcome for batch in values(storm(8, hold_batch)) for outcome in batch]
-    assert types(outcomes) == ["held"] * 40 + ["sold-out"] * 24
+    assert outcome_types(outcomes) == ["held"] * 40 + ["sold-out"] * 24
     assert_audit_clean()
 
 
@@ -114,9 +112,9 @@ def test_a_storm_on_a_house_that_lapses_sells_it_again_whole() -> None:
     for first in range(0, 50, 5):
         hold(event, seats=names[first : first + 5])
     Reservation.objects.update(expires_at=clock.now())
-    wishes = [wish(event, seats=[names[number % 50]]) for number in range(BUYERS)]
-    outcomes = values(storm(BUYERS, lambda number: ask_until_decided(wishes[number])))
-    assert types(outcomes) == ["held"] * 50 + ["seats-unavailable"] * 14
+    wishes = [make_hold_request(event, seats=[names[number % 50]]) for number in range(BUYERS)]
+    outcomes = values(storm(BUYERS, lambda number: hold_with_retries(wishes[number])))
+    assert outcome_types(outcomes) == ["held"] * 50 + ["seats-unavailable"] * 14
     assert Reservation.objects.filter(status="expired").count() == 10
     assert_audit_clean()
 
@@ -126,20 +124,20 @@ def test_buying_and_giving_back_at_once_never_loses_a_place() -> None:
     count is what the lines say, and whoever still wants one gets it."""
     event = make_event(rows=0, general_admission=16)
     had = [hold(event, ga_section="floor", ga_quantity=1) for _ in range(16)]
-    lapse(had[0].id)
-    wishes = [wish(event, ga_section="floor", ga_quantity=1) for _ in range(16)]
+    backdate_deadline(had[0].id)
+    wishes = [make_hold_request(event, ga_section="floor", ga_quantity=1) for _ in range(16)]
 
     def act(number: int) -> Any:
         if number < 16:
             return reservations.release(had[number].id, who="test").status
-        return ask_until_decided(wishes[number - 16])
+        return hold_with_retries(wishes[number - 16])
 
     outcomes = values(storm(32, act))
     assert set(outcomes[:16]) <= {"canceled", "expired"}
     won = sum(is_held(outcome) for outcome in outcomes[16:])
-    assert places().taken == won
-    again = [ask_until_decided(request) for request in wishes]
-    assert types(again) == ["held"] * 16
+    assert get_general_admission().taken == won
+    again = [hold_with_retries(request) for request in wishes]
+    assert outcome_types(again) == ["held"] * 16
     assert_audit_clean()
 
 
@@ -170,13 +168,17 @@ def test_whatever_is_done_at_once_to_the_same_rows_nobody_deadlocks_and_the_book
         entry, first = join(event), (number + turn) % 6
         pair = [guids[first], guids[(first + 1) % 6]]
         if not is_held(
-            ask(wish(event, entry, seats=pair if number % 2 else pair[::-1], ga_section="floor", ga_quantity=1))
+            submit_hold(
+                make_hold_request(
+                    event, entry, seats=pair if number % 2 else pair[::-1], ga_section="floor", ga_quantity=1
+                )
+            )
         ):
             return
         held = reservations.live_reservation_of(entry.id)
         if held is not None and turn % 2:
-            ask(wish(event, entry, seats=[guids[(first + 2) % 6], pair[0]], ga_section="floor", ga_quantity=2,
-                     replace=str(held.id)))  # fmt: skip
+            submit_hold(make_hold_request(event, entry, seats=[guids[(first + 2) % 6], pair[0]], ga_section="floor",
+                     ga_quantity=2, replace=str(held.id)))  # fmt: skip
         held = reservations.live_reservation_of(entry.id)
         if held is None:
             return
@@ -184,7 +186,7 @@ def test_whatever_is_done_at_once_to_the_same_rows_nobody_deadlocks_and_the_book
         reservations.prepare_payment(event.id, email)
         match (number + turn) % 3:
             case 0:
-                lapse(held.id)
+                backdate_deadline(held.id)
             case 1 if not refused(lambda: begin_payment(held.id, email)):
                 if not refused(lambda: confirm(held.id, clock.now())):
                     cancel(held.id)
@@ -219,7 +221,7 @@ def test_whatever_is_done_at_once_to_the_same_rows_nobody_deadlocks_and_the_book
     before, others = deadlocks(), sessions()
     values(storm(10, act))
     # What a session counted is known once it has ended, at the latest.
-    until(lambda: sessions() <= others, "the sessions of the storm are gone")
+    wait_until(lambda: sessions() <= others, "the sessions of the storm are gone")
     assert deadlocks() == before
     assert not InventoryChange.objects.filter(kind=InventoryChange.Kind.REPAIRED).exists()
     assert_audit_clean(without_money=True)

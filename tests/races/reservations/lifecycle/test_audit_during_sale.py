@@ -9,9 +9,16 @@ from apps.kernel import clock
 from apps.kernel.checks import auditor
 from apps.reservations import facade as reservations
 from apps.reservations.models import ReservationLine, SeatInventory
-from tests.support.factories import assert_audit_clean, audit_breaches, hold, lapse, make_event, wish
+from tests.support.factories import (
+    assert_audit_clean,
+    audit_breaches,
+    backdate_deadline,
+    hold,
+    make_event,
+    make_hold_request,
+)
 from tests.support.races import rival_at, storm, values
-from tests.support.reservations.buyers import begin_payment, cancel, confirm, run, seat
+from tests.support.reservations.buyers import begin_payment, cancel, confirm, run_sql, seat
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -39,9 +46,9 @@ def test_a_count_over_two_statements_sees_a_breach_that_there_is_not() -> None:
     """
     event = make_event()
     view = hold(event, seats=["hall-A-1"])
-    ((held,),) = run("SELECT count(*) FROM reservations_seatinventory WHERE status = 1")
+    ((held,),) = run_sql("SELECT count(*) FROM reservations_seatinventory WHERE status = 1")
     reservations.release(view.id, who="test")
-    ((by_lines,),) = run("SELECT count(*) FROM reservations_reservationline WHERE live")
+    ((by_lines,),) = run_sql("SELECT count(*) FROM reservations_reservationline WHERE live")
     assert held != by_lines
     assert_audit_clean()
 
@@ -65,7 +72,7 @@ def test_whatever_happens_between_two_statements_is_no_breach(statement: str) ->
         confirm(paid.id, clock.now())
         cancel(given.id)
         in_time = clock.now()
-        lapse(revived.id)
+        backdate_deadline(revived.id)
         reservations.sweep_all()
         confirm(revived.id, in_time)
         hold(event, seats=["hall-A-1", "hall-C-5", "hall-E-7"], ga_section="floor", ga_quantity=4)
@@ -83,9 +90,9 @@ def test_an_audit_in_the_middle_of_a_storm_never_cries_wolf() -> None:
     names = [f"hall-{row}-{number}" for row in "ABCDE" for number in range(1, 11)]
     wishes = [
         [
-            wish(event, seats=[names[(7 * buyer + 13 * turn + place) % 50] for place in (0, 25)])
+            make_hold_request(event, seats=[names[(7 * buyer + 13 * turn + place) % 50] for place in (0, 25)])
             if turn % 3
-            else wish(event, ga_section="floor", ga_quantity=1 + buyer % 3)
+            else make_hold_request(event, ga_section="floor", ga_quantity=1 + buyer % 3)
             for turn in range(ROUNDS)
         ]
         for buyer in range(BUYERS)
@@ -109,7 +116,7 @@ def test_an_audit_in_the_middle_of_a_storm_never_cries_wolf() -> None:
                     confirm(begin_payment(reservation, f"{buyer}.{turn}@example.org").id, clock.now())
                     cancel(reservation)
                 case _:
-                    lapse(reservation, seconds=0)
+                    backdate_deadline(reservation, seconds=0)
                     reservations.sweep_all()
 
     def act(number: int) -> list[str]:
@@ -139,7 +146,7 @@ def test_a_breach_is_found_in_the_middle_of_a_storm_by_every_audit() -> None:
     event = make_event()
     lost = hold(event, seats=["hall-E-10"])
     ReservationLine.objects.filter(reservation_id=lost.id).update(live=False)
-    wishes = [wish(event, seats=[f"hall-{row}-1"]) for row in "ABCD"]
+    wishes = [make_hold_request(event, seats=[f"hall-{row}-1"]) for row in "ABCD"]
 
     def act(number: int) -> Any:
         if number < len(wishes):

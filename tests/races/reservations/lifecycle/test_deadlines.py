@@ -10,18 +10,18 @@ from apps.kernel import clock
 from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation, ReservationTransition
-from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event, wish
-from tests.support.races import Beside, rival_waiting_at
-from tests.support.reservations.buyers import ask, begin_payment, confirm, refusal, run
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event, make_hold_request
+from tests.support.races import ConcurrentCall, rival_waiting_at
+from tests.support.reservations.buyers import begin_payment, confirm, problem_of, run_sql, submit_hold
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def deadline_passes(reservation_id: UUID, rival: Beside) -> None:
+def deadline_passes(reservation_id: UUID, rival: ConcurrentCall) -> None:
     """While the rival waits for the lock we hold, the deadline goes by: it is set to a moment after the rival's BEGIN
     and before the lock is let go."""
-    rival.until_it_waits()
-    run("UPDATE reservations_reservation SET expires_at = clock_timestamp() WHERE id = %s", [reservation_id])
+    rival.wait_until_blocked()
+    run_sql("UPDATE reservations_reservation SET expires_at = clock_timestamp() WHERE id = %s", [reservation_id])
 
 
 def test_control_a_deadline_judged_by_now_is_missed_behind_a_lock() -> None:
@@ -36,16 +36,16 @@ def test_control_a_deadline_judged_by_now_is_missed_behind_a_lock() -> None:
 
     def judge() -> tuple[bool, bool]:
         with transaction.atomic():
-            run("SELECT 1 FROM reservations_reservation WHERE id = %s FOR NO KEY UPDATE", [view.id])
-            ((naive, ours),) = run(
+            run_sql("SELECT 1 FROM reservations_reservation WHERE id = %s FOR NO KEY UPDATE", [view.id])
+            ((naive, ours),) = run_sql(
                 "SELECT expires_at > now(), expires_at > clock_timestamp() FROM reservations_reservation WHERE id = %s",
                 [view.id],
             )
             return naive, ours
 
     with transaction.atomic():
-        run("SELECT 1 FROM reservations_reservation WHERE id = %s FOR NO KEY UPDATE", [view.id])
-        rival = Beside(judge)
+        run_sql("SELECT 1 FROM reservations_reservation WHERE id = %s FOR NO KEY UPDATE", [view.id])
+        rival = ConcurrentCall(judge)
         deadline_passes(view.id, rival)
     assert rival.result() == (True, False)
 
@@ -58,8 +58,8 @@ def test_paying_that_queued_behind_a_lock_past_its_deadline_is_refused() -> None
     """
     view = hold(make_event(), seats=["hall-A-1"])
     with transaction.atomic():
-        run("SELECT 1 FROM reservations_reservation WHERE id = %s FOR NO KEY UPDATE", [view.id])
-        rival = Beside(lambda: begin_payment(view.id))
+        run_sql("SELECT 1 FROM reservations_reservation WHERE id = %s FOR NO KEY UPDATE", [view.id])
+        rival = ConcurrentCall(lambda: begin_payment(view.id))
         deadline_passes(view.id, rival)
     assert isinstance(rival.outcome().error, reservations.ReservationExpired)
     assert Reservation.objects.get().status == "pending_payment"
@@ -75,7 +75,7 @@ def test_a_payment_that_queued_behind_the_sweep_counts_by_when_it_occurred_not_b
     """
     view = begin_payment(hold(make_event(), seats=["hall-A-1"]).id)
     occurred_at = clock.now()
-    lapse(view.id)
+    backdate_deadline(view.id)
     with rival_waiting_at("end_lines", "before", lambda: confirm(view.id, occurred_at)) as rival:
         assert reservations.sweep().seats == 1
     assert rival.result().status == "confirmed"
@@ -92,12 +92,12 @@ def test_a_hold_that_queued_behind_its_own_entry_s_lock_is_judged_by_the_admissi
     """
     event = make_event()
     entry = join(event)
-    request = wish(event, entry, seats=["hall-A-1"])
+    request = make_hold_request(event, entry, seats=["hall-A-1"])
     with transaction.atomic():
-        run("SELECT 1 FROM queue_queueentry WHERE id = %s FOR NO KEY UPDATE", [entry.id])
-        rival = Beside(lambda: ask(request)).until_it_waits()
-        run("UPDATE queue_queueentry SET admission_expires_at = clock_timestamp() WHERE id = %s", [entry.id])
-    assert refusal(rival.result()).type == "admission-expired"
+        run_sql("SELECT 1 FROM queue_queueentry WHERE id = %s FOR NO KEY UPDATE", [entry.id])
+        rival = ConcurrentCall(lambda: submit_hold(request)).wait_until_blocked()
+        run_sql("UPDATE queue_queueentry SET admission_expires_at = clock_timestamp() WHERE id = %s", [entry.id])
+    assert problem_of(rival.result()).type == "admission-expired"
     assert_audit_clean()
 
 
@@ -109,11 +109,11 @@ def test_an_entry_that_left_while_its_hold_waited_holds_nothing() -> None:
     """
     event = make_event()
     entry = join(event)
-    request = wish(event, entry, seats=["hall-A-1"])
+    request = make_hold_request(event, entry, seats=["hall-A-1"])
     with transaction.atomic():
         QueueEntry.objects.filter(pk=entry.id).update(status="left", ended_at=clock.now())
-        rival = Beside(lambda: ask(request)).until_it_waits()
-    assert refusal(rival.result()).type == "admission-expired"
+        rival = ConcurrentCall(lambda: submit_hold(request)).wait_until_blocked()
+    assert problem_of(rival.result()).type == "admission-expired"
     assert Reservation.objects.count() == 0
     assert_audit_clean()
 

@@ -11,29 +11,37 @@ from apps.kernel.db import sql
 from apps.reservations import facade as reservations
 from apps.reservations.holds import service
 from apps.reservations.models import CleanupLog, Reservation, ReservationTransition
-from tests.support.factories import assert_audit_clean, audit_breaches, hold, join, lapse, make_event, wish
+from tests.support.factories import (
+    assert_audit_clean,
+    audit_breaches,
+    backdate_deadline,
+    hold,
+    join,
+    make_event,
+    make_hold_request,
+)
 from tests.support.races import (
-    at,
     in_another_connection,
     rival_at,
     rival_connection,
     rival_waiting_at,
+    run_at,
     statements,
     storm,
     values,
 )
 from tests.support.reservations.buyers import (
-    ask,
-    ask_until_decided,
     begin_payment,
     confirm,
+    get_general_admission,
+    hold_with_retries,
     is_held,
-    is_told_to_retry,
-    places,
-    refusal,
-    run,
+    is_retryable,
+    outcome_types,
+    problem_of,
+    run_sql,
     seat,
-    types,
+    submit_hold,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,7 +53,7 @@ lock_reservation = sql.load("apps.reservations", "lock_reservation")
 def lapsed_while_paying(event: object, **payload: object) -> reservations.ReservationView:
     """A reservation that is being paid and whose deadline passed a moment ago, within the grace."""
     view = begin_payment(hold(event, **payload).id)  # type: ignore[arg-type]
-    lapse(view.id)
+    backdate_deadline(view.id)
     return view
 
 
@@ -70,8 +78,10 @@ def test_control_taking_a_lapsed_seat_inside_the_hold_gives_it_to_two() -> None:
     other = hold(event, seats=["hall-A-2"])
     with transaction.atomic():
         lock_reservation.rows(connection.cursor(), reservation_id=view.id)
-        run("UPDATE reservations_reservation SET status = 'confirmed', confirmed_at = now() WHERE id = %s", [view.id])
-        in_another_connection(lambda: run(TAKE_FROM_LAPSED, [other.id, seat("hall-A-1").pk]))
+        run_sql(
+            "UPDATE reservations_reservation SET status = 'confirmed', confirmed_at = now() WHERE id = %s", [view.id]
+        )
+        in_another_connection(lambda: run_sql(TAKE_FROM_LAPSED, [other.id, seat("hall-A-1").pk]))
     assert Reservation.objects.get(pk=view.id).status == "confirmed"
     assert seat("hall-A-1").reservation_id == other.id
     assert any(breach.startswith("I2") for breach in audit_breaches())
@@ -87,11 +97,11 @@ def test_a_new_buyer_never_has_the_seat_of_a_payment_that_is_being_confirmed(lin
     """
     event = make_event()
     view = lapsed_while_paying(event, seats=["hall-A-1"])
-    request = wish(event, seats=["hall-A-1"])
-    with rival_at(line, "before", lambda: ask(request)) as rival:
+    request = make_hold_request(event, seats=["hall-A-1"])
+    with rival_at(line, "before", lambda: submit_hold(request)) as rival:
         assert confirm(view.id, clock.now()).status == "confirmed"
-    assert refusal(rival.result).type == "busy"
-    assert refusal(ask(request)).extra == {"unavailable": ["hall-A-1"]}
+    assert problem_of(rival.result).type == "busy"
+    assert problem_of(submit_hold(request)).extra == {"unavailable": ["hall-A-1"]}
     assert seat("hall-A-1").reservation_id == view.id
     assert_audit_clean(without_money=True)
 
@@ -109,7 +119,7 @@ def test_a_payment_that_meets_the_sweep_takes_its_seat_again(line: str) -> None:
     with rival_waiting_at(line, "before", lambda: confirm(view.id, occurred_at)) as rival:
         assert reservations.sweep().reservations == 1
     assert rival.result().status == "confirmed"
-    assert (seat("hall-A-1").status, places().taken) == (2, 2)
+    assert (seat("hall-A-1").status, get_general_admission().taken) == (2, 2)
     assert_audit_clean(without_money=True)
 
 
@@ -122,9 +132,9 @@ def test_a_new_buyer_who_meets_the_sweep_is_not_refused(line: str, patient: None
     H: decides again: held
     """
     event = make_event()
-    lapse(hold(event, seats=["hall-A-1"]).id)
-    request = wish(event, seats=["hall-A-1"])
-    with rival_waiting_at(line, "before", lambda: ask(request)) as rival:
+    backdate_deadline(hold(event, seats=["hall-A-1"]).id)
+    request = make_hold_request(event, seats=["hall-A-1"])
+    with rival_waiting_at(line, "before", lambda: submit_hold(request)) as rival:
         assert reservations.sweep().reservations == 1
     assert is_held(rival.result())
     assert_audit_clean()
@@ -136,20 +146,20 @@ def test_a_sweep_that_commits_between_two_reads_of_a_hold_costs_nobody_a_seat() 
     H: reads what has lapsed: nothing any more. So the seat is read again: free; held
     """
     event = make_event()
-    lapse(hold(event, seats=["hall-A-1"]).id)
-    request = wish(event, seats=["hall-A-1"])
+    backdate_deadline(hold(event, seats=["hall-A-1"]).id)
+    request = make_hold_request(event, seats=["hall-A-1"])
     with rival_at("read_seats", "after", reservations.sweep) as rival:
-        assert is_held(ask(request))
+        assert is_held(submit_hold(request))
     assert rival.result.seats == 1
     assert_audit_clean()
 
 
 def test_a_sweep_that_commits_between_two_reads_costs_best_available_no_seat() -> None:
     event = make_event(rows=1, seats_per_row=2)
-    lapse(hold(event, seats=["hall-A-1", "hall-A-2"]).id)
-    request = wish(event, best_available={"section": "hall", "quantity": 2})
+    backdate_deadline(hold(event, seats=["hall-A-1", "hall-A-2"]).id)
+    request = make_hold_request(event, best_available={"section": "hall", "quantity": 2})
     with rival_at("free_seats", "after", reservations.sweep) as rival:
-        assert is_held(ask(request))
+        assert is_held(submit_hold(request))
     assert rival.result.seats == 2
     assert_audit_clean()
 
@@ -163,8 +173,11 @@ def test_a_payment_whose_seat_went_to_a_new_buyer_goes_back() -> None:
     view = lapsed_while_paying(event, seats=["hall-A-1"])
     occurred_at = clock.now()
     assert reservations.sweep().reservations == 1
-    request = wish(event, seats=["hall-A-1"])
-    with rival_at("all_lines", "before", lambda: ask(request)) as rival, pytest.raises(reservations.ReservationExpired):
+    request = make_hold_request(event, seats=["hall-A-1"])
+    with (
+        rival_at("all_lines", "before", lambda: submit_hold(request)) as rival,
+        pytest.raises(reservations.ReservationExpired),
+    ):
         confirm(view.id, occurred_at)
     assert is_held(rival.result)
     assert seat("hall-A-1").reservation_id == rival.result.reservation_id
@@ -180,7 +193,7 @@ def test_a_payment_takes_all_its_inventory_again_or_none() -> None:
     hold(event, ga_section="floor", ga_quantity=1)
     with pytest.raises(reservations.ReservationExpired):
         confirm(view.id, occurred_at)
-    assert (seat("hall-A-1").status, places().taken) == (0, 1)
+    assert (seat("hall-A-1").status, get_general_admission().taken) == (0, 1)
     assert_audit_clean()
 
 
@@ -194,10 +207,10 @@ def test_the_sweep_leaves_alone_what_began_to_be_paid_in_its_last_moment() -> No
     swept: list[reservations.SweepResult] = []
 
     def deadline_goes_by_and_sweep_comes() -> None:
-        run("UPDATE reservations_reservation SET expires_at = clock_timestamp() WHERE id = %s", [view.id])
+        run_sql("UPDATE reservations_reservation SET expires_at = clock_timestamp() WHERE id = %s", [view.id])
         swept.append(in_another_connection(reservations.sweep))
 
-    with at("insert_transitions", "before", deadline_goes_by_and_sweep_comes):
+    with run_at("insert_transitions", "before", deadline_goes_by_and_sweep_comes):
         begin_payment(view.id)
     swept.append(reservations.sweep())
     assert [result.reservations for result in swept] == [0, 0]
@@ -211,7 +224,7 @@ def test_two_sweeps_at_once_end_each_reservation_once() -> None:
     """
     event = make_event(general_admission=4)
     for number in range(1, 5):
-        lapse(hold(event, seats=[f"hall-A-{number}"], ga_section="floor", ga_quantity=1).id)
+        backdate_deadline(hold(event, seats=[f"hall-A-{number}"], ga_section="floor", ga_quantity=1).id)
     with rival_at("free_taken_seats", "before", reservations.sweep) as rival:
         assert reservations.sweep() == reservations.SweepResult(4, 4, 4)
     assert rival.result == reservations.SweepResult(0, 0, 0)
@@ -240,7 +253,7 @@ def test_a_storm_of_sweeps_gives_everything_back_once() -> None:
     assert ReservationTransition.objects.filter(to_status="expired").count() == len(ended)
     logged = CleanupLog.objects.values_list("seats_released", "general_admission_released")
     assert [sum(column) for column in zip(*logged, strict=True)] == [40, 40]
-    assert places().taken == 0
+    assert get_general_admission().taken == 0
     assert_audit_clean()
 
 
@@ -253,7 +266,10 @@ def test_a_storm_over_lapsed_seats_leaves_one_owner_each_and_no_deadlock() -> No
         for number in range(1, 11)
     ]
     occurred_at = clock.now()
-    wishes = [wish(event, seats=[f"hall-A-{number}"], ga_section="floor", ga_quantity=1) for number in range(1, 11)]
+    wishes = [
+        make_hold_request(event, seats=[f"hall-A-{number}"], ga_section="floor", ga_quantity=1)
+        for number in range(1, 11)
+    ]
 
     def come(number: int) -> str:
         kind, which = divmod(number, 10)
@@ -261,7 +277,7 @@ def test_a_storm_over_lapsed_seats_leaves_one_owner_each_and_no_deadlock() -> No
             case 0:
                 return outcome_of_payment(views[which].id, occurred_at)
             case 1:
-                (kind_of,) = types([ask_until_decided(wishes[which])])
+                (kind_of,) = outcome_types([hold_with_retries(wishes[which])])
                 return kind_of
             case 2:
                 reservations.sweep(limit=2)
@@ -294,27 +310,27 @@ def test_a_sweep_that_cannot_have_its_locks_costs_the_hold_no_winner() -> None:
     H: the winner is answered as a winner; the other is told to try again
     """
     event = make_event()
-    lapse(hold(event, seats=["hall-A-1"]).id)
-    winner, loser = wish(event, seats=["hall-A-2"]), wish(event, seats=["hall-A-1"])
+    backdate_deadline(hold(event, seats=["hall-A-1"]).id)
+    winner, loser = make_hold_request(event, seats=["hall-A-2"]), make_hold_request(event, seats=["hall-A-1"])
     with rival_connection() as keeper:
         keeper.set_autocommit(False)
-        run(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
+        run_sql(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
         won, lost = reservations.hold([winner, loser])
         keeper.rollback()
     assert is_held(won)
-    assert refusal(lost).type == "busy"
-    assert is_held(ask(wish(event, seats=["hall-A-1"])))
+    assert problem_of(lost).type == "busy"
+    assert is_held(submit_hold(make_hold_request(event, seats=["hall-A-1"])))
     assert_audit_clean()
 
 
 def test_a_hold_sweeps_only_after_its_own_transaction_by_shape() -> None:
     """No statement of the sweep runs before the winners' answers are written."""
     event = make_event()
-    lapse(hold(event, seats=["hall-A-1"]).id)
-    requests = [wish(event, seats=["hall-A-2"]), wish(event, seats=["hall-A-1"])]
+    backdate_deadline(hold(event, seats=["hall-A-1"]).id)
+    requests = [make_hold_request(event, seats=["hall-A-2"]), make_hold_request(event, seats=["hall-A-1"])]
     with statements() as names:
         outcomes = reservations.hold(requests)
-    assert types(outcomes) == ["held", "held"]
+    assert outcome_types(outcomes) == ["held", "held"]
     assert names.index("remember_answers") < names.index("lock_reservations_skipping")
     assert names.count("remember_answers") == 2
     assert_audit_clean()
@@ -329,11 +345,11 @@ def test_a_buyer_whose_lapsed_reservation_is_being_confirmed_does_not_hold_a_sec
     event = make_event()
     entry = join(event)
     view = lapsed_while_paying(event, entry=entry, seats=["hall-A-1"])
-    request = wish(event, entry, seats=["hall-B-1"])
-    with rival_at("sell_seats", "before", lambda: ask(request)) as rival:
+    request = make_hold_request(event, entry, seats=["hall-B-1"])
+    with rival_at("sell_seats", "before", lambda: submit_hold(request)) as rival:
         confirm(view.id, clock.now())
-    assert refusal(rival.result).type == "busy"
-    assert refusal(ask(request)).type == "admission-expired"
+    assert problem_of(rival.result).type == "busy"
+    assert problem_of(submit_hold(request)).type == "admission-expired"
     assert_audit_clean(without_money=True)
 
 
@@ -343,16 +359,16 @@ def test_what_a_rival_s_sweep_has_in_hand_is_no_final_refusal() -> None:
     """
     event = make_event(general_admission=9)
     for age in range(9):
-        lapse(hold(event, ga_section="floor", ga_quantity=1).id, seconds=100 - age)
+        backdate_deadline(hold(event, ga_section="floor", ga_quantity=1).id, seconds=100 - age)
 
     def rival_was_first(*, event_id: int, **_: Any) -> reservations.SweepResult:
         return reservations.SweepResult(0, 0, 0, found=1)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(service, "sweep", rival_was_first)
-        outcome = ask(wish(event, ga_section="floor", ga_quantity=1))
-    assert is_told_to_retry(outcome), outcome
-    assert is_held(ask(wish(event, seats=["hall-A-9"])))
+        outcome = submit_hold(make_hold_request(event, ga_section="floor", ga_quantity=1))
+    assert is_retryable(outcome), outcome
+    assert is_held(submit_hold(make_hold_request(event, seats=["hall-A-9"])))
     assert_audit_clean()
 
 
@@ -360,9 +376,9 @@ def test_a_sweep_does_not_wait_long_for_the_slot_of_a_stranger() -> None:
     """S: has ended what lapsed; the entry of one is somebody's just now: its slot waits for its own deadline"""
     event = make_event()
     entry = join(event)
-    lapse(hold(event, entry, seats=["hall-A-1"]).id)
+    backdate_deadline(hold(event, entry, seats=["hall-A-1"]).id)
     with rival_connection() as keeper:
-        run("BEGIN", using=keeper)
-        run("SELECT 1 FROM queue_queueentry WHERE id = %s FOR NO KEY UPDATE", [entry.id], using=keeper)
+        run_sql("BEGIN", using=keeper)
+        run_sql("SELECT 1 FROM queue_queueentry WHERE id = %s FOR NO KEY UPDATE", [entry.id], using=keeper)
         assert reservations.sweep(lock_ms=50).reservations == 1
     assert seat("hall-A-1").status == 0

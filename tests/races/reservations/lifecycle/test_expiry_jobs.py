@@ -35,9 +35,18 @@ from apps.reservations.lifecycle import after_commit, expiry_jobs, redis_deadlin
 from apps.reservations.models import CleanupLog, Reservation, ReservationTransition, SeatInventory
 from tests.queue.room.test_gatekeeper import until
 from tests.support.databases import database_url
-from tests.support.factories import assert_audit_clean, hold, lapse, make_event, wish
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, make_event, make_hold_request
 from tests.support.races import rival_at, rival_connection, storm, values
-from tests.support.reservations.buyers import ask, ask_until_decided, begin_payment, is_held, places, refusal, run, seat
+from tests.support.reservations.buyers import (
+    begin_payment,
+    get_general_admission,
+    hold_with_retries,
+    is_held,
+    problem_of,
+    run_sql,
+    seat,
+    submit_hold,
+)
 from tests.support.servers import CHECKOUT, end_processes
 from ticketing.celery import app
 
@@ -62,7 +71,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lapse_and_tell(view: reservations.ReservationView) -> None:
     """The deadline is a moment ago, and the set was told, as it is of every deadline that moves."""
-    lapse(view.id)
+    backdate_deadline(view.id)
     row = Reservation.objects.get(pk=view.id)
     after_commit.notify_deadline_changed(
         [after_commit.DeadlineChange(row.event_id, row.pk, row.pay_deadline or row.expires_at)]
@@ -95,7 +104,7 @@ def three_lapsed(event: EventView, lapse_one: Callable[[Any], None]) -> None:
 def all_is_free_again(by: str) -> None:
     assert statuses() == ["expired"] * 3
     assert not SeatInventory.objects.exclude(status=0).exists()
-    assert places().taken == 0
+    assert get_general_admission().taken == 0
     assert swept_by() == {by}
     logged = CleanupLog.objects.values_list("seats_released", "general_admission_released")
     assert [sum(column) for column in zip(*logged, strict=True)] == [2, 3]
@@ -114,14 +123,14 @@ def test_the_deadline_set_alone_releases_what_is_due_and_nothing_else(redis_clie
     reservations.release(live.id, who="test")
     assert in_set(redis_client, event) == {}
     assert sorted(statuses()) == ["canceled", "expired", "expired", "expired"]
-    assert places().taken == 0
+    assert get_general_admission().taken == 0
     assert swept_by() == {"deadline"}
     assert_audit_clean()
 
 
 def test_beat_s_task_alone_releases_everything(no_redis: None) -> None:
     event = make_event(general_admission=10)
-    three_lapsed(event, lambda view: lapse(view.id))
+    three_lapsed(event, lambda view: backdate_deadline(view.id))
     assert tasks.sweep_expired() == 3
     all_is_free_again("beat")
 
@@ -129,10 +138,10 @@ def test_beat_s_task_alone_releases_everything(no_redis: None) -> None:
 def test_the_maintenance_loop_alone_releases_with_redis_and_celery_down(no_redis: None) -> None:
     """It leaves to the other nets what has lapsed only now, and takes what they have missed, in time for I10."""
     event = make_event(general_admission=10)
-    three_lapsed(event, lambda view: lapse(view.id))
+    three_lapsed(event, lambda view: backdate_deadline(view.id))
     assert expiry_jobs.sweep_unswept() == 0
     for row in Reservation.objects.all():
-        lapse(row.pk, seconds=expiry_jobs.UNSWEPT_SECONDS)
+        backdate_deadline(row.pk, seconds=expiry_jobs.UNSWEPT_SECONDS)
     assert expiry_jobs.sweep_unswept() == 3
     all_is_free_again("maintenance")
     job = maintenance._jobs["sweep expired reservations"]
@@ -153,20 +162,20 @@ def test_the_maintenance_loop_alone_releases_with_redis_and_celery_down(no_redis
 def test_the_hold_that_runs_short_alone_finds_what_lapsed_free(payload: dict[str, Any], no_redis: None) -> None:
     """A count never meets the row that has lapsed, and best available sees no seat: both look before they refuse."""
     event = make_event(rows=1, seats_per_row=2, general_admission=4)
-    lapse(hold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=4).id)
-    assert is_held(ask(wish(event, **payload)))
+    backdate_deadline(hold(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=4).id)
+    assert is_held(submit_hold(make_hold_request(event, **payload)))
     assert swept_by() == {"hold"}
     assert_audit_clean()
 
 
 def test_the_hold_alone_does_not_count_what_lapsed_against_its_buyer_s_cap(no_redis: None) -> None:
     event = make_event(per_buyer_max=2)
-    tabs = [replace(wish(event, seats=[f"hall-A-{n}"]), buyer="visitor:one-of-many") for n in (1, 2, 3)]
+    tabs = [replace(make_hold_request(event, seats=[f"hall-A-{n}"]), buyer="visitor:one-of-many") for n in (1, 2, 3)]
     for request in tabs[:2]:
-        outcome = ask(request)
+        outcome = submit_hold(request)
         assert isinstance(outcome, reservations.Held)
-        lapse(outcome.reservation_id)
-    assert is_held(ask(tabs[2]))
+        backdate_deadline(outcome.reservation_id)
+    assert is_held(submit_hold(tabs[2]))
     assert_audit_clean()
 
 
@@ -179,8 +188,8 @@ def two_hundred(event: EventView) -> list[UUID]:
         [queue.JoinRequest(event, queue.Caller(account_id=None, visitor_id=queue.new_visitor_id())) for _ in range(200)]
     )
     entries = [entry for entry in joined if isinstance(entry, queue.EntryView)]
-    of_seats = wish(event, entries[0], seats=["hall-A-1"])
-    of_places = wish(event, entries[0], ga_section="floor", ga_quantity=2)
+    of_seats = make_hold_request(event, entries[0], seats=["hall-A-1"])
+    of_places = make_hold_request(event, entries[0], ga_section="floor", ga_quantity=2)
     guids = dict(SeatInventory.objects.order_by("pk").values_list("pk", "seat__guid"))
     requests = []
     for number, entry in enumerate(entries):
@@ -212,7 +221,7 @@ def test_all_four_nets_at_the_same_moment_release_each_reservation_once(
     event = make_event(rows=10, seats_per_row=10, general_admission=200)
     ended = two_hundred(event)
     short = [
-        wish(event, **payload)
+        make_hold_request(event, **payload)
         for payload in (
             {"ga_section": "floor", "ga_quantity": 4},
             {"ga_section": "floor", "ga_quantity": 4},
@@ -234,7 +243,7 @@ def test_all_four_nets_at_the_same_moment_release_each_reservation_once(
         elif number < 6:
             expiry_jobs.sweep_unswept()
         else:
-            return is_held(ask_until_decided(short[number - 6]))
+            return is_held(hold_with_retries(short[number - 6]))
         return True
 
     assert all(values(storm(10, act, seconds_max=180)))
@@ -245,7 +254,7 @@ def test_all_four_nets_at_the_same_moment_release_each_reservation_once(
     assert sorted(transitions) == sorted(ended)
     logged = CleanupLog.objects.values_list("seats_released", "general_admission_released", "reservations_affected")
     assert [sum(column) for column in zip(*logged, strict=True)] == [100, 200, 200]
-    assert places().taken == 8
+    assert get_general_admission().taken == 8
     assert SeatInventory.objects.exclude(status=0).count() == 3
     assert_audit_clean()
 
@@ -264,7 +273,7 @@ def test_a_set_that_was_flushed_is_filled_from_the_ledger(redis_client: Redis, m
     assert len(in_set(redis_client, event)) == 5
     redis_client.flushall()
     for view in views[:2]:
-        lapse(view.id)
+        backdate_deadline(view.id)
     while watcher.run_once():
         pass
     watcher.run_once()  # What lapsed and was filled in by the last page.
@@ -295,7 +304,7 @@ def test_paying_moves_a_reservation_in_the_set_and_its_end_takes_it_out(redis_cl
     view = begin_payment(hold(event, seats=["hall-A-1"]).id)
     assert view.pay_deadline is not None
     assert in_set(redis_client, event) == {str(view.id): pytest.approx(view.pay_deadline.timestamp())}
-    lapse(view.id)
+    backdate_deadline(view.id)
     assert reservations.sweep().reservations == 1
     assert in_set(redis_client, event) == {}
 
@@ -312,7 +321,7 @@ def test_what_somebody_is_deciding_is_waited_for_by_nobody_and_tried_again(redis
     watcher = redis_deadlines.Watcher()
     with rival_connection() as keeper:
         keeper.set_autocommit(False)
-        run(lock_reservation.text, {"reservation_id": view.id}, using=keeper)
+        run_sql(lock_reservation.text, {"reservation_id": view.id}, using=keeper)
         watcher.run_once()
         keeper.rollback()
     (score,) = in_set(redis_client, event).values()
@@ -336,7 +345,7 @@ def test_without_redis_the_watcher_rests_and_afterwards_fills_the_set(
         view = hold(event, seats=["hall-A-1"])
         assert watcher.run_once() is False
     redis.forget_outage()
-    lapse(view.id)
+    backdate_deadline(view.id)
     watcher.run_once()
     watcher.run_once()
     assert statuses() == ["expired"]
@@ -366,7 +375,7 @@ def test_a_second_sweep_goes_on_with_what_the_first_one_left() -> None:
     event = make_event(general_admission=4)
     views = [hold(event, ga_section="floor", ga_quantity=1) for _ in range(4)]
     for number, view in enumerate(views):
-        lapse(view.id, seconds=10 - number)
+        backdate_deadline(view.id, seconds=10 - number)
     with rival_at("live_lines", "before", lambda: reservations.sweep(limit=2)) as rival:
         assert reservations.sweep(limit=2).reservations == 2
     assert rival.result.reservations == 2
@@ -393,7 +402,7 @@ def test_a_lock_that_does_not_come_keeps_no_other_reservation_from_ending(
         lapse_and_tell(view)
     with rival_connection() as keeper:
         keeper.set_autocommit(False)
-        run("SELECT 1 FROM reservations_seatinventory WHERE seat_id = %s FOR NO KEY UPDATE", [seat("hall-A-3").pk],
+        run_sql("SELECT 1 FROM reservations_seatinventory WHERE seat_id = %s FOR NO KEY UPDATE", [seat("hall-A-3").pk],
             using=keeper)  # fmt: skip
         if by == "the set":
             redis_deadlines.Watcher().run_once()
@@ -418,7 +427,7 @@ def test_stranded_reservations_at_the_front_do_not_starve_those_behind(monkeypat
     stranger = hold(event, seats=["hall-B-1"])
     SeatInventory.objects.filter(seat__guid__in=["hall-A-1", "hall-A-2"]).update(reservation_id=stranger.id)
     for number, view in enumerate(views):
-        lapse(view.id, seconds=10 - number)
+        backdate_deadline(view.id, seconds=10 - number)
     assert release.sweep_all() == 3
     assert [Reservation.objects.get(pk=view.id).status for view in views] == ["pending_payment"] * 2 + ["expired"] * 3
 
@@ -429,7 +438,7 @@ def test_one_run_of_the_task_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(release, "SWEEP_MAX", 2)
     event = make_event(general_admission=5)
     for _ in range(5):
-        lapse(hold(event, ga_section="floor", ga_quantity=1).id)
+        backdate_deadline(hold(event, ga_section="floor", ga_quantity=1).id)
     assert [tasks.sweep_expired() for _ in range(4)] == [2, 2, 1, 0]
     assert_audit_clean()
 
@@ -440,16 +449,16 @@ def test_a_run_that_is_bounded_in_time_goes_round_a_kept_lock(monkeypatch: pytes
     monkeypatch.setattr(release, "UNTRIED_SKIP_SECONDS", 0.0)
     event = make_event()
     for number in range(1, 9):
-        lapse(hold(event, seats=[f"hall-A-{number}"]).id)
+        backdate_deadline(hold(event, seats=[f"hall-A-{number}"]).id)
     keep = "SELECT FROM reservations_seatinventory WHERE seat_id = %s FOR NO KEY UPDATE"
     with rival_connection() as keeper:
-        run("BEGIN", using=keeper)
-        run(keep, [seat("hall-A-3").pk], using=keeper)
+        run_sql("BEGIN", using=keeper)
+        run_sql(keep, [seat("hall-A-3").pk], using=keeper)
         ended, deadline = 0, time.monotonic() + 60
         while ended < 7 and time.monotonic() < deadline:
             ended += tasks.sweep_expired()
         assert ended == 7
-        run("ROLLBACK", using=keeper)
+        run_sql("ROLLBACK", using=keeper)
     assert tasks.sweep_expired() == 1
     assert_audit_clean()
 
@@ -474,12 +483,12 @@ def test_what_has_lapsed_is_read_from_the_front_of_its_index_by_shape(name: str,
     with transaction.atomic():
         # A table of no rows is read whole, whatever there is to read it by.
         for method in ("seqscan", "bitmapscan", "sort"):
-            run(f"SET LOCAL enable_{method} = off")
+            run_sql(f"SET LOCAL enable_{method} = off")
         if of_event:
             # Which of two that fit it takes hangs on what earlier tests left in the table's statistics.
             for status in ("pending", "paying"):
-                run(f"DROP INDEX reservation_{status}_expiry")
-        plan = "\n".join(line for (line,) in run(f"EXPLAIN {statement.text}", params))
+                run_sql(f"DROP INDEX reservation_{status}_expiry")
+        plan = "\n".join(line for (line,) in run_sql(f"EXPLAIN {statement.text}", params))
         transaction.set_rollback(True)
     which, event = ("of_event", "(event_id = ") if of_event else ("expiry", "")
     assert f"using reservation_pending_{which}" in plan
@@ -515,7 +524,7 @@ with sql.observe(kill):
 def test_a_worker_killed_in_the_midst_of_a_sweep_loses_nothing(name: str, moment: str) -> None:
     """The process is gone between two statements: its transaction never was, and the next sweep does all of it."""
     event = make_event(general_admission=10)
-    three_lapsed(event, lambda view: lapse(view.id))
+    three_lapsed(event, lambda view: backdate_deadline(view.id))
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", KILLED.format(name=name, moment=moment)],
         cwd=CHECKOUT,
@@ -548,7 +557,7 @@ def test_a_process_s_clock_decides_nothing(days: int, monkeypatch: pytest.Monkey
     redis_deadlines.Watcher().run_once()
     assert Reservation.objects.get(pk=late.id).status == "expired"
     assert Reservation.objects.get(pk=live.id).status == "pending_payment"
-    assert refusal(ask(wish(event, seats=["hall-A-1"]))).type == "seats-unavailable"
+    assert problem_of(submit_hold(make_hold_request(event, seats=["hall-A-1"]))).type == "seats-unavailable"
     assert_audit_clean()
 
 
@@ -556,10 +565,10 @@ def test_a_process_s_clock_decides_nothing(days: int, monkeypatch: pytest.Monkey
 def test_the_cleanup_log_is_kept_for_a_month(nested_loop: bool) -> None:
     """In a nested loop, a subquery that chooses the rows would run once per row and go beyond the limit."""
     for method in ("hashjoin", "mergejoin", "hashagg", "material", "sort") if nested_loop else ():
-        run(f"SET enable_{method} = off")
+        run_sql(f"SET enable_{method} = off")
     event = make_event(general_admission=3)
     for _ in range(3):
-        lapse(hold(event, ga_section="floor", ga_quantity=1).id)
+        backdate_deadline(hold(event, ga_section="floor", ga_quantity=1).id)
         release.sweep()
     for seconds, old in zip((2, 1), CleanupLog.objects.order_by("pk")[:2], strict=True):
         old.swept_at = clock.now() - timedelta(days=expiry_jobs.LOG_KEPT_DAYS, seconds=seconds)

@@ -12,9 +12,9 @@ from apps.reservations import facade as reservations
 from apps.reservations import payment
 from apps.reservations.lifecycle import release
 from apps.reservations.lifecycle.queue_slots import complete_slot, refresh_slots
-from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event, wish
-from tests.support.races import Beside, in_another_connection, rival_waiting_at
-from tests.support.reservations.buyers import ask, begin_payment, cancel, confirm, is_held, refusal
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event, make_hold_request
+from tests.support.races import ConcurrentCall, in_another_connection, rival_waiting_at
+from tests.support.reservations.buyers import begin_payment, cancel, confirm, is_held, problem_of, submit_hold
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -68,9 +68,9 @@ def test_freeing_that_meets_a_new_hold_waits_for_it_and_leaves_it_busy() -> None
     event = make_event()
     entry = join(event)
     reservations.release(hold(event, entry, seats=["hall-A-1"]).id, who="test")
-    request = wish(event, entry, seats=["hall-A-2"])
+    request = make_hold_request(event, entry, seats=["hall-A-2"])
     with rival_waiting_at("insert_lines", "before", lambda: refresh_slots([entry.id])) as rival:
-        outcome = ask(request)
+        outcome = submit_hold(request)
     assert is_held(outcome)
     rival.result()
     assert busy_until() == reservations.get_reservation(request.reservation_id).expires_at
@@ -86,8 +86,8 @@ def test_a_new_hold_that_meets_the_freeing_is_busy_afterwards(patient: None) -> 
     event = make_event()
     entry = join(event)
     reservations.release(hold(event, entry, seats=["hall-A-1"]).id, who="test")
-    request = wish(event, entry, seats=["hall-A-2"])
-    with rival_waiting_at("set_busy_until", "before", lambda: ask(request)) as rival:
+    request = make_hold_request(event, entry, seats=["hall-A-2"])
+    with rival_waiting_at("set_busy_until", "before", lambda: submit_hold(request)) as rival:
         refresh_slots([entry.id])
     assert is_held(rival.result())
     assert busy_until() == reservations.get_reservation(request.reservation_id).expires_at
@@ -103,7 +103,7 @@ def test_a_slot_is_freed_only_after_the_commit_that_ended_its_reservation() -> N
         release.cancel(view.id, who="test", why="test")
         assert busy_until() == view.expires_at
         # Somebody else can have the entry's lock meanwhile, and waits for nobody.
-        Beside(lambda: QueueEntry.objects.update(joined_at=clock.now() - timedelta(minutes=1))).result()
+        ConcurrentCall(lambda: QueueEntry.objects.update(joined_at=clock.now() - timedelta(minutes=1))).result()
     assert busy_until() is None
     assert_audit_clean()
 
@@ -117,14 +117,14 @@ def test_a_paid_admission_starts_nothing_new_before_it_is_completed(monkeypatch:
     early: list[reservations.HoldOutcome] = []
 
     def hold_too_early(entry_id: UUID) -> None:
-        early.append(in_another_connection(lambda: ask(wish(event, entry, seats=["hall-A-2"]))))
+        early.append(in_another_connection(lambda: submit_hold(make_hold_request(event, entry, seats=["hall-A-2"]))))
         complete_slot(entry_id)
 
     monkeypatch.setattr(payment, "complete_slot", hold_too_early)
     confirm(begin_payment(hold(event, entry, seats=["hall-A-1"]).id).id, clock.now())
-    assert [refusal(outcome).type for outcome in early] == ["admission-expired"]
+    assert [problem_of(outcome).type for outcome in early] == ["admission-expired"]
     assert QueueEntry.objects.get().status == "completed"
-    assert refusal(ask(wish(event, entry, seats=["hall-A-2"]))).type == "admission-expired"
+    assert problem_of(submit_hold(make_hold_request(event, entry, seats=["hall-A-2"]))).type == "admission-expired"
     assert_audit_clean(without_money=True)
 
 
@@ -137,7 +137,7 @@ def test_a_late_payment_that_revives_a_reservation_leaves_the_slot_to_the_one_he
     entry = join(event)
     first = begin_payment(hold(event, entry, seats=["hall-A-1"]).id)
     paid_at = clock.now()
-    lapse(first.id, seconds=5)
+    backdate_deadline(first.id, seconds=5)
     release.sweep()
     second = hold(event, entry, seats=["hall-A-2"])
     confirm(first.id, paid_at)

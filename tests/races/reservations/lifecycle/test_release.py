@@ -18,9 +18,25 @@ from apps.reservations.models import ReservationTransition, SeatInventory
 from apps.reservations.staff import stock
 from apps.reservations.staff.selection import Selection
 from tests.races.reservations.conftest import PATIENT_MS
-from tests.support.factories import assert_audit_clean, audit_breaches, hold, join, lapse, make_event, wish
+from tests.support.factories import (
+    assert_audit_clean,
+    audit_breaches,
+    backdate_deadline,
+    hold,
+    join,
+    make_event,
+    make_hold_request,
+)
 from tests.support.races import in_another_connection, rival_at, rival_waiting_at
-from tests.support.reservations.buyers import ask, begin_payment, cancel, confirm, is_held, places, seat
+from tests.support.reservations.buyers import (
+    begin_payment,
+    cancel,
+    confirm,
+    get_general_admission,
+    is_held,
+    seat,
+    submit_hold,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -59,7 +75,7 @@ def test_control_giving_back_by_what_was_read_without_its_lock_gives_back_twice(
     hold(event, ga_section="floor", ga_quantity=2)
     assert view.is_live
     in_another_connection(lambda: release(view.id))
-    give_back_general_admission.count(connection.cursor(), section_ids=[places().pk], quantities=[2])
+    give_back_general_admission.count(connection.cursor(), section_ids=[get_general_admission().pk], quantities=[2])
     assert any(breach.startswith("I3") and "taken 0 against 2" in breach for breach in audit_breaches())
 
 
@@ -76,7 +92,7 @@ def test_who_comes_second_for_the_same_end_finds_it_done() -> None:
         return hold(event, **MIXED).id
 
     def lapsed() -> UUID:
-        lapse(view := live())
+        backdate_deadline(view := live())
         return view
 
     def sold() -> UUID:
@@ -98,7 +114,7 @@ def test_who_comes_second_for_the_same_end_finds_it_done() -> None:
             first(reservation_id)
         rival.result()
         assert endings(reservation_id) == [became], (first, second)
-        assert (seat("hall-A-1").status, places().taken) == (0, 4), (first, second)
+        assert (seat("hall-A-1").status, get_general_admission().taken) == (0, 4), (first, second)
     assert_audit_clean()
 
 
@@ -116,7 +132,7 @@ def test_who_pays_and_gives_back_at_the_same_moment_does_one_of_the_two() -> Non
     with rival_waiting_at("insert_transitions", "before", lambda: release(other.id)) as rival:
         begin_payment(other.id)
     assert rival.result() == "in progress"
-    assert (seat("hall-A-1").status, places().taken) == (1, 2)
+    assert (seat("hall-A-1").status, get_general_admission().taken) == (1, 2)
     assert_audit_clean()
 
 
@@ -128,8 +144,8 @@ def test_places_of_a_sale_given_back_are_had_by_who_waits_for_their_row(patient:
     """
     event = make_event(rows=0, general_admission=2)
     view = confirm(begin_payment(hold(event, ga_section="floor", ga_quantity=2).id).id, clock.now())
-    request = wish(event, ga_section="floor", ga_quantity=2)
-    with rival_waiting_at("give_back_general_admission", "before", lambda: ask(request)) as rival:
+    request = make_hold_request(event, ga_section="floor", ga_quantity=2)
+    with rival_waiting_at("give_back_general_admission", "before", lambda: submit_hold(request)) as rival:
         assert cancel(view.id).status == "canceled"
     assert is_held(rival.result())
     assert_audit_clean()
@@ -139,7 +155,7 @@ def late(event: events.EventView) -> tuple[UUID, datetime]:
     """A reservation that was swept, and a payment for it in time that is heard of only now."""
     view = begin_payment(hold(event, **MIXED).id)
     occurred_at = clock.now()
-    lapse(view.id)
+    backdate_deadline(view.id)
     assert reservations.sweep().reservations == 1
     return view.id, occurred_at
 
@@ -175,7 +191,7 @@ def test_a_late_payment_gets_nothing_of_what_staff_took_off_sale_meanwhile(monke
         ):
             confirm(reservation_id, occurred_at)
         assert seat("hall-A-1").reservation_id is None
-        assert places().taken == 0
+        assert get_general_admission().taken == 0
         put_back()
     reservation_id, occurred_at = late(event)
     with rival_waiting_at("take_seats", "before", taking[0][0]) as rival:
@@ -195,8 +211,8 @@ def test_nobody_waits_for_who_ends_sells_changes_or_repairs_something_else() -> 
 
     def replacing(old: str, new: str) -> Callable[[], Any]:
         entry = join(event)
-        request = wish(event, entry, seats=[new], replace=str(hold(event, entry, seats=[old]).id))
-        return lambda: ask(request)
+        request = make_hold_request(event, entry, seats=[new], replace=str(hold(event, entry, seats=[old]).id))
+        return lambda: submit_hold(request)
 
     def paying(guid: str) -> UUID:
         return begin_payment(hold(event, seats=[guid]).id).id
@@ -208,14 +224,14 @@ def test_nobody_waits_for_who_ends_sells_changes_or_repairs_something_else() -> 
         release(hold(event, seats=["hall-A-1"]).id)
         changed = replacing("hall-A-1", "hall-A-2")()
         assert is_held(changed)
-        lapse(changed.reservation_id)
+        backdate_deadline(changed.reservation_id)
         assert reservations.sweep().reservations == 1
         assert cancel(sold("hall-A-3")).status == "canceled"
         assert stock.block_seats(event, blocked, "house", **BY) == stock.unblock_seats(event, blocked, **BY) == 1
         assert stock.resize(event, "floor", 11, **BY) != stock.resize(event, "floor", 10, **BY)
 
     mine = hold(event, seats=["hall-B-1"]).id
-    lapse(hold(event, seats=["hall-B-2"]).id)
+    backdate_deadline(hold(event, seats=["hall-B-2"]).id)
     change, bought, paid = replacing("hall-B-3", "hall-B-4"), sold("hall-B-5"), paying("hall-B-6")
     row = Selection(seats=("hall-B-7", "hall-B-8"))
     acts: list[tuple[str, Callable[[], Any]]] = [

@@ -10,9 +10,25 @@ from apps.reservations import facade as reservations
 from apps.reservations.holds import outcomes
 from apps.reservations.holds import transaction as hold_transaction
 from apps.reservations.holds.statements import LockWait
-from tests.support.factories import assert_audit_clean, make_event, wish
-from tests.support.races import at, in_another_connection, rival_connection, rival_waiting_at, statements, storm, values
-from tests.support.reservations.buyers import ask, ask_until_decided, is_held, refusal, run, seat, types
+from tests.support.factories import assert_audit_clean, make_event, make_hold_request
+from tests.support.races import (
+    in_another_connection,
+    rival_connection,
+    rival_waiting_at,
+    run_at,
+    statements,
+    storm,
+    values,
+)
+from tests.support.reservations.buyers import (
+    hold_with_retries,
+    is_held,
+    outcome_types,
+    problem_of,
+    run_sql,
+    seat,
+    submit_hold,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,16 +46,16 @@ def test_control_passing_over_locked_rows_alone_refuses_a_seat_that_nobody_takes
     Seat 1 is free, and both were sent away.
     """
     event = make_event(general_admission=1)
-    first = wish(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
-    second = wish(event, seats=["hall-A-1"])
+    first = make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
+    second = make_hold_request(event, seats=["hall-A-1"])
     naive: list[object] = []
 
     def skip() -> list[tuple[object, ...]]:
         with transaction.atomic():
-            return run(lock_seats_skipping.text, {"seat_ids": list(second.seats)})
+            return run_sql(lock_seats_skipping.text, {"seat_ids": list(second.seats)})
 
-    with at("lock_general_admission", "before", lambda: naive.append(in_another_connection(skip))):
-        assert refusal(ask(first)).type == "not-enough-left"
+    with run_at("lock_general_admission", "before", lambda: naive.append(in_another_connection(skip))):
+        assert problem_of(submit_hold(first)).type == "not-enough-left"
     assert naive == [[]]
     assert seat("hall-A-1").status == 0
     assert_audit_clean()
@@ -52,10 +68,10 @@ def test_a_seat_that_only_a_lock_hides_is_decided_again_and_won(patient: None) -
     Q: has seat 1, free under the lock: held
     """
     event = make_event(general_admission=1)
-    first = wish(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
-    second = wish(event, seats=["hall-A-1"])
-    with rival_waiting_at("lock_general_admission", "before", lambda: ask(second)) as rival:
-        assert refusal(ask(first)).type == "not-enough-left"
+    first = make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=2)
+    second = make_hold_request(event, seats=["hall-A-1"])
+    with rival_waiting_at("lock_general_admission", "before", lambda: submit_hold(second)) as rival:
+        assert problem_of(submit_hold(first)).type == "not-enough-left"
     assert is_held(rival.result())
     assert_audit_clean()
 
@@ -67,10 +83,13 @@ def test_a_seat_whose_locker_takes_it_is_refused_as_held(patient: None) -> None:
     Q: has seat 1, held under the lock: refused, by name; seat 2 is not taken
     """
     event = make_event()
-    first, second = wish(event, seats=["hall-A-1"]), wish(event, seats=["hall-A-2", "hall-A-1"])
-    with rival_waiting_at("take_seats", "before", lambda: ask(second)) as rival:
-        assert is_held(ask(first))
-    problem = refusal(rival.result())
+    first, second = (
+        make_hold_request(event, seats=["hall-A-1"]),
+        make_hold_request(event, seats=["hall-A-2", "hall-A-1"]),
+    )
+    with rival_waiting_at("take_seats", "before", lambda: submit_hold(second)) as rival:
+        assert is_held(submit_hold(first))
+    problem = problem_of(rival.result())
     assert problem.type == "seats-unavailable"
     assert problem.extra == {"unavailable": ["hall-A-1"]}
     assert seat("hall-A-2").status == 0
@@ -82,20 +101,20 @@ def test_in_many_rounds_no_seat_is_refused_that_nobody_took() -> None:
     Q must win, every time."""
     event = make_event(rows=5, seats_per_row=ROUNDS // 5, general_admission=1)
     seats = [f"hall-{row}-{number}" for row in "ABCDE" for number in range(1, ROUNDS // 5 + 1)]
-    losers = [wish(event, seats=[guid], ga_section="floor", ga_quantity=2) for guid in seats]
-    winners = [wish(event, seats=[guid]) for guid in seats]
+    losers = [make_hold_request(event, seats=[guid], ga_section="floor", ga_quantity=2) for guid in seats]
+    winners = [make_hold_request(event, seats=[guid]) for guid in seats]
     together = threading.Barrier(2)
 
     def play(number: int) -> list[reservations.HoldOutcome]:
         outcomes = []
         for loser, winner in zip(losers, winners, strict=True):
             together.wait(timeout=30)
-            outcomes.append(ask_until_decided(loser if number == 0 else winner))
+            outcomes.append(hold_with_retries(loser if number == 0 else winner))
         return outcomes
 
     lost, won = values(storm(2, play))
-    assert set(types(lost)) <= {"not-enough-left", "seats-unavailable"}
-    assert types(won) == ["held"] * ROUNDS
+    assert set(outcome_types(lost)) <= {"not-enough-left", "seats-unavailable"}
+    assert outcome_types(won) == ["held"] * ROUNDS
     assert_audit_clean()
 
 
@@ -110,8 +129,8 @@ def test_control_locking_every_free_seat_shows_the_rival_an_empty_hall() -> None
         "SELECT seat_id FROM reservations_seatinventory WHERE status = 0 ORDER BY seat_id FOR NO KEY UPDATE SKIP LOCKED"
     )
     with transaction.atomic(), rival_connection() as rival:
-        assert len(run(greedy)) == 50
-        assert run(greedy, using=rival) == []
+        assert len(run_sql(greedy)) == 50
+        assert run_sql(greedy, using=rival) == []
 
 
 def test_best_available_chooses_around_seats_that_a_rival_has_locked() -> None:
@@ -120,10 +139,10 @@ def test_best_available_chooses_around_seats_that_a_rival_has_locked() -> None:
     P: takes its two; COMMIT
     """
     event = make_event()
-    first, second = (wish(event, best_available={"section": "hall", "quantity": 2}) for _ in range(2))
+    first, second = (make_hold_request(event, best_available={"section": "hall", "quantity": 2}) for _ in range(2))
     came: list[reservations.HoldOutcome] = []
-    with at("take_seats", "before", lambda: came.append(in_another_connection(lambda: ask(second)))):
-        assert is_held(ask(first))
+    with run_at("take_seats", "before", lambda: came.append(in_another_connection(lambda: submit_hold(second)))):
+        assert is_held(submit_hold(first))
     assert is_held(came[0])
     assert_audit_clean()
 
@@ -135,10 +154,10 @@ def test_best_available_waits_where_only_locked_seats_would_fit(patient: None) -
     Q: has both
     """
     event = make_event(rows=1, seats_per_row=2, general_admission=1)
-    first = wish(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=2)
-    second = wish(event, best_available={"section": "hall", "quantity": 2})
-    with rival_waiting_at("lock_general_admission", "before", lambda: ask(second)) as rival:
-        assert refusal(ask(first)).type == "not-enough-left"
+    first = make_hold_request(event, seats=["hall-A-1", "hall-A-2"], ga_section="floor", ga_quantity=2)
+    second = make_hold_request(event, best_available={"section": "hall", "quantity": 2})
+    with rival_waiting_at("lock_general_admission", "before", lambda: submit_hold(second)) as rival:
+        assert problem_of(submit_hold(first)).type == "not-enough-left"
     assert is_held(rival.result())
     assert_audit_clean()
 
@@ -152,7 +171,7 @@ def test_best_available_whose_choice_is_taken_while_it_waits_chooses_again(
     # As if chance never sent Q further down.
     monkeypatch.setattr("secrets.randbelow", lambda limit: 0)
     event = make_event(rows=1, seats_per_row=4)
-    first, second = (wish(event, best_available={"section": "hall", "quantity": 2}) for _ in range(2))
+    first, second = (make_hold_request(event, best_available={"section": "hall", "quantity": 2}) for _ in range(2))
 
     def wait() -> tuple[list[outcomes.Verdict], list[str]]:
         with statements() as names:
@@ -162,7 +181,7 @@ def test_best_available_whose_choice_is_taken_while_it_waits_chooses_again(
         return verdicts, names
 
     with rival_waiting_at("take_seats", "before", wait) as rival:
-        assert is_held(ask(first))
+        assert is_held(submit_hold(first))
     (verdict,), names = rival.result()
     assert isinstance(verdict, reservations.Held)
     assert [name for name in names if name.startswith("lock_seats")] == ["lock_seats_waiting", "lock_seats_skipping"]
@@ -173,11 +192,14 @@ def test_best_available_whose_choice_is_taken_while_it_waits_chooses_again(
 def test_sixty_four_buyers_of_the_best_seats_are_all_served_while_seats_that_fit_are_free() -> None:
     """128 seats, 64 buyers of two each, at the same moment: everybody wins, and the hall is full."""
     event = make_event(rows=8, seats_per_row=16)
-    wishes = [wish(event, best_available={"section": "hall", "quantity": 2}) for _ in range(64)]
-    outcomes = values(storm(64, lambda number: ask_until_decided(wishes[number])))
-    assert types(outcomes) == ["held"] * 64
-    assert run("SELECT status, count(*) FROM reservations_seatinventory GROUP BY status") == [(1, 128)]
-    assert refusal(ask(wish(event, best_available={"section": "hall", "quantity": 1}))).type == "sold-out"
+    wishes = [make_hold_request(event, best_available={"section": "hall", "quantity": 2}) for _ in range(64)]
+    outcomes = values(storm(64, lambda number: hold_with_retries(wishes[number])))
+    assert outcome_types(outcomes) == ["held"] * 64
+    assert run_sql("SELECT status, count(*) FROM reservations_seatinventory GROUP BY status") == [(1, 128)]
+    assert (
+        problem_of(submit_hold(make_hold_request(event, best_available={"section": "hall", "quantity": 1}))).type
+        == "sold-out"
+    )
     assert_audit_clean()
 
 
@@ -186,9 +208,9 @@ def test_sixty_four_buyers_of_the_best_seats_need_not_ask_twice_in_a_hall_with_r
     """600 seats, 64 buyers of two each, at the same moment: all read the same best seats; each is answered at its first
     asking, because who loses a choice to a rival's lock looks further down than the others do."""
     event = make_event(rows=15, seats_per_row=40)
-    wishes = [wish(event, best_available={"section": "hall", "quantity": 2}) for _ in range(64)]
-    outcomes = values(storm(64, lambda number: ask(wishes[number])))
-    assert types(outcomes) == ["held"] * 64
+    wishes = [make_hold_request(event, best_available={"section": "hall", "quantity": 2}) for _ in range(64)]
+    outcomes = values(storm(64, lambda number: submit_hold(wishes[number])))
+    assert outcome_types(outcomes) == ["held"] * 64
     for outcome in outcomes:
         assert isinstance(outcome, reservations.Held)
         one, other = reservations.get_reservation(outcome.reservation_id).seats

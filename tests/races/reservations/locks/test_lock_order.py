@@ -28,9 +28,9 @@ from apps.reservations.models import GeneralAdmissionInventory, PurchaseCap, Res
 from apps.reservations.staff import stock, tiers
 from apps.reservations.staff.selection import Selection
 from tests.reservations.checks.test_oversell_compensation import oversold_by_one, without_constraints
-from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event, wish
-from tests.support.races import Beside, rival_connection
-from tests.support.reservations.buyers import begin_payment, cancel, confirm, run
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event, make_hold_request
+from tests.support.races import ConcurrentCall, rival_connection
+from tests.support.reservations.buyers import begin_payment, cancel, confirm, run_sql
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -112,13 +112,17 @@ def test_every_operation_locks_in_the_one_order_of_the_system_and_before_it_writ
         return begin_payment(hold(event, **mixed()).id)
 
     best = {"best_available": {"section": "hall", "quantity": 2}, "ga_section": "floor", "ga_quantity": 1}
-    one, other, third = wish(event, **mixed()), wish(event, **best), wish(event, **mixed())
+    one, other, third = (
+        make_hold_request(event, **mixed()),
+        make_hold_request(event, **best),
+        make_hold_request(event, **mixed()),
+    )
     prepare_caps(one, other, third)
     assert locked_by(lambda: decide([one], statements.LockWait.PLACES_ONLY)) == ["entries caps seats places"]
     assert locked_by(lambda: decide([other], statements.LockWait.NONE)) == ["entries caps seats places"]
     assert locked_by(lambda: decide([third])) == ["entries caps seats places"]
     entry = join(event)
-    change = wish(event, entry, replace=str(hold(event, entry, **mixed()).id), **mixed())
+    change = make_hold_request(event, entry, replace=str(hold(event, entry, **mixed()).id), **mixed())
     prepare_caps(change)
     assert locked_by(lambda: decide([change])) == ["entries reservations caps seats places"]
 
@@ -132,7 +136,7 @@ def test_every_operation_locks_in_the_one_order_of_the_system_and_before_it_writ
         reservations.sweep_all,
         expiry_jobs.sweep_unswept,
     ):
-        lapse(hold(event, **mixed()).id, seconds=10)
+        backdate_deadline(hold(event, **mixed()).id, seconds=10)
         assert locked_by(sweep) == given_back, sweep
 
     view = hold(event, **mixed())
@@ -141,7 +145,7 @@ def test_every_operation_locks_in_the_one_order_of_the_system_and_before_it_writ
     assert locked_by(lambda: confirm(view.id, clock.now())) == ["reservations seats", slot]
     assert locked_by(lambda: cancel(view.id)) == given_back
     late, in_time = paying(), clock.now()
-    lapse(late.id)
+    backdate_deadline(late.id)
     reservations.sweep()
     assert locked_by(lambda: confirm(late.id, in_time)) == ["reservations caps seats places", slot]
 
@@ -246,14 +250,16 @@ def locking(table: str, column: str = "id") -> str:
 
 def batches_for_the_same_seats() -> Meeting:
     event = show()
-    first, second = ([wish(event, seats=[f"hall-A-{n}"]) for n in numbers] for numbers in ((1, 2, 3), (3, 2, 1)))
+    first, second = (
+        [make_hold_request(event, seats=[f"hall-A-{n}"]) for n in numbers] for numbers in ((1, 2, 3), (3, 2, 1))
+    )
     middle = SeatInventory.objects.get(event_id=event.id, seat__guid="hall-A-2").pk
     return batches_of(first, second, locking("reservations_seatinventory", "seat_id"), middle)
 
 
 def batches_for_the_same_places() -> Meeting:
     shows = [show(rows=0, general_admission=5) for _ in range(3)]
-    first, second = ([wish(one, ga_section="floor", ga_quantity=1) for one in shows] for _ in range(2))
+    first, second = ([make_hold_request(one, ga_section="floor", ga_quantity=1) for one in shows] for _ in range(2))
     (middle,) = (section.id for section in events.list_sections(shows[1].id))
     return batches_of(first, second, locking("reservations_generaladmissioninventory", "section_id"), middle)
 
@@ -261,7 +267,9 @@ def batches_for_the_same_places() -> Meeting:
 def batches_of_the_same_buyers() -> Meeting:
     """In two tabs each."""
     event = show(per_buyer_max=4)
-    first, others = ([wish(event, seats=[f"hall-A-{n}"]) for n in numbers] for numbers in ((1, 2, 3), (4, 5, 6)))
+    first, others = (
+        [make_hold_request(event, seats=[f"hall-A-{n}"]) for n in numbers] for numbers in ((1, 2, 3), (4, 5, 6))
+    )
     second = [replace(other, buyer=one.buyer) for one, other in zip(first, others, strict=True)]
     prepare_caps(*first)
     middle = sorted(PurchaseCap.objects.filter(event_id=event.id).values_list("id", flat=True))[1]
@@ -273,7 +281,8 @@ def batches_of_the_same_admissions() -> Meeting:
     event = show()
     entries = sorted((join(event) for _ in range(3)), key=lambda entry: entry.id)
     first, second = (
-        [wish(event, entry, seats=[f"hall-A-{n}"]) for n, entry in enumerate(entries, first)] for first in (1, 4)
+        [make_hold_request(event, entry, seats=[f"hall-A-{n}"]) for n, entry in enumerate(entries, first)]
+        for first in (1, 4)
     )
     keep = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
     return batches_of(first, second, keep, str(entries[1].id))
@@ -283,14 +292,14 @@ def batches_that_replace_the_same() -> Meeting:
     """Strangers name what is not theirs: it is locked before that is known."""
     event = show()
     held = sorted(hold(event, seats=[f"hall-A-{n}"]).id for n in (1, 2, 3))
-    first, second = ([wish(event, seats=["hall-A-4"], replace=str(one)) for one in held] for _ in range(2))
+    first, second = ([make_hold_request(event, seats=["hall-A-4"], replace=str(one)) for one in held] for _ in range(2))
     return batches_of(first, second, locking("reservations_reservation"), held[1])
 
 
 def lapsed(event: events.EventView) -> list[Any]:
     held = sorted(hold(event, seats=[f"hall-A-{n}"]).id for n in (1, 2, 3))
     for one in held:
-        lapse(one)
+        backdate_deadline(one)
     return held
 
 
@@ -342,11 +351,11 @@ def meet(meeting: Meeting, thread: threading.local) -> list[BaseException | None
         meeting.second()
 
     with rival_connection() as keeper:
-        run("BEGIN", using=keeper)
-        run(meeting.keep, [meeting.middle], using=keeper)
-        rivals = [Beside(meeting.first).until_it_waits()]
-        rivals += [Beside(second).until_it_waits()]
-        run("ROLLBACK", using=keeper)
+        run_sql("BEGIN", using=keeper)
+        run_sql(meeting.keep, [meeting.middle], using=keeper)
+        rivals = [ConcurrentCall(meeting.first).wait_until_blocked()]
+        rivals += [ConcurrentCall(second).wait_until_blocked()]
+        run_sql("ROLLBACK", using=keeper)
     return [rival.outcome().error for rival in rivals]
 
 

@@ -7,9 +7,18 @@ from django.test.utils import CaptureQueriesContext
 from apps.kernel.db import sql
 from apps.reservations import facade as reservations
 from apps.reservations.holds import transaction
-from tests.support.factories import assert_audit_clean, hold, make_event, wish
+from tests.support.factories import assert_audit_clean, hold, make_event, make_hold_request
 from tests.support.races import rival_at, rival_connection, statements, storm, values
-from tests.support.reservations.buyers import ask, ask_until_decided, begin_payment, is_held, places, run, seat, types
+from tests.support.reservations.buyers import (
+    begin_payment,
+    get_general_admission,
+    hold_with_retries,
+    is_held,
+    outcome_types,
+    run_sql,
+    seat,
+    submit_hold,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,13 +36,13 @@ def test_a_hold_beside_locked_neighbours_is_decided_in_one_round(impatient: None
     H: holds two seats of row B: one transaction, nothing decided twice
     """
     event = make_event(general_admission=5)
-    request = wish(event, seats=["hall-B-1", "hall-B-2"], ga_section="floor", ga_quantity=1)
+    request = make_hold_request(event, seats=["hall-B-1", "hall-B-2"], ga_section="floor", ga_quantity=1)
     with rival_connection() as keeper:
         keeper.set_autocommit(False)
         row_a = [seat(f"hall-A-{number}").pk for number in range(1, 11)]
-        run(lock_seats_waiting.text, {"seat_ids": row_a}, using=keeper)
+        run_sql(lock_seats_waiting.text, {"seat_ids": row_a}, using=keeper)
         with statements() as names:
-            outcome = ask(request)
+            outcome = submit_hold(request)
         keeper.rollback()
     assert is_held(outcome)
     assert names.count("lock_entries_skipping") == 1
@@ -48,9 +57,9 @@ def test_two_holds_of_different_seats_pass_one_another(line: str, impatient: Non
     A: COMMIT
     """
     event = make_event()
-    first, second = (wish(event, seats=[f"hall-A-{number}"]) for number in (1, 2))
-    with rival_at(line, "after", lambda: ask(second)) as rival:
-        assert is_held(ask(first))
+    first, second = (make_hold_request(event, seats=[f"hall-A-{number}"]) for number in (1, 2))
+    with rival_at(line, "after", lambda: submit_hold(second)) as rival:
+        assert is_held(submit_hold(first))
     assert is_held(rival.result)
     assert_audit_clean()
 
@@ -58,7 +67,7 @@ def test_two_holds_of_different_seats_pass_one_another(line: str, impatient: Non
 def test_a_release_a_payment_and_a_sweep_pass_a_hold_that_is_under_way(impatient: None) -> None:
     event = make_event()
     to_release, to_pay = (hold(event, seats=[f"hall-B-{number}"]) for number in (1, 2))
-    request = wish(event, seats=["hall-A-1"])
+    request = make_hold_request(event, seats=["hall-A-1"])
 
     def others() -> list[str]:
         released = reservations.release(to_release.id, who="test").status
@@ -66,7 +75,7 @@ def test_a_release_a_payment_and_a_sweep_pass_a_hold_that_is_under_way(impatient
         return [released, paying, str(reservations.sweep().reservations)]
 
     with rival_at("insert_reservations", "after", others) as rival:
-        assert is_held(ask(request))
+        assert is_held(submit_hold(request))
     assert rival.result == ["canceled", "paying", "0"]
     assert_audit_clean()
 
@@ -75,19 +84,19 @@ def test_holds_of_two_events_pass_one_another_on_their_last_rows(impatient: None
     """Each event's general-admission row is its own: the last lock of one is nobody else's."""
     concert = make_event("concert", rows=0, general_admission=1)
     opera = make_event("opera", rows=0, general_admission=1, venue="The Other Venue")
-    first, second = (wish(event, ga_section="floor", ga_quantity=1) for event in (concert, opera))
-    with rival_at("take_general_admission", "after", lambda: ask(second)) as rival:
-        assert is_held(ask(first))
+    first, second = (make_hold_request(event, ga_section="floor", ga_quantity=1) for event in (concert, opera))
+    with rival_at("take_general_admission", "after", lambda: submit_hold(second)) as rival:
+        assert is_held(submit_hold(first))
     assert is_held(rival.result)
     assert_audit_clean()
 
 
 def test_buyers_of_different_seats_all_win_at_their_first_attempt() -> None:
     event = make_event(rows=4, seats_per_row=8)
-    wishes = [wish(event, seats=[f"hall-{row}-{number}"]) for row in "ABCD" for number in range(1, 9)]
+    wishes = [make_hold_request(event, seats=[f"hall-{row}-{number}"]) for row in "ABCD" for number in range(1, 9)]
     with CountedRounds() as rounds:
-        outcomes = values(storm(32, lambda number: ask_until_decided(wishes[number])))
-    assert types(outcomes) == ["held"] * 32
+        outcomes = values(storm(32, lambda number: hold_with_retries(wishes[number])))
+    assert outcome_types(outcomes) == ["held"] * 32
     assert rounds.count == 32
     assert_audit_clean()
 
@@ -122,26 +131,29 @@ class CountedRounds:
 def test_a_hold_takes_the_same_few_statements_however_much_it_wants(payload: dict[str, object], queries: int) -> None:
     """Exact: BEGIN, limits and COMMIT included. One more is one more round trip for everybody."""
     event = make_event(general_admission=20)
-    request = wish(event, **payload)
+    request = make_hold_request(event, **payload)
     with CaptureQueriesContext(
         connection,
     ) as captured:
-        assert is_held(ask(request))
+        assert is_held(submit_hold(request))
     assert len(captured) == queries, [query["sql"][:60] for query in captured]
     assert_audit_clean()
 
 
 def test_a_list_of_ten_takes_as_many_statements_as_a_list_of_one() -> None:
     event = make_event(general_admission=20)
-    one = [wish(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=1)]
-    ten = [wish(event, seats=[f"hall-B-{number}"], ga_section="floor", ga_quantity=1) for number in range(1, 11)]
+    one = [make_hold_request(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=1)]
+    ten = [
+        make_hold_request(event, seats=[f"hall-B-{number}"], ga_section="floor", ga_quantity=1)
+        for number in range(1, 11)
+    ]
     counts = []
     for requests in (one, ten):
         with CaptureQueriesContext(connection) as captured:
             assert all(map(is_held, reservations.hold(requests)))
         counts.append(len(captured))
     assert counts[0] == counts[1]
-    assert places().taken == 11
+    assert get_general_admission().taken == 11
     assert_audit_clean()
 
 
@@ -149,9 +161,9 @@ def test_a_refusal_for_seats_that_are_gone_locks_no_seat() -> None:
     """Read first: what cannot win takes no lock from those who can."""
     event = make_event()
     hold(event, seats=["hall-A-1"])
-    request = wish(event, seats=["hall-A-1", "hall-A-2"])
+    request = make_hold_request(event, seats=["hall-A-1", "hall-A-2"])
     with statements() as names:
-        outcome = ask(request)
-    assert types([outcome]) == ["seats-unavailable"]
+        outcome = submit_hold(request)
+    assert outcome_types([outcome]) == ["seats-unavailable"]
     assert not [name for name in names if name.startswith(("lock_seats", "insert"))]
     assert_audit_clean()

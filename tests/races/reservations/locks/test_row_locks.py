@@ -8,9 +8,9 @@ from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.orders.models import Order, OrderLine, Ticket
 from apps.reservations import facade as reservations
-from tests.support.factories import assert_audit_clean, hold, make_event, wish
-from tests.support.races import Beside, in_another_connection, rival_connection, statements
-from tests.support.reservations.buyers import ask, is_held, refusal, run, seat
+from tests.support.factories import assert_audit_clean, hold, make_event, make_hold_request
+from tests.support.races import ConcurrentCall, in_another_connection, rival_connection, statements
+from tests.support.reservations.buyers import is_held, problem_of, run_sql, seat, submit_hold
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -21,7 +21,7 @@ lock_seats_waiting = sql.load("apps.reservations", "lock_seats_waiting")
 def insert_ticket(view: reservations.ReservationView) -> None:
     """A ticket for the first seat of this reservation, its foreign keys checked now instead of at commit."""
     now, (place, *_) = clock.now(), view.seats
-    run("SET CONSTRAINTS ALL IMMEDIATE")
+    run_sql("SET CONSTRAINTS ALL IMMEDIATE")
     order = Order.objects.create(
         number="RACE", reservation_id=view.id, event_id=view.event_id, entry_id=view.entry_id, buyer=view.buyer,
         email="a@example.org", name="A", status="placed", total_minor=1, currency="USD", pay_deadline=now,
@@ -47,13 +47,13 @@ def test_a_free_seat_stays_visible_while_a_ticket_for_it_is_being_written() -> N
     event = make_event()
     view = hold(event, seats=["hall-A-1"])
     reservations.release(view.id, who="test")
-    request = wish(event, seats=["hall-A-1"])
+    request = make_hold_request(event, seats=["hall-A-1"])
     with transaction.atomic():
         insert_ticket(view)
         naive = lock_seats_skipping.text.replace("FOR NO KEY UPDATE", "FOR UPDATE")
         assert naive != lock_seats_skipping.text
         with rival_connection() as rival:
-            assert run(naive, {"seat_ids": [seat("hall-A-1").pk]}, using=rival) == []
+            assert run_sql(naive, {"seat_ids": [seat("hall-A-1").pk]}, using=rival) == []
         outcome, names = in_another_connection(lambda: hold_and_name_statements(request))
         transaction.set_rollback(True)
     assert is_held(outcome)
@@ -63,7 +63,7 @@ def test_a_free_seat_stays_visible_while_a_ticket_for_it_is_being_written() -> N
 
 def hold_and_name_statements(request: reservations.HoldRequest) -> tuple[reservations.HoldOutcome, list[str]]:
     with statements() as names:
-        outcome = ask(request)
+        outcome = submit_hold(request)
     return outcome, names
 
 
@@ -75,13 +75,13 @@ def meet_crosswise(text: str) -> list[BaseException | None]:
     def session(seat_ids: list[int]) -> None:
         with transaction.atomic():
             # The order of an UPDATE's locks is its plan's: a nested loop follows the list as it is given.
-            run("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off")
-            run(text, {"seat_ids": seat_ids, "blocked": 3})
+            run_sql("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off")
+            run_sql(text, {"seat_ids": seat_ids, "blocked": 3})
 
     with transaction.atomic():
         lock_seats_waiting.rows(connection.cursor(), seat_ids=[two])
-        rivals = [Beside(lambda: session([one, two, three])).until_it_waits()]
-        rivals += [Beside(lambda: session([three, two, one])).until_it_waits()]
+        rivals = [ConcurrentCall(lambda: session([one, two, three])).wait_until_blocked()]
+        rivals += [ConcurrentCall(lambda: session([three, two, one])).wait_until_blocked()]
     return [rival.outcome().error for rival in rivals]
 
 
@@ -115,23 +115,25 @@ def test_a_hold_behind_a_lock_that_stays_gives_up_and_says_busy() -> None:
     event = make_event()
     with rival_connection() as keeper, rival_connection() as watcher:
         keeper.set_autocommit(False)
-        run(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
-        naive = Beside(lambda: run(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]})).until_it_waits()
-        outcome = ask(wish(event, seats=["hall-A-1", "hall-A-2"]))
-        assert refusal(outcome).type == "busy"
-        assert refusal(outcome).status == 503
-        assert run("SELECT count(*) FROM reservations_reservation", using=watcher) == [(0,)]
-        naive.until_it_waits()
+        run_sql(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]}, using=keeper)
+        naive = ConcurrentCall(
+            lambda: run_sql(lock_seats_waiting.text, {"seat_ids": [seat("hall-A-1").pk]})
+        ).wait_until_blocked()
+        outcome = submit_hold(make_hold_request(event, seats=["hall-A-1", "hall-A-2"]))
+        assert problem_of(outcome).type == "busy"
+        assert problem_of(outcome).status == 503
+        assert run_sql("SELECT count(*) FROM reservations_reservation", using=watcher) == [(0,)]
+        naive.wait_until_blocked()
         keeper.rollback()
     naive.result()
-    assert is_held(ask(wish(event, seats=["hall-A-1", "hall-A-2"])))
+    assert is_held(submit_hold(make_hold_request(event, seats=["hall-A-1", "hall-A-2"])))
     assert_audit_clean()
 
 
 def test_every_writing_transaction_has_all_three_limits() -> None:
     def limits() -> list[str]:
         names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
-        return [run("SELECT current_setting(%s)", [name])[0][0] for name in names]
+        return [run_sql("SELECT current_setting(%s)", [name])[0][0] for name in names]
 
     outside = limits()
     with transactions.write(lock_ms=200, statement_ms=3_000):
@@ -143,5 +145,5 @@ def test_every_writing_transaction_has_all_three_limits() -> None:
 
 def test_a_statement_that_runs_too_long_is_ended_and_counts_as_passing() -> None:
     with pytest.raises(DatabaseError) as ended, transactions.write(statement_ms=20):
-        run("SELECT pg_sleep(5)")
+        run_sql("SELECT pg_sleep(5)")
     assert transactions.is_transient(ended.value)

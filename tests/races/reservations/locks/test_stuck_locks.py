@@ -10,9 +10,9 @@ from apps.kernel.db import transactions
 from apps.reservations import facade as reservations
 from apps.reservations.holds import service
 from apps.reservations.models import PurchaseCap
-from tests.support.factories import assert_audit_clean, hold, join, lapse, make_event, wish
+from tests.support.factories import assert_audit_clean, backdate_deadline, hold, join, make_event, make_hold_request
 from tests.support.races import rival_connection
-from tests.support.reservations.buyers import ask, is_held, run
+from tests.support.reservations.buyers import is_held, run_sql, submit_hold
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,10 +31,10 @@ SEAT = (
 def kept(statement: str, *params: Any) -> Iterator[None]:
     """Somebody has done this and does not end."""
     with rival_connection() as keeper:
-        run("BEGIN", using=keeper)
-        run(statement, list(params), using=keeper)
+        run_sql("BEGIN", using=keeper)
+        run_sql(statement, list(params), using=keeper)
         yield
-        run("ROLLBACK", using=keeper)
+        run_sql("ROLLBACK", using=keeper)
 
 
 def words(outcomes: list[reservations.HoldOutcome]) -> list[str]:
@@ -51,9 +51,9 @@ def test_a_lock_that_somebody_keeps_is_in_nobody_else_s_way(lock: str) -> None:
     event = make_event(general_admission=20, per_buyer_max=4)
     other = make_event("other", general_admission=20, per_buyer_max=4)
     entry = join(event)
-    first = wish(event, entry, seats=["hall-B-1"], ga_section="floor", ga_quantity=1)
-    neighbours = [wish(event, seats=["hall-A-1"]), wish(event, seats=["hall-A-2"])]
-    others = [wish(other, ga_section="floor", ga_quantity=1)]
+    first = make_hold_request(event, entry, seats=["hall-B-1"], ga_section="floor", ga_quantity=1)
+    neighbours = [make_hold_request(event, seats=["hall-A-1"]), make_hold_request(event, seats=["hall-A-2"])]
+    others = [make_hold_request(other, ga_section="floor", ga_quantity=1)]
     if lock == "cap":
         PurchaseCap.objects.create(event_id=event.id, buyer=entry.buyer)
     statement, param = {
@@ -68,7 +68,7 @@ def test_a_lock_that_somebody_keeps_is_in_nobody_else_s_way(lock: str) -> None:
         outcomes = reservations.hold([first, *neighbours, *others])
     told = "idempotency-in-progress" if lock == "admission" else "busy"
     assert words(outcomes) == [told, "held", "held", "held"]
-    assert is_held(ask(first))
+    assert is_held(submit_hold(first))
     assert_audit_clean()
 
 
@@ -79,11 +79,11 @@ def test_several_locks_are_in_the_way_of_just_those_who_need_them() -> None:
     with kept(FLOOR, event.id), kept(ENTRY, entry.id), kept(SEAT, "hall-A-1"):
         outcomes = reservations.hold(
             [
-                wish(event, ga_section="floor", ga_quantity=1),
-                wish(event, entry, seats=["hall-B-1"]),
-                wish(event, seats=["hall-A-1"]),
-                wish(event, seats=["hall-A-2"]),
-                wish(other, ga_section="floor", ga_quantity=1),
+                make_hold_request(event, ga_section="floor", ga_quantity=1),
+                make_hold_request(event, entry, seats=["hall-B-1"]),
+                make_hold_request(event, seats=["hall-A-1"]),
+                make_hold_request(event, seats=["hall-A-2"]),
+                make_hold_request(other, ga_section="floor", ga_quantity=1),
             ]
         )
     assert words(outcomes) == ["busy", "busy", "busy", "held", "held"]
@@ -93,7 +93,7 @@ def test_several_locks_are_in_the_way_of_just_those_who_need_them() -> None:
 def test_who_has_won_is_answered_while_the_losers_are_still_being_decided() -> None:
     """By shape: what the first transaction settles is out before a second one waits for the lock."""
     event = make_event()
-    requests = [wish(event, seats=["hall-A-1"]), wish(event, seats=["hall-A-2"])]
+    requests = [make_hold_request(event, seats=["hall-A-1"]), make_hold_request(event, seats=["hall-A-2"])]
     with kept(SEAT, "hall-A-1"):
         rounds = service._rounds(requests, transactions.write_on_django)
         assert list(next(rounds)) == [1]
@@ -107,19 +107,19 @@ def test_what_holds_the_wanted_seat_is_swept_first_however_much_else_has_lapsed(
     event = make_event()
     views = [hold(event, seats=[f"hall-A-{number}"]) for number in range(1, 10)]
     for age, view in enumerate(views):
-        lapse(view.id, seconds=100 - age)
-    assert is_held(ask(wish(event, seats=["hall-A-9"])))
-    unswept = run("SELECT count(*) FROM reservations_reservation WHERE status = 'pending_payment'")
+        backdate_deadline(view.id, seconds=100 - age)
+    assert is_held(submit_hold(make_hold_request(event, seats=["hall-A-9"])))
+    unswept = run_sql("SELECT count(*) FROM reservations_reservation WHERE status = 'pending_payment'")
     assert unswept == [(len(views),)], "the other eight, and the new one"
 
 
 def test_a_seat_of_somebody_in_time_is_refused_whoever_else_has_lapsed() -> None:
     """A final answer at once: no sweep can free it."""
     event = make_event()
-    lapse(hold(event, seats=["hall-A-1"]).id)
+    backdate_deadline(hold(event, seats=["hall-A-1"]).id)
     hold(event, seats=["hall-A-2"])
-    assert words([ask(wish(event, seats=["hall-A-1", "hall-A-2"]))]) == ["seats-unavailable"]
-    assert run("SELECT count(*) FROM reservations_reservation WHERE status = 'expired'") == [(0,)]
+    assert words([submit_hold(make_hold_request(event, seats=["hall-A-1", "hall-A-2"]))]) == ["seats-unavailable"]
+    assert run_sql("SELECT count(*) FROM reservations_reservation WHERE status = 'expired'") == [(0,)]
 
 
 def test_a_kept_seat_of_one_that_has_lapsed_keeps_no_other_lapsed_seat_from_its_buyer() -> None:
@@ -128,11 +128,13 @@ def test_a_kept_seat_of_one_that_has_lapsed_keeps_no_other_lapsed_seat_from_its_
     """
     event = make_event()
     for number in (1, 2):
-        lapse(hold(event, seats=[f"hall-A-{number}"]).id)
+        backdate_deadline(hold(event, seats=[f"hall-A-{number}"]).id)
     with kept(SEAT, "hall-A-1"):
-        outcomes = reservations.hold([wish(event, seats=["hall-A-1"]), wish(event, seats=["hall-A-2"])])
+        outcomes = reservations.hold(
+            [make_hold_request(event, seats=["hall-A-1"]), make_hold_request(event, seats=["hall-A-2"])]
+        )
     assert words(outcomes) == ["busy", "held"]
-    assert is_held(ask(wish(event, seats=["hall-A-1"])))
+    assert is_held(submit_hold(make_hold_request(event, seats=["hall-A-1"])))
     assert_audit_clean()
 
 
@@ -140,8 +142,8 @@ def test_the_best_available_seat_that_somebody_of_the_batch_gives_up_is_not_refu
     event = make_event(rows=1, seats_per_row=1, general_admission=5)
     entry = join(event)
     held = hold(event, entry, seats=["hall-A-1"])
-    change = wish(event, entry, replace=str(held.id), ga_section="floor", ga_quantity=1)
-    outcomes = reservations.hold([change, wish(event, best_available={"section": "hall", "quantity": 1})])
+    change = make_hold_request(event, entry, replace=str(held.id), ga_section="floor", ga_quantity=1)
+    outcomes = reservations.hold([change, make_hold_request(event, best_available={"section": "hall", "quantity": 1})])
     assert words(outcomes) == ["held", "held"]
     assert_audit_clean()
 
@@ -149,9 +151,9 @@ def test_the_best_available_seat_that_somebody_of_the_batch_gives_up_is_not_refu
 def test_a_kept_seat_of_one_that_has_lapsed_keeps_no_lapsed_place_from_its_buyer() -> None:
     """Nobody knows which of the lapsed has the wanted place: all of the event's are swept, around the one."""
     event = make_event(general_admission=1)
-    lapse(hold(event, seats=["hall-A-1"]).id, seconds=60)
-    lapse(hold(event, ga_section="floor", ga_quantity=1).id, seconds=30)
+    backdate_deadline(hold(event, seats=["hall-A-1"]).id, seconds=60)
+    backdate_deadline(hold(event, ga_section="floor", ga_quantity=1).id, seconds=30)
     with kept(SEAT, "hall-A-1"):
-        assert words([ask(wish(event, ga_section="floor", ga_quantity=1))]) == ["held"]
-    assert is_held(ask(wish(event, seats=["hall-A-1"])))
+        assert words([submit_hold(make_hold_request(event, ga_section="floor", ga_quantity=1))]) == ["held"]
+    assert is_held(submit_hold(make_hold_request(event, seats=["hall-A-1"])))
     assert_audit_clean()

@@ -22,7 +22,7 @@ from apps.orders.payments.providers.sandbox.cards import (
     TIMES_OUT_CHARGED,
     WRONG_AMOUNT,
 )
-from apps.orders.payments.providers.sandbox.messages import SIGNATURE_HEADER, event_of, event_of_refund, sign
+from apps.orders.payments.providers.sandbox.messages import SIGNATURE_HEADER, charge_event, refund_event, sign
 from apps.orders.payments.providers.sandbox.provider import NAME, Sandbox
 
 __all__ = [
@@ -44,8 +44,8 @@ __all__ = [
     "WEBHOOK_TOPIC",
     "WRONG_AMOUNT",
     "Sandbox",
-    "event_of",
-    "event_of_refund",
+    "charge_event",
+    "refund_event",
     "settle",
     "settle_late_charge",
     "sign",

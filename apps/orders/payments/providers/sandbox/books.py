@@ -24,9 +24,9 @@ _move_charge = sql.load("apps.orders", "move_sandbox_charge")
 
 LATE_BY = timedelta(seconds=1)
 WEBHOOK_TOPIC = "sandbox.webhook"
-UNHEARD = "unheard"
+NOT_RECEIVED = "unheard"
 """A call that got lost on its way: the books know of it, the bank does not."""
-_AFTER = {"pending": ("succeeded", "declined"), "declined": ("succeeded",)}
+_TRANSITIONS = {"pending": ("succeeded", "declined"), "declined": ("succeeded",)}
 
 
 def charge(request: ChargeRequest, card: Card) -> tuple[SandboxCharge, bool]:
@@ -38,7 +38,7 @@ def charge(request: ChargeRequest, card: Card) -> tuple[SandboxCharge, bool]:
             "method": request.method,
             "amount_minor": request.amount_minor + card.excess_minor,
             "currency": request.currency,
-            "status": card.answer if card.is_heard else UNHEARD,
+            "status": card.answer if card.is_heard else NOT_RECEIVED,
             "then_status": card.then,
             "return_url": request.return_url,
         }
@@ -54,9 +54,9 @@ def charge(request: ChargeRequest, card: Card) -> tuple[SandboxCharge, bool]:
                 _send(row, "succeeded", happens_at, delay=happens_at - now)
             return row, True
         row, now = _lock(str(request.key)), clock.now()
-        row = _as_of(row, now)
-        if row.status == UNHEARD:
-            row = _move(row, card.answer, now)
+        row = _apply_due_change(row, now)
+        if row.status == NOT_RECEIVED:
+            row = _change_status(row, card.answer, now)
         return row, False
 
 
@@ -65,8 +65,8 @@ def find(key: str) -> SandboxCharge | None:
     row = SandboxCharge.objects.filter(idempotency_key=key).first()
     if row is not None and row.then_at is not None:
         with transactions.write():
-            row = _as_of(_lock(key), clock.now())
-    return None if row is None or row.status == UNHEARD else row
+            row = _apply_due_change(_lock(key), clock.now())
+    return None if row is None or row.status == NOT_RECEIVED else row
 
 
 def cancel(request: ChargeRequest) -> SandboxCharge:
@@ -84,9 +84,9 @@ def cancel(request: ChargeRequest) -> SandboxCharge:
                 "occurred_at": now,
             },
         )
-        row = _as_of(_lock(str(request.key)), now)
-        if row.status in ("declined", UNHEARD) or (row.status == "pending" and row.method != LATE):
-            row = _move(row, "canceled", now)
+        row = _apply_due_change(_lock(str(request.key)), now)
+        if row.status in ("declined", NOT_RECEIVED) or (row.status == "pending" and row.method != LATE):
+            row = _change_status(row, "canceled", now)
         return row
 
 
@@ -98,9 +98,9 @@ def decide(charge_id: int, status: str) -> SandboxCharge | None:
         if key is None:
             return None
         now = clock.now()
-        row = _as_of(_lock(key), now)
+        row = _apply_due_change(_lock(key), now)
         if row.status == "pending":
-            row = _move(row, status, now)
+            row = _change_status(row, status, now)
             _send(row, status, now, delay=timedelta())
         return row
 
@@ -109,14 +109,14 @@ def settle(key: str, status: str, occurred_at: datetime) -> bytes:
     """The charge is what this webhook says, unless it is past that already; the webhook, unsigned. Of a canceled charge
     nothing else is said any more."""
     with transactions.write():
-        row = _as_of(_lock(key), clock.now())
-        if status in _AFTER.get(row.status, ()):
-            row = _move(row, status, occurred_at)
+        row = _apply_due_change(_lock(key), clock.now())
+        if status in _TRANSITIONS.get(row.status, ()):
+            row = _change_status(row, status, occurred_at)
         if row.status == "canceled":
-            return messages.event_of(row).raw
+            return messages.charge_event(row).raw
         if row.status == status:
             occurred_at = row.occurred_at
-        return messages.said_of(row, status, occurred_at)
+        return messages.charge_message(row, status, occurred_at)
 
 
 def refund(request: RefundRequest) -> SandboxRefund | None:
@@ -161,18 +161,18 @@ def _lock(key: str) -> SandboxCharge:
     return found[0]
 
 
-def _as_of(row: SandboxCharge, now: datetime) -> SandboxCharge:
+def _apply_due_change(row: SandboxCharge, now: datetime) -> SandboxCharge:
     """The locked charge, with what has come to pass meanwhile."""
     if row.then_at is None or row.then_at > now:
         return row
     status, occurred_at = row.then_status, row.then_at
     row.then_status, row.then_at = "", None
-    if status in _AFTER.get(row.status, ()):
+    if status in _TRANSITIONS.get(row.status, ()):
         row.status, row.occurred_at = status, occurred_at
     return _save(row)
 
 
-def _move(row: SandboxCharge, status: str, occurred_at: datetime) -> SandboxCharge:
+def _change_status(row: SandboxCharge, status: str, occurred_at: datetime) -> SandboxCharge:
     row.status, row.occurred_at, row.then_status, row.then_at = status, occurred_at, "", None
     return _save(row)
 

@@ -11,7 +11,7 @@ WRONG_AMOUNT = "sandbox_wrong_amount"
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ScheduledWebhook:
     """A webhook: what it says of the charge, in which of the sandbox's pauses it was true and in which it is sent."""
 
     status: str
@@ -26,7 +26,7 @@ class Card:
     label: str
     answer: str = "succeeded"
     then: str = ""
-    words: tuple[Word, ...] = ()
+    words: tuple[ScheduledWebhook, ...] = ()
     times_out: bool = False
     """The first call gets no answer."""
     is_heard: bool = True
@@ -34,26 +34,26 @@ class Card:
     excess_minor: int = 0
 
 
-_DONE = Word("succeeded", 1, 1)
+_SUCCEEDED = ScheduledWebhook("succeeded", 1, 1)
 CARDS = {
     APPROVES: Card("Test card that pays"),
     DECLINES: Card("Test card that is declined", answer="declined"),
     CHALLENGES: Card("Your bank asks you to confirm", answer="pending"),
     TIMES_OUT_CHARGED: Card("Charged, but the answer is lost", times_out=True),
     TIMES_OUT: Card("No answer, and nothing charged", times_out=True, is_heard=False),
-    DELAYED: Card("Paid a few seconds later", answer="pending", then="succeeded", words=(_DONE,)),
-    DUPLICATED: Card("Paid, and told twice", answer="pending", then="succeeded", words=(_DONE, _DONE)),
+    DELAYED: Card("Paid a few seconds later", answer="pending", then="succeeded", words=(_SUCCEEDED,)),
+    DUPLICATED: Card("Paid, and told twice", answer="pending", then="succeeded", words=(_SUCCEEDED, _SUCCEEDED)),
     REORDERED: Card(
         "Paid, and told in the wrong order",
         answer="pending",
         then="succeeded",
-        words=(_DONE, Word("pending", 0, 2)),
+        words=(_SUCCEEDED, ScheduledWebhook("pending", 0, 2)),
     ),
     DECLINED_FIRST: Card(
         "Declined, and then paid after all",
         answer="pending",
         then="declined",
-        words=(Word("declined", 1, 1), Word("succeeded", 2, 3)),
+        words=(ScheduledWebhook("declined", 1, 1), ScheduledWebhook("succeeded", 2, 3)),
     ),
     LOST: Card("Paid, and never told", answer="pending", then="succeeded"),
     WRONG_AMOUNT: Card("A cent too much is paid", excess_minor=1),

@@ -11,7 +11,7 @@ from django.core.signing import Signer
 from django.urls import reverse
 
 from apps.kernel import clock, secret_key
-from apps.orders.absolute_urls import absolute
+from apps.orders.absolute_urls import absolute_url
 from apps.orders.errors import SignatureInvalid
 from apps.orders.models import SandboxCharge, SandboxRefund
 from apps.orders.payments.providers.protocol import Kind, ProviderEvent
@@ -21,45 +21,45 @@ SIGNATURE_HEADER = "Sandbox-Signature"
 SIGNATURE_AGE_SECONDS_MAX = 300
 OCCURRED_YEARS = range(2000, 2100)
 URL_LENGTH_MAX = 500
-_pages = Signer(salt="sandbox-pay", sep=".")
+_page_signer = Signer(salt="sandbox-pay", sep=".")
 
 
-def event_of(charge: SandboxCharge) -> ProviderEvent:
+def charge_event(charge: SandboxCharge) -> ProviderEvent:
     """What the books say of a charge, as the message they would send: same state, same bytes, same message id."""
-    return read(said_of(charge, charge.status, charge.occurred_at))
+    return parse_message(charge_message(charge, charge.status, charge.occurred_at))
 
 
-def said_of(charge: SandboxCharge, status: str, occurred_at: datetime) -> bytes:
+def charge_message(charge: SandboxCharge, status: str, occurred_at: datetime) -> bytes:
     """The message that says this of a charge, unsigned."""
     body: dict[str, Any] = {
         "id": f"se_{charge.pk}_{status}",
         "type": f"payment.{status}",
         "occurred_at": occurred_at.isoformat(),
-        "charge": _of_charge(charge),
+        "charge": _charge_body(charge),
     }
     if status == "pending" and charge.method == CHALLENGES:
-        body["next_action"] = {"type": "redirect", "url": absolute(page_of(charge))}
+        body["next_action"] = {"type": "redirect", "url": absolute_url(payment_page_path(charge))}
     return json.dumps(body).encode()
 
 
-def page_of(charge: SandboxCharge) -> str:
+def payment_page_path(charge: SandboxCharge) -> str:
     """The address of the sandbox's own page for this charge; whoever has it may answer."""
-    return reverse("orders:sandbox_pay", args=[_pages.sign(str(charge.pk))])
+    return reverse("orders:sandbox_pay", args=[_page_signer.sign(str(charge.pk))])
 
 
-def charge_of_page(token: str) -> int:
+def parse_page_token(token: str) -> int:
     """The charge that a page's address is for. Raises BadSignature."""
-    return int(_pages.unsign(token))
+    return int(_page_signer.unsign(token))
 
 
-def event_of_refund(refund: SandboxRefund) -> ProviderEvent:
+def refund_event(refund: SandboxRefund) -> ProviderEvent:
     """What the books say of a refund, as the message they would send."""
     raw = json.dumps(
         {
             "id": f"se_r{refund.pk}_{refund.status}",
             "type": f"refund.{refund.status}",
             "occurred_at": refund.occurred_at.isoformat(),
-            "charge": _of_charge(refund.charge),
+            "charge": _charge_body(refund.charge),
             "refund": {
                 "id": f"sr_{refund.pk}",
                 "idempotency_key": refund.idempotency_key,
@@ -68,10 +68,10 @@ def event_of_refund(refund: SandboxRefund) -> ProviderEvent:
             },
         }
     ).encode()
-    return read(raw)
+    return parse_message(raw)
 
 
-def _of_charge(charge: SandboxCharge) -> dict[str, Any]:
+def _charge_body(charge: SandboxCharge) -> dict[str, Any]:
     return {
         "id": f"sc_{charge.pk}",
         "idempotency_key": charge.idempotency_key,
@@ -103,13 +103,13 @@ def check_signature(raw: bytes, header: str) -> None:
         raise SignatureInvalid("This delivery was signed too long ago.")
 
 
-def read(raw: bytes) -> ProviderEvent:
+def parse_message(raw: bytes) -> ProviderEvent:
     """The message. Raises ValueError and its like for bytes that are none."""
     body = json.loads(raw)
     kind, charge = Kind(body["type"]), body["charge"]
-    refund: dict[str, Any] = body["refund"] if kind.is_of_refund else {}
+    refund: dict[str, Any] = body["refund"] if kind.is_refund else {}
     _check_id(body["id"])
-    for row in (charge, refund) if kind.is_of_refund else (charge,):
+    for row in (charge, refund) if kind.is_refund else (charge,):
         _check_id(row["id"])
         _check_id(row["idempotency_key"])
     if not (isinstance(charge["currency"], str) and re.fullmatch(r"[A-Z]{3}", charge["currency"])):

@@ -12,7 +12,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
 from apps.kernel.http import problems
-from apps.orders.absolute_urls import within_site
+from apps.orders.absolute_urls import strip_site_origin
 from apps.orders.models import SandboxCharge
 from apps.orders.payments.providers.sandbox import books, messages
 from apps.orders.payments.providers.sandbox.provider import NAME
@@ -28,14 +28,14 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
     if settings.PAYMENT_PROVIDER != NAME:
         raise problems.NotFound
     try:
-        charge_id = messages.charge_of_page(token)
+        charge_id = messages.parse_page_token(token)
     except (BadSignature, ValueError) as error:
         raise problems.NotFound from error
     decision = _DECISIONS.get(request.POST.get("decision", ""))
     if request.method == "POST" and decision is not None:
         charge = books.decide(charge_id, decision)
         if charge is not None and charge.return_url:
-            return HttpResponseRedirect(within_site(charge.return_url), status=303)
+            return HttpResponseRedirect(strip_site_origin(charge.return_url), status=303)
     charge = SandboxCharge.objects.filter(pk=charge_id).first()
     if charge is None:
         raise problems.NotFound
@@ -45,4 +45,6 @@ def pay(request: HttpRequest, token: str) -> HttpResponse:
         "status": charge.status,
         "is_open": charge.status == "pending",
     }
-    return render(request, "orders/sandbox_pay.html", {"charge": shown, "return_url": within_site(charge.return_url)})
+    return render(
+        request, "orders/sandbox_pay.html", {"charge": shown, "return_url": strip_site_origin(charge.return_url)}
+    )

@@ -33,7 +33,7 @@ class Sandbox:
 
     def find_charge(self, key: UUID, reference: str = "") -> ProviderEvent | None:
         charge = books.find(str(key))
-        return None if charge is None else messages.event_of(charge)
+        return None if charge is None else messages.charge_event(charge)
 
     def charge(self, request: ChargeRequest) -> ProviderEvent:
         if settings.PAYMENT_PROVIDER != NAME:
@@ -43,20 +43,20 @@ class Sandbox:
         if is_new and card.times_out:
             time.sleep(settings.SANDBOX_PAUSE_SECONDS)
             raise ProviderFault("the sandbox did not answer in time")
-        return messages.event_of(charge)
+        return messages.charge_event(charge)
 
     def cancel(self, request: ChargeRequest, reference: str = "") -> ProviderEvent:
-        return messages.event_of(books.cancel(request))
+        return messages.charge_event(books.cancel(request))
 
     def refund(self, request: RefundRequest) -> RefundAnswer:
         refund = books.refund(request)
         if refund is None:
             return RefundAnswer(reference="", state=RefundState.FAILED, failure="more than is left of the charge")
-        return _answer_of(refund)
+        return _refund_answer(refund)
 
     def find_refund(self, key: UUID, charge_reference: str) -> RefundAnswer | None:
         refund = SandboxRefund.objects.filter(idempotency_key=str(key)).first()
-        return None if refund is None else _answer_of(refund)
+        return None if refund is None else _refund_answer(refund)
 
     def movements(self, day: date) -> Iterator[Movement]:
         begin = datetime.combine(day, time_of_day(), UTC)
@@ -88,10 +88,10 @@ class Sandbox:
             raise ProviderNotFound
         messages.check_signature(raw, headers.get(messages.SIGNATURE_HEADER, ""))
         try:
-            return messages.read(raw)
+            return messages.parse_message(raw)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise problems.MalformedBody("This is not a message of the sandbox.") from error
 
 
-def _answer_of(refund: SandboxRefund) -> RefundAnswer:
+def _refund_answer(refund: SandboxRefund) -> RefundAnswer:
     return RefundAnswer(reference=f"sr_{refund.pk}", state=RefundState(refund.status), failure=refund.failure)
