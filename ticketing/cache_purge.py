@@ -1,7 +1,7 @@
 """Caches in front of the house are told which addresses to forget: one POST of JSON to PURGE_URL, from the outbox.
 
-Whoever listens there does what its cache needs (docs/operations.md). Any 2xx means that it is done. Nothing waits for
-it: a hook that is away delays deliveries by a moment, and sales by nothing.
+Whoever listens there does what its cache needs (docs/operations/cdn.md). Any 2xx means that it is done. Nothing waits
+for it: a hook that is away delays deliveries by a moment, and sales by nothing.
 """
 
 import http.client

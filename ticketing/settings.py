@@ -150,7 +150,7 @@ DATABASES["default"] |= {
         "application_name": env.str("APPLICATION_NAME", default="fairgate"),
     },
 }
-# Every transaction has limits (rule 5 of docs/concurrency.md). Writers tighten them further, see kernel.transactions.
+# Every transaction has limits (rule 5 of docs/locking.md). Writers tighten them further, see kernel.transactions.
 DATABASE_LOCK_TIMEOUT_MS = env.int("DATABASE_LOCK_TIMEOUT_MS", default=5_000)
 DATABASE_STATEMENT_TIMEOUT_MS = env.int("DATABASE_STATEMENT_TIMEOUT_MS", default=30_000)
 DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS = env.int("DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS", default=15_000)
@@ -290,7 +290,7 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-# --- who asks, and how often (docs/operations.md) ------------------------------------------------------------------
+# --- who asks, and how often (docs/operations/rate-limits.md) ------------------------------------------------------
 try:
     # Whose X-Forwarded-For and X-Forwarded-Proto are believed.
     TRUSTED_PROXIES = settings_parser.parse_networks("TRUSTED_PROXIES", env.list("TRUSTED_PROXIES", default=[]))
@@ -325,7 +325,7 @@ ACCESS_LOG_ADDRESSES = env.str("ACCESS_LOG_ADDRESSES", default="shortened")
 if ACCESS_LOG_ADDRESSES not in ("shortened", "full", "none"):
     raise ImproperlyConfigured("ACCESS_LOG_ADDRESSES must be shortened, full or none")
 
-# --- what caches in front of the house may keep (docs/operations.md) -------------------------------------------------
+# --- what caches in front of the house may keep (docs/operations/cdn.md) ---------------------------------------------
 CACHE_PAGE_SECONDS = _seconds("CACHE_PAGE_SECONDS", 300)
 CACHE_STALE_SECONDS = _seconds("CACHE_STALE_SECONDS", 60)  # While they fetch the next one.
 CACHE_SOLD_OUT_SECONDS = _seconds("CACHE_SOLD_OUT_SECONDS", 30)  # And the catalogue while it shows counts.
@@ -429,7 +429,7 @@ QUEUE_BEACON_URL = env.str("QUEUE_BEACON_URL", default="")
 QUEUE_BEACON_GENESIS = env.int("QUEUE_BEACON_GENESIS", default=1_692_803_367)
 QUEUE_BEACON_PERIOD_SECONDS = env.int("QUEUE_BEACON_PERIOD_SECONDS", default=3)
 
-# --- the closed loop: when the waiting rooms' rates fall (docs/operations.md) ----------------------------------------
+# --- the closed loop: when the waiting rooms' rates fall (docs/operations/environment.md) ----------------------------
 PACE_HOLD_SECONDS_MAX = env.float("PACE_HOLD_SECONDS_MAX", default=0.8)
 PACE_PAYMENT_FAULT_SHARE_MAX = env.float("PACE_PAYMENT_FAULT_SHARE_MAX", default=0.2)
 PACE_WORKER_LAG_SECONDS_MAX = env.float("PACE_WORKER_LAG_SECONDS_MAX", default=10.0)

@@ -334,8 +334,8 @@ def test_the_rule_lets_good_form_pass(rule: Rule) -> None:
 
 def test_the_table_of_the_environment_names_what_is_read_and_nothing_else(files: list[File]) -> None:
     by_path = {file.path: file for file in files}
-    operations = by_path["docs/operations.md"].text
-    table = operations.partition("\n## Environment\n")[2].partition("\n## ")[0]
+    document = by_path["docs/operations/environment.md"].text
+    table = document.partition("\n## Environment\n")[2].partition("\n## ")[0]
     first_columns = "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|"))
     told = set(re.findall(r"`([A-Z][A-Z0-9_]+)`", first_columns))
     read = set(re.findall(r"\$\{([A-Z_]+):-", by_path["Procfile"].text))

@@ -1,4 +1,4 @@
-"""pgbouncer in front of the test's database, as docs/operations.md says to configure it."""
+"""pgbouncer in front of the test's database, as docs/operations/postgresql.md says to configure it."""
 
 import configparser
 import contextlib
@@ -82,9 +82,9 @@ def pooler(*, sessions: int, **settings: str) -> Iterator[Pooler]:
 
 
 def documented() -> configparser.ConfigParser:
-    """The configuration that docs/operations.md gives."""
-    found = _DOCUMENTED.findall((CHECKOUT / "docs" / "operations.md").read_text())
-    assert len(found) == 1, f"{len(found)} configurations of pgbouncer in docs/operations.md"
+    """The configuration that docs/operations/postgresql.md gives."""
+    found = _DOCUMENTED.findall((CHECKOUT / "docs" / "operations" / "postgresql.md").read_text())
+    assert len(found) == 1, f"{len(found)} configurations of pgbouncer in docs/operations/postgresql.md"
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(found[0])
     return parser

@@ -60,7 +60,7 @@ Find = Callable[[AuditContext], Iterable[str]]
 @dataclass(frozen=True, slots=True)
 class Check:
     invariant: str
-    """I1 to I10, as docs/design.md numbers them."""
+    """I1 to I10, as docs/architecture.md numbers them."""
     promise: str
     find: Find
 
