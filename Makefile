@@ -53,7 +53,7 @@ bench: $(VENV)/.bench ## Every ratio of docs/performance.md anew, within 25 minu
 bench-full: $(VENV)/.bench ## The same with more and longer rounds
 	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m benchmarks.suite --rounds 11 --seconds 5 $(BENCH_ARGS)
 
-lint: $(VENV)/.tests ## Style, types, arrows, migrations, deployment checks, the tidy test
+lint: $(VENV)/.tests ## Style, types, arrows, migrations, deployment checks, the rules for code and documents
 	@$(RUN) -m tests.support.lint
 
 format: $(VENV)/.tests ## Put the code into the house's form

@@ -17,6 +17,7 @@ LIKE_PRODUCTION = {
     "ALLOWED_HOSTS": "tickets.example",
     "DEBUG": "off",
 }
+PYTEST = [PYTHON, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider"]
 MANAGE = [PYTHON, "-W", "ignore::RuntimeWarning", "manage.py"]
 
 CHECKS: list[tuple[str, list[str], dict[str, str]]] = [
@@ -26,11 +27,8 @@ CHECKS: list[tuple[str, list[str], dict[str, str]]] = [
     ("import arrows", [PYTHON, str(PROGRAMS / "lint-imports"), "--no-cache"], {}),
     ("migrations", [*MANAGE, "makemigrations", "--check", "--dry-run"], {}),
     ("deployment", [*MANAGE, "check", "--deploy", "--fail-level", "WARNING"], LIKE_PRODUCTION),
-    (
-        "tidy",
-        [PYTHON, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider", "tests/architecture/test_tidy.py"],
-        {},
-    ),
+    ("tidy", [*PYTEST, "tests/architecture/test_tidy.py"], {}),
+    ("documents", [*PYTEST, "tests/architecture/test_docs.py"], {}),
 ]
 
 
