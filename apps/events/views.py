@@ -15,7 +15,7 @@ from django.views.decorators.http import condition, require_safe
 
 from apps.events import event_views, http_cache, selectors
 from apps.events.announcements import feed, template_context
-from apps.events.posters import drawing as poster_drawing
+from apps.events.posters import artwork
 
 _CARD = tuple(field.name for field in fields(selectors.EventCard))
 
@@ -99,7 +99,7 @@ def poster(request: HttpRequest, slug: str) -> HttpResponse:
         drawing, name = selectors.get_poster(slug)
     except event_views.EventNotFound as error:
         raise Http404 from error
-    return _poster_response(request, drawing or poster_drawing.plain_poster(slug, name))
+    return _poster_response(request, drawing or artwork.plain_poster(slug, name))
 
 
 def _poster_response(request: HttpRequest, drawing: str) -> HttpResponse:

@@ -8,7 +8,7 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.queue.entries import positions
 from apps.queue.identity.caller import issue_admission_token, issue_queue_token
-from apps.queue.status.status import QueueStatus as PlaceSeen
+from apps.queue.status.status import QueueStatus
 
 STATUSES = ["lobby", "waiting", "paused", "ready", "completed", "expired", "left", "drained"]
 STAGES = ["lobby", "drawing"]
@@ -48,7 +48,7 @@ class JoinedPlace(Place):
     queue_token = serializers.CharField(required=False, help_text="Not for a signed-in user, who needs none.")
 
 
-def status_answer(event: events.EventView, place: PlaceSeen) -> dict[str, Any]:
+def status_answer(event: events.EventView, place: QueueStatus) -> dict[str, Any]:
     """Where somebody stands, as the contract shows it."""
     seen, entry = place.estimate, place.entry
     answer: dict[str, Any] = {
@@ -84,7 +84,7 @@ def encode_join_answer(event: events.EventView, said: bytes, entry: positions.En
     return b'%b,"queue_token":"%b"}' % (said[:-1], issue_queue_token(entry.id, event.slug, entry.number).encode())
 
 
-def join_answer(event: events.EventView, place: PlaceSeen, entry: positions.EntryView) -> dict[str, Any]:
+def join_answer(event: events.EventView, place: QueueStatus, entry: positions.EntryView) -> dict[str, Any]:
     """The same, with the queue token of a visitor who has no account to be known by."""
     answer = status_answer(event, place)
     if entry.account_id is None:

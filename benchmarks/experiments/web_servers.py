@@ -126,7 +126,7 @@ def serve_ours(port: int, workers: int) -> None:
         port=port,
         workers=workers,
         loop="uvloop",
-        http="ticketing.server.http_protocol:Wire",
+        http="ticketing.server.http_protocol:HttpProtocol",
         lifespan="off",
         access_log=False,
         log_level="error",

@@ -12,7 +12,7 @@ import benchmarks.suite
 FOLDER = Path(benchmarks.suite.__file__).parent.parent
 PROGRAMS = sorted(
     f"{folder}.{file.stem}"
-    for folder in ("scenarios", "experiments")
+    for folder in ("scenarios", "experiments", "rehearsals")
     for file in (FOLDER / folder).glob("*.py")
     if "__main__" in file.read_text()
 )

@@ -62,7 +62,11 @@ class FakeTransport(asyncio.Transport):
 def connection(application: Any) -> tuple[HttpProtocol, FakeTransport]:
     """A connection to this application, and its far end."""
     config = uvicorn.Config(
-        application, http="ticketing.server.http_protocol:Wire", lifespan="off", proxy_headers=False, log_level="error"
+        application,
+        http="ticketing.server.http_protocol:HttpProtocol",
+        lifespan="off",
+        proxy_headers=False,
+        log_level="error",
     )
     config.load()
     wire, line = HttpProtocol(config, ServerState(), {}, asyncio.get_running_loop()), FakeTransport()

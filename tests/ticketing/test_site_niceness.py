@@ -7,10 +7,10 @@ import sys
 STEPS_BACK = """
 import os
 from ticketing import startup
-startup.step_back(0)
+startup.lower_priority(0)
 before = os.getpriority(os.PRIO_PROCESS, 0)
-startup.step_back(99)
-startup.step_back(1)
+startup.lower_priority(99)
+startup.lower_priority(1)
 print(before, os.getpriority(os.PRIO_PROCESS, 0))
 """
 

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Iterator
 
-from apps.events.posters.drawing import HEIGHT, WIDTH, poster
+from apps.events.posters.artwork import HEIGHT, WIDTH, poster
 
 
 def orchard_poster() -> str:

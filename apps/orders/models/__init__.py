@@ -6,6 +6,7 @@ took, a place has one ticket that opens a door.
 
 from apps.orders.models.cancellations import CancellationFailure, EventCancellation
 from apps.orders.models.checkins import DoorLink, TicketScan
+from apps.orders.models.circuit_state import ProviderStanding
 from apps.orders.models.codes import CodeUse, PromoCode
 from apps.orders.models.differences import ComparedDay, PaymentDifference
 from apps.orders.models.invoices import Invoice, InvoiceCounter, InvoiceKind
@@ -16,7 +17,6 @@ from apps.orders.models.organizers import FeedKey, FeedMessage, OrganizerMessage
 from apps.orders.models.payments import ATTEMPTS_MAX, Payment, Refund
 from apps.orders.models.returns import OrderAdjustment, ReturnPolicy
 from apps.orders.models.sandbox import SandboxCharge, SandboxRefund
-from apps.orders.models.standing import ProviderStanding
 from apps.orders.models.tickets import Ticket
 
 __all__ = [

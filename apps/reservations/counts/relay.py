@@ -7,7 +7,7 @@ true a moment ago.
 
 Those who listen are told over the channel layer, an event at most every quarter of a second, and less often where
 counting takes long: the newest counts, which sections moved and which reservations; at least twice a second that there
-is nothing new (`live.following`). Of any number of relays one leads, the others stand by.
+is nothing new (`live.event_updates`). Of any number of relays one leads, the others stand by.
 """
 
 import logging
@@ -28,7 +28,7 @@ from apps.kernel.db import sql, transactions
 from apps.kernel.db.leader_election import Leadership
 from apps.kernel.http import idempotency
 from apps.kernel.observability import log_context
-from apps.kernel.push import channel_layer as live
+from apps.kernel.push import channel_layer
 from apps.kernel.push.channel_names import group_of
 from apps.reservations.counts.recount import Recount
 from apps.reservations.gate import gate
@@ -142,7 +142,8 @@ class Relay:
             is_news = self._told.get(event_id) != frame.id or event_id in self._moved or event_id in self._touched
             if now - self._published_at.get(event_id, float("-inf")) >= (pause if is_news else PUBLISH_SECONDS_MAX):
                 due[event_id] = frame
-        if not due or not live.send_to_groups([self._message(event_id, frame) for event_id, frame in due.items()]):
+        messages = [self._message(event_id, frame) for event_id, frame in due.items()]
+        if not messages or not channel_layer.send_to_groups(messages):
             return
         for event_id, frame in due.items():
             self._published_at[event_id], self._told[event_id] = now, frame.id

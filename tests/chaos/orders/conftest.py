@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.chaos.orders.harness import OpenHouse
+    from tests.support.chaos.harness import OpenHouse
 
 
 @pytest.fixture
@@ -16,9 +16,9 @@ def open_house(settings: Any, monkeypatch: pytest.MonkeyPatch) -> "OpenHouse":
     from apps.orders.provider_sync import daily_comparison
     from apps.orders.tickets import ticket_pdf
     from apps.orders.webhooks import delivery
-    from tests.chaos.orders.harness import House
-    from tests.chaos.orders.provider_ledger import NAME, Books
-    from tests.chaos.orders.webhook_receiver import Organizer
+    from tests.support.chaos.harness import House
+    from tests.support.chaos.provider_ledger import NAME, Books
+    from tests.support.chaos.webhook_receiver import Organizer
 
     books, organizer = Books(), Organizer()
     settings.PAYMENT_PROVIDER = NAME

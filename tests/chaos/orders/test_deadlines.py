@@ -5,9 +5,9 @@ from itertools import combinations, permutations
 
 import pytest
 
-from tests.chaos.orders import provider_messages
-from tests.chaos.orders.harness import OpenHouse
-from tests.chaos.orders.provider_messages import (
+from tests.support.chaos import provider_messages
+from tests.support.chaos.harness import OpenHouse
+from tests.support.chaos.provider_messages import (
     BEFORE,
     BY_BUYER,
     BY_STAFF,

@@ -16,9 +16,9 @@ from apps.kernel import clock
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import topics
-from tests.chaos.orders.harness import INCLUDED, House, OpenHouse, Sale
-from tests.chaos.orders.operations import SEATS, Begin, given_back, let_only, park, placed, unpark
 from tests.support.batches import wait_until
+from tests.support.chaos.harness import INCLUDED, House, OpenHouse, Sale
+from tests.support.chaos.operations import SEATS, Begin, given_back, let_only, park, placed, unpark
 from tests.support.databases import database_url
 from tests.support.orders.sale import deliver_outbox
 from tests.support.reservations.buyers import run_sql
@@ -98,7 +98,7 @@ def nursery(transactional_db: None) -> Iterator[Nursery]:
     with tempfile.TemporaryDirectory() as folder, Listener(f"{folder}/line", "AF_UNIX") as listener:
         url = database_url()
         process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.chaos.orders.worker", f"{folder}/line"],
+            [sys.executable, "-W", "ignore", "-m", "tests.support.chaos.worker", f"{folder}/line"],
             cwd=CHECKOUT,
             env=os.environ | {"DATABASE_URL": url, "DATABASE_DIRECT_URL": url, "APPLICATION_NAME": NAME},
         )

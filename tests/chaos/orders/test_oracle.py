@@ -12,10 +12,10 @@ from apps.orders.cancellation import event_cancellation
 from apps.orders.models import InvoiceCounter, OrganizerMessage, Ticket, WebhookDelivery
 from apps.orders.provider_sync import discrepancies
 from apps.reservations.models import SeatInventory
-from tests.chaos.orders.convergence import find_wrong
-from tests.chaos.orders.harness import INCLUDED, House, OpenHouse, Sale
-from tests.chaos.orders.operations import SEATS, bought, return_some, to_return
-from tests.chaos.orders.provider_ledger import NAME
+from tests.support.chaos.convergence import find_wrong
+from tests.support.chaos.harness import INCLUDED, House, OpenHouse, Sale
+from tests.support.chaos.operations import SEATS, bought, return_some, to_return
+from tests.support.chaos.provider_ledger import NAME
 from tests.support.orders.sale import deliver_outbox
 from tests.support.reservations.buyers import run_sql
 

@@ -11,7 +11,7 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.cancellation import order_cancellation
 from apps.orders.models import ATTEMPTS_MAX
 from apps.orders.payments.providers.protocol import Kind, ProviderFault
-from tests.chaos.orders.harness import House, OpenHouse, Sale
+from tests.support.chaos.harness import House, OpenHouse, Sale
 from tests.support.orders.sale import deliver_outbox
 
 pytestmark = pytest.mark.django_db(transaction=True)

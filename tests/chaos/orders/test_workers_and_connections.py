@@ -6,9 +6,9 @@ import pytest
 from apps.orders import facade as orders
 from apps.orders import topics
 from apps.orders.payments.providers import sandbox
-from tests.chaos.orders.faults import Fault, strike
-from tests.chaos.orders.harness import ADDED, INCLUDED, OpenHouse
-from tests.chaos.orders.operations import OPERATIONS, SEATS, Operation, park, undo_claim, unpark
+from tests.support.chaos.faults import Fault, strike
+from tests.support.chaos.harness import ADDED, INCLUDED, OpenHouse
+from tests.support.chaos.operations import OPERATIONS, SEATS, Operation, park, undo_claim, unpark
 from tests.support.orders.sale import deliver_outbox
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -235,7 +235,7 @@ def test_of_two_corrections_at_once_the_second_hears_of_the_first() -> None:
         return service.correct(concert.id, 1, f"Number {number}.", who=f"author {number}", version=seen)
 
     outcomes = storm(2, correct)
-    assert sorted(type(one.error or one.value).__name__ for one in outcomes) == ["AnnouncementRefused", "Said"]
+    assert sorted(type(one.error or one.value).__name__ for one in outcomes) == ["AnnouncementRefused", "PostResult"]
     factories.assert_audit_clean()
 
 

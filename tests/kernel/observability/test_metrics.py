@@ -113,7 +113,7 @@ def test_another_process_is_heard_and_outlives_itself_in_the_sums(tmp_path: Path
         "import django, os, sys; django.setup()\n"
         "from pathlib import Path\n"
         "from apps.kernel.observability import metrics, request_metrics\n"
-        "metrics.begin('web'); request_metrics.served('poll', 'GET', 200, 0.002); metrics.publish()\n"
+        "metrics.begin('web'); request_metrics.record_response('poll', 'GET', 200, 0.002); metrics.publish()\n"
         "print('ready', flush=True); sys.stdin.read(); os._exit(9)\n"
     )
     environment = {**os.environ, "METRICS_FOLDER": str(tmp_path), "DJANGO_SETTINGS_MODULE": "ticketing.settings"}

@@ -97,7 +97,7 @@ class House(RuleBasedStateMachine):
         self.patched = pytest.MonkeyPatch()
         self.patched.setattr(relay, "time", SimpleNamespace(monotonic=lambda: self.now))
         self.patched.setattr(recount, "time", SimpleNamespace(monotonic=lambda: self.now))
-        self.patched.setattr(relay.live, "tell_all", self.hear)
+        self.patched.setattr(relay.channel_layer, "send_to_groups", self.hear)
         self.patched.setattr(relay, "FRESH_SECONDS_MIN", KEPT_SECONDS)
         self.patched.setattr(relay, "FRESH_SECONDS_MAX", KEPT_SECONDS)
         self.look(whole=True)

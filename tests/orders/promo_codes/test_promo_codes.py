@@ -299,7 +299,7 @@ def test_codes_are_not_to_be_guessed(concert, api, monkeypatch) -> None:
         asked.append((kind, token))
         return 5.0 if kind == "code" and len([1 for one, _ in asked if one == "code"]) > 2 else None
 
-    monkeypatch.setattr(access.rate_limits, "ask", ask)
+    monkeypatch.setattr(access.rate_limits, "check_request", ask)
     path = f"/reservations/{reservation}"
     assert_problem(api.post(f"{path}/quote", {"code": "A"}, token=token), 422, "code-unknown")
     assert_problem(api.post(f"{path}/checkout", BODY | {"code": "B"}, token=token, key="b"), 422, "code-unknown")

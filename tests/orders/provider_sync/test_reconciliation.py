@@ -6,19 +6,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
 from django.db import IntegrityError
 from django.test import Client
 
 from apps.kernel import clock, maintenance
-from apps.kernel.checks import reconciler
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.cancellation import order_cancellation
 from apps.orders.errors import DifferenceNotSettled, SignatureInvalid
 from apps.orders.models import (
     ComparedDay,
     Order,
-    OrderAdjustment,
     Payment,
     PaymentDifference,
     ProviderMessage,
@@ -27,13 +24,12 @@ from apps.orders.models import (
     SandboxRefund,
     Ticket,
 )
-from apps.orders.payments import refunds
 from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.protocol import ProviderFault
 from apps.orders.provider_sync import charges, daily_comparison, discrepancies, inbox, status_inquiries
 from apps.reservations import facade as reservations
-from apps.reservations.models import Reservation
 from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.orders.provider_days import SEAT, ask, compare, grow_old, listed, paid, stray_charge, told
 from tests.support.orders.sale import (
     SAME_ORIGIN,
     backdate_pay_deadline,
@@ -47,42 +43,6 @@ from tests.support.orders.sale import (
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SEAT = "hall-A-1"
-
-
-def told(order: Order) -> str:
-    order.refresh_from_db()
-    return str(order.status)
-
-
-def grow_old(hours: float = 0.1) -> None:
-    """Whatever waits for a provider has waited that long, and nobody has asked."""
-    moment = clock.now() - timedelta(hours=hours)
-    Payment.objects.filter(started_at__isnull=False).update(started_at=moment, asked_at=None)
-    Refund.objects.update(requested_at=moment, asked_at=None)
-
-
-def ask() -> int:
-    """What is due was asked about, and what came of it is done."""
-    asked = status_inquiries.schedule_inquiries()
-    deliver_outbox()
-    return asked
-
-
-def compare(days_ago: int = 0) -> tuple[int, int]:
-    counts = daily_comparison.compare_day(sandbox.NAME, clock.now().date() - timedelta(days=days_ago))
-    deliver_outbox()
-    return counts
-
-
-def listed() -> list[str]:
-    return [str(one.kind) for one in PaymentDifference.objects.filter(settled_at=None).order_by("kind")]
-
-
-def paid(slug: str = "concert") -> Order:
-    order = buy(hold(make_event(slug), seats=[SEAT]))
-    assert order.status == Order.Status.CONFIRMED
-    return order
 
 
 # --- asking ---------------------------------------------------------------------------------------------------------
@@ -245,18 +205,6 @@ def test_the_reconciler_runs_by_itself(settings) -> None:
 
 
 # --- comparing: what the provider has -------------------------------------------------------------------------------
-
-
-def stray_charge(**changes: Any) -> SandboxCharge:
-    fields = {
-        "idempotency_key": uuid.uuid4().hex,
-        "method": sandbox.APPROVES,
-        "amount_minor": 700,
-        "currency": "USD",
-        "status": "succeeded",
-        "occurred_at": clock.now(),
-    }
-    return SandboxCharge.objects.create(**fields | changes)
 
 
 def by_hand(order: Order, amount_minor: int | None = None) -> SandboxRefund:
@@ -491,129 +439,3 @@ def test_staff_settles_differences_with_a_note(admin_client: Client) -> None:
     assert (listed(), one.note) == ([], "Paid back by hand.")
     assert one.settled_by.startswith("staff:")
     assert "Paid back by hand." in admin_client.get(path).content.decode()
-
-
-# --- manage.py reconcile --------------------------------------------------------------------------------------------
-
-
-def kinds_found() -> list[str]:
-    return sorted(outcome.difference.kind for finding in reconciler.run() for outcome in finding.outcomes)
-
-
-def states_after_repair() -> dict[str, str]:
-    findings = reconciler.run(repair_by="tests")
-    assert [finding.failure for finding in findings if finding.failure] == []
-    return {outcome.difference.kind: outcome.state for finding in findings for outcome in finding.outcomes}
-
-
-def test_a_sale_that_is_as_it_should_be_has_no_difference() -> None:
-    paid()
-    buy(hold(make_event("late"), seats=[SEAT]), sandbox.LATE)
-    assert kinds_found() == []
-
-
-def test_what_is_unsettled_for_long_is_reported_and_asked_about() -> None:
-    order = buy(hold(make_event(), seats=[SEAT]), sandbox.LATE)
-    late_webhook(order, clock.now())
-    order_cancellation.refund_order(paid("other").pk, "staff:1")
-    OutboxMessage.objects.filter(done_at=None).delete()
-    backdate_pay_deadline(order, seconds=2_000)
-    Refund.objects.update(requested_at=clock.now() - timedelta(hours=1))
-    order_cancellation.fail_expired_orders()
-    reservations.sweep()
-    assert kinds_found() == ["unsettled_payment", "unsettled_refund"]
-    assert states_after_repair() == {"unsettled_payment": "repaired", "unsettled_refund": "repaired"}
-    deliver_outbox()
-    assert told(order) == "refunded"
-    assert kinds_found() == []
-    assert_audit_clean()
-
-
-def test_what_a_refunded_order_keeps_by_right_stays_when_the_rest_goes_back() -> None:
-    order = paid()
-    order_cancellation.refund_order(order.pk, "staff:1")
-    OrderAdjustment.objects.create(
-        order=order,
-        line=order.lines.get(),
-        kind=OrderAdjustment.Kind.KEPT_FEE,
-        amount_minor=150,
-        who="test",
-        why="test",
-        at=clock.now(),
-    )
-    deliver_outbox()
-    assert kinds_found() == ["order_money"], "it keeps less than it may: a person decides, and nothing goes back"
-    Refund.objects.all().delete()
-    SandboxRefund.objects.all().delete()
-    Payment.objects.update(refunded_minor=0)
-    assert kinds_found() == ["order_keeps_money"]
-    assert states_after_repair() == {"order_keeps_money": "repaired"}
-    deliver_outbox()
-    payment = Payment.objects.get()
-    assert payment.captured_minor - payment.refunded_minor == 150
-    assert kinds_found() == []
-
-
-def test_money_of_an_ended_order_goes_back() -> None:
-    order = paid()
-    order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_outbox()
-    Refund.objects.all().delete()
-    SandboxRefund.objects.all().delete()
-    Payment.objects.update(refunded_minor=0)
-    assert kinds_found() == ["order_keeps_money"]
-    assert states_after_repair() == {"order_keeps_money": "repaired"}
-    deliver_outbox()
-    assert Refund.objects.get().status == Refund.Status.SUCCEEDED
-    assert kinds_found() == []
-    assert_audit_clean()
-
-
-def test_an_order_that_stands_without_money_is_canceled_after_the_provider_was_asked() -> None:
-    event = make_event()
-    order = buy(hold(event, seats=[SEAT]))
-    SandboxCharge.objects.all().delete()
-    ProviderMessage.objects.all().delete()
-    Payment.objects.update(status="abandoned", captured_minor=0)
-    assert kinds_found() == ["order_without_money"]
-    assert states_after_repair() == {"order_without_money": "repaired"}
-    assert told(order) == "refunded"
-    assert not Ticket.objects.filter(voided_at=None).exists()
-    hold(event, seats=[SEAT])
-    assert kinds_found() == []
-    assert_audit_clean()
-
-
-def test_places_that_an_ended_order_left_sold_are_free_again() -> None:
-    event = make_event()
-    order = buy(hold(event, seats=[SEAT]))
-    before = Reservation.objects.values("status", "confirmed_at", "ended_at").get()
-    Order.objects.update(status="failed", reason="declined", confirmed_at=None, ended_at=clock.now())
-    assert before["status"] == "confirmed"
-    assert set(kinds_found()) == {"order_keeps_money", "reservation_without_order"}
-    assert states_after_repair() == {"order_keeps_money": "repaired", "reservation_without_order": "repaired"}
-    deliver_outbox()
-    assert reservations.get_reservation(order.reservation_id).status == "canceled"
-    assert kinds_found() == []
-
-
-def test_the_command_reports_what_is_listed_and_leaves_it_to_a_person(capsys) -> None:
-    paid()
-    stray_charge()
-    compare()
-    with pytest.raises((SystemExit, CommandError)):
-        call_command("reconcile", "--repair")
-    assert "unknown_capture" in capsys.readouterr().out or listed() == ["unknown_capture"]
-    assert states_after_repair() == {"unknown_capture": "needs a person"}
-
-
-def test_a_refund_of_ours_that_its_provider_refuses_has_failed(monkeypatch) -> None:
-    order = paid()
-    monkeypatch.setattr(
-        sandbox.Sandbox,
-        "refund",
-        lambda *_: refunds.RefundAnswer("", refunds.RefundState.FAILED, "charge disputed"),
-    )
-    order_cancellation.refund_order(order.pk, "staff:1")
-    deliver_outbox()
-    assert (Refund.objects.get().status, Refund.objects.get().failure) == (Refund.Status.FAILED, "charge disputed")

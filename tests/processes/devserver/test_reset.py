@@ -25,8 +25,8 @@ def test_the_data_is_gone_and_only_that(tmp_path: Path) -> None:
 def test_while_the_demo_runs_nothing_is_removed(tmp_path: Path) -> None:
     place = prepare_folder(tmp_path)
     # Locks are a process's own: another one must hold it for us to be refused.
-    code = "import sys; from pathlib import Path; from ticketing.devserver.demo import only_one\n"
-    code += "with only_one(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    code = "import sys; from pathlib import Path; from ticketing.devserver.demo import demo_lock\n"
+    code += "with demo_lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     holder = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

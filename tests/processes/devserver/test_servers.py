@@ -280,9 +280,9 @@ def still_running(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 OWNER_OF_DISPOSABLE_SERVERS = """
 import sys
-from tests.support.servers import temporary_place
+from tests.support.servers import temporary_server_folder
 from ticketing.devserver.servers import start_disposable
-place, end = temporary_place()
+place, end = temporary_server_folder()
 servers = start_disposable(place)
 print(place.folder, *servers.pids, flush=True)
 sys.stdin.read()

@@ -1,7 +1,7 @@
 """The on-sale in small: a crowd through a room while Redis loses everything half-way, and everything still adds up.
 
 Real servers, the gatekeeper a process of its own, the crowd over HTTP. `make demo` and
-benchmarks/scenarios/rehearsal.py do the same with thousands.
+benchmarks/rehearsals/flash_sale.py do the same with thousands.
 """
 
 import asyncio

@@ -584,35 +584,3 @@ def test_who_is_marked_goes_first_within_the_caps_and_moves_no_head(event: Event
     assert_audit_clean()
     QueueEntry.objects.filter(number=5).update(marked="")
     assert audit_breaches() == ["I9: concert: number 5 is ready with the head at 1, next number 7"]
-
-
-def test_who_has_no_number_yet_is_not_in_line_and_nobody_beyond_the_numbered_is_let_in(event: EventView) -> None:
-    """Three were in the lobby; the draw has written one number so far; two came late."""
-    entries = join_waiting_entries(event, 5)
-    QueueEntry.objects.filter(number__lte=3).update(in_lobby=True)
-    QueueEntry.objects.filter(number__in=(2, 3)).update(number=None)
-    WaitingRoom.objects.update(lobby_count=3, numbered_through=1)
-    assert tick(event) == 1
-    assert row(entries[0]).status == "ready"
-    assert tick(event) == 0
-    QueueEntry.objects.filter(pk=entries[4].id).update(marked="operator")
-    assert tick(event) == 1, "let through ahead of its turn, draw or no draw"
-    assert row(entries[4]).status == "ready"
-    for number in (2, 3):
-        QueueEntry.objects.filter(pk=entries[number - 1].id).update(number=number)
-    WaitingRoom.objects.update(numbered_through=None)
-    assert tick(event) == 1
-    assert row(entries[1]).status == "ready"
-    assert_audit_clean()
-    QueueEntry.objects.filter(pk=entries[3].id).update(in_lobby=True)
-    assert audit_breaches() == ["I9: concert: number 4 is waiting with the head at 2, next number 6"]
-
-
-def test_a_room_in_which_all_are_still_in_the_lobby_is_not_ticked(event: EventView) -> None:
-    join_waiting_entries(event, 1)
-    QueueEntry.objects.update(in_lobby=True, number=None)
-    WaitingRoom.objects.update(lobby_count=1)
-    assert admission.due_rooms() == []
-    assert_audit_clean()
-    QueueEntry.objects.update(status="ready", ready_at=clock.now(), claim_expires_at=clock.now())
-    assert audit_breaches() == ["I9: concert: number None is ready with the head at 0, next number 2"]

@@ -193,10 +193,10 @@ def test_a_board_is_never_older_than_the_shortest_wait_between_two_polls() -> No
     """Whichever process answers: the head it shows was true no longer ago than the poll before."""
     shortest_ms = estimates.NEXT_POLL_MIN_MS * (1 - estimates.JITTER)
     assert (DEFAULTS["CACHE_SECONDS"] + DEFAULTS["COPY_FRESH_SECONDS"]) * 1_000 < shortest_ms
-    assert DEFAULTS["COPY_KEPT_MS"] <= DEFAULTS["COPY_FRESH_SECONDS"] * 1_000
+    assert DEFAULTS["COPY_TTL_MS"] <= DEFAULTS["COPY_FRESH_SECONDS"] * 1_000
 
 
-DEFAULTS = {name: getattr(room_snapshot, name) for name in ("CACHE_SECONDS", "COPY_FRESH_SECONDS", "COPY_KEPT_MS")}
+DEFAULTS = {name: getattr(room_snapshot, name) for name in ("CACHE_SECONDS", "COPY_FRESH_SECONDS", "COPY_TTL_MS")}
 
 
 def test_while_redis_is_away_it_is_asked_once_a_second_and_told_of_once(

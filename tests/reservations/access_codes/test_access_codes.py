@@ -27,8 +27,7 @@ from tests.support.factories import (
 )
 from tests.support.races import statements
 from tests.support.reservations.buyers import begin_payment, cancel, confirm, outcome_types, problem_of, submit_hold
-from tests.support.reservations.gates import ask_gate as ask_gate
-from tests.support.reservations.gates import disable_expiry, open_gate
+from tests.support.reservations.gates import ask_gate, disable_expiry, open_gate
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -102,7 +102,7 @@ def test_what_is_gone_needs_no_thread_and_what_returns_is_seen_at_once(
         both = [asker.put(late.id), asker.put(holder.id, "last"), asker.put(late.id, "another")]
         assert [await said(one) for one in both] == ["sold out", "let through", "sold out"]
         assert count_answers("refused") == refused + 2
-        assert asked == ["_see"], "only for whom the gate lets through"
+        assert asked == ["_load_entries"], "only for whom the gate lets through"
         await thread_pool.run_in_thread(reservations.release, live, "test")
         assert await asker.says(late) == "let through"
         asker.courier.close()

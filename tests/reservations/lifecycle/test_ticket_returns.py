@@ -182,7 +182,7 @@ def test_of_eight_returns_of_one_seat_one_is_done() -> None:
     reservation = sold(make_event(), seats=["hall-A-1", "hall-A-2"])
     given = {line_of(reservation, "hall-A-1"): 1}
     outcomes = storm(8, lambda _: give(reservation.id, given))
-    assert results(outcomes) == ["PlacesNotStanding"] * 7 + ["done"]
+    assert results(outcomes) == ["PlacesNotReturnable"] * 7 + ["done"]
     assert reservations.get_reservation(reservation.id).seat_count == 1
 
 
@@ -191,7 +191,7 @@ def test_eight_returns_of_a_place_each_return_no_more_than_there_are() -> None:
     reservation = sold(make_event(general_admission=10), ga_section="floor", ga_quantity=5)
     (floor,) = reservation.general_admission
     outcomes = storm(8, lambda _: give(reservation.id, {floor.line_id: 1}))
-    assert results(outcomes) == ["PlacesNotStanding"] * 3 + ["done"] * 5
+    assert results(outcomes) == ["PlacesNotReturnable"] * 3 + ["done"] * 5
     assert get_general_admission().taken == 0
     assert reservations.get_reservation(reservation.id).status == "canceled"
 

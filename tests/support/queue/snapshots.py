@@ -44,7 +44,7 @@ def fresh_process() -> Iterator[None]:
             setattr(module, name, value)
 
 
-PROCESS_CACHES = ((room_snapshot, "_kept"), (exceptions, "_feeds"), (status, "_events"))
+PROCESS_CACHES = ((room_snapshot, "_cache"), (exceptions, "_feeds"), (status, "_event_cache"))
 
 
 def caller_of_entry(entry: facade.EntryView) -> facade.Caller:

@@ -1,6 +1,6 @@
 """Workers in processes of their own, which report each step before they take it.
 
-`python -m tests.chaos.orders.worker ADDRESS` runs them.
+`python -m tests.support.chaos.worker ADDRESS` runs them.
 
 This process is set up once and forks a worker for each one wanted. Provider and organizers stay with whoever asked:
 calls go there and back. A worker that is not told to go on waits, and may be killed there.

@@ -1,6 +1,6 @@
 """The on-sale rehearsed: a demo of its own, a crowd at its flash sale, Redis flushed half-way, everything checked.
 
-    python -m benchmarks.scenarios.rehearsal [--visitors 5000] [--over 40] [--buyers 10%] [--keep]
+    python -m benchmarks.rehearsals.flash_sale [--visitors 5000] [--over 40] [--buyers 10%] [--keep]
 
 Copies the checkout to a temporary folder, runs `make demo`'s own program there on a free port, lets `manage.py
 simulate` loose on Solstice Fields (50 a second, 500 at once), empties Redis once half of them are in, and ends with

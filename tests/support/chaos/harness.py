@@ -32,9 +32,9 @@ from apps.orders.webhooks import delivery
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
-from tests.chaos.orders.convergence import assert_money_converged
-from tests.chaos.orders.provider_ledger import HEADERS, NAME, Books, Fact
-from tests.chaos.orders.webhook_receiver import Organizer
+from tests.support.chaos.convergence import assert_money_converged
+from tests.support.chaos.provider_ledger import HEADERS, NAME, Books, Fact
+from tests.support.chaos.webhook_receiver import Organizer
 from tests.support.factories import make_event, make_hold_request
 from tests.support.orders.sale import checkout_body, deliver_outbox, make_code
 from tests.support.orders.webhook_endpoints import make_endpoint, make_feed_key

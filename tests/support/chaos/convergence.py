@@ -25,8 +25,8 @@ from apps.orders.models import (
     WebhookDelivery,
 )
 from apps.reservations.models import Reservation, ReservationLine, SeatInventory
-from tests.chaos.orders.provider_ledger import Books
-from tests.chaos.orders.webhook_receiver import Organizer
+from tests.support.chaos.provider_ledger import Books
+from tests.support.chaos.webhook_receiver import Organizer
 from tests.support.factories import audit_breaches
 
 FOR_A_PERSON = {

@@ -1,6 +1,6 @@
 """A sell-out rehearsed: a demo of its own, 20,000 buyers for 5,000 seats and 10,000 places, and nothing stranded.
 
-    python -m benchmarks.scenarios.sellout [--buyers 20000] [--over 2700] [--rate 12] [--active 400] [--keep]
+    python -m benchmarks.rehearsals.sellout [--buyers 20000] [--over 2700] [--rate 12] [--active 400] [--keep]
 
 Copies the checkout to a temporary folder, runs `make demo`'s own program there, creates the event through
 `manage.py create_event`, and lets `manage.py simulate` loose on it: everybody buys; some hold and walk away, some click
@@ -23,7 +23,7 @@ from shutil import rmtree
 
 import psycopg
 
-from benchmarks.scenarios.rehearsal import ended, manage, open_demo
+from benchmarks.rehearsals.flash_sale import ended, manage, open_demo
 from tests.processes.devserver.conftest import copy_checkout
 from ticketing.demo_state import read_state
 from ticketing.devserver.data_folder import prepare_folder

@@ -15,8 +15,8 @@ from apps.orders.models import ComparedDay, ProviderStanding, ReturnPolicy
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.provider_sync import daily_comparison, inbox, status_inquiries
 from apps.orders.returns import returns
-from tests.chaos.orders.harness import House, Prices, Sale
-from tests.chaos.orders.provider_ledger import HEADERS, NAME
+from tests.support.chaos.harness import House, Prices, Sale
+from tests.support.chaos.provider_ledger import HEADERS, NAME
 from tests.support.orders.sale import deliver_outbox, make_code
 
 SEATS = 2

@@ -14,7 +14,7 @@ from typing import Any
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from tests.chaos.orders.harness import House
+from tests.support.chaos.harness import House
 from tests.support.races import Outcome, rival_connection, storm
 
 TERMINATED_WITHIN_MS = 5_000

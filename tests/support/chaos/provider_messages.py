@@ -12,8 +12,8 @@ from apps.orders.errors import OrderNotCancelable
 from apps.orders.models import ATTEMPTS_MAX
 from apps.orders.payments.providers.protocol import Kind
 from apps.reservations.models import Reservation
-from tests.chaos.orders.harness import GRACE_SECONDS, House, Sale
-from tests.chaos.orders.provider_ledger import Fact
+from tests.support.chaos.harness import GRACE_SECONDS, House, Sale
+from tests.support.chaos.provider_ledger import Fact
 from tests.support.orders.sale import deliver_outbox
 
 

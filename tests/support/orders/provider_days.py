@@ -1,0 +1,70 @@
+"""Sales whose provider messages were lost: time passes, the provider is asked, and days are compared."""
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from apps.kernel import clock
+from apps.orders.models import (
+    Order,
+    Payment,
+    PaymentDifference,
+    Refund,
+    SandboxCharge,
+)
+from apps.orders.payments.providers import sandbox
+from apps.orders.provider_sync import daily_comparison, status_inquiries
+from tests.support.factories import hold, make_event
+from tests.support.orders.sale import (
+    buy,
+    deliver_outbox,
+)
+
+SEAT = "hall-A-1"
+
+
+def told(order: Order) -> str:
+    order.refresh_from_db()
+    return str(order.status)
+
+
+def grow_old(hours: float = 0.1) -> None:
+    """Whatever waits for a provider has waited that long, and nobody has asked."""
+    moment = clock.now() - timedelta(hours=hours)
+    Payment.objects.filter(started_at__isnull=False).update(started_at=moment, asked_at=None)
+    Refund.objects.update(requested_at=moment, asked_at=None)
+
+
+def ask() -> int:
+    """What is due was asked about, and what came of it is done."""
+    asked = status_inquiries.schedule_inquiries()
+    deliver_outbox()
+    return asked
+
+
+def compare(days_ago: int = 0) -> tuple[int, int]:
+    counts = daily_comparison.compare_day(sandbox.NAME, clock.now().date() - timedelta(days=days_ago))
+    deliver_outbox()
+    return counts
+
+
+def listed() -> list[str]:
+    return [str(one.kind) for one in PaymentDifference.objects.filter(settled_at=None).order_by("kind")]
+
+
+def paid(slug: str = "concert") -> Order:
+    order = buy(hold(make_event(slug), seats=[SEAT]))
+    assert order.status == Order.Status.CONFIRMED
+    return order
+
+
+def stray_charge(**changes: Any) -> SandboxCharge:
+    fields = {
+        "idempotency_key": uuid.uuid4().hex,
+        "method": sandbox.APPROVES,
+        "amount_minor": 700,
+        "currency": "USD",
+        "status": "succeeded",
+        "occurred_at": clock.now(),
+    }
+    return SandboxCharge.objects.create(**fields | changes)
