@@ -124,7 +124,11 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
         if request.method != "POST":
             return back
         act = request.POST.get("action", "")
-        asked = self._ask(request, WaitingRoom.objects.filter(pk=event_id), act) if act in CONFIRMATIONS else None
+        asked = (
+            self._ask_confirmation(request, WaitingRoom.objects.filter(pk=event_id), act)
+            if act in CONFIRMATIONS
+            else None
+        )
         if asked is not None:
             return asked
         by = {"who": request.user.get_username(), "why": request.POST.get("why", "")[:200]}
@@ -160,7 +164,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
             return f"{whom} {'is in' if is_in else 'is marked, and first when there is room'}."
         raise ActRefused("press the button of what is to be done; nothing has changed")
 
-    def _ask(self, request, queryset, act):
+    def _ask_confirmation(self, request, queryset, act):
         title, button, then = CONFIRMATIONS[act]
         return confirm_action(
             self, request, queryset.select_related("event"), title=title, button=button,
@@ -187,11 +191,13 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
 
     @admin.action(description="Drain: tell everyone waiting that it is over", permissions=["change"])
     def drain(self, request, queryset):
-        return self._ask(request, queryset, "drain") or self._set_state(request, queryset, "drain")
+        return self._ask_confirmation(request, queryset, "drain") or self._set_state(request, queryset, "drain")
 
     @admin.action(description="Switch off: let everyone in at once", permissions=["change"])
     def switch_off(self, request, queryset):
-        return self._ask(request, queryset, "switch_off") or self._set_state(request, queryset, "switch_off")
+        return self._ask_confirmation(request, queryset, "switch_off") or self._set_state(
+            request, queryset, "switch_off"
+        )
 
     @admin.action(description="Let so many in now, within the caps", permissions=["change"])
     def admit_now(self, request, queryset):

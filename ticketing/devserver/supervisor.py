@@ -59,20 +59,20 @@ class RestartingProcess(Process):
         self._events = events
         patience = RestartPolicy(time.monotonic())
         while True:
-            status = self._live()
+            status = self._run_once()
             if _is_shutting_down():
                 break
             ended = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
             if not patience.allows(time.monotonic(), killed=status < 0):
-                self._say(f"ended ({ended}) and is not started again, so the house ends")
+                self._log(f"ended ({ended}) and is not started again, so the house ends")
                 break
-            self._say(f"ended ({ended}); starting it again")
+            self._log(f"ended ({ended}); starting it again")
             time.sleep(PAUSE_SECONDS)
             if _is_shutting_down():
                 break
         self._send_message({"returncode": status}, type="stop")
 
-    def _live(self) -> int:
+    def _run_once(self) -> int:
         child = self._child_ctor(self.cmd, env=self.env, cwd=self.cwd)
         self._send_message({"pid": child.pid}, type="start")
         if _is_shutting_down():
@@ -84,7 +84,7 @@ class RestartingProcess(Process):
         child.stdout.close()
         return int(child.wait())
 
-    def _say(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         self._send_message(f"{self.name} {text}\n".encode())
 
 

@@ -102,7 +102,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._idle_since = 0.0
         self._client = Client()
         # The request that has come with the bytes that are just being read; it is begun when all of them are.
-        self._come: tuple[Any, Any] | None = None
+        self._received_request: tuple[Any, Any] | None = None
         self._is_reading = False
         self._listener: StreamListener | None = None
 
@@ -127,23 +127,23 @@ class HttpProtocol(HttpToolsProtocol):
             and self._is_between_requests()
             and (piece := fast_parser.parse_request(data)) is not None
         ):
-            self._take(piece)
+            self._handle_parsed(piece)
             return
         self._is_reading = True
         try:
             super().data_received(data)
         finally:
             self._is_reading = False
-        if self._come is not None:
-            (cycle, app), self._come = self._come, None
-            self._begin(cycle, app)
+        if self._received_request is not None:
+            (cycle, app), self._received_request = self._received_request, None
+            self._begin_request(cycle, app)
         cycle = self.cycle
         if cycle is not None and not cycle.more_body and cycle.scope is self.scope:
             if self._clock is not None:
                 self._stop_clock()
             if cycle.response_complete and self.timeout_keep_alive_task is None:
                 # The rest of a body that nobody wanted has come. uvicorn starts this clock with an answer only.
-                self._rest()
+                self._start_keep_alive_timer()
         elif not self._is_a_socket and not self.transport.is_closing():
             self._track_incomplete(len(data))
 
@@ -184,12 +184,12 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._answering = cycle  # With requests sent ahead this is not the latest one, which is all that uvicorn keeps.
-        if self._is_reading and self._come is None:
-            self._come = cycle, app
+        if self._is_reading and self._received_request is None:
+            self._received_request = cycle, app
         else:
-            self._begin(cycle, app)
+            self._begin_request(cycle, app)
 
-    def _begin(self, cycle: Any, app: Any) -> None:
+    def _begin_request(self, cycle: Any, app: Any) -> None:
         """The request is answered at sight, if all of it is here and the application can; else it has a task."""
         # Who does not read the answers waits in a task, so that no more than one of them is kept for it.
         if (
@@ -203,15 +203,15 @@ class HttpProtocol(HttpToolsProtocol):
             self._begin_task(cycle, app)
             return
         cycle.scope[CLIENT] = self._client
-        answer = self._respond_sync(cycle.scope, cycle.body, self._hear)
+        answer = self._respond_sync(cycle.scope, cycle.body, self._on_deferred_response)
         if answer is not DEFERRED:
-            self._told(cycle, answer)
+            self._respond(cycle, answer)
 
-    def _hear(self, answer: RawResponse | None) -> None:
+    def _on_deferred_response(self, answer: RawResponse | None) -> None:
         """What has been told later is the answer to the one request that is being answered here."""
-        self._told(self._answering, answer)
+        self._respond(self._answering, answer)
 
-    def _told(self, cycle: Any, answer: RawResponse | None) -> None:
+    def _respond(self, cycle: Any, answer: RawResponse | None) -> None:
         if answer is None:
             self._begin_task(cycle, self.app)
         elif not cycle.disconnected:
@@ -239,7 +239,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self._unset_keepalive_if_required()
                 self._start_asgi_task(*self.pipeline.pop())
             else:
-                self._rest()
+                self._start_keep_alive_timer()
         if self._has_unsent():
             self._start_unread_clock()
 
@@ -262,7 +262,7 @@ class HttpProtocol(HttpToolsProtocol):
         else:
             self._cut(b"")
 
-    def _rest(self) -> None:
+    def _start_keep_alive_timer(self) -> None:
         """Nothing is asked for here, and if that stays so the connection is closed."""
         # One clock that looks what has happened meanwhile, instead of one for each request.
         self._idle_since = self.loop.time()
@@ -327,7 +327,7 @@ class HttpProtocol(HttpToolsProtocol):
             is_between = cycle.response_complete and not cycle.more_body and cycle.scope is self.scope
         return is_between and not self._is_a_socket and not self.pipeline and not _is_shutting_down(self.server_state)
 
-    def _take(self, piece: fast_parser.ParsedRequest) -> None:
+    def _handle_parsed(self, piece: fast_parser.ParsedRequest) -> None:
         """As httptools and uvicorn would have it, without them as far as it can be told at sight."""
         if self._clock is not None:
             self._stop_clock()
@@ -352,7 +352,7 @@ class HttpProtocol(HttpToolsProtocol):
         answer: RawResponse | None = None
         # As in `_begin`.
         if self._respond_sync is not None and not self.flow.write_paused:
-            answer = self._respond_sync(scope, piece.body, self._hear)
+            answer = self._respond_sync(scope, piece.body, self._on_deferred_response)
         if answer is None or answer is DEFERRED:
             self.headers, self.expect_100_continue = piece.headers, False
             self.scope = scope  # type: ignore[assignment]
@@ -362,7 +362,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self.transport.write(encode_response(self.server_state.default_headers, *answer, b""))
         self.server_state.total_requests += 1
-        self._rest()
+        self._start_keep_alive_timer()
         if self._has_unsent():
             self._start_unread_clock()
 

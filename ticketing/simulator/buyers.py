@@ -41,8 +41,8 @@ class Buyer(Visitor):
         "_holds",
         "_order",
         "_reservation",
+        "_selection",
         "_wares",
-        "_wish",
     )
 
     def __init__(self, name: str, door: VisitorContext, rng: random.Random, habits: Habits, wares: SaleTerms) -> None:
@@ -51,7 +51,7 @@ class Buyer(Visitor):
         self._choices = self._holds = 0
         self._came_back = self._found_nothing = False
         self._held_until = ""
-        self._wish: dict[str, Any] = {}
+        self._selection: dict[str, Any] = {}
         self._reservation = self._order = ""
         self._asked_seconds = ORDER_ASK_SECONDS
 
@@ -67,7 +67,7 @@ class Buyer(Visitor):
         free = [section for section in answer.document.get("sections", []) if section.get("available_seats", 0) > 0]
         if not free or self._choices >= CHOICES_MAX:
             if self._reservation:
-                return self._keeps()
+                return self._keep_reservation()
             self._found_nothing = True
             self.step = self.leave
             return 0.0
@@ -75,19 +75,19 @@ class Buyer(Visitor):
         section = self.random.choice(free)
         quantity = self.random.randint(1, min(self._wares.quantity_max, section["available_seats"]))
         if section["type"] == "general_admission":
-            self._wish = {"ga_section": section["section_id"], "ga_quantity": quantity}
+            self._selection = {"ga_section": section["section_id"], "ga_quantity": quantity}
         elif self.random.random() < NAMED_SEATS_SHARE:
-            self._wish = {"section": section, "quantity": quantity}
+            self._selection = {"section": section, "quantity": quantity}
             self.step = self.pick
             return 0.0
         else:
-            self._wish = {"best_available": {"section": section["section_id"], "quantity": quantity}}
+            self._selection = {"best_available": {"section": section["section_id"], "quantity": quantity}}
         self.step = self.hold
         return 0.0
 
     async def pick(self) -> float | None:
         """Chooses seats by name, side by side as the list has them, from a page of the section."""
-        section, quantity = self._wish["section"], self._wish["quantity"]
+        section, quantity = self._selection["section"], self._selection["quantity"]
         page = self.random.randint(1, -(-section["total_seats"] // PAGE_SIZE))
         path = f"/events/{self.door.event}/sections/{section['section_id']}/seats?page={page}&page_size={PAGE_SIZE}"
         answer = await self.door.api.ask("seats", "GET", path, token=self.token)
@@ -100,13 +100,13 @@ class Buyer(Visitor):
             self.step = self.look
             return 0.0
         first = self.random.randrange(max(1, len(free) - quantity + 1))
-        self._wish = {"seats": free[first : first + quantity]}
+        self._selection = {"seats": free[first : first + quantity]}
         self.step = self.hold
         return self.think_seconds()
 
     async def hold(self) -> float | None:
         """Asks for what was chosen; the same again gives the same, so it may be asked again when no answer came."""
-        body = {**self._wish, "replace": self._reservation} if self._reservation else self._wish
+        body = {**self._selection, "replace": self._reservation} if self._reservation else self._selection
         key = f"{self.name}-hold-{self._holds + 1}"
         answer = await self._submit("hold", f"/events/{self.door.event}/reservations", key, body)
         if answer is None:
@@ -152,7 +152,7 @@ class Buyer(Visitor):
             self.step = self.look
         return self.think_seconds()
 
-    def _keeps(self) -> float | None:
+    def _keep_reservation(self) -> float | None:
         """Nothing better was found: what is held is paid for."""
         self.door.figures.counts["kept the old"] += 1
         self.step = self.pay
@@ -183,7 +183,7 @@ class Buyer(Visitor):
             f"/events/{self.door.event}/reservations",
             token=self.admission_token,
             key=f"{self.name}-tab-{self._holds}",
-            body=self._wish,
+            body=self._selection,
         )
         if answer.status < 400:
             return self.report_breach("two holds of one buyer", f"{self.name}: {answer.document.get('reservation_id')}")

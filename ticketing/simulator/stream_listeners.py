@@ -211,7 +211,7 @@ class StreamListeners:
         """They come within so long."""
         for ear in self._all:
             self.open_in(self.random.uniform(0, over_seconds), ear)
-        self.start(self._look_on())
+        self.start(self._reconnect_silent())
 
     def open_in(self, seconds: float, ear: StreamListener) -> None:
         self._loop.call_later(max(0.0, seconds), self._open, ear)
@@ -242,7 +242,7 @@ class StreamListeners:
             except (OSError, TimeoutError) as error:
                 ear.ended(type(error).__name__)
 
-    async def _look_on(self) -> None:
+    async def _reconnect_silent(self) -> None:
         """Whoever hears nothing at all any more asks anew."""
         while True:
             await asyncio.sleep(SILENT_SECONDS_MAX / 8)
@@ -271,7 +271,7 @@ class StreamListeners:
                     await stopping.wait()
         else:
             return
-        self._judge(truth)
+        self._record_outcome(truth)
 
     async def _fetch_counts(self) -> FreeCounts | None:
         """What is free now, as anybody is told who asks; the house counts anew each time."""
@@ -284,7 +284,7 @@ class StreamListeners:
     def _find_outdated(self, truth: FreeCounts | None) -> Iterator[StreamListener]:
         return (ear for ear in self._all if truth is None or not ear.is_open or ear.counts != truth)
 
-    def _judge(self, truth: FreeCounts | None) -> None:
+    def _record_outcome(self, truth: FreeCounts | None) -> None:
         heard, wrong = self.heard, list(self._find_outdated(truth))
         heard.wrong = len(wrong)
         for ear in wrong:

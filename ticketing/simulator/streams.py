@@ -92,7 +92,7 @@ class Stream(asyncio.Protocol):
                     return
                 if not self._read_head(head):
                     return
-            self._rest = self._hear(rest)
+            self._rest = self._consume_body(rest)
         except NotAnEventStream as error:
             self._ear.report_breach(f"no stream of events: {error}")
             self.close()
@@ -114,24 +114,24 @@ class Stream(asyncio.Protocol):
         self._ear.opened()
         return True
 
-    def _hear(self, rest: bytes) -> bytes:
+    def _consume_body(self, rest: bytes) -> bytes:
         """What is left of it, once everything that is whole was heard."""
         at = 0
         if self._is_chunked:
             pieces: list[bytes] = []
             for begin, end in _pieces(rest):
                 if end == begin:
-                    self._say(b"".join(pieces))
+                    self._consume_events(b"".join(pieces))
                     self.close()
                     return b""
                 pieces.append(rest[begin:end])
                 at = end + 2
-            self._say(b"".join(pieces))
+            self._consume_events(b"".join(pieces))
             return rest[at:] if at else rest
-        self._say(rest)
+        self._consume_events(rest)
         return b""
 
-    def _say(self, piece: bytes) -> None:
+    def _consume_events(self, piece: bytes) -> None:
         *events, self._body = (self._body + piece).split(b"\n\n")
         if len(self._body) > WAITING_BYTES_MAX:
             raise NotAnEventStream("an event without an end")

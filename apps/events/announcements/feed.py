@@ -28,11 +28,11 @@ class EncodedFeed(NamedTuple):
 class Feed:
     """What is at hand of one event at one moment."""
 
-    __slots__ = ("_told", "standing")
+    __slots__ = ("_responses", "standing")
 
     def __init__(self, standing: CurrentAnnouncements) -> None:
         self.standing = standing
-        self._told: dict[int, EncodedFeed] = {}
+        self._responses: dict[int, EncodedFeed] = {}
 
     @property
     def shown(self) -> list[Announcement]:
@@ -42,14 +42,14 @@ class Feed:
     def told(self, since: int) -> EncodedFeed:
         """What was said after `since`, the number of what its reader has heard last; 0: what stands."""
         since = min(since, self.standing.latest)
-        told = self._told.get(since)
+        told = self._responses.get(since)
         if told is None:
-            if len(self._told) >= _ENCODED_MAX:
-                self._told.clear()
-            told = self._told[since] = self._tell(since)
+            if len(self._responses) >= _ENCODED_MAX:
+                self._responses.clear()
+            told = self._responses[since] = self._encode(since)
         return told
 
-    def _tell(self, since: int) -> EncodedFeed:
+    def _encode(self, since: int) -> EncodedFeed:
         standing = self.standing
         said = self.shown
         older = standing.has_older

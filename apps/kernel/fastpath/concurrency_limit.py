@@ -83,25 +83,25 @@ class ConcurrencyLimit:
         self._alone_max = alone_max
         self._beside_max = beside_max
         self._waiting_max = waiting_max
-        self._lines: dict[str, _EventQueue] = {}
+        self._queues: dict[str, _EventQueue] = {}
         self._tidied_at = 0.0
         self._waiting = _waiting.labels(name)
         self._waiting.set(0)
 
     def applies_to(self, event: str) -> bool:
         """Whether its requests pass here: nobody's crowd is held up by events that clients make up."""
-        return event in self._lines or self._knows(event)
+        return event in self._queues or self._knows(event)
 
     def try_acquire(self, event: str) -> bool:
         """Whether the request may go on at once. If so, `leave` follows."""
-        line = self._lines.get(event)
+        line = self._queues.get(event)
         if line is None:
-            line = self._lines[event] = _EventQueue(slot_of(event))
+            line = self._queues[event] = _EventQueue(slot_of(event))
         now = line.at = monotonic()
         self._activity.note(line.place, now)
         if now - self._tidied_at > ACTIVE_SECONDS:
             self._tidy(now)
-        if line.waiting or line.under_way >= self._most(line, now):
+        if line.waiting or line.under_way >= self._current_limit(line, now):
             return False
         if line.under_way <= line.left_over:
             line.begun = now
@@ -111,12 +111,12 @@ class ConcurrencyLimit:
     def wait(self, event: str, go_on: Callable[[problems.Problem | None], None]) -> None:
         """`go_on` will be called at the request's turn, with None, and `leave` follows; or with why it is refused.
         Raises problems.Busy where too many wait. After `try_acquire` has said no."""
-        line = self._lines[event]
+        line = self._queues[event]
         if len(line.waiting) >= self._waiting_max:
             raise problems.Busy
         line.waiting.append((line.at, go_on))
         self._waiting.inc()
-        self._look_after(line)
+        self._schedule_check(line)
 
     async def come(self, event: str) -> None:
         """The request may go on, and `leave` follows. Raises problems.Busy."""
@@ -143,14 +143,14 @@ class ConcurrencyLimit:
 
     def leave(self, event: str) -> None:
         """A request of this event is not under way any more; the next one that waits is, or will be."""
-        line = self._lines[event]
+        line = self._queues[event]
         line.under_way -= 1
         line.left_over = min(line.left_over, line.under_way)
         if not line.waiting or line.is_resting:
             return
         now = monotonic()
         if not self._admits_in_groups(line, now):
-            self._let_in(line)
+            self._admit_waiting(line)
         elif line.under_way <= line.left_over:
             line.is_resting = True
             rest = min(PAUSE_FACTOR * (now - line.begun), PAUSE_SECONDS_MAX)
@@ -160,21 +160,21 @@ class ConcurrencyLimit:
         """Whether it comes in groups: beside another event, and there is a whole one to come."""
         return len(line.waiting) >= self._beside_max and self._activity.is_any_other_active(line.place, now)
 
-    def _look_after(self, line: _EventQueue) -> None:
+    def _schedule_check(self, line: _EventQueue) -> None:
         """Somebody looks at this line in a moment, and for as long as anybody waits."""
         if not line.is_check_scheduled:
             line.is_check_scheduled = True
-            asyncio.get_running_loop().call_later(CHECK_SECONDS, self._look, line)
+            asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check_queue, line)
 
-    def _look(self, line: _EventQueue) -> None:
+    def _check_queue(self, line: _EventQueue) -> None:
         line.is_check_scheduled = False
         now = monotonic()
         self._refuse_late(line, now)
         if line.waiting:
-            self._look_after(line)
+            self._schedule_check(line)
             if self._admits_in_groups(line, now) and not line.is_resting and now - line.begun >= CHECK_SECONDS:
                 line.left_over = line.under_way
-                self._let_in(line)
+                self._admit_waiting(line)
 
     def _refuse_late(self, line: _EventQueue, now: float) -> None:
         """Whoever has waited too long hears so."""
@@ -185,12 +185,12 @@ class ConcurrencyLimit:
 
     def _end_pause(self, line: _EventQueue) -> None:
         line.is_resting = False
-        self._let_in(line)
+        self._admit_waiting(line)
 
-    def _let_in(self, line: _EventQueue) -> None:
+    def _admit_waiting(self, line: _EventQueue) -> None:
         now = monotonic()
         self._refuse_late(line, now)
-        most = self._most(line, now)
+        most = self._current_limit(line, now)
         while line.waiting and line.under_way < most:
             _, go_on = line.waiting.popleft()
             self._waiting.dec()
@@ -200,11 +200,11 @@ class ConcurrencyLimit:
             # In the loop's next step, so that a row of them that are refused at once does not go ever deeper.
             asyncio.get_running_loop().call_soon(go_on, None)
 
-    def _most(self, line: _EventQueue, now: float) -> int:
+    def _current_limit(self, line: _EventQueue, now: float) -> int:
         return self._beside_max if self._activity.is_any_other_active(line.place, now) else self._alone_max
 
     def _tidy(self, now: float) -> None:
         self._tidied_at = now
-        for event, line in list(self._lines.items()):
+        for event, line in list(self._queues.items()):
             if not line.under_way and not line.waiting and now - line.at > ACTIVE_SECONDS:
-                del self._lines[event]
+                del self._queues[event]

@@ -116,12 +116,12 @@ class Dispatcher:
 
     def respond_sync(self, scope: Scope, body: bytes | bytearray, later: OnResponse) -> RawResponse | None:
         """As `server_extensions.RESPOND_SYNC` describes it."""
-        begun = self._begin(scope)
+        begun = self._accept(scope)
         if begun is None or begun.route.respond_sync is None:
             return None
         turnstile = begun.route.concurrency_limit
         try:
-            self._let_in(begun)
+            self._check_request(begun)
             if turnstile is not None and turnstile.applies_to(begun.argument):
                 if not turnstile.try_acquire(begun.argument):
                     turnstile.wait(begun.argument, partial(self._resume, begun, body, later))
@@ -130,17 +130,17 @@ class Dispatcher:
                 begun.has_slot = True
         except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
             return _finish_request(begun, _error_reply(begun.request, error))
-        answer = self._look(begun, body)
+        answer = self._call_sync_handler(begun, body)
         if answer is None:
             scope[_ACTIVE_REQUEST] = begun
             return None
         if isinstance(answer, PendingAnswer):
             request_metrics.request_started()
-            self._tell(begun, later, answer)
+            self._respond(begun, later, answer)
             return DEFERRED
         return _finish_request(begun, answer)
 
-    def _look(self, begun: _ActiveRequest, body: bytes | bytearray) -> Reply | PendingAnswer | None:
+    def _call_sync_handler(self, begun: _ActiveRequest, body: bytes | bytearray) -> Reply | PendingAnswer | None:
         """What its route tells at sight."""
         assert begun.route.respond_sync is not None
         try:
@@ -156,13 +156,13 @@ class Dispatcher:
         """The request's turn has come, or it is refused."""
         begun.has_slot = refusal is None
         if refusal is not None:
-            self._tell(begun, later, _error_reply(begun.request, refusal))
+            self._respond(begun, later, _error_reply(begun.request, refusal))
         elif begun.request.has_disconnected():
-            self._drop(begun)
+            self._abandon(begun)
         else:
-            self._tell(begun, later, self._look(begun, body))
+            self._respond(begun, later, self._call_sync_handler(begun, body))
 
-    def _hear(
+    def _on_answer(
         self,
         begun: _ActiveRequest,
         then: Callable[[Any], Reply | PendingAnswer | Continuation],
@@ -170,7 +170,7 @@ class Dispatcher:
         heard: "asyncio.Future[Any]",
     ) -> None:
         if heard.cancelled():
-            self._drop(begun)  # The process ends.
+            self._abandon(begun)  # The process ends.
             return
         answer: Reply | PendingAnswer | Continuation
         try:
@@ -178,15 +178,15 @@ class Dispatcher:
             answer = then(heard.result()) if error is None else _error_reply(begun.request, error)
         except Exception as error:  # noqa: BLE001 - As above.
             answer = _error_reply(begun.request, error)
-        self._tell(begun, later, answer)
+        self._respond(begun, later, answer)
 
-    def _tell(
+    def _respond(
         self, begun: _ActiveRequest, later: OnResponse, answer: Reply | PendingAnswer | Continuation | None
     ) -> None:
         """Of a request that is under way: its answer has gone, or will when more is heard, or the server is to call us
         for the rest, and without one for all of it."""
         if isinstance(answer, PendingAnswer):
-            answer.answer.add_done_callback(partial(self._hear, begun, answer.then, later))
+            answer.answer.add_done_callback(partial(self._on_answer, begun, answer.then, later))
             return
         request_metrics.request_finished()
         if isinstance(answer, Reply):
@@ -196,14 +196,14 @@ class Dispatcher:
             begun.request.scope[_ACTIVE_REQUEST] = begun
             later(None)
 
-    def _drop(self, begun: _ActiveRequest) -> None:
+    def _abandon(self, begun: _ActiveRequest) -> None:
         """Nobody is left to answer."""
         request_metrics.request_finished()
         begun.leave()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The client has its answer, or has gone."""
-        begun = scope.pop(_ACTIVE_REQUEST, None) or self._begin(scope)
+        begun = scope.pop(_ACTIVE_REQUEST, None) or self._accept(scope)
         if begun is None:
             await self._forward_to_site(scope, receive, send)
             return
@@ -241,7 +241,7 @@ class Dispatcher:
         if status:
             request_metrics.record_response("forwarded", scope["method"], status, monotonic() - begun)
 
-    def _begin(self, scope: Scope) -> _ActiveRequest | None:
+    def _accept(self, scope: Scope) -> _ActiveRequest | None:
         """The request, if it is the lane's."""
         found = self._find(scope)
         if found is None:
@@ -254,7 +254,7 @@ class Dispatcher:
         request.id = self._id_of(request)
         return _ActiveRequest(*found, request)
 
-    def _let_in(self, begun: _ActiveRequest) -> None:
+    def _check_request(self, begun: _ActiveRequest) -> None:
         """The very checks that stand before the site's views, once. Raises what is to be said."""
         if begun.is_checked:
             return
@@ -269,7 +269,7 @@ class Dispatcher:
 
     async def _answer(self, begun: _ActiveRequest) -> Reply:
         try:
-            self._let_in(begun)
+            self._check_request(begun)
             turnstile = begun.route.concurrency_limit
             if turnstile is not None and not begun.has_slot and turnstile.applies_to(begun.argument):
                 # Before its turn: a client that sends slowly keeps nobody else's place either.

@@ -84,9 +84,9 @@ class AsyncRedis:
         if self._connection_task is None and monotonic() >= self._not_before and not redis.is_paused():
             loop = asyncio.get_running_loop()
             self._tried = loop.create_future()
-            self._connection_task = loop.create_task(self._live(self._tried))
+            self._connection_task = loop.create_task(self._run_connection(self._tried))
 
-    async def _live(self, tried: "asyncio.Future[None]") -> None:
+    async def _run_connection(self, tried: "asyncio.Future[None]") -> None:
         self._not_before = monotonic() + redis.OUTAGE_PAUSE_SECONDS
         connection = None
         try:

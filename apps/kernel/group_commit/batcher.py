@@ -338,7 +338,7 @@ class Batcher(Generic[Request, Outcome]):
         return pool
 
     def _commit_batches(self, pool: ConnectionPool[Connection[Any]]) -> None:
-        while keys := self._choose():
+        while keys := self._wait_for_keys():
             with self._turns.acquired(self._turn_for(keys)) if self._turns is not None else nullcontext():
                 begun = time.monotonic()
                 try:
@@ -363,7 +363,7 @@ class Batcher(Generic[Request, Outcome]):
             refuse([call for call in calls if not call.answered], OutcomeUnknown)
             self._committed.observe(time.monotonic() - begun)
 
-    def _choose(self) -> list[Hashable]:
+    def _wait_for_keys(self) -> list[Hashable]:
         """The keys of the next batch, as soon as anything is to be had; none once the batcher is closed and nothing
         waits, or after a long time without work: then the thread ends."""
         with self._changed:
@@ -371,7 +371,7 @@ class Batcher(Generic[Request, Outcome]):
             while not (keys := self._next_keys(now := time.monotonic())):
                 late_at = self._late_at(now)
                 if (self._closing and not self.waiting_count) or (late_at is None and home_at <= now):
-                    self._leave()
+                    self._remove_thread()
                     return []
                 self._idle += 1
                 self._watching += late_at is not None
@@ -475,7 +475,7 @@ class Batcher(Generic[Request, Outcome]):
         with self._changed:
             self._mixed_since.pop(threading.current_thread(), None)
             if self._mixes:
-                self._judge(keys, seconds)
+                self._track_duration(keys, seconds)
             for key in keys:
                 queue = self._queues.get(key)
                 if queue is not None:
@@ -485,7 +485,7 @@ class Batcher(Generic[Request, Outcome]):
             if self._closing:
                 self._changed.notify_all()
 
-    def _judge(self, keys: Collection[Hashable], seconds: float) -> None:
+    def _track_duration(self, keys: Collection[Hashable], seconds: float) -> None:
         now = time.monotonic()
         if self._alone_until:
             self._alone_until = {key: until for key, until in self._alone_until.items() if until > now}
@@ -500,7 +500,7 @@ class Batcher(Generic[Request, Outcome]):
         if not queue.calls and not queue.under_way:
             del self._queues[key]
 
-    def _leave(self) -> None:
+    def _remove_thread(self) -> None:
         thread = threading.current_thread()
         if not self._closing and thread in self._threads:
             # While it is closed, whoever closes counts on those that it has seen.

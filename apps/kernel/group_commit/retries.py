@@ -100,7 +100,7 @@ class Attempts(Generic[Request, Outcome]):
             logger.warning("batcher %s: the ledger is away: %s", self._name, error)
             raise _DatabaseUnavailable from error
         try:
-            open_calls = self._look(connection, segment)
+            open_calls = self._answer_committed(connection, segment)
             if open_calls:
                 self._decide_all(connection, open_calls)
         except Exception as error:  # noqa: BLE001 - Each caller is given it, or the batch another attempt.
@@ -113,13 +113,15 @@ class Attempts(Generic[Request, Outcome]):
             if lost:
                 still_open = replace(still_open, lost=True)
             passing = lost or transactions.is_transient(error) or _is_server_error(error)
-            return self._after(error, still_open, passing=passing) if still_open.calls else []
+            return self._plan_retry(error, still_open, passing=passing) if still_open.calls else []
         finally:
             wake([call for call in segment.calls if call.answered])
             pool.putconn(connection)
         return []
 
-    def _look(self, connection: Connection[Any], segment: _Segment[Request, Outcome]) -> list[Call[Request, Outcome]]:
+    def _answer_committed(
+        self, connection: Connection[Any], segment: _Segment[Request, Outcome]
+    ) -> list[Call[Request, Outcome]]:
         """What an earlier attempt committed is answered; the calls that are still open."""
         if segment.again:
             found = self._find_committed(connection, [call.request for call in segment.calls])
@@ -159,7 +161,7 @@ class Attempts(Generic[Request, Outcome]):
         if connection.info.transaction_status not in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN):
             raise InvalidDecision(f"{self._name}: a transaction was left open")
 
-    def _after(
+    def _plan_retry(
         self, error: Exception, segment: _Segment[Request, Outcome], *, passing: bool
     ) -> list[_Segment[Request, Outcome]]:
         """An attempt failed: what is to be done instead, in order; nothing if the callers were told."""

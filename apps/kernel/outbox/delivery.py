@@ -52,7 +52,7 @@ class Delivery:
             self._is_wake_pending = True
             if not self._is_claimer_running:
                 self._is_claimer_running = True
-                self._start("outbox-claims", self._look)
+                self._start("outbox-claims", self._claim_loop)
             self._changed.notify_all()
 
     @property
@@ -87,7 +87,7 @@ class Delivery:
             self._changed.notify_all()
             return self._changed.wait_for(lambda: not self._is_claimer_running and self._threads == 0, seconds)
 
-    def _look(self) -> None:
+    def _claim_loop(self) -> None:
         try:
             while (free := self._wait_for_capacity()) > 0:
                 self._claim(free)
@@ -98,7 +98,7 @@ class Delivery:
                 # Who asked between our last look and here saw us and started nobody.
                 if self._is_wake_pending and self._left != 0 and not self._is_closed:
                     self._is_claimer_running = True
-                    self._start("outbox-claims", self._look)
+                    self._start("outbox-claims", self._claim_loop)
                 self._changed.notify_all()
 
     def _wait_for_capacity(self) -> int:

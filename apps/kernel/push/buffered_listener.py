@@ -14,15 +14,15 @@ Message = bytes | str
 class QueuedListener(Listener):
     """What it is told waits here until `next` is asked for it."""
 
-    __slots__ = ("_come", "_queue", "as_text", "is_disconnected")
+    __slots__ = ("_has_messages", "_queue", "as_text", "is_disconnected")
 
     def __init__(self, door: str, *, as_text: bool) -> None:
         super().__init__(door)
         self.as_text = as_text
         self._queue: deque[Message] = deque()
-        self._come = asyncio.Event()
+        self._has_messages = asyncio.Event()
         self.is_disconnected = False
-        self.on_gone = self._come.set
+        self.on_gone = self._has_messages.set
 
     def write(self, frame: Frame) -> None:
         self._put(frame.text if self.as_text else frame.event)
@@ -40,15 +40,15 @@ class QueuedListener(Listener):
 
     def _put(self, message: Message) -> None:
         self._queue.append(message)
-        self._come.set()
+        self._has_messages.set()
 
     async def next(self) -> Message | None:
         """What to send next; None at the end."""
         while not self._queue:
             if self.is_disconnected or self.is_gone:
                 return None
-            self._come.clear()
-            await self._come.wait()
+            self._has_messages.clear()
+            await self._has_messages.wait()
         message = self._queue.popleft()
         if not self.is_slow():
             self.catch_up()

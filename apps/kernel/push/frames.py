@@ -64,18 +64,18 @@ class DeltaFrame(Frame):
     """A frame that says only what has changed since the one before: `told` by name, in the document under `under`,
     beside what is always said."""
 
-    __slots__ = ("_always", "_told", "_under")
+    __slots__ = ("_always", "_changed", "_under")
 
     def __init__(self, key: Key, always: Mapping[str, Any], under: str, told: Mapping[str, Any]) -> None:
         super().__init__(key, msgspec.json.encode({**always, under: told}))
-        self._always, self._under, self._told = always, under, told
+        self._always, self._under, self._changed = always, under, told
 
     def after(self, older: Frame) -> Frame:
         if not isinstance(older, DeltaFrame):
             return self
         # What the older one told in full stays told in full.
         always = {**self._always, **{name: value for name, value in older._always.items() if name == "complete"}}
-        return DeltaFrame(self.key, always, self._under, {**older._told, **self._told})
+        return DeltaFrame(self.key, always, self._under, {**older._changed, **self._changed})
 
 
 def frame(kind: str, document: Any, *, about: str = "", frame_id: str = "") -> Frame:

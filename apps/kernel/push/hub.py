@@ -111,7 +111,7 @@ class Hub:
         self._beats: list[dict[Listener, None]] = [{} for _ in range(_BEATS)]
         self._next_beat = itertools.cycle(range(_BEATS))
         self._due: dict[tuple[str, Key], Frame] = {}
-        self._telling: asyncio.Task[None] | None = None
+        self._delivery_task: asyncio.Task[None] | None = None
         self._heartbeat_task: asyncio.Task[None] | None = None
         self.is_closing = False
 
@@ -171,8 +171,8 @@ class Hub:
             return
         older = self._due.pop((topic, frame.key), None)
         self._due[topic, frame.key] = frame if older is None else frame.after(older)
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.get_running_loop().create_task(self._deliver_due())
+        if self._delivery_task is None or self._delivery_task.done():
+            self._delivery_task = asyncio.get_running_loop().create_task(self._deliver_due())
 
     async def _deliver_due(self) -> None:
         while self._due:
@@ -183,9 +183,9 @@ class Hub:
     async def _beat(self) -> None:
         while self._count:
             await asyncio.sleep(BEAT_SECONDS / _BEATS)
-            await in_slices(list(self._beats[next(self._next_beat)]), partial(self._look_after, monotonic()))
+            await in_slices(list(self._beats[next(self._next_beat)]), partial(self._check_listener, monotonic()))
 
-    def _look_after(self, now: float, listener: Listener) -> None:
+    def _check_listener(self, now: float, listener: Listener) -> None:
         if listener.is_gone:
             return
         if now >= listener.until:
@@ -204,7 +204,7 @@ class Hub:
         self.is_closing = True
         everybody = [listener for beat in self._beats for listener in beat]
         await in_slices(everybody, self.disconnect)
-        for task in (self._telling, self._heartbeat_task):
+        for task in (self._delivery_task, self._heartbeat_task):
             if task is not None:
                 task.cancel()
 

@@ -300,9 +300,9 @@ class _JoinBatch:
             if one.touched != expected:
                 raise RuntimeError(f"{one.touched} of {expected} rows written")
         for room in letting_in:
-            self._let_in(cursor, room)
+            self._admit_new(cursor, room)
 
-    def _let_in(self, cursor: sql.Cursor, room: Room) -> None:
+    def _admit_new(self, cursor: sql.Cursor, room: Room) -> None:
         entries = self.new[room.event_id]
         present = [entry.id for entry in entries]
         admitted = admit_next(cursor, room, self.now, reason=AdmissionBatch.Reason.EMPTY_LINE, present=present).numbers

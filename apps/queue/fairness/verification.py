@@ -200,7 +200,7 @@ class _Verification:
         leaves: list[bytes] = []
         for item in self._items("entrants", self.lobby_count):
             leaves.append(_leaf(item, "an entrant"))
-            self._report(len(leaves), self.lobby_count)
+            self._report_progress(len(leaves), self.lobby_count)
         self._check_digest(leaves, "published entrants")
 
     def _check_digest(self, leaves: Sequence[bytes], which: str) -> None:
@@ -309,7 +309,7 @@ class _Verification:
                     raise _MismatchFound("there is no entry", number)
                 leaf = _leaf(given, "the leaf", number)
                 self._check_leaf(number, leaf)
-                self._report(number, last)
+                self._report_progress(number, last)
                 yield number, leaf
                 if number == last:
                     return
@@ -467,7 +467,7 @@ class _Verification:
             raise _MismatchFound(f"a page of {part} is of event {page.get('event')!r}")
         return page
 
-    def _report(self, done: int, total: int) -> None:
+    def _report_progress(self, done: int, total: int) -> None:
         if self.progress is not None and (done % PROGRESS_EVERY == 0 or done == total):
             self.progress(done, total)
 

@@ -16,11 +16,11 @@ SNAPSHOTS_MAX = 1_000
 class StatusEncoder:
     """One board's answers to numbers above its head, in a room that goes or has paused."""
 
-    __slots__ = ("_begin", "_board", "_ceiling", "_claim_seconds", "_end", "_head", "_rate")
+    __slots__ = ("_begin", "_ceiling", "_claim_seconds", "_end", "_head", "_rate", "_snapshot")
 
     def __init__(self, board: RoomSnapshot) -> None:
         known = estimates.estimate_for_number(board, board.head + 1)
-        self._board = board
+        self._snapshot = board
         self._head = board.head
         self._ceiling, self._claim_seconds = board.rate_ceiling, board.claim_seconds
         # Without it the wait is reckoned in two parts; the first tick ends that.
@@ -34,7 +34,7 @@ class StatusEncoder:
         """The answer's text to this number, which is above the head."""
         ahead = number - self._head
         rate = self._rate
-        likely = ahead / rate if rate is not None else estimates.seconds_until(self._board, ahead)
+        likely = ahead / rate if rate is not None else estimates.seconds_until(self._snapshot, ahead)
         numbers = b'%d,"number":%d,"estimated_wait_time":%d,"estimated_wait_range":[%d,%d],"next_poll":%d' % (
             ahead,
             number,

@@ -67,7 +67,7 @@ class Recount:
         moment = time.monotonic()
         wanted = list(section_ids)
         try:
-            moved = self._moved()
+            moved = self._find_changed_sections()
             if moved is None or moment - self._full_count_at >= FULL_COUNT_SECONDS:
                 known, self._full_count_at = {}, moment
             else:
@@ -79,7 +79,7 @@ class Recount:
             raise
         return {section_id: self._counts[section_id] for section_id in wanted}
 
-    def _moved(self) -> set[int] | None:
+    def _find_changed_sections(self) -> set[int] | None:
         """The sections in which something may have happened since this was asked last; None: nobody can tell."""
         begin = self._start_positions
         with connection.cursor() as cursor:

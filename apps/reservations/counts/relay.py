@@ -81,7 +81,7 @@ class Relay:
         """The ids of the frames that PostgreSQL has."""
         self._copied_at = float("-inf")
         self._published_at: dict[int, float] = {}
-        self._told: dict[int, str] = {}
+        self._published: dict[int, str] = {}
         """The ids of the frames that listeners were told."""
         self._moved: dict[int, set[str]] = {}
         self._touched: dict[int, set[bytes]] = {}
@@ -94,8 +94,8 @@ class Relay:
         begun = time.monotonic()
         self._count(begun - REWRITE_SECONDS)
         self._store()
-        self._copy()
-        self._tell(begun)
+        self._write_to_redis()
+        self._publish(begun)
         return len(self._sections)
 
     def follow(self) -> None:
@@ -103,8 +103,8 @@ class Relay:
         if self.has_redis:
             begun = time.monotonic()
             self._count(float("-inf"))
-            self._copy()
-            self._tell(begun)
+            self._write_to_redis()
+            self._publish(begun)
 
     def _count(self, again_from: float) -> None:
         """Every event has a frame of this moment: a new one if its counts have changed, or it was written before that
@@ -132,27 +132,27 @@ class Relay:
             if event_id is not None:
                 self._touched.setdefault(event_id, set()).add(reservation_id.bytes)
 
-    def _tell(self, begun: float) -> None:
+    def _publish(self, begun: float) -> None:
         """Who listens has been told what it is time for, if Redis is there. What is not told now is told next time, and
         what gets lost is read by the listeners' own processes."""
         now = time.monotonic()
         pause = min(PUBLISH_SECONDS_MAX, max(PUBLISH_SECONDS_MIN, PUBLISH_ROUNDS * (now - begun)))
         due = {}
         for event_id, frame in self._last.items():
-            is_news = self._told.get(event_id) != frame.id or event_id in self._moved or event_id in self._touched
+            is_news = self._published.get(event_id) != frame.id or event_id in self._moved or event_id in self._touched
             if now - self._published_at.get(event_id, float("-inf")) >= (pause if is_news else PUBLISH_SECONDS_MAX):
                 due[event_id] = frame
         messages = [self._message(event_id, frame) for event_id, frame in due.items()]
         if not messages or not channel_layer.send_to_groups(messages):
             return
         for event_id, frame in due.items():
-            self._published_at[event_id], self._told[event_id] = now, frame.id
+            self._published_at[event_id], self._published[event_id] = now, frame.id
             self._moved.pop(event_id, None)
             self._touched.pop(event_id, None)
 
     def _message(self, event_id: int, frame: _Frame) -> tuple[str, dict[str, Any]]:
         message: dict[str, Any] = {"type": "news", "event": event_id}
-        if self._told.get(event_id) != frame.id:
+        if self._published.get(event_id) != frame.id:
             message |= {"id": frame.id, "counts": frame.text.encode()}
         if event_id in self._moved:
             message["moved"] = sorted(self._moved[event_id])
@@ -182,7 +182,7 @@ class Relay:
                 )
         self._stored = ids
 
-    def _copy(self) -> None:
+    def _write_to_redis(self) -> None:
         """Redis has every event's frame, for a moment."""
         if not self._last:
             return

@@ -15,14 +15,14 @@ class Reporter:
     """One loop's reports, with the rest between them: a quarter of its time at most goes into the counting."""
 
     def __init__(self) -> None:
-        self._rests_until = 0.0
+        self._next_report_at = 0.0
 
     def report_if_due(self) -> int:
-        if time.monotonic() < self._rests_until:
+        if time.monotonic() < self._next_report_at:
             return 0
         begun = time.monotonic()
         count = report_supply()
-        self._rests_until = time.monotonic() + duty_cycle.pause_seconds(begun)
+        self._next_report_at = time.monotonic() + duty_cycle.pause_seconds(begun)
         return count
 
 

@@ -67,24 +67,26 @@ class AsyncGate:
         try:
             asking = gate.build_question_batch([question for question, _ in group])
             if asking is not None and not asking.commands:
-                self._tell(group, asking.heard([]))
+                self._resolve(group, asking.heard([]))
                 return False
-            if asking is not None and self._courier.send(asking.commands, partial(self._heard, group, asking)):
+            if asking is not None and self._courier.send(asking.commands, partial(self._on_answer, group, asking)):
                 return True
         except Exception as error:  # noqa: BLE001 - Each who asked is told.
             _fail(group, error)
             return False
-        self._tell(group, [gate.UNDECIDED] * len(group))
+        self._resolve(group, [gate.UNDECIDED] * len(group))
         return False
 
-    def _heard(self, group: list[_PendingQuestion], asking: gate.QuestionBatch, found: list[Any] | None) -> None:
+    def _on_answer(self, group: list[_PendingQuestion], asking: gate.QuestionBatch, found: list[Any] | None) -> None:
         try:
-            self._tell(group, [gate.UNDECIDED] * len(group) if found is None else asking.heard(found))
+            self._resolve(group, [gate.UNDECIDED] * len(group) if found is None else asking.heard(found))
         except Exception as error:  # noqa: BLE001 - As above.
             _fail(group, error)
         self._ask_next()
 
-    def _tell(self, group: list[_PendingQuestion], answers: Sequence[problems.Problem | gate.Undecided | None]) -> None:
+    def _resolve(
+        self, group: list[_PendingQuestion], answers: Sequence[problems.Problem | gate.Undecided | None]
+    ) -> None:
         for (question, future), answer in zip(group, answers, strict=True):
             if future.done():
                 continue

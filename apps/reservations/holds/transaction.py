@@ -368,12 +368,12 @@ class _Batch:
         if not undecided:
             return
         tries = try_number + (CHOICES_MAX if self.patience.is_waiting else 0)
-        proposer = self._look(undecided, spoken_for, min(ALTERNATIVES_FACTOR**tries, ALTERNATIVES_MAX))
+        proposer = self._build_proposer(undecided, spoken_for, min(ALTERNATIVES_FACTOR**tries, ALTERNATIVES_MAX))
         for index, request in undecided:
             assert request.best is not None
             proposal = proposer.propose(request.best, self._own_seats(request), request.seats.keys())
             if proposal.seats is None and proposal.fitting_count < request.best.quantity and self._read_lapsed():
-                proposer = self._look(undecided, proposer.taken, proposer.alternatives)
+                proposer = self._build_proposer(undecided, proposer.taken, proposer.alternatives)
                 proposal = proposer.propose(request.best, self._own_seats(request), request.seats.keys())
             if proposal.seats is not None:
                 self.choices[index] = proposal.seats
@@ -395,7 +395,9 @@ class _Batch:
             for seat in self._own_seats(request)
         )
 
-    def _look(self, asking: Sequence[tuple[int, HoldRequest]], taken: set[int], alternatives: int) -> Proposer:
+    def _build_proposer(
+        self, asking: Sequence[tuple[int, HoldRequest]], taken: set[int], alternatives: int
+    ) -> Proposer:
         """What is free now, for these requests to choose from."""
         wishes = [request.best for _, request in asking if request.best is not None]
         return Proposer(self.cursor, wishes, taken | self.passed_over, alternatives)
@@ -507,7 +509,7 @@ class _Batch:
             category = request.categories[section]
             lines.append(Line(section, category, None, quantity, self.prices[category]))
         total = sum([line.quantity * line.price_minor for line in lines])
-        until, until_text = self._until(request, given_up)
+        until, until_text = self._deadline(request, given_up)
         slug, quantity = next(
             ((request.general_admission[section].slug, count) for section, count in request.quantities.items()),
             (None, 0),
@@ -532,7 +534,7 @@ class _Batch:
     def _use_code(self, request: HoldRequest, given_up: Replaced | None) -> int | None:
         return self.codes.use(request, given_up, self._guarded_sections(request))
 
-    def _until(self, request: HoldRequest, given_up: Replaced | None) -> tuple[datetime, str]:
+    def _deadline(self, request: HoldRequest, given_up: Replaced | None) -> tuple[datetime, str]:
         if given_up is not None:
             return given_up.expires_at, clock.iso(given_up.expires_at)
         found = self.deadlines.get(request.event.id)

@@ -27,7 +27,7 @@ class AnnouncementLog:
     read_to: int = 0
     """The number up to which PostgreSQL was read; what came over the subscription may have holes."""
     asked_at: float = float("-inf")
-    _told: dict[Key, tuple[int, Frame]] = field(default_factory=dict)
+    _sent: dict[Key, tuple[int, Frame]] = field(default_factory=dict)
     """By announcement its last version and that one's frame, in the order of versions."""
 
     def is_due(self, now: float, heard_at: float) -> bool:
@@ -37,24 +37,24 @@ class AnnouncementLog:
 
     def newest(self) -> list[Frame]:
         """What those are told who come now, the newest last."""
-        return [frame for _, frame in list(self._told.values())[-INITIAL_COUNT:]]
+        return [frame for _, frame in list(self._sent.values())[-INITIAL_COUNT:]]
 
     def is_new(self, told: Frame) -> bool:
         """Whether listeners have neither this version nor a later one; from now on they have."""
         version = msgspec.json.decode(told.data, type=_FrameVersion).version
-        last = self._told.get(told.key)
+        last = self._sent.get(told.key)
         if last is not None and last[0] >= version:
             return False
-        self._told.pop(told.key, None)
-        self._told[told.key] = (version, told)
-        kept = sorted(self._told.items(), key=lambda one: one[1][0])[-KEPT_MAX:]
-        self._told = dict(kept)
+        self._sent.pop(told.key, None)
+        self._sent[told.key] = (version, told)
+        kept = sorted(self._sent.items(), key=lambda one: one[1][0])[-KEPT_MAX:]
+        self._sent = dict(kept)
         return True
 
     def read(self, feed: events.AnnouncementFeed) -> list[Frame]:
         """PostgreSQL says this; what of it listeners have not been told."""
         if feed.standing.latest < self.read_to:
-            self._told.clear()  # The house has gone back to an older time.
+            self._sent.clear()  # The house has gone back to an older time.
         self.read_to = feed.standing.latest
         frames = [
             Frame(Key(events.ANNOUNCEMENT_FRAME, str(one.announcement_id)), one.document())

@@ -91,7 +91,7 @@ class LiveEndpoints:
         request.id = f"live{next(self._numbers):x}"
         begun, status = monotonic(), 200
         try:
-            self._let_in(request)
+            self._check_rate_limit(request)
             wanted = _Subscriptions(request, self._authorize)
             event = await queue.get_cached_event(slug)
             caller = await self._check(request, event, wanted)
@@ -108,7 +108,7 @@ class LiveEndpoints:
             await _send(answer, request, send)
         request_metrics.record_response("updates", request.method, status, monotonic() - begun)
 
-    def _let_in(self, request: Request) -> None:
+    def _check_rate_limit(self, request: Request) -> None:
         address, headers = client_address.address_from_scope(request.scope), request.headers
         named = kinds.token_of(headers.get("authorization", ""), headers.get("cookie", ""))
         wait_seconds = rate_limits.check_request("read", address, named)
@@ -253,7 +253,7 @@ class LiveEndpoints:
         listener = QueuedListener("socket", as_text=True)
         try:
             _require_same_origin(request)
-            self._let_in(request)
+            self._check_rate_limit(request)
             self._require_room()
             wanted = _Subscriptions(request, self._authorize)
             event = await queue.get_cached_event(found["slug"])

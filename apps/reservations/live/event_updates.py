@@ -130,7 +130,7 @@ class EventUpdates:
     def _ensure_tasks(self) -> None:
         loop = asyncio.get_running_loop()
         if self._tick_task is None or self._tick_task.done():
-            self._tick_task = loop.create_task(self._look_on())
+            self._tick_task = loop.create_task(self._tick_loop())
         if self._receive_task is None or self._receive_task.done():
             self._receive_task = loop.create_task(self._receive_loop())
 
@@ -140,7 +140,7 @@ class EventUpdates:
             try:
                 if self._channel is None:
                     self._channel = await layer.new_channel()
-                self._heard(await layer.receive(self._channel))
+                self._on_message(await layer.receive(self._channel))
             except redis.RedisUnavailable as error:
                 logger.debug("listeners are told by PostgreSQL: %s", log_context.summarize_error(error))
                 await asyncio.sleep(SILENT_READ_SECONDS)
@@ -154,7 +154,7 @@ class EventUpdates:
                 logger.debug("subscribed to later: %s", log_context.summarize_error(error))
                 return
 
-    def _heard(self, message: Mapping[str, Any]) -> None:
+    def _on_message(self, message: Mapping[str, Any]) -> None:
         followed = self._by_id.get(message.get("event", 0))
         if followed is None:
             return
@@ -177,11 +177,11 @@ class EventUpdates:
 
     def _publish_frame(self, followed: _EventFeed, told: Frame) -> None:
         if told.key.kind != events.ANNOUNCEMENT_FRAME:
-            self._tell(followed, told)
+            self._publish(followed, told)
         elif followed.announcements.is_new(told):
             self.hub.publish(topic_of(followed.event.id), told)
 
-    def _tell(self, followed: _EventFeed, told: Frame) -> None:
+    def _publish(self, followed: _EventFeed, told: Frame) -> None:
         followed.latest[told.key] = told
         self.hub.publish(topic_of(followed.event.id), told)
 
@@ -196,25 +196,25 @@ class EventUpdates:
             followed.latest[_COUNTS] = Frame(_COUNTS, told.data, told.frame_id)
             return
         followed.counts = counts
-        self._tell(followed, Frame(_COUNTS, told.data, told.frame_id))
+        self._publish(followed, Frame(_COUNTS, told.data, told.frame_id))
 
     def _publish_state(self, followed: _EventFeed, *, is_late: bool) -> None:
         if followed.is_late == is_late and _STATE in followed.latest:
             return
         followed.is_late = is_late
-        self._tell(followed, frame("state", {"live": not is_late}))
+        self._publish(followed, frame("state", {"live": not is_late}))
 
     # --- what is looked after ----------------------------------------------------------------------------------------
 
-    async def _look_on(self) -> None:
+    async def _tick_loop(self) -> None:
         while self._by_id:
             await asyncio.sleep(TICK_SECONDS)
             try:
-                self._look()
+                self._tick()
             except Exception:
                 logger.exception("what listeners are told is looked after again in a moment")
 
-    def _look(self) -> None:
+    def _tick(self) -> None:
         now = monotonic()
         for event_id, followed in list(self._by_id.items()):
             if self.hub.has_listeners(topic_of(event_id)):
@@ -222,7 +222,7 @@ class EventUpdates:
             elif now - followed.wanted_at > KEPT_SECONDS:
                 del self._by_id[event_id]
                 if followed.is_subscribed:
-                    self._beside(self._leave_group(event_id))
+                    self._run_in_background(self._leave_group(event_id))
         if self._channel is not None and (self._subscribe_task is None or self._subscribe_task.done()):
             new = [one for one in self._by_id.values() if not one.is_subscribed]
             if new:
@@ -288,7 +288,7 @@ class EventUpdates:
         told = Frame(_QUEUE, msgspec.json.encode(document))
         last = followed.latest.get(_QUEUE)
         if last is None or last.data != told.data:
-            self._tell(followed, told)
+            self._publish(followed, told)
 
     async def _ask_announcements(self, event_ids: Collection[int]) -> None:
         """Whatever was announced and did not come over the subscription is told."""
@@ -314,7 +314,7 @@ class EventUpdates:
             except redis.RedisUnavailable as error:
                 logger.debug("a group is left later: %s", log_context.summarize_error(error))
 
-    def _beside(self, act: Any) -> None:
+    def _run_in_background(self, act: Any) -> None:
         task = asyncio.get_running_loop().create_task(act)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -50,7 +50,7 @@ class SeatViewers:
         it hears no more. By topic."""
         self._wait(_SeatViewer(listener, event, caller, sections, 0.0))
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.get_running_loop().create_task(self._ask_on())
+            self._asking = asyncio.get_running_loop().create_task(self._check_loop())
 
     def close(self) -> None:
         if self._asking is not None:
@@ -60,15 +60,15 @@ class SeatViewers:
         shopper.due_at = monotonic() + RECHECK_SECONDS
         self._waiting.append(shopper)
 
-    async def _ask_on(self) -> None:
+    async def _check_loop(self) -> None:
         while self._waiting:
             await asyncio.sleep(max(ROUND_SECONDS, self._waiting[0].due_at - monotonic()))
             now, due = monotonic(), list[_SeatViewer]()
             while self._waiting and self._waiting[0].due_at <= now and len(due) < BATCH_MAX:
                 due.append(self._waiting.popleft())
-            await asyncio.gather(*(self._ask(one) for one in due if not one.listener.is_gone))
+            await asyncio.gather(*(self._check(one) for one in due if not one.listener.is_gone))
 
-    async def _ask(self, shopper: _SeatViewer) -> None:
+    async def _check(self, shopper: _SeatViewer) -> None:
         try:
             queue.require_entry(shopper.event.id, await queue.claim_or_get_entry_async(shopper.event, shopper.caller))
         except Exception as error:  # noqa: BLE001 - Whatever it is, the others are asked about.

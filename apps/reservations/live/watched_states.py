@@ -36,7 +36,7 @@ class WatchedStates(ABC, Generic[Thing, State]):
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._known: dict[Thing, State] = {}
-        self._due: set[Thing] = set()
+        self._changed_ids: set[Thing] = set()
         self._reread_at = 0.0
         self._reading: asyncio.Task[None] | None = None
         self._paused_until = 0.0
@@ -73,10 +73,10 @@ class WatchedStates(ABC, Generic[Thing, State]):
 
     def moved(self, things: Collection[Thing]) -> None:
         """Something may have happened to them."""
-        self._due.update(thing for thing in things if thing in self._known)
+        self._changed_ids.update(thing for thing in things if thing in self._known)
 
     def mark_all_due(self) -> None:
-        self._due.update(self._known)
+        self._changed_ids.update(self._known)
 
     def look(self) -> None:
         """Called now and then: what is due is being read, if it is time."""
@@ -86,20 +86,20 @@ class WatchedStates(ABC, Generic[Thing, State]):
             for thing in [one for one in self._known if not self._hub.has_listeners(self.topic(one))]:
                 del self._known[thing]
             self.mark_all_due()
-        if self._due and now >= self._paused_until and (self._reading is None or self._reading.done()):
+        if self._changed_ids and now >= self._paused_until and (self._reading is None or self._reading.done()):
             self._reading = asyncio.get_running_loop().create_task(self._read_due())
 
     async def _read_due(self) -> None:
-        due = [thing for thing in self._due if thing in self._known][:READ_MAX]
-        self._due.difference_update(due)
-        self._due.intersection_update(self._known)
+        due = [thing for thing in self._changed_ids if thing in self._known][:READ_MAX]
+        self._changed_ids.difference_update(due)
+        self._changed_ids.intersection_update(self._known)
         if not due:
             return
         begun = monotonic()
         try:
             await self._read_now(due)
         except Exception as error:  # noqa: BLE001 - They stay due: the next round reads them.
-            self._due.update(due)
+            self._changed_ids.update(due)
             logger.debug("listeners are told later: %s", log_context.summarize_error(error))
         self._paused_until = begun + max(ROUND_SECONDS, monotonic() - begun + duty_cycle.pause_seconds(begun))
 

@@ -231,19 +231,19 @@ class House(RuleBasedStateMachine):
     @rule(section=st.sampled_from(["hall", "balcony", "floor"]))
     def news_that_get_lost(self, section: str) -> None:
         """What a window read of this section comes to nothing."""
-        read = self.relay._recount._moved
+        read = self.relay._recount._find_changed_sections
         lost = self.sections[section]
 
         def forgetful() -> set[int] | None:
             moved = read()
             return moved if moved is None else moved - {lost}
 
-        self.relay._recount._moved = forgetful  # type: ignore[method-assign]
+        self.relay._recount._find_changed_sections = forgetful  # type: ignore[method-assign]
         self.off_record.add(section)
         try:
             self.look()
         finally:
-            self.relay._recount._moved = read  # type: ignore[method-assign]
+            self.relay._recount._find_changed_sections = read  # type: ignore[method-assign]
 
     # --- buyers ------------------------------------------------------------------------------------------------------
 
@@ -385,17 +385,17 @@ class ForgetfulHouse(House):
     """Its relay misses what happened on the floor, but for the counts of everything."""
 
     def window(self, *, stores: bool = True, seconds: float = WINDOW_SECONDS) -> None:
-        read, lost = self.relay._recount._moved, self.sections["floor"]
+        read, lost = self.relay._recount._find_changed_sections, self.sections["floor"]
 
         def forgetful() -> set[int] | None:
             moved = read()
             return moved if moved is None else moved - {lost}
 
-        self.relay._recount._moved = forgetful  # type: ignore[method-assign]
+        self.relay._recount._find_changed_sections = forgetful  # type: ignore[method-assign]
         try:
             super().window(stores=stores, seconds=seconds)
         finally:
-            self.relay._recount._moved = read  # type: ignore[method-assign]
+            self.relay._recount._find_changed_sections = read  # type: ignore[method-assign]
 
 
 class MiscountingHouse(House):

@@ -117,7 +117,7 @@ def test_however_much_is_said_a_process_keeps_only_the_newest() -> None:
     announced = AnnouncementLog()
     for version in range(1, 500):
         assert announced.is_new(frame(version, version))
-    assert len(announced._told) == 60
+    assert len(announced._sent) == 60
     assert [one.key.about for one in announced.newest()] == ["497", "498", "499"]
 
 

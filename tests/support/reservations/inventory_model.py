@@ -132,7 +132,7 @@ class InventoryModel:
         perhaps = free.union(*(self._replaced_claim(wish).seats for number, wish in wishes.items() if not said[number]))
         for number, wish in wishes.items():
             if not said[number] and not wish.seats <= perhaps:
-                said[number] = self._gone(wish.seats - perhaps)
+                said[number] = self._refuse_seats(wish.seats - perhaps)
         named = {seat for number, wish in wishes.items() if not said[number] for seat in wish.seats}
         for number, wish in wishes.items():
             if wish.quantity and not said[number]:
@@ -154,7 +154,7 @@ class InventoryModel:
                 self._write(wish)
         return said
 
-    def _gone(self, seats: set[str] | frozenset[str]) -> str:
+    def _refuse_seats(self, seats: set[str] | frozenset[str]) -> str:
         """By whose they are: final, if one of them is blocked or somebody's in time."""
         owners = self.owners()
         return (
@@ -199,7 +199,7 @@ class InventoryModel:
         if wish.buyer in buyers:
             return "reservation-exists"
         if wish.seats - mine:
-            return BUSY if wish.seats - mine <= given_up else self._gone(wish.seats - mine - given_up)
+            return BUSY if wish.seats - mine <= given_up else self._refuse_seats(wish.seats - mine - given_up)
         left = self.places_left() + self._replaced_claim(wish).places
         if wish.places > left:
             return _shortage(left)
