@@ -32,9 +32,9 @@ class Script:
     def run_many(self, client: Redis, runs: Sequence["Run"]) -> list[Any]:
         """The same for many, each a step of its own, in one journey: what each returned, or the error that Redis
         answered it with. Raises RedisAway."""
-        return self.heard(client, runs, self._send(client, runs))
+        return self.rerun_unknown(client, runs, self._send(client, runs))
 
-    def heard(self, client: Redis, runs: Sequence["Run"], found: list[Any]) -> list[Any]:
+    def rerun_unknown(self, client: Redis, runs: Sequence["Run"], found: list[Any]) -> list[Any]:
         """The same, where they were sent as `commands` already: what Redis does not know yet has run now."""
         unknown = [index for index, answer in enumerate(found) if isinstance(answer, NoScriptError)]
         if unknown:

@@ -69,7 +69,7 @@ class Demo:
     secrets: dict[str, str] = field(default_factory=dict)
     servers: Servers = field(default_factory=lambda: Servers(None, None))
     state: dict[str, str | int] = field(default_factory=dict)
-    house: subprocess.Popen[bytes] | None = None
+    supervisor: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
@@ -300,7 +300,7 @@ def _start_processes(demo: Demo) -> None:
     """Starts the Procfile's processes and returns once /readyz answers. Raises DemoFailed."""
     # What processes of an earlier run had counted.
     shutil.rmtree(demo.checkout / ".local" / "metrics", ignore_errors=True)
-    demo.house = subprocess.Popen(
+    demo.supervisor = subprocess.Popen(
         [sys.executable, "-m", "ticketing.devserver.supervisor", str(demo.checkout / "Procfile")],
         cwd=demo.checkout,
         env=demo.environment,
@@ -310,7 +310,7 @@ def _start_processes(demo: Demo) -> None:
     deadline = time.monotonic() + READY_SECONDS_MAX
     said = "nothing"
     while time.monotonic() < deadline:
-        if demo.house.poll() is not None:
+        if demo.supervisor.poll() is not None:
             raise DemoFailed("a process of the house ended before it was ready (see above)")
         try:
             with _without_proxy().open(f"{demo.address}/readyz", timeout=2) as answer:
@@ -354,7 +354,7 @@ def _shopper_path(demo: Demo) -> str:
 
 
 def _wait_for_end(demo: Demo) -> int:
-    assert demo.house
+    assert demo.supervisor
     kept = [
         _RestartingServer(name, server, start)
         for name, server, start in (
@@ -365,7 +365,7 @@ def _wait_for_end(demo: Demo) -> int:
     ]
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            demo.house.wait(timeout=LOOK_SECONDS)
+            demo.supervisor.wait(timeout=LOOK_SECONDS)
             raise DemoFailed("a process of the house does not stay up, so the rest was ended too (see above)")
         revived = [server.name for server in kept if server.revive()]
         if revived:
@@ -405,10 +405,10 @@ def _end(demo: Demo) -> None:
     for told in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(told, signal.SIG_IGN)
     _print_safely("\nEnding …")
-    if demo.house and demo.house.poll() is None:
-        demo.house.terminate()
+    if demo.supervisor and demo.supervisor.poll() is None:
+        demo.supervisor.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            demo.house.wait(timeout=END_SECONDS_MAX)
+            demo.supervisor.wait(timeout=END_SECONDS_MAX)
     processes.end(lambda: _marked(demo.checkout), polite_seconds=5)
     clear_state(demo.checkout)
     if demo.place:

@@ -31,7 +31,7 @@ class Answer:
     received_at: float
     retry_after_seconds: float = RETRY_AFTER_SECONDS
     etag: str = ""
-    said_at: datetime | None = None
+    server_time: datetime | None = None
     """By the house's own clock, to the second: what it names as a moment is meant by that clock."""
 
     @property
@@ -45,9 +45,9 @@ class Answer:
             moment = datetime.fromisoformat(self.document[name])
         except (KeyError, TypeError, ValueError):
             return None
-        if moment.tzinfo is None or self.said_at is None:
+        if moment.tzinfo is None or self.server_time is None:
             return None
-        return (moment - self.said_at).total_seconds()
+        return (moment - self.server_time).total_seconds()
 
 
 class NoAnswer(Exception):
@@ -71,7 +71,7 @@ class Api:
     figures: Figures
     _now: Any = field(default_factory=lambda: asyncio.get_running_loop().time)
 
-    async def ask(
+    async def call(
         self, call: str, method: str, path: str, *, token: str = "", key: str = "", etag: str = "", body: Any = None
     ) -> Answer:
         """The answer, noted under the call's name. Raises Busy, and NoAnswer. A fault of the house is a breach, and

@@ -56,12 +56,12 @@ class Buyer(Visitor):
         self._asked_seconds = ORDER_ASK_SECONDS
 
     def start_visit(self) -> float | None:
-        self.step = self.look
+        self.step = self.choose_section
         return self.think_seconds()
 
-    async def look(self) -> float | None:
+    async def choose_section(self) -> float | None:
         """Chooses a section that has something left."""
-        answer = await self.door.api.ask("sections", "GET", f"/events/{self.door.event}/sections")
+        answer = await self.door.api.call("sections", "GET", f"/events/{self.door.event}/sections")
         if answer.status != 200:
             return self.unexpected("sections", answer)
         free = [section for section in answer.document.get("sections", []) if section.get("available_seats", 0) > 0]
@@ -90,14 +90,14 @@ class Buyer(Visitor):
         section, quantity = self._selection["section"], self._selection["quantity"]
         page = self.random.randint(1, -(-section["total_seats"] // PAGE_SIZE))
         path = f"/events/{self.door.event}/sections/{section['section_id']}/seats?page={page}&page_size={PAGE_SIZE}"
-        answer = await self.door.api.ask("seats", "GET", path, token=self.token)
+        answer = await self.door.api.call("seats", "GET", path, token=self.token)
         if answer.problem in TOO_LATE:
-            return self.ends("ran out of time")
+            return self.finish("ran out of time")
         if answer.status != 200:
             return self.unexpected("seats", answer)
         free = [seat["seat_id"] for seat in answer.document.get("seats", []) if seat.get("status") == "available"]
         if not free:
-            self.step = self.look
+            self.step = self.choose_section
             return 0.0
         first = self.random.randrange(max(1, len(free) - quantity + 1))
         self._selection = {"seats": free[first : first + quantity]}
@@ -113,10 +113,10 @@ class Buyer(Visitor):
             return self.report_breach("two answers to one key", f"{self.name}: hold {key}")
         if answer.problem in SHORTAGES:
             self._holds += 1
-            self.step = self.look
+            self.step = self.choose_section
             return self.random.random()
         if answer.problem in TOO_LATE:
-            return self.ends("ran out of time")
+            return self.finish("ran out of time")
         if answer.problem == "reservation-exists" and self._came_back and not self._reservation:
             # Held before going away, and still there: paid for now.
             self._reservation = str(answer.document["reservation"])
@@ -146,10 +146,10 @@ class Buyer(Visitor):
         if self.habits.double_clicks:
             self.step = self.second_tab
         elif self.habits.walks_away and not self._came_back:
-            return self.ends("walked away")
+            return self.finish("walked away")
         elif self.habits.changes_mind and self._holds == 1:
             self._choices = CHOICES_MAX - 1
-            self.step = self.look
+            self.step = self.choose_section
         return self.think_seconds()
 
     def _keep_reservation(self) -> float | None:
@@ -161,7 +161,7 @@ class Buyer(Visitor):
     async def _submit(self, call: str, path: str, key: str, body: dict[str, Any]) -> Answer | None:
         """One call, or two at the same moment with the same key; None where two of them won and differ."""
         asked = [
-            self.door.api.ask(call, "POST", path, token=self.admission_token, key=key, body=body)
+            self.door.api.call(call, "POST", path, token=self.admission_token, key=key, body=body)
             for _ in range(2 if self.habits.double_clicks else 1)
         ]
         answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -177,7 +177,7 @@ class Buyer(Visitor):
 
     async def second_tab(self) -> float | None:
         """Tries to hold once more beside what is held, with a key of its own: it must not be had."""
-        answer = await self.door.api.ask(
+        answer = await self.door.api.call(
             "hold",
             "POST",
             f"/events/{self.door.event}/reservations",
@@ -191,16 +191,16 @@ class Buyer(Visitor):
         self.step = self.pay
         return self.think_seconds()
 
-    def ends(self, outcome: str) -> float | None:
+    def finish(self, outcome: str) -> float | None:
         if outcome == "left the shop" and self._found_nothing:
             outcome, self._found_nothing = "found nothing", False
         if outcome not in GONE or not self.habits.comes_back or self._came_back or self.door.closing:
-            return super().ends(outcome)
+            return super().finish(outcome)
         self._came_back = True
         self.door.line.may_have_ended(self.name)
         self.door.figures.counts["came back"] += 1
         self.queue_token = self.admission_token = self._reservation = ""
-        self.number = self.position = self.told = None
+        self.number = self.position = self.estimated_wait = None
         self._choices, self.joined_at = 0, 0.0
         self.step = self.join
         return self.random.uniform(*BACK_SECONDS)
@@ -217,7 +217,7 @@ class Buyer(Visitor):
         if answer is None:
             return self.report_breach("two answers to one key", f"{self.name}: checkout of {self._reservation}")
         if answer.problem in TOO_LATE:
-            return self.ends("ran out of time")
+            return self.finish("ran out of time")
         if answer.status != 202:
             return self.unexpected("checkout", answer)
         self._order = str(answer.document["order_id"])
@@ -226,7 +226,7 @@ class Buyer(Visitor):
 
     async def follow(self) -> float | None:
         """Asks for the order until it is settled."""
-        answer = await self.door.api.ask("order", "GET", f"/orders/{self._order}", token=self.admission_token)
+        answer = await self.door.api.call("order", "GET", f"/orders/{self._order}", token=self.admission_token)
         if answer.status != 200:
             return self.unexpected("order", answer)
         status = answer.document.get("status")
@@ -234,7 +234,7 @@ class Buyer(Visitor):
             self._asked_seconds = min(ORDER_ASK_SECONDS_MAX, self._asked_seconds * 1.5)
             return self._asked_seconds
         if status != "confirmed":
-            return self.ends("did not pay")
+            return self.finish("did not pay")
         return self._handle_confirmation(answer)
 
     def _handle_confirmation(self, answer: Answer) -> float | None:
@@ -242,4 +242,4 @@ class Buyer(Visitor):
         if not tickets or not all(ticket.get("valid") for ticket in tickets):
             return self.report_breach("paid without tickets", f"{self.name}: order {self._order}")
         self.door.figures.counts["tickets"] += len(tickets)
-        return self.ends("bought")
+        return self.finish("bought")

@@ -22,7 +22,7 @@ class Listener:
         if door.closing:
             return None
         try:
-            answer = await door.api.ask("listen", "GET", f"/events/{door.event}/sections", etag=self._etag)
+            answer = await door.api.call("listen", "GET", f"/events/{door.event}/sections", etag=self._etag)
         except Busy as busy:
             return busy.seconds * (1 + self._random.random())
         except NoAnswer as error:

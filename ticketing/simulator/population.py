@@ -38,7 +38,7 @@ class Run:
     began_at: float = 0.0
     seconds: float = 0.0
     late_seconds_max: float = 0.0
-    ears: StreamListeners | None = None
+    listeners: StreamListeners | None = None
     """Those who listen over a stream."""
     ended: str = ""
     """Why it ended before everybody's story did; empty when it did not."""
@@ -105,8 +105,8 @@ async def run(plan: Plan, watch: Watch | None = None, stopping: asyncio.Event | 
         result.began_at = door.now()
         async with _listening(result, door):
             await _run(agenda, result, door, watch, stopping)
-            if result.ears is not None and not stopping.is_set():
-                await result.ears.settle(stopping)
+            if result.listeners is not None and not stopping.is_set():
+                await result.listeners.settle(stopping)
     _check_rate(result)
     return result
 
@@ -125,7 +125,7 @@ async def _listening(result: Run, door: VisitorContext) -> AsyncIterator[None]:
             else open_sockets(session, base, plan.event)
         )
         rng = random.Random(plan.seed)  # noqa: S311
-        ears = result.ears = StreamListeners(door, rng, plan.streams, plan.listen_by, opens)
+        ears = result.listeners = StreamListeners(door, rng, plan.streams, plan.listen_by, opens)
         ears.begin(min(ARRIVAL_SECONDS_MAX, plan.over_seconds))
         try:
             yield
@@ -150,7 +150,7 @@ async def _read_event(plan: Plan, door: VisitorContext) -> SaleTerms:
     """What anybody can read about the event. Raises PlanRefused."""
     path = f"/events/{plan.event}"
     try:
-        answer = await door.api.ask("event", "GET", path)
+        answer = await door.api.call("event", "GET", path)
     except Busy as busy:
         raise PlanRefused(f"{plan.base} is not ready, and asks to come back in {busy.seconds:.0f} s") from busy
     except NoAnswer as error:

@@ -14,7 +14,7 @@ def progress(run: Run, answers_before: int, seconds_since: float) -> str:
     counts, line = run.figures.counts, run.line
     rate = (run.figures.answers - answers_before) / max(seconds_since, 0.001)
     waiting = counts["joined"] - counts["let in"] - _ended_in_line(run)
-    listen = f", {run.ears.open_count:,} listen" if run.ears is not None else ""
+    listen = f", {run.listeners.open_count:,} listen" if run.listeners is not None else ""
     bought = f", {counts['bought']:,} bought" if run.plan.buyers else ""
     wrong = f", {sum(run.figures.breaches.counts.values())} WRONG" if run.figures.breaches.counts else ""
     return (
@@ -50,8 +50,8 @@ def report(run: Run) -> Iterator[str]:
         yield f"refused     {_list(figures.refusals.most_common())}"
     if figures.retries:
         yield f"no answer   {_list(figures.retries.most_common())}; asked again"
-    if run.ears is not None:
-        yield from _listener_lines(run.ears.heard, figures.held_at)
+    if run.listeners is not None:
+        yield from _listener_lines(run.listeners.results, figures.held_at)
     yield f"{'':<12}{'answers':>9}{'p50':>9}{'p95':>9}{'p99':>9}{'max':>9}  ms"
     for call in CALLS:
         if call in figures.took_ms:

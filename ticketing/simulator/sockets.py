@@ -21,7 +21,7 @@ class Socket:
 
     def __init__(self, ear: StreamListener, socket: aiohttp.ClientWebSocketResponse, known: dict[str, Frame]) -> None:
         self._ear, self._socket, self._known = ear, socket, known
-        self._task = ear.ears.start(self._read())
+        self._task = ear.listeners.start(self._read())
 
     def close(self) -> None:
         self._task.cancel()
@@ -30,7 +30,7 @@ class Socket:
         ear = self._ear
         try:
             async for message in self._socket:
-                ear.heard_at = ear.ears.door.now()
+                ear.last_data_at = ear.listeners.door.now()
                 if message.type == aiohttp.WSMsgType.TEXT:
                     ear.receive(self._frame(cast("str", message.data)))
         except (ValueError, msgspec.MsgspecError) as error:

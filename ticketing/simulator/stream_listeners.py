@@ -112,20 +112,20 @@ class StreamListener:
         "away_since",
         "changed_at",
         "counts",
-        "ears",
-        "heard_at",
         "is_open",
+        "last_data_at",
         "last_id",
         "line",
+        "listeners",
         "retry",
         "tries",
     )
 
     def __init__(self, ears: "StreamListeners") -> None:
-        self.ears = ears
+        self.listeners = ears
         self.counts: FreeCounts | None = None
         self.changed_at = 0.0
-        self.heard_at = 0.0
+        self.last_data_at = 0.0
         self.last_id = ""
         self.line: OpenStream | None = None
         self.is_open = False
@@ -135,13 +135,13 @@ class StreamListener:
 
     def opened(self) -> None:
         """It is answered, and hears from now on."""
-        heard = self.ears.heard
+        heard = self.listeners.results
         self.is_open = True
         self.tries = 0
         heard.opened += 1
         if self.away_since is not None:
             heard.came_back += 1
-            heard.away.append(self.ears.door.now() - self.away_since)
+            heard.away.append(self.listeners.door.now() - self.away_since)
             self.away_since = None
 
     def receive(self, frame: Frame) -> None:
@@ -150,44 +150,44 @@ class StreamListener:
         if frame.retry_seconds is not None:
             self.retry = frame.retry_seconds
         if frame.free is not None:
-            self.ears.heard.frames += 1
+            self.listeners.results.frames += 1
             if frame.free != self.counts:
-                self.counts, self.changed_at = frame.free, self.heard_at
+                self.counts, self.changed_at = frame.free, self.last_data_at
 
     def ended(self, why: str = "") -> None:
         """The stream is over, whoever ended it; it comes back."""
         was_open, self.is_open, self.line = self.is_open, False, None
-        if self.ears.is_closing:
+        if self.listeners.is_closing:
             return
         if was_open:
-            self.away_since = self.ears.door.now()
+            self.away_since = self.listeners.door.now()
             if self.retry is not None:
-                self.ears.heard.sent_away += 1
+                self.listeners.results.sent_away += 1
             else:
-                self.ears.heard.broke += 1
+                self.listeners.results.broke += 1
         elif why:
-            self.ears.door.figures.retries[f"stream: {why}"] += 1
+            self.listeners.door.figures.retries[f"stream: {why}"] += 1
         pause, self.retry = self.retry, None
         if pause is None:
-            pause = min(PAUSE_SECONDS_MAX, FIRST_PAUSE_SECONDS * 2**self.tries) * (0.5 + self.ears.random.random())
+            pause = min(PAUSE_SECONDS_MAX, FIRST_PAUSE_SECONDS * 2**self.tries) * (0.5 + self.listeners.random.random())
             self.tries = min(self.tries + 1, 10)
-        self.ears.open_in(pause, self)
+        self.listeners.open_in(pause, self)
 
     def refused(self, status: int, retry_after_seconds: float = RETRY_AFTER_SECONDS) -> None:
         """The house does not want it: for now, or this is no house of ours."""
-        self.ears.door.figures.refusals[f"stream: {status}"] += 1
+        self.listeners.door.figures.refusals[f"stream: {status}"] += 1
         self.line = None
         if status < 500 and status != 429:
-            self.ears.door.breaches.note("unexpected answers", f"a listener: {status}")
+            self.listeners.door.breaches.note("unexpected answers", f"a listener: {status}")
             return
         if status >= 500 and status != 503:
-            self.ears.door.breaches.note("faults", f"a listener: {status}")
-        if not self.ears.is_closing:
-            self.ears.open_in(retry_after_seconds * (1 + self.ears.random.random()), self)
+            self.listeners.door.breaches.note("faults", f"a listener: {status}")
+        if not self.listeners.is_closing:
+            self.listeners.open_in(retry_after_seconds * (1 + self.listeners.random.random()), self)
 
     def report_breach(self, example: str) -> None:
         """The house says what it must not; it hears on."""
-        self.ears.door.breaches.note("unexpected answers", f"a listener: {example}")
+        self.listeners.door.breaches.note("unexpected answers", f"a listener: {example}")
 
 
 StreamOpener = Callable[[StreamListener], Awaitable[None]]
@@ -199,7 +199,7 @@ class StreamListeners:
 
     def __init__(self, door: VisitorContext, rng: random.Random, count: int, by: str, open_line: StreamOpener) -> None:
         self.door, self.random = door, rng
-        self.heard = ListenerResults(by, count)
+        self.results = ListenerResults(by, count)
         self.is_closing = False
         self._open_line = open_line
         self._all = [StreamListener(self) for _ in range(count)]
@@ -235,7 +235,7 @@ class StreamListeners:
         async with self._slots:
             if self.is_closing:
                 return
-            ear.heard_at = self.door.now()
+            ear.last_data_at = self.door.now()
             try:
                 async with asyncio.timeout(OPENING_SECONDS_MAX):
                     await self._open_line(ear)
@@ -248,7 +248,7 @@ class StreamListeners:
             await asyncio.sleep(SILENT_SECONDS_MAX / 8)
             before = self.door.now() - SILENT_SECONDS_MAX
             for ear in self._all:
-                if ear.line is not None and ear.heard_at < before:
+                if ear.line is not None and ear.last_data_at < before:
                     self.door.figures.retries["stream: fell silent"] += 1
                     ear.line.close()
 
@@ -276,7 +276,7 @@ class StreamListeners:
     async def _fetch_counts(self) -> FreeCounts | None:
         """What is free now, as anybody is told who asks; the house counts anew each time."""
         try:
-            answer = await self.door.api.ask("check", "GET", f"/events/{self.door.event}/sections")
+            answer = await self.door.api.call("check", "GET", f"/events/{self.door.event}/sections")
             return free_in(answer.document) if answer.status == 200 else None
         except (Busy, NoAnswer, msgspec.MsgspecError):
             return None
@@ -285,7 +285,7 @@ class StreamListeners:
         return (ear for ear in self._all if truth is None or not ear.is_open or ear.counts != truth)
 
     def _record_outcome(self, truth: FreeCounts | None) -> None:
-        heard, wrong = self.heard, list(self._find_outdated(truth))
+        heard, wrong = self.results, list(self._find_outdated(truth))
         heard.wrong = len(wrong)
         for ear in wrong:
             differing = [] if truth is None or ear.counts is None else sorted(set(ear.counts) ^ set(truth))[:4]

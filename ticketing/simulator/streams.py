@@ -80,7 +80,7 @@ class Stream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._has_ended:
             return
-        self._ear.heard_at = self._ear.ears.door.now()
+        self._ear.last_data_at = self._ear.listeners.door.now()
         rest = self._rest + data if self._rest else data
         try:
             if not self._is_open:

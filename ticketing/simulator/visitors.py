@@ -68,6 +68,7 @@ class Visitor:
         "admission_token",
         "busy_tries",
         "door",
+        "estimated_wait",
         "habits",
         "inside_until",
         "joined_at",
@@ -80,7 +81,6 @@ class Visitor:
         "queue_token",
         "random",
         "step",
-        "told",
         "tries",
     )
     keeps_open = True
@@ -93,7 +93,7 @@ class Visitor:
         self.queue_token = self.admission_token = ""
         self.number: int | None = None
         self.position: int | None = None
-        self.told: tuple[float, float] | None = None
+        self.estimated_wait: tuple[float, float] | None = None
         self.joined_at = self.inside_until = self.late_seconds = 0.0
         self.tries = self.busy_tries = 0
 
@@ -101,7 +101,7 @@ class Visitor:
         self.late_seconds = late_seconds
         if self.door.closing and self.step != self.leave:
             if not self.token:
-                return self.ends("never came")
+                return self.finish("never came")
             self.step = self.leave
         try:
             again = await self.step()
@@ -119,7 +119,7 @@ class Visitor:
         self.tries = self.busy_tries = 0
         return again
 
-    def ends(self, outcome: str) -> float | None:
+    def finish(self, outcome: str) -> float | None:
         """This visitor's story is over; what its last step returns."""
         self.outcome = outcome
         self.door.line.may_have_ended(self.name)
@@ -128,7 +128,7 @@ class Visitor:
 
     def report_breach(self, kind: str, example: str) -> float | None:
         self.door.breaches.note(kind, example)
-        return self.ends("failed")
+        return self.finish("failed")
 
     def unexpected(self, call: str, answer: Answer) -> float | None:
         """An answer that this visitor, who did nothing wrong, must not get."""
@@ -163,28 +163,28 @@ class Visitor:
         self.door.figures.counts["from two tabs"] += self.habits.twice
         self.leaves_at = self.door.now() + self.habits.patience_seconds
         self._learn_number(self.queue_token)
-        self.told = _interval(answer.document.get("estimated_wait_range"))
+        self.estimated_wait = _interval(answer.document.get("estimated_wait_range"))
         # The other tab's answer may be the later one.
-        return self.stands(max(good, key=lambda one: one.document.get("status") == "ready"))
+        return self.handle_status(max(good, key=lambda one: one.document.get("status") == "ready"))
 
     async def _ask_to_join(self) -> Answer:
-        return await self.door.api.ask("join", "POST", self.door.queue, body={"visitor_id": self.name})
+        return await self.door.api.call("join", "POST", self.door.queue, body={"visitor_id": self.name})
 
     def _not_joined(self, answer: Answer) -> float | None:
         if answer.problem == "not-on-sale":
             in_seconds = answer.seconds_until("opens_at")
             if in_seconds is not None and in_seconds > -1:
                 return max(0.0, in_seconds) + self.random.random()
-            return self.ends("came when nothing is sold")
+            return self.finish("came when nothing is sold")
         if answer.problem == "room-drained":
-            return self.ends("told that it is over")
+            return self.finish("told that it is over")
         return self.unexpected("join", answer)
 
-    async def ask(self) -> float | None:
-        answer = await self.door.api.ask("poll", "GET", f"{self.door.queue}/status", token=self.token)
-        return self.stands(answer) if answer.status == 200 else self.unexpected("poll", answer)
+    async def poll_status(self) -> float | None:
+        answer = await self.door.api.call("poll", "GET", f"{self.door.queue}/status", token=self.token)
+        return self.handle_status(answer) if answer.status == 200 else self.unexpected("poll", answer)
 
-    def stands(self, answer: Answer) -> float | None:
+    def handle_status(self, answer: Answer) -> float | None:
         """What somebody in line makes of an answer: waits as long as told, goes in, or learns that it is over."""
         document, line = answer.document, self.door.line
         status, position = document.get("status"), document.get("position_in_queue")
@@ -197,7 +197,7 @@ class Visitor:
         if status in OVER:
             if status == "expired":
                 self._missed_the_turn()
-            return self.ends("told that it is over" if status == "drained" else f"{status} in line")
+            return self.finish("told that it is over" if status == "drained" else f"{status} in line")
         if status not in ("lobby", "waiting", "paused") or not isinstance(document.get("next_poll"), int):
             return self.unexpected("place", answer)
         if isinstance(position, int):
@@ -206,7 +206,7 @@ class Visitor:
                 self._missed_the_turn()
         wait = document["next_poll"] / 1_000
         left = self.leaves_at - self.door.now()
-        self.step = self.leave if left < wait else self.ask
+        self.step = self.leave if left < wait else self.poll_status
         return max(0.0, min(left, wait))
 
     def _missed_the_turn(self) -> None:
@@ -225,11 +225,11 @@ class Visitor:
         self.inside_until = at + left
         door.line.admitted(self.name, self.number, at, left)
         door.figures.counts["let in"] += 1
-        if self.told is not None and self.told[1] > 0:
+        if self.estimated_wait is not None and self.estimated_wait[1] > 0:
             waited = at - self.joined_at
             door.figures.waited.append(waited)
             # To the second, and a tick.
-            door.figures.accurate_estimates += self.told[0] - 2 <= waited <= self.told[1] + 2
+            door.figures.accurate_estimates += self.estimated_wait[0] - 2 <= waited <= self.estimated_wait[1] + 2
         return self.start_visit()
 
     def _learn_number(self, token: str) -> None:
@@ -253,12 +253,12 @@ class Visitor:
 
     async def leave(self) -> float | None:
         self.door.line.may_have_ended(self.name)
-        answer = await self.door.api.ask("leave", "DELETE", self.door.queue, token=self.token)
+        answer = await self.door.api.call("leave", "DELETE", self.door.queue, token=self.token)
         if answer.status != 200:
             return self.unexpected("leave", answer)
         if self.admission_token:
-            return self.ends("left the shop")
-        return self.ends("waited in vain" if self.door.closing else "left the line")
+            return self.finish("left the shop")
+        return self.finish("waited in vain" if self.door.closing else "left the line")
 
 
 def _interval(given: Any) -> tuple[float, float] | None:

@@ -28,7 +28,7 @@ class AnnouncementsView(_Public):
     )
     def get(self, request: Request, event: str) -> HttpResponseBase:
         found = feed.feed_of_event(event)
-        said = found.told(feed.parse_since(request.query_params.get("since")))
+        said = found.response_since(feed.parse_since(request.query_params.get("since")))
         answer = HttpResponse(said.body, content_type="application/json", headers={"ETag": said.etag})
         patch_cache_control(answer, public=True, max_age=feed.MAX_AGE_SECONDS)
         return get_conditional_response(request._request, etag=said.etag, response=answer) or answer

@@ -29,7 +29,7 @@ def announcements_sync(request: Request, slug: str, body: bytes | bytearray) -> 
 
 
 def _respond(request: Request, found: Feed) -> Reply:
-    said = found.told(feed.parse_since(request.GET.get("since")))
+    said = found.response_since(feed.parse_since(request.GET.get("since")))
     headers = [(b"etag", said.etag.encode()), _CACHEABLE]
     known = request.headers.get("if-none-match")
     if known is not None and has_etag(known, said.etag):

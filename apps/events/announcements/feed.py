@@ -39,7 +39,7 @@ class Feed:
         """Those that stand, the newest first."""
         return self.standing.shown
 
-    def told(self, since: int) -> EncodedFeed:
+    def response_since(self, since: int) -> EncodedFeed:
         """What was said after `since`, the number of what its reader has heard last; 0: what stands."""
         since = min(since, self.standing.latest)
         told = self._responses.get(since)

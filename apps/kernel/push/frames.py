@@ -55,7 +55,7 @@ class Frame:
             self._text = f'{{"event":{kind},"id":{name},"data":{self.data.decode()}}}'
         return self._text
 
-    def after(self, older: "Frame") -> "Frame":
+    def merged_with(self, older: "Frame") -> "Frame":
         """What to tell somebody who was told neither this nor the older one of the same key."""
         return self
 
@@ -70,7 +70,7 @@ class DeltaFrame(Frame):
         super().__init__(key, msgspec.json.encode({**always, under: told}))
         self._always, self._under, self._changed = always, under, told
 
-    def after(self, older: Frame) -> Frame:
+    def merged_with(self, older: Frame) -> Frame:
         if not isinstance(older, DeltaFrame):
             return self
         # What the older one told in full stays told in full.

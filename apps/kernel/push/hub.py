@@ -68,7 +68,7 @@ class Listener(ABC):
     def close(self, retry_seconds: float) -> None:
         """It hears when to come back, and nothing more."""
 
-    def tell(self, frame: Frame) -> None:
+    def send_frame(self, frame: Frame) -> None:
         if self.is_gone:
             return
         if not self._held_back and not self.is_slow():
@@ -80,7 +80,7 @@ class Listener(ABC):
         if waiting is None:
             waiting = self._held_back = {}
         older = waiting.pop(frame.key, None)
-        waiting[frame.key] = frame if older is None else frame.after(older)
+        waiting[frame.key] = frame if older is None else frame.merged_with(older)
         if len(waiting) > HELD_BACK_MAX:
             waiting.clear()
             self.close(reconnect_seconds())
@@ -170,7 +170,7 @@ class Hub:
         if topic not in self._topics:
             return
         older = self._due.pop((topic, frame.key), None)
-        self._due[topic, frame.key] = frame if older is None else frame.after(older)
+        self._due[topic, frame.key] = frame if older is None else frame.merged_with(older)
         if self._delivery_task is None or self._delivery_task.done():
             self._delivery_task = asyncio.get_running_loop().create_task(self._deliver_due())
 
@@ -210,7 +210,7 @@ class Hub:
 
 
 def _send_frame(frame: Frame, listener: Listener) -> None:
-    listener.tell(frame)
+    listener.send_frame(frame)
 
 
 async def in_slices(listeners: list[Listener], act: Callable[[Listener], object]) -> None:

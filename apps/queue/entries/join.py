@@ -187,7 +187,7 @@ class _JoinBatch:
         self.rooms: dict[int, Room] = {}
         self.as_read: dict[int, Room] = {}
         self.identities_of_tokens: dict[uuid.UUID, _Identity] = {}
-        self.standing: dict[_Identity, Entry] = {}
+        self.live_entries: dict[_Identity, Entry] = {}
         self.ended_in_lobby: dict[_Identity, Entry] = {}
         self.arrived: dict[uuid.UUID, Entry] = {}
         self.new: dict[int, list[Entry]] = {}
@@ -214,14 +214,14 @@ class _JoinBatch:
             locked, places, moment, *lowest = sql.execute_batch(cursor, [lock, *reading])
         self.rooms = rooms_from_rows(locked.rows)
         self.as_read = {event_id: replace(room) for event_id, room in self.rooms.items()}
-        self.standing = _by_identity(places.rows)
+        self.live_entries = _by_identity(places.rows)
         ((self.now,),) = moment.rows
         self.lowest = {event_id: one.rows[0][0] for event_id, one in zip(self.events, lowest, strict=True)}
         for event_id, room in self.rooms.items():
             open_if_due(cursor, room, self.events[event_id], self.now)
         in_lobby = {one for one in asked if one[0] in self.rooms and _is_lobby(self.rooms[one[0]])}
-        if in_lobby - self.standing.keys():
-            rows = _lock_lobby_places.rows(cursor, **_columns_of(in_lobby - self.standing.keys()))
+        if in_lobby - self.live_entries.keys():
+            rows = _lock_lobby_places.rows(cursor, **_columns_of(in_lobby - self.live_entries.keys()))
             self.ended_in_lobby = _by_identity(rows)
 
     def _identity(self, request: JoinRequest) -> _Identity | None:
@@ -245,14 +245,14 @@ class _JoinBatch:
             require_on_sale(request.event, self.now)
         if room is None:
             raise NotOnSale
-        entry = self.standing.get(identity)
+        entry = self.live_entries.get(identity)
         if entry is not None and entry.id not in self.nonces and apply_arrival(entry, room.admission_seconds, self.now):
             self.arrived[entry.id] = entry
         if room.state == WaitingRoom.State.DRAINED and (entry is None or entry.status != QueueEntry.Status.READY):
             raise RoomDrained
         if entry is None or entry.status not in QueueEntry.LIVE:
             entry = self._reopen_lobby_entry(identity) or self._new_entry(request, room, identity)
-            self.standing[identity] = entry
+            self.live_entries[identity] = entry
         return entry
 
     def _reopen_lobby_entry(self, identity: _Identity) -> Entry | None:

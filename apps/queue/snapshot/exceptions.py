@@ -73,7 +73,7 @@ class ExceptionFeed:
         number, entry_id = place
         return (number is not None and number in self.numbers) or entry_id in self.numberless
 
-    def note(self, number: int | None, entry_id: UUID) -> None:
+    def mark_exceptional(self, number: int | None, entry_id: UUID) -> None:
         with self._writing:
             if number is None:
                 self.numberless.add(entry_id)
@@ -107,9 +107,9 @@ class ExceptionFeed:
             ended = _endings.rows(cursor, event_id=self.event_id, since=since, since_id=since_id, most=SLICE_MAX)
             marked = _marked_places.rows(cursor, event_id=self.event_id)
         for _, entry_id, number in ended:
-            self.note(number, entry_id)
+            self.mark_exceptional(number, entry_id)
         for entry_id, number in marked:
-            self.note(number, entry_id)
+            self.mark_exceptional(number, entry_id)
         self._record_priority({number for _, number in marked if number is not None})
         if ended:
             self._newest = max(self._newest, ended[-1][0])
@@ -154,7 +154,7 @@ def mark_exceptional(event_id: int, number: int | None, entry_id: UUID) -> None:
     it; other processes hear of it within FEED_SECONDS."""
     feed = _feeds.get(event_id)
     if feed is not None:  # Else nobody has asked yet, and who does reads it.
-        feed.note(number, entry_id)
+        feed.mark_exceptional(number, entry_id)
 
 
 def clear_cache() -> None:

@@ -111,18 +111,18 @@ class RoomSnapshot:
 class _CacheSlot:
     """One room's board as this process read it last, and the lock under which one thread reads it for all."""
 
-    __slots__ = ("board", "is_invalidated", "lock", "until")
+    __slots__ = ("fresh_until", "is_invalidated", "lock", "snapshot")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.board: RoomSnapshot | None = None
-        self.until = 0.0
+        self.snapshot: RoomSnapshot | None = None
+        self.fresh_until = 0.0
         """On the process's monotonic clock."""
         self.is_invalidated = False
 
     def get_fresh(self, number: int) -> RoomSnapshot | None:
-        board = self.board
-        if board is None or time.monotonic() >= self.until or board.next_number <= number:
+        board = self.snapshot
+        if board is None or time.monotonic() >= self.fresh_until or board.next_number <= number:
             return None
         return board
 
@@ -145,14 +145,14 @@ def get_snapshot(event_id: int, *, with_number: int = 0) -> RoomSnapshot:
         board = kept.get_fresh(with_number)  # As somebody read it while we waited.
         if board is not None:
             return board
-        last = kept.board
-        is_fresh = last is not None and time.monotonic() < kept.until
+        last = kept.snapshot
+        is_fresh = last is not None and time.monotonic() < kept.fresh_until
         board = None if kept.is_invalidated or is_fresh else _read_copy(event_id)
         if board is None or board.next_number <= with_number or (last is not None and _is_behind(board, last)):
             kept.is_invalidated = False
             board = read_snapshot(event_id)
             _write_copies([board], only_missing=True)
-        kept.board, kept.until = board, time.monotonic() + CACHE_SECONDS
+        kept.snapshot, kept.fresh_until = board, time.monotonic() + CACHE_SECONDS
         return board
 
 
@@ -160,8 +160,8 @@ def peek(event_id: int) -> tuple[RoomSnapshot, float] | None:
     """The board that this process read last, and for how many seconds it has been older than CACHE_SECONDS (negative:
     it is not yet); None without one. Asks nobody."""
     kept = _cache.get(event_id)
-    board = None if kept is None else kept.board
-    return None if kept is None or board is None else (board, time.monotonic() - kept.until)
+    board = None if kept is None else kept.snapshot
+    return None if kept is None or board is None else (board, time.monotonic() - kept.fresh_until)
 
 
 def _is_behind(board: RoomSnapshot, last: RoomSnapshot) -> bool:
@@ -195,7 +195,7 @@ def invalidate(event_id: int) -> None:
     """The next `get_snapshot` in this process reads PostgreSQL."""
     kept = _cache.get(event_id)
     if kept is not None:
-        kept.is_invalidated, kept.until = True, 0.0
+        kept.is_invalidated, kept.fresh_until = True, 0.0
 
 
 def clear_cache() -> None:

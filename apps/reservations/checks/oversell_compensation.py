@@ -76,8 +76,8 @@ class StepResult:
 def apply(made: Plan, *, by: str, approved_by: str = "") -> Iterator[StepResult]:
     """Each step of the plan is done as it is asked for, if it is still needed, and told. Raises ApprovalRequired before
     the first."""
-    if made.shares and not approved_by:
-        raise ApprovalRequired("; ".join(made.shares))
+    if made.approval_reasons and not approved_by:
+        raise ApprovalRequired("; ".join(made.approval_reasons))
     approved = f", approved by {approved_by}" if approved_by else ""
     return (StepResult(step, _apply_step(made, step, by, approved)) for step in made.steps)
 

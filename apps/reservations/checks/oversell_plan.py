@@ -79,7 +79,7 @@ class Plan:
     steps: list[Step] = field(default_factory=list)
     uncovered: list[str] = field(default_factory=list)
     """What this strategy cannot make up for; a person chooses the other, or finds more."""
-    shares: list[str] = field(default_factory=list)
+    approval_reasons: list[str] = field(default_factory=list)
     """Sections of which more than APPROVAL_PERCENT would be touched."""
 
 
@@ -253,6 +253,6 @@ def _list_large_shares(cursor: sql.Cursor, made: Plan) -> None:
         touched = int(given_up) + sum(step.places for step in made.steps if step.section_id == section_id)
         if touched * 100 > APPROVAL_PERCENT * int(promised):
             share = 100 * touched / int(promised)
-            made.shares.append(
+            made.approval_reasons.append(
                 f"{names.get(section_id, section_id)}: {touched} of {promised} places promised ({share:.1f} %)"
             )

@@ -57,9 +57,9 @@ class Recount:
         self._last: _LogPositions | None = None
         self._start_positions: _LogPositions | None = None
         self._marks: deque[_Checkpoint] = deque(maxlen=_CHECKPOINTS_MAX)
-        self.moved: set[int] | None = None
+        self.changed_sections: set[int] | None = None
         """The sections in which something may have happened, as the last count found; None: in any of them."""
-        self.touched: list[tuple[int, UUID]] = []
+        self.changed_reservations: list[tuple[int, UUID]] = []
         """Sections and the reservations of which something was heard there; of some, where there was too much news."""
 
     def free(self, section_ids: Iterable[int]) -> dict[int, int]:
@@ -94,6 +94,6 @@ class Recount:
         self._last = _LogPositions(ledger, record)
         while self._marks and self._marks[0].transaction <= oldest:
             self._start_positions = self._marks.popleft().ends
-        self.touched = list(zip(places, reservations, strict=True)) if begin is not None else []
-        self.moved = None if begin is None or news >= CHANGES_MAX else set(moved)
-        return self.moved
+        self.changed_reservations = list(zip(places, reservations, strict=True)) if begin is not None else []
+        self.changed_sections = None if begin is None or news >= CHANGES_MAX else set(moved)
+        return self.changed_sections

@@ -98,7 +98,7 @@ class Relay:
         self._publish(begun)
         return len(self._sections)
 
-    def follow(self) -> None:
+    def update_redis(self) -> None:
         """Redis, where it answered last, has the counts of this moment, of the events that were on sale then."""
         if self.has_redis:
             begun = time.monotonic()
@@ -121,13 +121,13 @@ class Relay:
         self._collect_changes()
 
     def _collect_changes(self) -> None:
-        moved = self._recount.moved
+        moved = self._recount.changed_sections
         event_of = {section: event_id for event_id, sections in self._sections.items() for section in sections}
         for section_id in event_of if moved is None else moved:
             event_id = event_of.get(section_id)
             if event_id is not None:
                 self._moved.setdefault(event_id, set()).add(self._sections[event_id][section_id])
-        for section_id, reservation_id in self._recount.touched:
+        for section_id, reservation_id in self._recount.changed_reservations:
             event_id = event_of.get(section_id)
             if event_id is not None:
                 self._touched.setdefault(event_id, set()).add(reservation_id.bytes)
@@ -245,7 +245,7 @@ def loop(stopping: threading.Event) -> None:
                 window_at = begun + (WINDOW_SECONDS if relay.has_redis else WINDOW_SECONDS / 2)
                 relay.run_once()
             else:
-                relay.follow()
+                relay.update_redis()
             if not has_database:
                 logger.warning("relay: the database answers again")
             has_database = True

@@ -67,7 +67,7 @@ class AsyncGate:
         try:
             asking = gate.build_question_batch([question for question, _ in group])
             if asking is not None and not asking.commands:
-                self._resolve(group, asking.heard([]))
+                self._resolve(group, asking.parse_answers([]))
                 return False
             if asking is not None and self._courier.send(asking.commands, partial(self._on_answer, group, asking)):
                 return True
@@ -79,7 +79,7 @@ class AsyncGate:
 
     def _on_answer(self, group: list[_PendingQuestion], asking: gate.QuestionBatch, found: list[Any] | None) -> None:
         try:
-            self._resolve(group, [gate.UNDECIDED] * len(group) if found is None else asking.heard(found))
+            self._resolve(group, [gate.UNDECIDED] * len(group) if found is None else asking.parse_answers(found))
         except Exception as error:  # noqa: BLE001 - As above.
             _fail(group, error)
         self._ask_next()

@@ -108,7 +108,7 @@ class QuestionBatch(NamedTuple):
     wanted: "_Demands"
     questions: Sequence[Question]
 
-    def heard(self, found: Sequence[Any]) -> list[problems.Problem | Undecided | None]:
+    def parse_answers(self, found: Sequence[Any]) -> list[problems.Problem | Undecided | None]:
         """As `refusals`, by what Redis answered these commands with. It changes nothing."""
         answers: list[problems.Problem | Undecided | None] = [None] * len(self.questions)
         said: dict[bytes, int] = {}
@@ -295,7 +295,7 @@ def _errand(told: _EventArguments) -> redis.CommandBatch:
     runs = _runs(told)
 
     def hear(client: Redis, answers: Sequence[Any]) -> None:
-        _handle_failures(client, told, _note.heard(client, runs, list(answers)))
+        _handle_failures(client, told, _note.rerun_unknown(client, runs, list(answers)))
 
     return redis.CommandBatch(_note.commands(runs), hear)
 

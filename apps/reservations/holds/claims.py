@@ -14,12 +14,12 @@ _claims_of_owners = sql.load("apps.reservations", "claims_of_owners", prepared=T
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    stands: bool
+    is_standing: bool
     lapsed: bool
 
 
-_BLOCKED = _Claim(stands=True, lapsed=False)
-_ENDED = _Claim(stands=False, lapsed=False)
+_BLOCKED = _Claim(is_standing=True, lapsed=False)
+_ENDED = _Claim(is_standing=False, lapsed=False)
 
 
 @dataclass(slots=True)
@@ -29,13 +29,13 @@ class Claims:
     cursor: sql.Cursor
     _known: dict[UUID, _Claim] = field(default_factory=dict)
 
-    def look_at(self, owners: Iterable[UUID | None]) -> None:
+    def load(self, owners: Iterable[UUID | None]) -> None:
         """What these reservations' claims are worth is known."""
         unknown = sorted({owner for owner in owners if owner is not None} - self._known.keys())
         if unknown:
             rows = _claims_of_owners.rows(self.cursor, reservation_ids=unknown)
             # One that is not there at all can free nothing: the auditor tells of it.
-            self._known |= dict.fromkeys(unknown, _Claim(stands=True, lapsed=False))
+            self._known |= dict.fromkeys(unknown, _Claim(is_standing=True, lapsed=False))
             self._known |= {owner: _Claim(claims, lapsed) for owner, claims, lapsed in rows}
 
     def judge(
@@ -47,7 +47,7 @@ class Claims:
             seat: _ENDED if seat in given_up else _BLOCKED if owner is None else self._known[owner]
             for seat, owner in gone.items()
         }
-        for_good = [seat for seat, claim in claims.items() if claim.stands and not claim.lapsed]
+        for_good = [seat for seat, claim in claims.items() if claim.is_standing and not claim.lapsed]
         problem = SeatsUnavailable(unavailable=[names[seat] for seat in for_good or gone])
         if for_good:
             return Refused(problem)

@@ -74,7 +74,7 @@ class Offer(NamedTuple):
         return tuple(seat for part in self.parts for seat in part.seats)
 
     @property
-    def stands(self) -> bool:
+    def is_current(self) -> bool:
         return all(part.run.alive for part in self.parts)
 
 
@@ -104,13 +104,13 @@ class _Offers:
         if entry is not None:
             insort(self._entries, entry)
 
-    def standing(self) -> Iterator[Offer]:
+    def current(self) -> Iterator[Offer]:
         """Those that stand, the best first. Runs must not change before the last one wanted is drawn."""
         entries, at = self._entries, 0
         while at < len(entries):
             _, number, run, offer = entries[at]
             latest = self._latest[run] == number
-            if latest and offer is not None and offer.stands:
+            if latest and offer is not None and offer.is_current:
                 yield offer
                 at += 1
                 continue
@@ -165,7 +165,7 @@ class FreeRuns:
                 lambda run: (size * run.best,) if len(run) >= size else None, lambda run: _window(run, size)
             )
             self._windows[size].fill(self._all())
-        return self._windows[size].standing()
+        return self._windows[size].current()
 
     def pairs(self, size: int) -> Iterator[Offer]:
         """Two parts one behind the other in neighbouring rows, the most even first, then the best; nobody sits alone
@@ -189,7 +189,7 @@ class FreeRuns:
                 ),
             )
             self._pairs[size].fill(self._all())
-        return self._pairs[size].standing()
+        return self._pairs[size].current()
 
     def _beside(self, run: Run, row: int, size: int) -> Iterator[Run]:
         """The runs of a row behind or before this one that a party of that size could be in as well."""

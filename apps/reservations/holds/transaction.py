@@ -277,7 +277,7 @@ class _Batch:
                 for seat_id in named
                 if seat_id not in replaced and (seat_id not in seen or seen[seat_id][1] != _FREE)
             }
-            self.claims.look_at(taken.values())
+            self.claims.load(taken.values())
             for index, request in self.open():
                 gone = {seat: taken[seat] for seat in request.seats if seat in taken}
                 if gone:
@@ -436,7 +436,7 @@ class _Batch:
         answers: dict[tuple[str, str], Win] = {}
         chosen = [seat.seat_id for choice in self.choices.values() for seat in choice]
         self.chosen_names = events.seat_guids(self.cursor, chosen)
-        self.claims.look_at(self.owner.get(seat) for _, request in self.open() for seat in request.seats)
+        self.claims.load(self.owner.get(seat) for _, request in self.open() for seat in request.seats)
         for index, request in self.open():
             once = (request.scope, request.idempotency_key)
             earlier = answers.get(once)

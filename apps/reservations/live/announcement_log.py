@@ -35,11 +35,11 @@ class AnnouncementLog:
         silent = now - heard_at > SILENT_SECONDS
         return now - self.asked_at > (SILENT_POLL_SECONDS if silent else POLL_SECONDS)
 
-    def newest(self) -> list[Frame]:
+    def latest_frames(self) -> list[Frame]:
         """What those are told who come now, the newest last."""
         return [frame for _, frame in list(self._sent.values())[-INITIAL_COUNT:]]
 
-    def is_new(self, told: Frame) -> bool:
+    def record_if_new(self, told: Frame) -> bool:
         """Whether listeners have neither this version nor a later one; from now on they have."""
         version = msgspec.json.decode(told.data, type=_FrameVersion).version
         last = self._sent.get(told.key)
@@ -60,4 +60,4 @@ class AnnouncementLog:
             Frame(Key(events.ANNOUNCEMENT_FRAME, str(one.announcement_id)), one.document())
             for one in reversed(feed.standing.announcements)
         ]
-        return [frame for frame in frames if self.is_new(frame)]
+        return [frame for frame in frames if self.record_if_new(frame)]

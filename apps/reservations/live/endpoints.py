@@ -133,12 +133,12 @@ class LiveEndpoints:
 
     async def _frames(self, event: events.EventView, wanted: "_Subscriptions") -> list[Frame]:
         """What somebody is told who stays for nothing."""
-        frames = await self.event_updates.follow(event)
+        frames = await self.event_updates.follow_event(event)
         for section in self._sections(event, wanted):
-            if seats := await self.event_updates.seats.glance(section):
+            if seats := await self.event_updates.seats.read_once(section):
                 frames.append(seats)
         for kind, thing in wanted.things:
-            state = await self.event_updates.owned(kind).glance(thing)
+            state = await self.event_updates.owned(kind).read_once(thing)
             if state is not None:
                 frames.append(state)
         return frames
@@ -175,7 +175,7 @@ class LiveEndpoints:
         wanted: "_Subscriptions",
     ) -> None:
         self._require_room()
-        await self.event_updates.follow(event)
+        await self.event_updates.follow_event(event)
         self._sections(event, wanted)
         begin = request.scope.get(START_STREAM)
         if request.method == "HEAD":
@@ -195,15 +195,15 @@ class LiveEndpoints:
     ) -> None:
         """The listener is told what is so, and from now on what changes."""
         self.hub.listen(listener, [topic_of(event.id)])
-        for one in await self.event_updates.follow(event):
+        for one in await self.event_updates.follow_event(event):
             if not one.id or one.id != wanted.since:
-                listener.tell(one)
+                listener.send_frame(one)
         sections = self._sections(event, wanted)
         for section in sections:
             await _send_first_frame(listener, self.event_updates.seats.watch(listener, section))
         if sections and caller is not None:
             shown = {self.event_updates.seats.topic(section): section[1] for section in sections}
-            self._seat_viewers.show(listener, event, caller, shown)
+            self._seat_viewers.add(listener, event, caller, shown)
         for kind, thing in wanted.things:
             await _send_first_frame(listener, self.event_updates.owned(kind).watch(listener, thing))
 
@@ -258,7 +258,7 @@ class LiveEndpoints:
             wanted = _Subscriptions(request, self._authorize)
             event = await queue.get_cached_event(found["slug"])
             caller = await self._check(request, event, wanted)
-            await self.event_updates.follow(event)
+            await self.event_updates.follow_event(event)
             self._sections(event, wanted)
         except Exception as error:  # noqa: BLE001 - Whatever it is, the client is told.
             # As the status over http, in the range that is the application's own.
@@ -316,7 +316,7 @@ def _require_same_origin(request: Request) -> None:
 async def _send_first_frame(listener: Listener, watched: Any) -> None:
     told = await watched
     if told is not None:
-        listener.tell(told)
+        listener.send_frame(told)
 
 
 def _own_reservation(caller: queue.Caller, request: Request, reservation_id: uuid.UUID) -> object:

@@ -92,7 +92,7 @@ class EventUpdates:
     def owned(self, kind: str) -> OwnedStates:
         return self._owned[kind]
 
-    async def follow(self, event: events.EventView) -> list[Frame]:
+    async def follow_event(self, event: events.EventView) -> list[Frame]:
         """The event is followed from now on; what everybody is told who comes."""
         followed = self._by_id.get(event.id)
         if followed is None or not followed.latest:
@@ -105,7 +105,7 @@ class EventUpdates:
             await self._ask_announcements([event.id])
         followed.wanted_at, followed.event = monotonic(), event
         self._ensure_tasks()
-        return [*followed.latest.values(), *followed.announcements.newest()]
+        return [*followed.latest.values(), *followed.announcements.latest_frames()]
 
     def section_of(self, event_id: int, slug: str) -> int | None:
         followed = self._by_id.get(event_id)
@@ -167,18 +167,18 @@ class EventUpdates:
             self._publish_frame(followed, Frame(Key(kind, about), data, frame_id))
         moved = [followed.sections[slug] for slug in message.get("moved", ()) if slug in followed.sections]
         by_id = {section_id: slug for slug, section_id in followed.sections.items()}
-        self.seats.moved([(section_id, by_id[section_id]) for section_id in moved])
+        self.seats.mark_due([(section_id, by_id[section_id]) for section_id in moved])
         ids = message.get("reservations", b"")
         if ids:
-            self._owned["reservation"].moved([uuid.UUID(bytes=ids[at : at + 16]) for at in range(0, len(ids), 16)])
+            self._owned["reservation"].mark_due([uuid.UUID(bytes=ids[at : at + 16]) for at in range(0, len(ids), 16)])
         for kind, name in message.get("owned", ()):
             if kind in self._owned:
-                self._owned[kind].moved([uuid.UUID(name)])
+                self._owned[kind].mark_due([uuid.UUID(name)])
 
     def _publish_frame(self, followed: _EventFeed, told: Frame) -> None:
         if told.key.kind != events.ANNOUNCEMENT_FRAME:
             self._publish(followed, told)
-        elif followed.announcements.is_new(told):
+        elif followed.announcements.record_if_new(told):
             self.hub.publish(topic_of(followed.event.id), told)
 
     def _publish(self, followed: _EventFeed, told: Frame) -> None:
@@ -247,9 +247,9 @@ class EventUpdates:
             late = [event_id for event_id, one in self._by_id.items() if one.announcements.is_due(now, one.heard_at)]
             if late:
                 self._announcements_task = asyncio.get_running_loop().create_task(self._ask_announcements(late))
-        self.seats.look()
+        self.seats.tick()
         for owned in self._owned.values():
-            owned.look()
+            owned.tick()
 
     async def _read_counts(self, event_ids: Collection[int]) -> None:
         """What the relay told last, or what this process counts by itself."""

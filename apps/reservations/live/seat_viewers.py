@@ -43,7 +43,7 @@ class SeatViewers:
         """In the order in which they are due."""
         self._asking: asyncio.Task[None] | None = None
 
-    def show(
+    def add(
         self, listener: Listener, event: events.EventView, caller: queue.Caller, sections: Mapping[str, str]
     ) -> None:
         """The listener hears of these sections, which are called so, for as long as the caller may choose; and then why
@@ -76,7 +76,7 @@ class SeatViewers:
             if problem is not None and problem.status < 500:
                 for topic, section in shopper.sections.items():
                     self._hub.leave_topic(shopper.listener, topic)
-                    shopper.listener.tell(frame("seats", _end_document(section, problem), about=section))
+                    shopper.listener.send_frame(frame("seats", _end_document(section, problem), about=section))
                 return
             logger.debug("whether somebody may still choose is asked again: %s", log_context.summarize_error(error))
         self._wait(shopper)

@@ -49,7 +49,7 @@ class WatchedStates(ABC, Generic[Thing, State]):
         """How they stand now. For threads; those that are gone are left out."""
 
     @abstractmethod
-    def whole(self, thing: Thing, state: State) -> Frame:
+    def full_frame(self, thing: Thing, state: State) -> Frame:
         """What somebody is told who knows nothing of it."""
 
     @abstractmethod
@@ -62,23 +62,23 @@ class WatchedStates(ABC, Generic[Thing, State]):
         if thing not in self._known:
             await self._read_now([thing])
         state = self._known.get(thing)
-        return None if state is None else self.whole(thing, state)
+        return None if state is None else self.full_frame(thing, state)
 
-    async def glance(self, thing: Thing) -> Frame | None:
+    async def read_once(self, thing: Thing) -> Frame | None:
         """The same once, for nobody who stays."""
         state = self._known.get(thing)
         if state is None:
             state = (await thread_pool.run_in_thread(self.read, [thing])).get(thing)
-        return None if state is None else self.whole(thing, state)
+        return None if state is None else self.full_frame(thing, state)
 
-    def moved(self, things: Collection[Thing]) -> None:
+    def mark_due(self, things: Collection[Thing]) -> None:
         """Something may have happened to them."""
         self._changed_ids.update(thing for thing in things if thing in self._known)
 
     def mark_all_due(self) -> None:
         self._changed_ids.update(self._known)
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """Called now and then: what is due is being read, if it is time."""
         now = monotonic()
         if now >= self._reread_at:
@@ -125,7 +125,7 @@ class SeatStates(WatchedStates[tuple[int, str], dict[str, str]]):
         found = read_seats([section_id for section_id, _ in things])
         return {thing: found[thing[0]] for thing in things}
 
-    def whole(self, thing: tuple[int, str], state: dict[str, str]) -> Frame:
+    def full_frame(self, thing: tuple[int, str], state: dict[str, str]) -> Frame:
         return DeltaFrame(_key(thing), {"section_id": thing[1], "complete": True}, "seats", state)
 
     def changed(self, thing: tuple[int, str], before: dict[str, str], after: dict[str, str]) -> Frame:
@@ -153,8 +153,8 @@ class OwnedStates(WatchedStates[UUID, Mapping[str, Any]]):
     def read(self, things: Collection[UUID]) -> Mapping[UUID, Mapping[str, Any]]:
         return self._reader(things)
 
-    def whole(self, thing: UUID, state: Mapping[str, Any]) -> Frame:
+    def full_frame(self, thing: UUID, state: Mapping[str, Any]) -> Frame:
         return frame(self.kind, state, about=str(thing))
 
     def changed(self, thing: UUID, before: Mapping[str, Any], after: Mapping[str, Any]) -> Frame:
-        return self.whole(thing, after)
+        return self.full_frame(thing, after)

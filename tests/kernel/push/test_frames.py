@@ -40,7 +40,7 @@ def test_changes_that_are_told_together_are_those_that_are_told_one_by_one(
     together: dict[str, str] = {}
     waiting: Frame | None = None
     for each in frames:
-        waiting = each if waiting is None else each.after(waiting)
+        waiting = each if waiting is None else each.merged_with(waiting)
         if data.draw(st.booleans()):
             together |= json.loads(waiting.data)["seats"]
             waiting = None
@@ -53,6 +53,6 @@ def test_what_was_told_whole_stays_whole_when_it_waits() -> None:
     key = Key("seats", "hall")
     whole = DeltaFrame(key, {"section_id": "hall", "complete": True}, "seats", {"A-1": "sold"})
     change = DeltaFrame(key, {"section_id": "hall"}, "seats", {"A-2": "held"})
-    assert json.loads(change.after(whole).data) == {
+    assert json.loads(change.merged_with(whole).data) == {
         "section_id": "hall", "complete": True, "seats": {"A-1": "sold", "A-2": "held"},
     }  # fmt: skip

@@ -95,7 +95,7 @@ async def test_who_sleeps_through_more_than_is_kept_is_sent_away() -> None:
     ear.sleeps = True
     for number in range(hubs.HELD_BACK_MAX + 1):
         assert ear.farewells == []
-        ear.tell(frame("announcement", number, about=str(number)))
+        ear.send_frame(frame("announcement", number, about=str(number)))
     assert len(ear.farewells) == 1
 
 
@@ -149,7 +149,7 @@ async def test_at_the_end_everybody_is_told_another_moment_to_come_back() -> Non
 async def test_a_queue_that_is_not_emptied_holds_little_and_then_the_newest() -> None:
     listener = QueuedListener("socket", as_text=True)
     for number in range(50):
-        listener.tell(said("sections", number))
+        listener.send_frame(said("sections", number))
     assert len(listener._queue) == WAITING_MAX
     told = [await listener.next() for _ in range(WAITING_MAX + 1)]
     assert '"data":49' in str(told[-1])

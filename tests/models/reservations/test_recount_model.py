@@ -149,7 +149,7 @@ class House(RuleBasedStateMachine):
         if stores:
             self.relay.run_once()
         else:
-            self.relay.follow()
+            self.relay.update_redis()
 
     def look(self, *, stores: bool = True, whole: bool = False, way: str = "heard") -> None:
         """It looks while nothing is under way, and has to be right."""

@@ -107,24 +107,24 @@ def frame(version: int, announcement: int) -> Frame:
 
 def test_what_comes_late_or_again_is_told_to_nobody() -> None:
     announced = AnnouncementLog()
-    assert [announced.is_new(frame(*one)) for one in ((2, 2), (1, 1), (4, 2), (3, 2), (4, 2))] == [
+    assert [announced.record_if_new(frame(*one)) for one in ((2, 2), (1, 1), (4, 2), (3, 2), (4, 2))] == [
         True, True, True, False, False
     ]  # fmt: skip
-    assert [one.data for one in announced.newest()] == [frame(1, 1).data, frame(4, 2).data]
+    assert [one.data for one in announced.latest_frames()] == [frame(1, 1).data, frame(4, 2).data]
 
 
 def test_however_much_is_said_a_process_keeps_only_the_newest() -> None:
     announced = AnnouncementLog()
     for version in range(1, 500):
-        assert announced.is_new(frame(version, version))
+        assert announced.record_if_new(frame(version, version))
     assert len(announced._sent) == 60
-    assert [one.key.about for one in announced.newest()] == ["497", "498", "499"]
+    assert [one.key.about for one in announced.latest_frames()] == ["497", "498", "499"]
 
 
 def test_from_a_database_that_has_gone_back_all_is_told_anew() -> None:
     announced = AnnouncementLog()
     announced.read_to = 9
-    announced.is_new(frame(9, 9))
+    announced.record_if_new(frame(9, 9))
     said = events.Announcement(1, 1, "Again.", "2026-01-01T00:00:00.000Z", None)
     told: Any = announced.read(events.AnnouncementFeed(events.CurrentAnnouncements(1, (said,), has_older=False)))
     assert [one.key.about for one in told] == ["1"]

@@ -104,11 +104,11 @@ def test_whoever_listens_to_a_process_that_ends_hears_the_truth_from_the_next(
             for pid in before:
                 psutil.Process(pid).kill()
         hold(event, ga_section="floor", ga_quantity=4)
-        wait_until(lambda: ears.heard.came_back == LISTENERS, "everybody comes back")
+        wait_until(lambda: ears.results.came_back == LISTENERS, "everybody comes back")
         hold(event, ga_section="floor", ga_quantity=4)
         until_all_hear(ears, event)
         assert not house.serving() & before
-    heard = ears.heard
+    heard = ears.results
     assert (heard.sent_away, heard.broke) == ((LISTENERS, 0) if way == "replaced" else (0, LISTENERS))
     assert (heard.opened, heard.wrong) == (2 * LISTENERS, 0)
     assert_audit_clean()

@@ -182,7 +182,7 @@ def test_between_two_windows_redis_hears_what_has_moved_and_postgresql_nothing(r
     one.run_once()
     stored = AvailabilityFrame.objects.get().frame
     hold(event, seats=["hall-A-1"], ga_section="floor", ga_quantity=3)
-    one.follow()
+    one.update_redis()
     assert counts(redis_client.hget(key, "frame")) == {"hall": 49, "floor": 17}
     assert AvailabilityFrame.objects.get().frame == stored
     one.run_once()
@@ -198,7 +198,7 @@ def test_of_two_relays_each_takes_the_other_s_frame_back(redis_client: Redis) ->
     hold(event, seats=["hall-A-1"])
     quick.run_once()
     redis_client.hset(key, mapping={"id": f"{late.epoch}-1", "frame": late._last[event.id].text})
-    quick.follow()
+    quick.update_redis()
     assert counts(redis_client.hget(key, "frame")) == {"hall": 49}
 
 
@@ -217,13 +217,13 @@ def test_the_sections_are_told_from_the_relay_s_frame_and_counted_where_there_is
     assert told() == [50, 20]
     etag = client.get(address)["ETag"]
     assert client.get(address, headers={"If-None-Match": etag}).status_code == 304
-    one.follow()
+    one.update_redis()
     assert told() == [49, 17]
     assert client.get(address, headers={"If-None-Match": etag}).status_code == 200
     hold(event, seats=["hall-A-2"])
     redis_client.flushall()  # As when the relay has died, and its last frame with it.
     assert told() == [48, 17]
-    one.follow()
+    one.update_redis()
     frame = redis_client.hget(f"frame:{{{event.id}}}", "frame")
     assert frame is not None
     redis_client.hset(f"frame:{{{event.id}}}", "frame", frame.replace('"hall"', '"balcony"'))

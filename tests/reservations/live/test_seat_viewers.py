@@ -46,7 +46,7 @@ async def test_whose_time_is_over_sees_seats_no_more_and_all_others_do(answers: 
     ears = {name: Ear() for name in answers}
     for name, ear in ears.items():
         hub.listen(ear, ["event:1", "seats:1"])
-        shoppers.show(ear, CONCERT, name, {"seats:1": "hall"})  # type: ignore[arg-type]
+        shoppers.add(ear, CONCERT, name, {"seats:1": "hall"})  # type: ignore[arg-type]
     await until(lambda: not ears["over"].topics.count("seats:1") and len(answers["lucky"]) == 1)
     hub.publish("seats:1", said("seats", 1))
     hub.publish("event:1", said("sections", 2))
@@ -66,7 +66,7 @@ async def test_all_of_them_cost_one_task_and_none_when_all_have_gone(answers: di
     ears = [Ear() for _ in range(3 * watched.BATCH_MAX)]
     before = len(asyncio.all_tasks())
     for ear in ears:
-        shoppers.show(ear, CONCERT, "somebody", {"seats:1": "hall"})  # type: ignore[arg-type]
+        shoppers.add(ear, CONCERT, "somebody", {"seats:1": "hall"})  # type: ignore[arg-type]
     assert len(asyncio.all_tasks()) == before + 1
     for ear in ears:
         hub.leave(ear)

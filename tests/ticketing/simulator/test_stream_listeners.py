@@ -35,13 +35,13 @@ async def listened(house: Any, **wishes: Any) -> Run:
     result = await run(Plan(**{**usual, "leavers": 0.0, "listeners": 8, "least_seconds": 0.3, **wishes}))
     assert "\n".join(report(result))
     assert progress(result, 0, 1.0)
-    assert result.ears is not None
+    assert result.listeners is not None
     return result
 
 
 def heard(result: Run) -> stream_listeners.ListenerResults:
-    assert result.ears is not None
-    return result.ears.heard
+    assert result.listeners is not None
+    return result.listeners.results
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -220,9 +220,9 @@ class _Ear:
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
-        self.heard_at = 0.0
+        self.last_data_at = 0.0
         self.line: Any = None
-        self.ears: Any = type("Ears", (), {"door": type("Door", (), {"now": staticmethod(lambda: 0.0)})})
+        self.listeners: Any = type("Ears", (), {"door": type("Door", (), {"now": staticmethod(lambda: 0.0)})})
 
     def opened(self) -> None: ...
 

@@ -59,7 +59,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{event.slug}/{one.words}")
         for words in plan.uncovered:
             self.stdout.write(f"  not made up for by {plan.strategy}: {words}")
-        for share in plan.shares:
+        for share in plan.approval_reasons:
             self.stdout.write(f"  approved by {approved_by}: {share}" if approved_by else f"  needs approval: {share}")
         if not options["apply"]:
             for step in plan.steps:
@@ -115,7 +115,7 @@ class Command(BaseCommand):
 def _how_to_apply(plan: oversell_plan.Plan, approved_by: str) -> str:
     if not plan.steps:
         return "this way has nothing to give. The other is chosen in the event's on-sale"
-    approval = " --approved-by NAME" if plan.shares and not approved_by else ""
+    approval = " --approved-by NAME" if plan.approval_reasons and not approved_by else ""
     return f"--apply{approval} sweeps and repairs first, then does what is still needed"
 
 
