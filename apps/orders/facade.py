@@ -28,7 +28,7 @@ UPDATE_KIND = live.UPDATE_KIND
 
 @dataclass(frozen=True, slots=True)
 class TopicHandler:
-    """What a topic's delivery does; safe to run twice. The rest is as `outbox.handle` says."""
+    """What a topic's delivery does; safe to run twice. The rest is as `outbox.register_handler` says."""
 
     topic: str
     handle: Callable[[Message], None]

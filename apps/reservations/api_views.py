@@ -44,8 +44,8 @@ class SectionsView(APIView):
 
 
 class UpdatesView(APIView):
-    """`live.doors` answers this in `web`, before the site is asked. Who reaches the site past it is told to ask for the
-    counts instead, as whoever comes when as many listen as may."""
+    """`live.endpoints` answers this in `web`, before the site is asked. Who reaches the site past it is told to ask for
+    the counts instead, as whoever comes when as many listen as may."""
 
     @extend_schema(
         operation_id="listen_to_updates",

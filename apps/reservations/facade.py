@@ -178,7 +178,7 @@ class PaymentStart(NamedTuple):
 
 
 def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.EventView | None = None) -> PaymentStart:
-    """See `paying.begin_payment`. Joins the caller's transaction."""
+    """See `payment.begin_payment`. Joins the caller's transaction."""
     reservation, now = payment.begin_payment(reservation_id, email=email, who=who, event=event)
     assert reservation.pay_deadline is not None
     return PaymentStart(reservation.pay_deadline, now)
@@ -187,12 +187,12 @@ def begin_payment(reservation_id: UUID, *, email: str, who: str, event: events.E
 def confirm(
     reservation_id: UUID, *, occurred_at: datetime, who: str, why: str, event: events.EventView | None = None
 ) -> ReservationView:
-    """See `paying.confirm`. Joins the caller's transaction."""
+    """See `payment.confirm`. Joins the caller's transaction."""
     reservation = payment.confirm(reservation_id, occurred_at=occurred_at, who=who, why=why, event=event)
     return view_reservations([reservation], {} if event is None else {event.id: event})[0]
 
 
 def cancel(reservation_id: UUID, *, who: str, why: str) -> ReservationView:
-    """See `ending.cancel`. Joins the caller's transaction."""
+    """See `release.cancel`. Joins the caller's transaction."""
     reservation_release.cancel(reservation_id, who=who, why=why)
     return get_reservation(reservation_id)

@@ -8,7 +8,7 @@ Buyers are spread over two processes, as over a house's web processes; each hold
 Every hold is for two places of one section, or for two named seats that nobody else wants, and leaves a reservation,
 its lines and a row of the ledger. Strategies take their turns within a round; medians of the rounds.
 
-Ours is the real one (`holding.holds`), by threads as the site calls it and by tasks as an event loop does. It does
+Ours is the real one (`service.holds`), by threads as the site calls it and by tasks as an event loop does. It does
 more for each hold than the others: the buyer's queue entry is locked and its admission judged, the key's answer looked
 up and remembered with its fingerprint, the price frozen, the entry's slot kept busy, one live reservation enforced.
 

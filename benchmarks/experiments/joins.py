@@ -5,9 +5,9 @@
 Starts a PostgreSQL that would survive a power cut (fsync and synchronous_commit on) and removes it again. All ways run
 the same decision with the same statements, and every join is a new visitor at the end of a line that stands:
 
-- one each: `line.join_many` of one, on a connection of each thread's own; all of them meet at the room's row.
-- threads: `line.join`, as the site calls it; tasks: `line.join_async`, as an event loop does, all in one thread.
-- by hundreds: `line.join_many` of 100, one caller: what is left when nobody waits for anybody.
+- one each: `positions.join_many` of one, on a connection of each thread's own; all of them meet at the room's row.
+- threads: `positions.join`, as the site calls it; tasks: `positions.join_async`, as an event loop does, all in one
+thread. - by hundreds: `positions.join_many` of 100, one caller: what is left when nobody waits for anybody.
 
 The rounds alternate, forwards and backwards; medians. Afterwards the line has exactly as many numbers as joins were
 answered, none twice and none left out, and its hash chain is the one that its entries give.

@@ -10,8 +10,8 @@ machine that slows down slows all of them, and the table has the medians of the 
 - list + hash: INCR, HSET and RPUSH; the same script over the hash; LPOP and one DEL.
 - database queue: a row each, committed alone; a position is counted; a row's status moves.
 - in memory: an ordered dictionary in one process; a position is a subtraction.
-- ours: `line.join` as a request calls it (committed in groups), a poll's whole work after its HTTP (token verified,
-  place from the board), the gatekeeper's tick.
+- ours: `positions.join` as a request calls it (committed in groups), a poll's whole work after its HTTP (token
+verified,   place from the board), the gatekeeper's tick.
 
 The first two and the fourth forget everything when their process ends, and two joins of one person are two places.
 """

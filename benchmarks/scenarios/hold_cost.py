@@ -3,7 +3,7 @@
     python -m benchmarks.scenarios.hold_cost [--sizes 1000,100000,1000000] [--rounds 7] [--alone 40] [--together 32]
 
 Each size is a database of its own in one server that would survive a power cut: events of up to 200,000 seats in
-sections of up to 10,000, all vacuumed and analyzed. Holds go through `holding.hold` on a connection like a batcher's,
+sections of up to 10,000, all vacuumed and analyzed. Holds go through `service.hold` on a connection like a batcher's,
 alone and by so many at once, in any of the events, at random: two named seats, the best two of any section (a batch
 reads each of its sections once), the best two of one section, two places of general admission. Each round asks every
 database, in an order drawn anew, and then gives back what was held; medians of the rounds. Processor time is that of

@@ -161,7 +161,7 @@ def _to_announcement(row: AnnouncementVersion) -> Announcement:
 
 def _publish(event_id: int, announcement: Announcement, starts_at: datetime) -> None:
     """Listeners and readers have it, as far as Redis is there. It is said already: what is lost here is looked for by
-    `hot.refresh` and by whoever has listeners."""
+    `redis_cache.refresh` and by whoever has listeners."""
     try:
         redis_cache.store(event_id, queries.get_current(event_id), starts_at)
     except DatabaseError as error:

@@ -201,7 +201,7 @@ def load(package: str, name: str, *, prepared: bool = False, exactly: bool = Fal
 
 def check_rowcount(text: str) -> str:
     """The UPDATE that fails, and its transaction with it, unless it touches as many rows as its further parameter
-    `rows` says: it can be sent together with the COMMIT. See `transactions.is_miscount`."""
+    `rows` says: it can be sent together with the COMMIT. See `transactions.is_rowcount_mismatch`."""
     return _ROWCOUNT_CHECK.replace("-- The UPDATE", text.rstrip())
 
 

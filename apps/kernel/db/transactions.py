@@ -156,7 +156,7 @@ def violated_constraint(error: BaseException) -> str | None:
 
 
 def is_rowcount_mismatch(error: BaseException) -> bool:
-    """Whether an UPDATE that had to touch exactly so many rows did not: see `sql.exactly_touching`."""
+    """Whether an UPDATE that had to touch exactly so many rows did not: see `sql.check_rowcount`."""
     return isinstance(_of_psycopg(error), errors.InvalidTextRepresentation) and sql.ROWCOUNT_MISMATCH in str(error)
 
 

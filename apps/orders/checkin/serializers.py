@@ -1,4 +1,4 @@
-"""The door as the API says it. These describe; what a scan may say is decided by `reading.read_scan`."""
+"""The door as the API says it. These describe; what a scan may say is decided by `scan_parser.read_scan`."""
 
 from rest_framework import serializers
 

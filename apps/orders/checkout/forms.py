@@ -11,7 +11,7 @@ COMMON_METHODS = 2
 
 
 class CheckoutForm(forms.Form):
-    """Only draws: `buyer.read_details` judges, and its refusals are put back on the fields with `refuse`."""
+    """Only draws: `buyer_details.read_details` judges, and its refusals are put back on the fields with `refuse`."""
 
     email = forms.CharField(
         label="E-mail",

@@ -150,8 +150,8 @@ def fail_order(order: Order, reason: Order.Reason) -> None:
     transactions.require_transaction()
     if order.pay_deadline > clock.now():
         reservations.cancel(order.reservation_id, who="system", why=f"order {order.number} failed: {reason.label}")
-    # Else it reads expired and not canceled, as by `canceling.fail_lapsed`. Had the word of a success in time come
-    # before that of a decline, it would have confirmed; so it still may when it comes after (I8).
+    # Else it reads expired and not canceled, as by `order_cancellation.fail_expired_orders`. Had the word of a success
+    # in time come before that of a decline, it would have confirmed; so it still may when it comes after (I8).
     end_order(order, Order.Status.FAILED, reason)
 
 

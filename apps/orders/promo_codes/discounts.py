@@ -1,4 +1,5 @@
-"""What a promo code takes off: pure, on integers. `events.price` asks it; fees and tax come on what is left."""
+"""What a promo code takes off: pure, on integers. `events.calculate_bill` asks it; fees and tax come on what is
+left."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

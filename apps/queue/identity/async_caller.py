@@ -53,7 +53,7 @@ class AuthenticatedAccount:
 
 
 async def authenticate(request: Request, event_slug: str | None = None) -> Caller:
-    """Whom the request speaks for, as `identity.authenticate` says. Raises Forward where the site is to say it."""
+    """Whom the request speaks for, as `caller.authenticate` says. Raises Forward where the site is to say it."""
     caller = authenticate_from_token(request, event_slug)
     return caller if caller is not None else (await _authenticate_account(request, None))[0]
 

@@ -109,7 +109,7 @@ def encode_waiting_status(entry: EntryView) -> bytes | None:
 
 
 async def claim_or_get_entry(event: events.EventView, caller: Caller) -> EntryView | None:
-    """As `line.claim_or_get_entry`."""
+    """As `positions.claim_or_get_entry`."""
     entry_id = caller.entry_id or await entry_lookup.find_live_entry_id(event.id, caller)
     if entry_id is not None:
         return await claim_or_get_loaded(event, caller, await _entry_loader.ask(entry_id))
@@ -117,7 +117,7 @@ async def claim_or_get_entry(event: events.EventView, caller: Caller) -> EntryVi
 
 
 async def claim_or_get_loaded(event: events.EventView, caller: Caller, seen: LoadedEntry | None) -> EntryView | None:
-    """As `line.claim_or_get_entry` of a caller whose entry has just been seen."""
+    """As `positions.claim_or_get_entry` of a caller whose entry has just been seen."""
     if seen is not None and seen.is_claimable and seen.entry.event_id == event.id:
         return await thread_pool.run_in_thread(positions.claim_or_get_entry, event, caller)
     return loaded_entry_view(event, seen)
@@ -131,7 +131,7 @@ def loaded_entry_view(event: events.EventView, seen: LoadedEntry | None) -> Entr
 
 
 async def get_status(event: events.EventView, caller: Caller) -> QueueStatus | None:
-    """As `polling.get_status`."""
+    """As `status.get_status`."""
     place = await status_from_snapshot(event, caller)
     if place is not None:
         return place
@@ -143,7 +143,7 @@ async def get_status(event: events.EventView, caller: Caller) -> QueueStatus | N
 
 
 async def status_from_snapshot(event: events.EventView, caller: Caller) -> QueueStatus | None:
-    """As `polling.status_from_snapshot`."""
+    """As `status.status_from_snapshot`."""
     if not caller.in_line or caller.entry_id is None:
         return None
     try:
@@ -163,7 +163,7 @@ async def status_from_snapshot(event: events.EventView, caller: Caller) -> Queue
 
 
 async def status_of_entry(event: events.EventView, entry: EntryView) -> QueueStatus:
-    """As `polling.status_of_entry`."""
+    """As `status.status_of_entry`."""
     if not entry.waits:
         return QueueStatus(estimate(entry), entry)
     # Whether the board has heard of this number does not matter: the ledger has just said that it waits.
@@ -196,7 +196,7 @@ async def get_room_progress(event: events.EventView) -> dict[str, Any] | None:
 
 
 async def _get_snapshot(event_id: int, with_number: int) -> room_snapshot.RoomSnapshot:
-    """As `board.get_snapshot`."""
+    """As `room_snapshot.get_snapshot`."""
     at_hand = _peek_snapshot(event_id, with_number)
     if at_hand is not None:
         return at_hand
@@ -221,7 +221,7 @@ def _peek_snapshot(event_id: int, with_number: int) -> room_snapshot.RoomSnapsho
 
 
 async def _is_certainly_waiting(event_id: int, number: int | None, entry_id: UUID) -> bool:
-    """As `exceptional.waits_for_sure`."""
+    """As `exceptions.is_certainly_waiting`."""
     feed = _peek_feed(event_id)
     if feed is None:
         feed = exceptions.get_feed(event_id)

@@ -41,7 +41,7 @@ class QueueStatus:
 
 
 def get_status(event: events.EventView, caller: Caller) -> QueueStatus | None:
-    """Where the caller stands, or None without a place. Asking is coming, as in `line.claim_or_get_entry`."""
+    """Where the caller stands, or None without a place. Asking is coming, as in `positions.claim_or_get_entry`."""
     try:
         place = _status_from_snapshot(event.id, caller)
     except WaitingRoom.DoesNotExist:

@@ -148,7 +148,7 @@ _Demands = dict[int, list[tuple[int, hold_demand.HoldDemand]]]
 
 
 def _read_demands(questions: Sequence[Question], *, reads: bool = True) -> _Demands:
-    """Raises as `wishes.parse_demand`."""
+    """Raises as `hold_demand.parse_demand`."""
     now = clock.process_now()
     wanted: _Demands = defaultdict(list)
     # Of many at once most are the same event's, and want the same.

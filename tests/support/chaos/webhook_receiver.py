@@ -21,7 +21,7 @@ class Organizer:
     """How often it took each message, in the order of their first coming."""
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str], **limits: Any) -> Answer:
-        """Stands in for `outbound.post`."""
+        """Stands in for `safe_http.post`."""
         message_id = headers["Fairgate-Message-Id"]
         self._reach("before", message_id)
         if self.is_away:
