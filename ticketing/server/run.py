@@ -25,11 +25,17 @@ FIRST_SOCKET = 3
 WORKERS_MAX = 64
 
 
+def _usable_processors() -> int:
+    """The processors this process may run on; all of the machine where the system has no affinity (macOS)."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def main(application: str = "ticketing.asgi:application") -> int:
     """Serves until told to end by SIGTERM or SIGINT; replaces its workers one by one on SIGHUP."""
     os.environ.pop("WEB_CONCURRENCY", None)  # uvicorn would take it for another word for ours.
     try:
-        workers = _whole_number("WEB_WORKERS", len(os.sched_getaffinity(0)), WORKERS_MAX)
+        workers = _whole_number("WEB_WORKERS", _usable_processors(), WORKERS_MAX)
         port = _whole_number("PORT", 8000, 65_535)
         keep_alive = _whole_number("WEB_KEEP_ALIVE_SECONDS", KEEP_ALIVE_SECONDS, 3_600)
     except ValueError as error:

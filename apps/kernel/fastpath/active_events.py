@@ -72,10 +72,15 @@ def _map(file: Path) -> mmap.mmap:
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if os.fstat(descriptor).st_size != _ALL.size:
+        is_new = os.fstat(descriptor).st_size != _ALL.size
+        if is_new:
             os.ftruncate(descriptor, _ALL.size)
         # A note that found no room on the disk would not fail: it would end the process.
-        os.posix_fallocate(descriptor, 0, _ALL.size)
+        allocate = getattr(os, "posix_fallocate", None)
+        if allocate:
+            allocate(descriptor, 0, _ALL.size)
+        elif is_new:  # macOS: written zeros take their blocks, and raise the same error on a full disk.
+            os.pwrite(descriptor, bytes(_ALL.size), 0)
         return mmap.mmap(descriptor, _ALL.size)
     finally:
         os.close(descriptor)

@@ -56,6 +56,12 @@ def test_where_the_disk_is_full_a_process_sees_itself(tmp_path: Path, monkeypatc
     assert not ActiveEvents(tmp_path / "active").is_any_other_active(A, 1_000.0)
 
 
+def test_without_fallocate_processes_see_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "posix_fallocate")
+    ActiveEvents(tmp_path / "active").note(B, 1_000.0)
+    assert ActiveEvents(tmp_path / "active").is_any_other_active(A, 1_000.0)
+
+
 def test_a_file_of_another_size_is_made_fit(tmp_path: Path) -> None:
     (tmp_path / "active").write_bytes(b"something else")
     ours = ActiveEvents(tmp_path / "active")
