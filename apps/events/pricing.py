@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from apps.kernel.templatetags.fairgate import money
+from apps.kernel.formatting import format_money
 
 BASIS_POINTS = 10_000
 """Rates are in basis points: 1,900 is 19 percent."""
@@ -69,7 +69,7 @@ class PricePolicy:
         `tax_rates`: those of the categories in sight."""
         fees = []
         if self.ticket_fee_minor:
-            fees.append(money(self.ticket_fee_minor, currency))
+            fees.append(format_money(self.ticket_fee_minor, currency))
         if self.ticket_fee_rate:
             fees.append(f"{percent(self.ticket_fee_rate)} of the price")
         parts = []
@@ -80,7 +80,9 @@ class PricePolicy:
             parts.append(f"{' or '.join(map(percent, rates))} tax")
         said = f"Prices include {' and '.join(parts)}." if parts else ""
         if self.order_fee_minor:
-            said = f"{said} A fee of {money(self.order_fee_total_minor, currency)} is added once per order.".strip()
+            said = (
+                f"{said} A fee of {format_money(self.order_fee_total_minor, currency)} is added once per order.".strip()
+            )
         return said
 
 

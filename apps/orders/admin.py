@@ -16,8 +16,8 @@ from django.utils.html import format_html
 
 from apps.events import facade as events
 from apps.kernel.admin_lists import NonAtomicFormMixin, ReasonForm, confirm_action, format_count
+from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
-from apps.kernel.templatetags.fairgate import money
 from apps.orders import mail
 from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.checkin import admin as _checkin_admin  # noqa: F401 - Registers its own.
@@ -132,7 +132,7 @@ class OrderAdmin(_ReadOnly):
 
     @admin.display(ordering="total_minor")
     def total(self, order: Order) -> str:
-        return money(order.total_minor, order.currency)
+        return format_money(order.total_minor, order.currency)
 
     def get_urls(self) -> list[Any]:
         view = self.admin_site.admin_view(partial(refund_page.refund_page_view, site=self.admin_site))
@@ -206,7 +206,7 @@ def _describe_refund(order: Order) -> tuple[str, str]:
     tickets = format_count(valid.count(), "ticket")
     inside = valid.filter(checked_in_at__isnull=False).count()
     warning = f"Somebody is inside with {inside} of them already! " if inside else ""
-    money_back = f"{money(back_minor, order.currency)} goes back" if back_minor else "no money goes back"
+    money_back = f"{format_money(back_minor, order.currency)} goes back" if back_minor else "no money goes back"
     return what, f"{warning}{money_back}, and {tickets} will open no door. The places are free again."
 
 
@@ -302,7 +302,7 @@ class EventCancellationAdmin(NonAtomicFormMixin, _ReadOnly):
 
     @admin.display(description="money", ordering="refunded_minor")
     def money(self, row: EventCancellation) -> str:
-        return money(row.refunded_minor, row.event.currency)
+        return format_money(row.refunded_minor, row.event.currency)
 
     @admin.action(description="Resume, with what failed", permissions=["resume"])
     def resume(self, request: HttpRequest, queryset: QuerySet[EventCancellation]) -> None:
@@ -320,11 +320,11 @@ class PaymentAdmin(_ReadOnly):
 
     @admin.display(ordering="captured_minor")
     def captured(self, payment: Payment) -> str:
-        return money(payment.captured_minor, payment.currency)
+        return format_money(payment.captured_minor, payment.currency)
 
     @admin.display(ordering="refunded_minor")
     def refunded(self, payment: Payment) -> str:
-        return money(payment.refunded_minor, payment.currency)
+        return format_money(payment.refunded_minor, payment.currency)
 
 
 @admin.register(Refund)
@@ -345,7 +345,7 @@ class RefundAdmin(_ReadOnly):
 
     @admin.display(ordering="amount_minor")
     def amount(self, refund: Refund) -> str:
-        return money(refund.amount_minor, refund.currency)
+        return format_money(refund.amount_minor, refund.currency)
 
 
 @admin.register(ProviderMessage)
@@ -438,11 +438,11 @@ class PaymentDifferenceAdmin(_ReadOnly):
 
     @admin.display(ordering="ours_minor")
     def ours(self, difference: PaymentDifference) -> str:
-        return money(difference.ours_minor, difference.currency)
+        return format_money(difference.ours_minor, difference.currency)
 
     @admin.display(ordering="theirs_minor")
     def theirs(self, difference: PaymentDifference) -> str:
-        return money(difference.theirs_minor, difference.currency)
+        return format_money(difference.theirs_minor, difference.currency)
 
     def has_act_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.change_paymentdifference")

@@ -19,8 +19,8 @@ from apps.kernel.admin_lists import (
     format_count,
 )
 from apps.kernel.db import transactions
+from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
-from apps.kernel.templatetags.fairgate import money
 from apps.reservations import facade
 from apps.reservations.access_codes import admin as _access_code_admin  # noqa: F401 - Registers its own.
 from apps.reservations.models import (
@@ -74,7 +74,7 @@ class ReservationAdmin(ReadOnlyAdmin):
 
     @admin.display(description="total")
     def total(self, reservation: Reservation) -> str:
-        return money(reservation.total_minor, reservation.currency)
+        return format_money(reservation.total_minor, reservation.currency)
 
     def has_end_permission(self, request):
         return request.user.has_perm("reservations.change_reservation")
@@ -124,7 +124,8 @@ class ReservationAdmin(ReadOnlyAdmin):
 
 def _describe_end(reservation: Reservation, stays: str) -> tuple[str, str]:
     places = format_count(reservation.seat_count, "place")
-    what = f"{reservation.event}, {places} for {money(reservation.total_minor, reservation.currency)}, {reservation.pk}"
+    price = format_money(reservation.total_minor, reservation.currency)
+    what = f"{reservation.event}, {places} for {price}, {reservation.pk}"
     if stays:
         return what, stays
     if reservation.status not in Reservation.LIVE:

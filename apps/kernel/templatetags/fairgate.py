@@ -1,7 +1,6 @@
 """How money, durations, venue times and icons are written on every page."""
 
 from datetime import datetime, timedelta, tzinfo
-from decimal import Decimal
 from functools import cache, lru_cache
 from typing import SupportsInt
 from zoneinfo import ZoneInfo
@@ -14,21 +13,9 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-register = template.Library()
+from apps.kernel import formatting
 
-# ISO 4217 currencies whose smallest unit is not a hundredth; every other one has two digits.
-_WITHOUT_MINOR = (
-    "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF", "XPF",
-)  # fmt: skip
-_MINOR_DIGITS = {
-    **dict.fromkeys(_WITHOUT_MINOR, 0),
-    **dict.fromkeys(("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"), 3),
-}
-# The signs a browser's own English formatter uses, so that a total counted on the page reads like one sent with it.
-_SIGNS = {
-    "USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹", "KRW": "₩", "ILS": "₪", "VND": "₫", "CNY": "CN¥",
-    "CAD": "CA$", "AUD": "A$", "NZD": "NZ$", "MXN": "MX$", "BRL": "R$", "TWD": "NT$", "HKD": "HK$", "PHP": "₱",
-}  # fmt: skip
+register = template.Library()
 
 
 def _is_missing(value: object) -> bool:
@@ -37,21 +24,10 @@ def _is_missing(value: object) -> bool:
 
 @register.filter
 def money(amount_minor: SupportsInt | None, currency: str) -> str:
-    """`amount_minor` of `currency` as a buyer reads it, "$1,250.00"; nothing for nothing.
-
-    A whole amount keeps its minor digits: prices in one column must line up.
-    """
+    """`amount_minor` of `currency` as a buyer reads it, "$1,250.00"; nothing for nothing."""
     if _is_missing(amount_minor):
         return ""
-    return _money(int(amount_minor), currency)  # type: ignore[arg-type]
-
-
-@lru_cache(maxsize=1_024)
-def _money(minor: int, currency: str) -> str:
-    digits = _MINOR_DIGITS.get(currency, 2)
-    number = f"{Decimal(abs(minor)).scaleb(-digits):,.{digits}f}"
-    sign = _SIGNS.get(currency, f"{currency}\N{NO-BREAK SPACE}")
-    return f"{'−' if minor < 0 else ''}{sign}{number}"
+    return formatting.format_money(int(amount_minor), currency)  # type: ignore[arg-type]
 
 
 @register.filter
@@ -65,16 +41,7 @@ def duration(value: timedelta | SupportsInt | None) -> str:
     """Seconds, or a timedelta, in the two largest units that say something: "2 days 4 hours", "9 minutes"."""
     if _is_missing(value):
         return ""
-    left = int(value.total_seconds()) if isinstance(value, timedelta) else int(value)  # type: ignore[arg-type]
-    left = max(left, 0)
-    parts: list[str] = []
-    for unit, seconds in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
-        count, left = divmod(left, seconds)
-        if count and len(parts) < 2:
-            parts.append(f"{count} {unit}{'' if count == 1 else 's'}")
-        elif parts:
-            break
-    return " ".join(parts) or "0 seconds"
+    return formatting.format_duration(value if isinstance(value, timedelta) else int(value))  # type: ignore[arg-type]
 
 
 @register.filter

@@ -3,10 +3,11 @@
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.kernel.templatetags.fairgate import at_venue
+from apps.kernel.formatting import DAY_TIME, TIME, format_datetime
 from apps.orders.checkin.check_in import Outcome, ScanAnswer
 
 
@@ -68,9 +69,7 @@ def _explanation(event: events.EventView, answer: ScanAnswer) -> str:
             return f"Already in since {_format_time(event, answer.since, answer.at)}{by}. Do not let in a second time."
         case Outcome.WRONG_EVENT:
             assert answer.event is not None
-            start = at_venue(answer.event.starts_at, answer.event.timezone)
-            assert isinstance(start, datetime)
-            return f"It is for {answer.event.name}, {start.day} {start:%B %Y, %H:%M}."
+            return f"It is for {answer.event.name}, {format_datetime(answer.event.starts_at, answer.event.timezone)}."
         case Outcome.REPLACED:
             return "This code was replaced. Ask for the ticket with the new one: it is in the buyer’s mail."
         case Outcome.NOT_VALID:
@@ -84,7 +83,6 @@ def _explanation(event: events.EventView, answer: ScanAnswer) -> str:
 
 
 def _format_time(event: events.EventView, moment: datetime, seen: datetime) -> str:
-    then, now = at_venue(moment, event.timezone), at_venue(seen, event.timezone)
-    assert isinstance(then, datetime)
-    assert isinstance(now, datetime)
-    return f"{then:%H:%M}" if then.date() == now.date() else f"{then.day} {then:%B, %H:%M}"
+    venue = ZoneInfo(event.timezone)
+    is_same_day = moment.astimezone(venue).date() == seen.astimezone(venue).date()
+    return format_datetime(moment, venue, TIME if is_same_day else DAY_TIME)

@@ -8,7 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 
-from apps.kernel.templatetags.fairgate import money
+from apps.kernel.formatting import format_money
 from apps.orders.invoices.invoice_pdf import render_invoice
 from apps.orders.models import Invoice
 
@@ -32,7 +32,7 @@ class InvoiceAdmin(admin.ModelAdmin):
 
     @admin.display(ordering="total_minor")
     def total(self, invoice: Invoice) -> str:
-        return money(invoice.total_minor, invoice.currency)
+        return format_money(invoice.total_minor, invoice.currency)
 
     @admin.display(description="PDF")
     def pdf(self, invoice: Invoice) -> Any:

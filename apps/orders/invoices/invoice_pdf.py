@@ -8,7 +8,7 @@ from typing import Any
 from reportlab.pdfgen.canvas import Canvas
 
 from apps.events import facade as events
-from apps.kernel.templatetags.fairgate import at_venue, money
+from apps.kernel.formatting import format_datetime, format_money
 from apps.orders.models import Invoice, InvoiceKind
 from apps.orders.pdf_layout import ACCENT, BOLD, INK, MUTED, PALE, TEXT, register_fonts, wrap, write, write_right
 
@@ -96,10 +96,9 @@ def _draw_block(canvas: Canvas, x: float, y: float, label: str, lines: Sequence[
 
 
 def _event(event: dict[str, str]) -> str:
-    start = at_venue(datetime.fromisoformat(event["starts_at"]), event["timezone"])
-    assert isinstance(start, datetime)
+    start = format_datetime(datetime.fromisoformat(event["starts_at"]), event["timezone"], with_zone_name=True)
     venue = f"{event['venue']}, {event['city']}" if event["city"] else event["venue"]
-    return f"{event['name']}, {start.day} {start:%B %Y, %H:%M} ({start:%Z}), {venue}"
+    return f"{event['name']}, {start}, {venue}"
 
 
 def _draw_rows(canvas: Canvas, invoice: Invoice, rows: Sequence[dict[str, Any]], y: float) -> float:
@@ -117,7 +116,7 @@ def _draw_rows(canvas: Canvas, invoice: Invoice, rows: Sequence[dict[str, Any]],
     for row in rows:
         canvas.setFillColor(INK)
         write(canvas, MARGIN, y - 15, _clipped(row["description"], BOLD, 10, 300), BOLD, 10)
-        write_right(canvas, right, y - 15, money(row["total_minor"], invoice.currency), TEXT, 10)
+        write_right(canvas, right, y - 15, format_money(row["total_minor"], invoice.currency), TEXT, 10)
         canvas.setFillColor(MUTED)
         write(canvas, MARGIN, y - 27, _clipped(row["category"], TEXT, 8, 300), TEXT, 8)
         if has_tax:
@@ -142,10 +141,10 @@ def _draw_sums(canvas: Canvas, invoice: Invoice, y: float) -> None:
     canvas.setFillColor(MUTED)
     for label, minor in rows:
         write_right(canvas, right - 110, y, label, TEXT, 9)
-        write_right(canvas, right, y, money(minor, invoice.currency), TEXT, 9)
+        write_right(canvas, right, y, format_money(minor, invoice.currency), TEXT, 9)
         y -= 16
     canvas.setFillColor(INK)
     y -= 8
     word = "Given back" if invoice.kind == InvoiceKind.CREDIT_NOTE else "Paid"
     write_right(canvas, right - 110, y, word, BOLD, 13)
-    write_right(canvas, right, y, money(invoice.total_minor, invoice.currency), BOLD, 13)
+    write_right(canvas, right, y, format_money(invoice.total_minor, invoice.currency), BOLD, 13)

@@ -7,7 +7,7 @@ from django.db.models import Q
 
 from apps.kernel.admin_lists import ReadOnlyAdmin
 from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, PartsField
-from apps.kernel.templatetags.fairgate import money
+from apps.kernel.formatting import format_money
 from apps.orders.locks import lock_code
 from apps.orders.models import CodeUse, PromoCode
 from apps.orders.promo_codes import promo_codes
@@ -40,7 +40,7 @@ class CodeUseAdmin(ReadOnlyAdmin):
 
     @admin.display(ordering="discount_minor")
     def discount(self, use: CodeUse) -> str:
-        return money(use.discount_minor, use.order.currency)
+        return format_money(use.discount_minor, use.order.currency)
 
 
 @admin.register(PromoCode)
@@ -62,5 +62,5 @@ class PromoCodeAdmin(CodeAdmin):
     def takes_off(self, code: PromoCode) -> str:
         if code.kind == PromoCode.Kind.PERCENT:
             return f"{code.rate / 100:g}% of each ticket"
-        amount = money(code.amount_minor, code.event.currency)
+        amount = format_money(code.amount_minor, code.event.currency)
         return f"{amount} of {'each ticket' if code.kind == PromoCode.Kind.PER_TICKET else 'the order'}"

@@ -13,8 +13,8 @@ from django.template.response import TemplateResponse
 from django.views.decorators.http import require_http_methods
 
 from apps.kernel.admin_actions import describe_problem, whole_number
+from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
-from apps.kernel.templatetags.fairgate import money
 from apps.orders import return_quotes
 from apps.orders.errors import OrderNotFound
 from apps.orders.models import Order, PaymentDifference
@@ -69,10 +69,10 @@ def _apply_action(order_id: UUID, given: QueryDict, who: str) -> str | None:
             return f"{_amount(order_id, amount_minor)} on its way; the tickets stay valid."
         case "again":
             sent = refunds.retry_refund(_refund_id(given), who)
-            return f"{money(sent.amount_minor, sent.currency)} is sent again."
+            return f"{format_money(sent.amount_minor, sent.currency)} is sent again."
         case "paid_out":
             paid = refunds.record_payout(_refund_id(given), given.get("note", ""), who)
-            return f"{money(paid.amount_minor, paid.currency)} was paid out by other means; the buyer reads so."
+            return f"{format_money(paid.amount_minor, paid.currency)} was paid out by other means; the buyer reads so."
         case _:
             return None
 
@@ -126,4 +126,4 @@ def _refund_id(given: Mapping[str, str]) -> UUID:
 
 
 def _amount(order_id: UUID, amount_minor: int) -> str:
-    return money(amount_minor, get_order(order_id).currency)
+    return format_money(amount_minor, get_order(order_id).currency)

@@ -1,14 +1,14 @@
 """Tickets as drawings: the QR code as SVG, and all of an order as one PDF, a page each."""
 
 import io
-from datetime import datetime
 from itertools import groupby
 
 import segno
 from reportlab.pdfgen.canvas import Canvas
 
 from apps.events import facade as events
-from apps.kernel.templatetags.fairgate import at_venue, grouped, money
+from apps.kernel.formatting import WEEKDAY_DATE_TIME, format_datetime, format_money
+from apps.kernel.templatetags.fairgate import grouped
 from apps.orders.pdf_layout import (
     ACCENT,
     BOLD,
@@ -93,12 +93,11 @@ def _draw_ticket(canvas: Canvas, order: OrderView, ticket: TicketView) -> None:
 
 
 def _ticket_fields(event: events.EventView, order: OrderView, ticket: TicketView) -> list[tuple[str, str]]:
-    start = at_venue(event.starts_at, event.timezone)
-    assert isinstance(start, datetime)
+    start = format_datetime(event.starts_at, event.timezone, WEEKDAY_DATE_TIME, with_zone_name=True)
     place = f"{ticket.section}, row {ticket.row}, seat {ticket.number}" if ticket.row else ticket.label
-    price = money(ticket.price_minor, ticket.currency) if ticket.price_minor else "Free"
+    price = format_money(ticket.price_minor, ticket.currency) if ticket.price_minor else "Free"
     return [
-        ("Date", f"{start:%A} {start.day} {start:%B %Y, %H:%M} ({start:%Z})"),
+        ("Date", start),
         ("Venue", f"{event.venue_name}, {event.city}" if event.city else event.venue_name),
         ("Place", place),
         ("Category and price", f"{ticket.category}, {price}"),

@@ -12,8 +12,8 @@ from django.views.decorators.http import require_http_methods
 from apps.events import facade as events
 from apps.kernel import admin_actions
 from apps.kernel.admin_actions import whole_number
+from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
-from apps.kernel.templatetags.fairgate import money
 from apps.reservations.models import BlockedFor
 from apps.reservations.staff import access_restrictions, stock, tiers
 from apps.reservations.staff.selection import SEATS_MAX, Selection
@@ -116,13 +116,13 @@ def _unblock_places(event: events.EventView, given: _Given, by: dict[str, str]) 
 
 def _reprice(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
     changed = tiers.reprice(event, given.get("category", ""), whole_number(given, "price"), **by)
-    now = f"{changed.category} costs {money(changed.after, event.currency)}"
+    now = f"{changed.category} costs {format_money(changed.after, event.currency)}"
     return f"{now}, as before." if changed.before == changed.after else f"{now} for everyone who holds from now on."
 
 
 def _add_price(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
     added = tiers.add_price(event, given.get("category", ""), whole_number(given, "price"), **by)
-    return f"{added.category} costs {money(added.after, event.currency)}; move seats to it."
+    return f"{added.category} costs {format_money(added.after, event.currency)}; move seats to it."
 
 
 def _guard(event: events.EventView, given: _Given, by: dict[str, str]) -> str:

@@ -11,7 +11,7 @@ from django.db.models import Max, Sum
 
 from apps.events import facade as events
 from apps.kernel.db import sql
-from apps.kernel.templatetags.fairgate import money
+from apps.kernel.formatting import format_money
 from apps.reservations.models import BlockedFor, InventoryChange
 
 _standing_of_sections = sql.load("apps.reservations", "standing_of_sections")
@@ -91,8 +91,8 @@ def _describe_change(
     detail = row.detail if isinstance(row.detail, dict) else {}
     before, after = detail.get("before"), detail.get("after")
     if row.kind == _Kind.REPRICED:
-        was = "added at" if before is None else f"{money(before, currency)} →"
-        return f"{detail.get('category', '')} {was} {money(after, currency)}"
+        was = "added at" if before is None else f"{format_money(before, currency)} →"
+        return f"{detail.get('category', '')} {was} {format_money(after, currency)}"
     where = slugs.get(row.section_id or 0, "the event")
     if row.kind in (_Kind.GUARDED, _Kind.OPENED):
         return f"{where}: {row.get_kind_display()}"

@@ -7,6 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from apps.events import event_views
 from apps.events.announcements import feed, service
 from apps.kernel.cli import allow_intermixed_options, get_os_username, report_errors_in_one_line, whole_number
+from apps.kernel.formatting import format_utc
 
 SHOWN = 10
 
@@ -62,7 +63,7 @@ class Command(BaseCommand):
 
 def _format_announcements(event: event_views.EventView) -> str:
     lines = [
-        f"{one.announcement_id:>4}  {one.posted:%d %b %H:%M:%S}{'  corrected' if one.changed_at else ''}  "
+        f"{one.announcement_id:>4}  {format_utc(one.posted)}{'  corrected' if one.changed_at else ''}  "
         + (one.text or "").replace("\n", " / ")
         for one in feed.read(event.id, event.starts_at).shown[:SHOWN]
     ]

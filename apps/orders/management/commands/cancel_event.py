@@ -7,8 +7,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
 from apps.kernel.cli import get_os_username, report_errors_in_one_line
+from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
-from apps.kernel.templatetags.fairgate import money
 from apps.orders.cancellation import event_cancellation
 from apps.orders.errors import CancellationNotFound
 from apps.orders.models import EventCancellation
@@ -46,7 +46,7 @@ class Command(BaseCommand):
         def tell(counted: EventCancellation) -> None:
             self.stdout.write(
                 f"{event.slug}: {counted.orders_done} of {counted.orders_total} orders given back, "
-                f"{money(counted.refunded_minor, event.currency)}; {counted.orders_failed} failed, "
+                f"{format_money(counted.refunded_minor, event.currency)}; {counted.orders_failed} failed, "
                 f"{counted.reservations_done} holds ended"
             )
 

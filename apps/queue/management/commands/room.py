@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.cli import add_event_actions, get_os_username, whole_number
+from apps.kernel.formatting import LOG_MINUTE, format_utc
 from apps.queue.entries import vip_links
 from apps.queue.errors import ActRefused
 from apps.queue.models import VipLink, WaitingRoom
@@ -183,7 +184,7 @@ def _format_summary(room: Summary) -> str:
     if room.in_lobby:
         lines.insert(2, f"  lobby      {room.in_lobby:,} have entered")
     lines += [
-        f"  {act.at:%d %b %H:%M:%S}  {act.who}: {act.get_what_display()}, {' / '.join(act.detail.splitlines())}"
+        f"  {format_utc(act.at)}  {act.who}: {act.get_what_display()}, {' / '.join(act.detail.splitlines())}"
         + (f" ({act.why})" if act.why else "")
         for act in room.acts
     ]
@@ -193,8 +194,8 @@ def _format_summary(room: Summary) -> str:
 def _format_links(event_id: int) -> str:
     now = clock.now()
     lines = [
-        f"{link.pk}  {vip_links.state_of(link, now):8}  until {link.expires_at:%d %b %H:%M} UTC  by {link.created_by}"
-        + (f": {link.note}" if link.note else "")
+        f"{link.pk}  {vip_links.state_of(link, now):8}  until {format_utc(link.expires_at, LOG_MINUTE)} UTC"
+        f"  by {link.created_by}" + (f": {link.note}" if link.note else "")
         for link in VipLink.objects.filter(event_id=event_id).order_by("-created_at", "-pk")[:LINKS_SHOWN]
     ]
     return "\n".join(lines) or "no links were made"

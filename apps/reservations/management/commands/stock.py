@@ -7,8 +7,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
 from apps.kernel.cli import add_event_actions, get_os_username, whole_number
+from apps.kernel.formatting import format_money, format_utc
 from apps.kernel.http import problems
-from apps.kernel.templatetags.fairgate import money
 from apps.reservations.models import BlockedFor
 from apps.reservations.staff import access_restrictions, stock, tiers
 from apps.reservations.staff.selection import Selection
@@ -147,10 +147,10 @@ def _error_text(problem: problems.Invalid) -> str:
 
 
 def _price_text(event: events.EventView, changed: events.PriceChange) -> str:
-    now = f"{changed.category} costs {money(changed.after, event.currency)}"
+    now = f"{changed.category} costs {format_money(changed.after, event.currency)}"
     if changed.before == changed.after:
         return f"{now}, as before"
-    return now if changed.before is None else f"{now}; it was {money(changed.before, event.currency)}"
+    return now if changed.before is None else f"{now}; it was {format_money(changed.before, event.currency)}"
 
 
 def _stock_table(event: events.EventView) -> str:
@@ -166,10 +166,10 @@ def _stock_table(event: events.EventView) -> str:
         cells = "  ".join(figure.rjust(width) for figure, width in zip(figures_said, wide[1:], strict=True))
         lines.append(f"  {name.ljust(wide[0])}  {cells}")
     lines += [
-        f"  price  {tier.key}: {money(tier.price_minor, event.currency)} ({tier.price_minor})"
+        f"  price  {tier.key}: {format_money(tier.price_minor, event.currency)} ({tier.price_minor})"
         for tier in events.list_categories(event.id)
     ]
     for change in latest_changes(event, CHANGES_SHOWN):
         why = f" ({change.why})" if change.why else ""
-        lines.append(f"  {change.at:%d %b %H:%M:%S} UTC  {change.who}: {change.words}{why}")
+        lines.append(f"  {format_utc(change.at)} UTC  {change.who}: {change.words}{why}")
     return "\n".join(lines)
