@@ -343,10 +343,20 @@ if not (PURGE_TOKEN.isascii() and (PURGE_TOKEN.isprintable() or not PURGE_TOKEN)
 
 # --- files -------------------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"
-STATIC_ROOT = env.str("STATIC_ROOT", default=None)  # Only for who collects the files for a server of their own.
 STATICFILES_DIRS = [BASE_DIR / "static"]
-# Files are served straight from the source folders too, so that a fresh checkout needs no collecting step to work.
-WHITENOISE_USE_FINDERS = True
+# Production sets STATIC_ROOT and runs `collectstatic`: names carry a hash of the content, are compressed and cached for
+# good. Without it the source folders are served, so that a fresh checkout, the demo and the tests need no such step.
+STATIC_ROOT = env.str("STATIC_ROOT", default=None)
+_collected = STATIC_ROOT is not None and not DEBUG
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "apps.kernel.static_files.CollectedFiles"
+        if _collected
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
+}
+WHITENOISE_USE_FINDERS = not _collected
 WHITENOISE_AUTOREFRESH = DEBUG
 
 # --- the API -----------------------------------------------------------------------------------------------------
