@@ -48,8 +48,12 @@ class WebhookEndpointAdmin(admin.ModelAdmin):
     list_display = ["name", "url", "event", "wanted", "is_active"]
     list_filter = ["is_active", "event"]
     list_select_related = ["event"]
-    readonly_fields = ["secret", "created_at"]
+    readonly_fields = ["secret", "standard_secret", "created_at"]
     actions = ["renew_secret"]
+
+    @admin.display(description="Standard Webhooks secret")
+    def standard_secret(self, endpoint):
+        return webhook_delivery.standard_secret(endpoint.secret)
 
     @admin.display(description="kinds")
     def wanted(self, endpoint):

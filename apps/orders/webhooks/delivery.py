@@ -1,14 +1,21 @@
-"""Messages posted to organizers' addresses: signed, tried again with growing pauses, given up in the end, replayed."""
+"""Messages posted to organizers' addresses: signed, tried again with growing pauses, given up in the end, replayed.
 
+Signatures follow Standard Webhooks (https://www.standardwebhooks.com). The older header, `Fairgate-Signature`, is
+sent beside them for one release.
+"""
+
+import base64
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 from django.conf import settings
+from standardwebhooks import Webhook
 
 from apps.kernel import clock, safe_http
 from apps.kernel.db import transactions
@@ -31,8 +38,24 @@ _paused_until: dict[int, float] = {}
 """By endpoint, on the process's monotonic clock."""
 
 
+_STANDARD_SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{43}=")
+"""What `new_secret` makes: 32 bytes in base64. Older secrets are 43 characters of URL-safe base64 without padding."""
+
+
 def new_secret() -> str:
-    return f"whsec_{secrets.token_urlsafe(32)}"
+    """Returns a secret in the form of Standard Webhooks: `whsec_` and 32 random bytes in base64."""
+    return f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}"
+
+
+def standard_secret(secret: str) -> str:
+    """Returns the secret as a library of Standard Webhooks takes it.
+
+    The text of an older secret, prefix included, was the HMAC key. Its bytes stay the key: they are put into base64
+    behind `whsec_`. A library given the old text itself would decode something else.
+    """
+    if _STANDARD_SECRET.fullmatch(secret):
+        return secret
+    return f"whsec_{base64.b64encode(secret.encode()).decode()}"
 
 
 def allowed_targets() -> safe_http.AddressPolicy:
@@ -42,8 +65,19 @@ def allowed_targets() -> safe_http.AddressPolicy:
     )
 
 
+def sign_standard(secret: str, message_id: str, body: bytes, moment: datetime) -> dict[str, str]:
+    """Returns the three headers of Standard Webhooks. Every attempt has the same id and a moment of its own."""
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(int(moment.timestamp())),
+        # The library takes any moment for one in UTC.
+        "webhook-signature": Webhook(standard_secret(secret)).sign(message_id, moment.astimezone(UTC), body.decode()),
+    }
+
+
 def sign(secret: str, body: bytes, moment: datetime) -> str:
-    """The header's value: when, and the HMAC-SHA256 over `when.body`. A receiver refuses what is older than minutes."""
+    """Returns the value of `Fairgate-Signature`: the moment, and the HMAC-SHA256 over `moment.body`, keyed with the
+    secret as it stands. Receivers refuse what is older than minutes."""
     when = int(moment.timestamp())
     digest = hmac.new(secret.encode(), f"{when}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={when},v1={digest}"
@@ -64,11 +98,13 @@ def deliver(message: outbox.Message) -> None:
     if left_seconds > 0:
         raise outbox.RetryLater(left_seconds, "the endpoint could not be reached a moment ago and rests")
     body = json.dumps(delivery.message.body, separators=(",", ":")).encode()
+    message_id, now = str(delivery.message_id), clock.now()
     headers = {
         "Content-Type": "application/json",
         "User-Agent": "fairgate",
-        "Fairgate-Message-Id": str(delivery.message_id),
-        SIGNATURE_HEADER: sign(endpoint.secret, body, clock.now()),
+        **sign_standard(endpoint.secret, message_id, body, now),
+        "Fairgate-Message-Id": message_id,
+        SIGNATURE_HEADER: sign(endpoint.secret, body, now),
     }
     is_last = message.attempts >= ATTEMPTS_MAX
     try:

@@ -36,7 +36,10 @@ def test_an_address_is_added_with_a_secret_and_a_bad_one_is_refused_in_words(sta
     endpoint = WebhookEndpoint.objects.get()
     assert endpoint.secret in page.content.decode()
     assert endpoint.kinds == ["order.confirmed"]
-    assert staff.get(f"/admin/orders/webhookendpoint/{endpoint.pk}/change/").status_code == 200
+    change = f"/admin/orders/webhookendpoint/{endpoint.pk}/change/"
+    assert staff.get(change).status_code == 200
+    WebhookEndpoint.objects.update(secret="whsec_example")
+    assert "whsec_d2hzZWNfZXhhbXBsZQ==" in staff.get(change).content.decode()
     old = endpoint.secret
     page = act(staff, "webhookendpoint", "renew_secret", endpoint.pk)
     endpoint.refresh_from_db()

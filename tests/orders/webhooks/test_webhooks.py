@@ -1,5 +1,6 @@
 """What organizers are told of a sale: written with the change, posted signed, or pulled from a feed."""
 
+import base64
 import hashlib
 import hmac
 import json
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from standardwebhooks import Webhook, WebhookVerificationError
 
 from apps.kernel import clock
 from apps.kernel.db import transactions
@@ -27,6 +29,7 @@ from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import buy, deliver_outbox, place_order
 from tests.support.orders.webhook_endpoints import delivery_of, make_endpoint, make_feed_key
 from tests.support.races import storm, values
+from tests.support.servers import CHECKOUT
 from tests.support.webhook_receiver import WebhookReceiver, run_receiver
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -106,7 +109,41 @@ def test_a_message_is_signed_over_its_moment_and_its_bytes(listener: WebhookRece
     told = hmac.new(endpoint.secret.encode(), f"{when}.".encode() + body, hashlib.sha256).hexdigest()
     assert signature == told
     assert abs(int(when) - clock.now().timestamp()) < 60
-    assert headers["Fairgate-Message-Id"] == json.loads(body)["message_id"]
+    assert headers["Fairgate-Message-Id"] == headers["webhook-id"] == json.loads(body)["message_id"]
+    assert headers["webhook-timestamp"] == when
+
+
+def test_a_library_of_standard_webhooks_takes_what_is_sent(listener: WebhookReceiver) -> None:
+    endpoint = make_endpoint(listener.url)
+    buy(hold(make_event(), seats=["hall-A-1"]))
+    ((headers, body),) = listener.received
+    library = Webhook(endpoint.secret)
+    assert library.verify(body, dict(headers))["kind"] == "order.confirmed"
+    with pytest.raises(WebhookVerificationError):
+        library.verify(body + b" ", dict(headers))
+    with pytest.raises(WebhookVerificationError):
+        library.verify(body, {**headers, "webhook-id": str(uuid.uuid4())})
+
+
+@pytest.mark.parametrize(
+    "secret", ["whsec_example", "whsec_bJ0-kO_3mYq5vX2rT8wZ1cF6hN9sL4dG7pA0eU-iKoM", "whsec_é", "no prefix at all"]
+)
+def test_a_secret_of_before_is_signed_with_as_it_stands(secret: str) -> None:
+    """Its bytes are the key, though a library would decode something else from some of them without a word."""
+    body, moment = b'{"name":"Zo\xc3\xab"}', clock.now()
+    made = webhook_delivery.sign_standard(secret, "one", body, moment)
+    signed = f"one.{int(moment.timestamp())}.".encode() + body
+    digest = hmac.new(secret.encode(), signed, hashlib.sha256).digest()
+    assert made["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+    shown = webhook_delivery.standard_secret(secret)
+    assert Webhook(shown).verify(body, made) == {"name": "Zoë"}
+
+
+def test_a_new_secret_is_shown_as_it_is() -> None:
+    for _ in range(50):
+        secret = webhook_delivery.new_secret()
+        assert webhook_delivery.standard_secret(secret) == secret
+        assert len(base64.b64decode(secret.removeprefix("whsec_"), validate=True)) == 32
 
 
 def test_the_signature_of_the_documentation_is_the_one_we_make() -> None:
@@ -115,6 +152,12 @@ def test_the_signature_of_the_documentation_is_the_one_we_make() -> None:
     assert webhook_delivery.sign("whsec_example", b'{"kind":"order.confirmed"}', moment) == (
         "t=1790000000,v1=43595a2ebe583913eb3ee3434f66751c1594f415331d107e7f2c29168ebbc8f4"
     )
+    secret, message_id = f"whsec_{base64.b64encode(bytes(range(32))).decode()}", "01990000-0000-7000-8000-000000000000"
+    made = webhook_delivery.sign_standard(secret, message_id, b'{"kind":"order.confirmed"}', moment)
+    assert made["webhook-signature"] == "v1,aQMLN8EpNi2aD2j0bTHkbkkOqlOL+m5d9qaqKGxVXdQ="
+    text = (CHECKOUT / "docs/payments.md").read_text()
+    assert all(f"`{shown}`" in text for shown in (secret, message_id, made["webhook-signature"]))
+    assert f"`{webhook_delivery.standard_secret('whsec_example')}`" in text
 
 
 def test_a_change_that_is_undone_is_told_to_nobody() -> None:
