@@ -68,7 +68,6 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
-    "django.contrib.humanize",
     "channels",
     "rest_framework",
     "drf_spectacular",
