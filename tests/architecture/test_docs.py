@@ -24,6 +24,7 @@ _FENCED = re.compile(r"^```(\w*)$(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[^`\s]*)`")
 _MODULE = re.compile(rf"\b((?:{'|'.join(FOLDERS)})/[\w/.]+\.(?:py|sql|lua))\b")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_IMAGE = re.compile(r'<(?:img|source)\b[^>]*?\bsrc(?:set)?="([^"]+)"')
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
@@ -34,7 +35,7 @@ def missing(text: str, folder: Path) -> Iterator[str]:
     for named in dict.fromkeys(paths):
         if not _exists(named):
             yield named
-    for target in _LINK.findall(prose):
+    for target in _LINK.findall(prose) + _IMAGE.findall(prose):
         if not target.startswith(("https://", "http://", "mailto:")) and not _is_linkable(target, folder):
             yield f"link to {target}"
 
@@ -109,6 +110,8 @@ def test_every_anchor_is_a_heading(document: Path) -> None:
         "the arrow says apps/queue/no_such_module.py",
         "[there](no-such-document.md)",
         "[there](docs/api.md#no-such-heading)",
+        '<picture><source media="(prefers-color-scheme: dark)" srcset="docs/images/no-such-image.webp"></picture>',
+        '<img alt="A seat map" src="docs/images/no-such-image.webp">',
     ],
 )
 def test_what_does_not_exist_is_found(text: str) -> None:
@@ -123,6 +126,7 @@ def test_what_does_not_exist_is_found(text: str) -> None:
         "see `apps/kernel/group_commit/batcher.py::Batcher.submit`",
         "[there](docs/api.md) or [elsewhere](https://example.org/docs/no-such-page.md)",
         "```sh\ncp apps/new/model.py\n```",
+        '<img alt="A seat map" src="docs/images/seat-map.webp" width="220">',
     ],
 )
 def test_what_exists_is_not_reported(text: str) -> None:
