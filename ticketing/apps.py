@@ -1,4 +1,5 @@
 from django.apps import AppConfig, apps
+from django.core import checks
 from django.db.models.signals import post_migrate, pre_migrate
 
 
@@ -13,6 +14,7 @@ class CompositionConfig(AppConfig):
         from apps.kernel.db import role_limits
         from apps.kernel.fastpath import concurrency_limit
         from apps.kernel.group_commit import batcher
+        from apps.kernel.http import static_files
         from apps.kernel.observability import metrics, request_metrics
         from apps.kernel.outbox import outbox_metrics
         from apps.kernel.push import hub
@@ -29,6 +31,7 @@ class CompositionConfig(AppConfig):
             *outbox_metrics.METRICS,
             *hub.METRICS,
         )
+        checks.register(static_files.check_collected, deploy=True)
         # Django tells only apps that have models.
         kernel = apps.get_app_config("kernel")
         pre_migrate.connect(role_limits.lift_while_migrating, sender=kernel)

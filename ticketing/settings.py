@@ -350,7 +350,7 @@ _collected = STATIC_ROOT is not None and not DEBUG
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {
-        "BACKEND": "apps.kernel.static_files.CollectedFiles"
+        "BACKEND": "apps.kernel.http.static_files.CollectedFiles"
         if _collected
         else "django.contrib.staticfiles.storage.StaticFilesStorage"
     },

@@ -7,10 +7,7 @@ class KernelConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from django.core import checks
-
-        from apps.kernel import maintenance, static_files
+        from apps.kernel import maintenance
         from apps.kernel.observability import health_signals
 
         maintenance.register("forget old vital signs", 60, health_signals.forget_old)
-        checks.register(static_files.check_collected, deploy=True)

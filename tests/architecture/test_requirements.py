@@ -64,5 +64,12 @@ def test_the_versions_of_python_are_the_same_everywhere() -> None:
     assert wanted == ">=3.11,<3.15"
     makefile = (CHECKOUT / "Makefile").read_text()
     assert makefile.count("(3, 11) <= ") == makefile.count("<= (3, 14)") == 2
-    for name in ("README.md", "docs/operations.md", "docs/dependencies.md", ".ci/run", "Makefile"):
+    for name in (
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/operations/installation.md",
+        "docs/dependencies.md",
+        ".ci/run",
+        "Makefile",
+    ):
         assert re.search(r"3\.11 to\s+3\.14", (CHECKOUT / name).read_text()), name

@@ -12,7 +12,7 @@ from django.http import HttpResponse
 from django.test import RequestFactory, override_settings
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from apps.kernel import static_files
+from apps.kernel.http import static_files
 from tests.support.servers import CHECKOUT
 
 IN_TEMPLATES = re.compile(r"""\{%\s*static\s+['"]([^'"]+)['"]""")
@@ -27,7 +27,7 @@ def named_in_templates() -> set[str]:
 
 def collected_in(folder: Path) -> override_settings:
     """The settings of production with these collected files. Only while a test runs: others run between them."""
-    stores = {**settings.STORAGES, "staticfiles": {"BACKEND": "apps.kernel.static_files.CollectedFiles"}}
+    stores = {**settings.STORAGES, "staticfiles": {"BACKEND": "apps.kernel.http.static_files.CollectedFiles"}}
     return override_settings(
         STORAGES=stores, STATIC_ROOT=str(folder), WHITENOISE_USE_FINDERS=False, WHITENOISE_AUTOREFRESH=False
     )
