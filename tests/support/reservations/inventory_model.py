@@ -179,7 +179,8 @@ class InventoryModel:
         if (wish.buyer, wish.key) in self.answers:
             return self._replay(wish)
         old = self._replaced_claim(wish)
-        if wish.replaces and old.buyer != wish.buyer:
+        # A buyer who has joined again has another entry, and cannot replace what the former one holds.
+        if wish.replaces and old.entry != wish.entry:
             return "not-owner"
         if wish.replaces and (old.status != PENDING or old.lapsed):
             return "payment-in-progress" if old.status in (PAYING, CONFIRMED) else "reservation-expired"
