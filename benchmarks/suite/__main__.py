@@ -30,16 +30,16 @@ from ticketing.devserver.data_folder import ServersFailed
 ROWS = {
     "1": "polls",
     "2": "sections",
-    "3": "places",
+    "3": "general_admission",
     "4": "seats",
     "5": "refusals",
     "6": "joins",
-    "7": "pace",
+    "7": "hold_latency",
     "8": "pages",
     "9": "events",
     "10": "growth",
-    "11": "stock_pages",
-    "12": "crowding",
+    "11": "uncached_pages",
+    "12": "isolation",
 }
 # Seats, old reservations, people waiting; each ten times the one before.
 SIZES = {1: (5_000, 2_500, 5_000), 10: (50_000, 25_000, 50_000), 100: (500_000, 250_000, 500_000)}

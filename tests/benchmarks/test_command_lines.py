@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks.suite
+from benchmarks.suite import __main__ as suite
 
 FOLDER = Path(benchmarks.suite.__file__).parent.parent
 PROGRAMS = sorted(
@@ -28,3 +29,8 @@ def test_a_benchmark_says_how_it_is_run(
         module.main()
     assert ended.value.code == 0
     assert f"python -m benchmarks.{name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("row", suite.ROWS.values())
+def test_every_row_of_the_suite_can_be_run(row: str) -> None:
+    assert callable(importlib.import_module(f"benchmarks.suite.rows.{row}").run)
