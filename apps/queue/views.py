@@ -17,13 +17,7 @@ from apps.kernel.http import problems
 from apps.queue.entries import positions
 from apps.queue.errors import EntryNotFound, NotOnSale, RoomDrained, StillHolding
 from apps.queue.identity import guest_merge
-from apps.queue.identity.caller import (
-    Caller,
-    authenticate,
-    check_visitor_id,
-    set_place_cookie,
-    set_visitor_cookie,
-)
+from apps.queue.identity.caller import Caller, authenticate, check_visitor_id, set_place_cookie, set_visitor_cookie
 from apps.queue.identity.cookie_check import repeat_with_cookie
 from apps.queue.room import operations
 from apps.queue.snapshot import room_snapshot

@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from apps.events.facade import PricePolicy
-from tests.browser.test_whole_sale import (
-    DESKTOP,
-    PHONE,
-    assert_nothing_sticks_out,
-    choose_seat_by_keyboard,
-    get_in,
-)
+from tests.browser.test_whole_sale import DESKTOP, PHONE, assert_nothing_sticks_out, choose_seat_by_keyboard, get_in
 from tests.support.factories import make_event
 
 if TYPE_CHECKING:

@@ -14,12 +14,7 @@ from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NO_STORE_HEAD
 from apps.orders import access, selectors
 from apps.orders.checkout.checkout import check_out
 from apps.orders.checkout.quote import quote
-from apps.orders.serializers import (
-    CheckoutAnswerSerializer,
-    CheckoutSerializer,
-    QuoteAnswerSerializer,
-    QuoteSerializer,
-)
+from apps.orders.serializers import CheckoutAnswerSerializer, CheckoutSerializer, QuoteAnswerSerializer, QuoteSerializer
 
 
 class Checkout(APIView):

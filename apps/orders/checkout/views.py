@@ -18,10 +18,7 @@ from apps.orders import access, selectors
 from apps.orders.checkout.checkout import check_out
 from apps.orders.checkout.forms import CheckoutForm
 from apps.orders.checkout.quote import Quote, quote
-from apps.orders.errors import (
-    CodeRefused,
-    PaymentTimeExpired,
-)
+from apps.orders.errors import CodeRefused, PaymentTimeExpired
 from apps.orders.payments.providers import chosen_provider
 from apps.orders.selectors import OrderView
 from apps.reservations import facade as reservations

@@ -13,11 +13,7 @@ from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NO_STORE_HEADERS, NOT_YOURS
 from apps.orders import access, selectors
 from apps.orders.cancellation.order_cancellation import cancel_order_idempotently
-from apps.orders.serializers import (
-    ORDER_LINK,
-    OrderListSerializer,
-    OrderSerializer,
-)
+from apps.orders.serializers import ORDER_LINK, OrderListSerializer, OrderSerializer
 
 
 class OrderList(APIView):

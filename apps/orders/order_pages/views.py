@@ -19,9 +19,7 @@ from apps.kernel.http import idempotency, problems
 from apps.orders import access, selectors
 from apps.orders.absolute_urls import absolute_url, strip_site_origin
 from apps.orders.cancellation.order_cancellation import cancel_order_idempotently
-from apps.orders.errors import (
-    OrderNotCancelable,
-)
+from apps.orders.errors import OrderNotCancelable
 from apps.orders.invoices import invoice_pdf
 from apps.orders.models import ATTEMPTS_MAX, Order
 from apps.orders.order_pages import live

@@ -7,9 +7,7 @@ from rest_framework.views import APIView
 
 from apps.kernel.http.openapi import NO_STORE_HEADERS
 from apps.orders.provider_sync import inbox
-from apps.orders.serializers import (
-    StoredSerializer,
-)
+from apps.orders.serializers import StoredSerializer
 
 
 class PaymentWebhook(APIView):

@@ -12,11 +12,7 @@ from apps.kernel.http.json_body import get_json_object
 from apps.kernel.http.openapi import IDEMPOTENCY_KEY, NO_IDENTITY, NOT_YOURS
 from apps.orders import access
 from apps.orders.returns.returns import return_idempotently
-from apps.orders.serializers import (
-    ORDER_LINK,
-    ReturnAnswerSerializer,
-    ReturnSerializer,
-)
+from apps.orders.serializers import ORDER_LINK, ReturnAnswerSerializer, ReturnSerializer
 
 
 class ReturnTickets(APIView):

@@ -14,12 +14,7 @@ from django.views.decorators.http import require_http_methods
 
 from apps.kernel.http import idempotency, problems
 from apps.orders import access, return_quotes, selectors
-from apps.orders.errors import (
-    OrderNotReturnable,
-    ReturnNotAllowed,
-    TicketsCheckedIn,
-    TicketsNotValid,
-)
+from apps.orders.errors import OrderNotReturnable, ReturnNotAllowed, TicketsCheckedIn, TicketsNotValid
 from apps.orders.returns import returns
 from apps.orders.selectors import OrderView
 

@@ -15,9 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.kernel.http import problems
 from apps.orders import access, selectors
-from apps.orders.errors import (
-    ReissueRefused,
-)
+from apps.orders.errors import ReissueRefused
 from apps.orders.tickets import reissue as ticket_reissue
 from apps.orders.tickets import ticket_pdf
 

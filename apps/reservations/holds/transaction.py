@@ -15,12 +15,7 @@ from apps.kernel import clock
 from apps.kernel.db import roundtrip, sql, transactions
 from apps.kernel.http import idempotency, problems
 from apps.queue import facade as queue
-from apps.reservations.errors import (
-    NotEnoughLeft,
-    PurchaseCapReached,
-    ReservationExists,
-    SoldOut,
-)
+from apps.reservations.errors import NotEnoughLeft, PurchaseCapReached, ReservationExists, SoldOut
 from apps.reservations.holds import access_codes, prior_answers, statements
 from apps.reservations.holds.answers import answer_text, reservation_of_answer
 from apps.reservations.holds.best_available import FreeSeat

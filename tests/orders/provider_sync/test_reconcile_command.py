@@ -25,12 +25,7 @@ from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.provider_days import SEAT, compare, listed, paid, stray_charge, told
-from tests.support.orders.sale import (
-    backdate_pay_deadline,
-    buy,
-    deliver_outbox,
-    late_webhook,
-)
+from tests.support.orders.sale import backdate_pay_deadline, buy, deliver_outbox, late_webhook
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -7,12 +7,7 @@ from apps.kernel import clock
 from apps.queue.models import QueueEntry, WaitingRoom
 from apps.queue.room import admission
 from tests.support.factories import assert_audit_clean, audit_breaches
-from tests.support.queue.rooms import (
-    join_waiting_entries,
-    make_room,
-    row,
-    tick,
-)
+from tests.support.queue.rooms import join_waiting_entries, make_room, row, tick
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -15,12 +15,7 @@ from django.db.models.functions import Now
 
 from apps.kernel import clock
 from apps.kernel.db import transactions
-from apps.reservations.models import (
-    GeneralAdmissionInventory,
-    Reservation,
-    ReservationLine,
-    SeatInventory,
-)
+from apps.reservations.models import GeneralAdmissionInventory, Reservation, ReservationLine, SeatInventory
 from tests.support.factories import assert_audit_clean, audit_breaches, hold, make_event
 from tests.support.reservations.buyers import begin_payment, cancel, confirm, run_sql, seat
 

@@ -5,20 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 from apps.kernel import clock
-from apps.orders.models import (
-    Order,
-    Payment,
-    PaymentDifference,
-    Refund,
-    SandboxCharge,
-)
+from apps.orders.models import Order, Payment, PaymentDifference, Refund, SandboxCharge
 from apps.orders.payments.providers import sandbox
 from apps.orders.provider_sync import daily_comparison, status_inquiries
 from tests.support.factories import hold, make_event
-from tests.support.orders.sale import (
-    buy,
-    deliver_outbox,
-)
+from tests.support.orders.sale import buy, deliver_outbox
 
 SEAT = "hall-A-1"
 
