@@ -188,7 +188,7 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll tells what is committed, not what a process or Redis knew a moment ago; those who test that memory
-    (`tests.support.queue.snapshots.remembering`) turn it on again."""
+    (`tests.support.queue.snapshots.keep_caches_fresh`) turn it on again."""
     from apps.events.announcements import async_views as announcements
     from apps.kernel import duty_cycle, rate_limits, redis
     from apps.kernel.outbox import delivery

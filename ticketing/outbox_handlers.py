@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 WAKE_AGAIN_AFTER_SECONDS = 1.0
 DELIVER_HERE_AFTER_SECONDS = 3.0
 BROKER_SECONDS_MAX = 0.5
-"""A buyer waits no longer than this for the broker, and then nobody does for BROKER_REST_SECONDS."""
+"""A buyer waits no longer than this for the broker, and then nobody does for BROKER_PAUSE_SECONDS."""
 BROKER_PAUSE_SECONDS = 10.0
 
 _broker = {"rests_until": 0.0}

@@ -56,7 +56,7 @@ SITE_URL = env.str("SITE_URL", default=_state.get("site_url", "http://localhost:
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[urlsplit(SITE_URL).hostname, "localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 # The first token keys: kid:secret pairs, newest first; the first signs, all verify. Empty: derived from SECRET_KEY.
-# After `manage.py rotate_token_key` the keys of the database sign (kernel.token_keys).
+# After `manage.py rotate_token_key` the keys of the database sign (apps.kernel.tokens.keys).
 TOKEN_KEYS = env.list("TOKEN_KEYS", default=[])
 
 # --- the house ---------------------------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 
 # --- the API -----------------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
-    # Whom a call speaks for is the queue app's to say (`caller_of`): a queue token is a bearer token too.
+    # Whom a call speaks for is the queue app's to say (`authenticate`): a queue token is a bearer token too.
     "DEFAULT_AUTHENTICATION_CLASSES": [],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.AllowAny"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],

@@ -35,7 +35,7 @@ def drain_request_body(application: Application) -> Application:
 
 
 def _drain(body: Any) -> None:
-    # What the API takes at most. Who sends more is on a connection of its own (`forward`).
+    # What the API takes at most. Who sends more is on a connection of its own (`server.site_proxy`).
     left = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
     try:
         while left > 0 and (chunk := body.read(min(left, _READ_BYTES))):

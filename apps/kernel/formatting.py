@@ -101,7 +101,7 @@ def _number_pattern(digits: int) -> NumberPattern:
 def _sign(currency: str) -> str:
     """Returns the currency's sign, and a no-break space where CLDR has one before the digits: after "CHF", not "$".
 
-    Browsers do the same, so a total counted in the page reads like one that was sent with it.
+    Browsers place the sign in the same way.
     """
     # PDF fonts lack the narrow no-break space in the sign of the West African franc.
     sign = get_currency_symbol(currency, locale=_locale()).replace("\N{NARROW NO-BREAK SPACE}", "\N{NO-BREAK SPACE}")

@@ -20,7 +20,7 @@ class Script:
     sha: str
 
     def run(self, client: Redis, keys: Sequence[str], arguments: Sequence[Argument] = ()) -> Any:
-        """The command has run, as one step between those of all others; what it returned. Raises RedisAway.
+        """The command has run, as one step between those of all others; what it returned. Raises RedisUnavailable.
 
         Its text travels once: to a server that does not know it, after a restart say, it is sent again.
         """
@@ -31,7 +31,7 @@ class Script:
 
     def run_many(self, client: Redis, runs: Sequence["Run"]) -> list[Any]:
         """The same for many, each a step of its own, in one journey: what each returned, or the error that Redis
-        answered it with. Raises RedisAway."""
+        answered it with. Raises RedisUnavailable."""
         return self.rerun_unknown(client, runs, self._send(client, runs))
 
     def rerun_unknown(self, client: Redis, runs: Sequence["Run"], found: list[Any]) -> list[Any]:

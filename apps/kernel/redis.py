@@ -1,4 +1,4 @@
-"""Redis, which may refuse but never grant, and may vanish at any moment: every caller catches RedisAway, or lets
+"""Redis, which may refuse but never grant, and may vanish at any moment: every caller catches RedisUnavailable, or lets
 `attempt` do it."""
 
 import logging
@@ -32,7 +32,7 @@ _outage = _Outage()
 
 
 def client() -> Redis:
-    """A pooled client with short time-outs. Whatever it does may raise RedisAway."""
+    """A pooled client with short time-outs. Whatever it does may raise RedisUnavailable."""
     return get_redis_connection("default")
 
 

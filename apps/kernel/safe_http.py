@@ -82,7 +82,7 @@ def post(
     answer_bytes_max: int,
     allowed: AddressPolicy,
 ) -> Answer:
-    """What was answered; any status is an answer. Raises AddressRefused and NotReached.
+    """What was answered; any status is an answer. Raises AddressRefused and RequestFailed.
 
     `seconds_max` is for the whole of it, however slowly the other side speaks; only the system's look-up of the name
     has its own limit.

@@ -355,7 +355,7 @@ def get_ticket(code: str) -> TicketView:
 
 
 def get_invoice(order_id: UUID, number: str) -> Invoice:
-    """The order's invoice or credit note of this number. Raises PaperNotFound."""
+    """The order's invoice or credit note of this number. Raises InvoiceNotFound."""
     paper = Invoice.objects.filter(order=order_id, number=number).first()
     if paper is None:
         raise InvoiceNotFound

@@ -403,7 +403,7 @@ class AvailabilityFrame(models.Model):
 
 
 class ToldPage(models.Model):
-    """What caches in front of the house were last told of an event's page (`turned_pages`)."""
+    """What caches in front of the house were last told of an event's page (`inventory.cache_invalidation`)."""
 
     event = models.OneToOneField("events.Event", on_delete=models.CASCADE, primary_key=True, related_name="+")
     status = models.CharField(max_length=10)

@@ -6,10 +6,10 @@ One process of `web` (as the Procfile starts it) and the relay; as many listener
 one event. Memory: what the process of `web` grew by, for each; and the same from a tenth of them on, without what it
 allocates once. Telling: from the moment at which a message is given to the channel layer until a listener has it,
 median, 99th percentile and last, and the processor's time of the process for each frame. From commit: the same, from
-the answer to a hold, the relay's window included. The bare broadcaster (`listeners_bare`) is an ASGI application under
-uvicorn with one subscription to Redis and a queue for each connection, told the very same bytes; both are started anew
-for each round and measured in turn, in one run, and the ratios are medians of the rounds. Every listener has to have
-every last frame, or the run fails. A round takes about a minute.
+the answer to a hold, the relay's window included. The bare broadcaster (`support.bare_broadcaster`) is an ASGI
+application under uvicorn with one subscription to Redis and a queue for each connection, told the very same bytes; both
+are started anew for each round and measured in turn, in one run, and the ratios are medians of the rounds. Every
+listener has to have every last frame, or the run fails. A round takes about a minute.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """The lane's server: uvicorn's workers behind one listening socket, `python -m ticketing.server.run`.
 
-Started from here and not by uvicorn's own command for what that cannot be told: connections with limits (`wire`), the
-socket that systemd holds open while the house is replaced, and a supervisor also for a single worker, so that SIGHUP
-brings every new worker into service before it lets the old one go.
+Started from here and not by uvicorn's own command for what that cannot be told: connections with limits
+(`http_protocol`), the socket that systemd holds open while the house is replaced, and a supervisor also for a single
+worker, so that SIGHUP brings every new worker into service before it lets the old one go.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Somebody who only watches what is free, by asking for what has changed; over a stream: `hearing`."""
+"""Somebody who only watches what is free, by asking for what has changed; over a stream: `stream_listeners`."""
 
 import random
 

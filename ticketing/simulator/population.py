@@ -88,7 +88,7 @@ async def run(plan: Plan, watch: Watch | None = None, stopping: asyncio.Event | 
     """The crowd has come and gone; what it saw. `watch` is called every second meanwhile.
 
     Ends early when `stopping` is set or the plan's time is over: whoever has a place then leaves it, within
-    FAREWELL_SECONDS_MAX. Raises PlanRefused where there is no such event, or nobody, at the address.
+    LEAVE_SECONDS_MAX. Raises PlanRefused where there is no such event, or nobody, at the address.
     """
     base = check_base(plan.base, anywhere=plan.anywhere)
     stopping = stopping or asyncio.Event()

@@ -60,7 +60,7 @@ class Check:
     """Yields the differences of the part with this id (for all checks there are: an event), or of everything."""
     repair: Repair | None
     """Puts one difference right for whoever is named, in a transaction of its own; REPAIRED or GONE. Raises
-    NeedsPerson."""
+    ManualRepairRequired."""
     kinds: tuple[str, ...]
 
 

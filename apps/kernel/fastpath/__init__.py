@@ -4,6 +4,6 @@ An app contributes `dispatcher.Route`s whose handlers take a `request.Request` a
 `problems.Problem`. A handler never waits in its thread: what asks PostgreSQL or Redis goes to
 `thread_pool.run_in_thread`, or, where many ask the same at once, through a `batch_loader.BatchLoader`; what commits
 goes through group commit. What is not plainly the lane's (another method, a log-in session, an odd header) it forwards
-to the site, which answers every one of these calls as well, by the same services: `raise Forward` before the body is
-read.
+to the site, which answers every one of these calls as well, by the same services: `raise ForwardToSite` before the body
+is read.
 """

@@ -57,8 +57,8 @@ class _CacheEntry(NamedTuple, Generic[Value]):
 
 class _CacheBase(ABC, Generic[Key, Value]):
     """Values by key. Up to `fresh_seconds` old one is given at once; up to `stale_seconds` more too, while it is read
-    anew; older ones, and none, wait for the reading. What is dear to read is read more seldom (`resting`): both last at
-    least as long as the rest after the reading, so that nobody waits for one that goes on and on. At most `most` are
+    anew; older ones, and none, wait for the reading. What is dear to read is read more seldom (`duty_cycle`): both last
+    at least as long as the rest after the reading, so that nobody waits for one that goes on and on. At most `most` are
     kept; a refusal is not."""
 
     def __init__(self, *, fresh_seconds: float, stale_seconds: float, most: int) -> None:

@@ -118,7 +118,7 @@ class ConcurrencyLimit:
         self._waiting.inc()
         self._schedule_check(line)
 
-    async def come(self, event: str) -> None:
+    async def acquire(self, event: str) -> None:
         """The request may go on, and `leave` follows. Raises problems.Busy."""
         if self.try_acquire(event):
             return

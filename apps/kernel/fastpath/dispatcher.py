@@ -274,7 +274,7 @@ class Dispatcher:
             if turnstile is not None and not begun.has_slot and turnstile.applies_to(begun.argument):
                 # Before its turn: a client that sends slowly keeps nobody else's place either.
                 await begun.request.gather()
-                await turnstile.come(begun.argument)
+                await turnstile.acquire(begun.argument)
                 begun.has_slot = True
             if begun.rest is not None:
                 return await begun.rest()

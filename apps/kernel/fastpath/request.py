@@ -146,7 +146,8 @@ class Request:
         return client is not None and client.has_disconnected
 
     async def gather(self) -> None:
-        """The body is here, for whoever reads it after this, or what is wrong with it is known. Raises ClientGone."""
+        """The body is here, for whoever reads it after this, or what is wrong with it is known. Raises
+        ClientDisconnected."""
         assert self.receive is not None
         receive, heard = self.receive, deque[Message]()
 
@@ -167,7 +168,7 @@ class Request:
 
     async def json_object(self) -> dict[str, Any]:
         """The body, which must be an object; empty when nothing was sent. Raises Invalid, MalformedBody,
-        WrongContentType, TooLarge, TimedOut, ClientGone."""
+        WrongContentType, TooLarge, TimedOut, ClientDisconnected."""
         if self._bad_body is not None:
             raise self._bad_body
         bytes_max = _body_bytes_max()

@@ -27,8 +27,8 @@ OnResponse = Callable[[RawResponse | None], None]
 
 RESPOND_SYNC = "respond_sync"
 """The name under which an application offers to answer without a task: `respond_sync(scope, body, later)`, called with
-a request that is here whole. It returns the answer; or None: it is to be called as ASGI has it; or LATER: `later` will
-be called once, on the loop, with one of these two."""
+a request that is here whole. It returns the answer; or None: it is to be called as ASGI has it; or DEFERRED: `later`
+will be called once, on the loop, with one of these two."""
 
 
 class Client:

@@ -198,7 +198,7 @@ class Batcher(Generic[Request, Outcome]):
 
         A caller that is canceled before a batch took its request has changed nothing; later, it only loses the
         answer. Raises problems.Busy at once when too many wait or the batcher is closed, problems.Busy too when locks
-        did not come in time, problems.LedgerAway when nothing was changed because there is no database,
+        did not come in time, problems.DatabaseUnavailable when nothing was changed because there is no database,
         OutcomeUnknown when it may have been, or what `decide` raised over this very request.
         """
         call = self.put(request)

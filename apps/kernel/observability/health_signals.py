@@ -180,7 +180,8 @@ class Reporter:
     def after_fork(self) -> None:
         """In the child: nothing of the parent's is here but what it measured, and that is the parent's to report."""
         if self._pool is not None:
-            # Kept and never touched, as in kernel.batching: collected, it would say goodbye over the parent's socket.
+            # Kept and never touched, as in group_commit.batcher: collected, it would say goodbye over the parent's
+            # socket.
             self._pool._closed = True
             _inherited.append(self._pool)
             self._pool = None

@@ -216,7 +216,7 @@ def deliver(limit: int = 50) -> int:
     """Up to `limit` due messages have been handed over one after the other, in this thread; how many were claimed.
 
     Claimed one at a time: a message behind a slow one is another worker's to take, and its claim does not run out
-    while it waits for its turn here. Servers deliver many at once (`crew`).
+    while it waits for its turn here. Servers deliver many at once (`delivery`).
     """
     delivered = 0
     while delivered < limit and (messages := claim(1)):

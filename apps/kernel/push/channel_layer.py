@@ -15,7 +15,7 @@ class Layer(RedisPubSubChannelLayer):
     connection for each message."""
 
     def send_over(self, client: Redis, group: str, message: dict[str, Any]) -> None:
-        """As `group_send`, for threads. May raise RedisAway."""
+        """As `group_send`, for threads. May raise RedisUnavailable."""
         client.publish(f"{self._kwargs['prefix']}__group__{group}", self.serialize(message))
 
 

@@ -1,19 +1,19 @@
 """Rate limits: how often one address and one token may ask, so that nobody's script takes what a crowd needs.
 
-    limits.ask(kind: str, address: str, token: str = "") -> float | None
+    rate_limits.check_request(kind: str, address: str, token: str = "") -> float | None
 
 None: go on. Otherwise the seconds after which asking again is worth it: refuse with
 `problems.RateLimited(wait)`, a 429 whose Retry-After says so. It waits for nothing and never raises; about a
-microsecond. `kind` is one of KINDS, and `kinds.of(method, path)` says which one a request is (None: not limited).
-`address` is what `client_address.of_scope(scope)` or `of_environ(environ)` returned. `token` is whatever names the
-one who asks, best after it was verified: the id of a place in line or an account, and "" where nobody is named. Of a
-longer text the last 64 characters count, so that of a token it is the signature.
+microsecond. `kind` is one of KINDS, and `kinds.kind_of(method, path)` says which one a request is (None: not limited).
+`address` is what `client_address.address_from_scope(scope)` or `address_from_environ(environ)` returned. `token` is
+whatever names the one who asks, best after it was verified: the id of a place in line or an account, and "" where
+nobody is named. Of a longer text the last 64 characters count, so that of a token it is the signature.
 
-A request is counted once: who has asked about an ASGI request and then forwards it sets `scope[limits.COUNTED]`
+A request is counted once: who has asked about an ASGI request and then forwards it sets `scope[rate_limits.COUNTED]`
 to True, and the forwarder does not ask again; the site believes the forwarder (`client_address`).
 
-    limits.begin()              this process shares what it counts with the others, through Redis, from now on
-    limits.forget_everything()  as if nobody had ever asked (tests)
+    rate_limits.begin()              this process shares what it counts with the others, through Redis, from now on
+    rate_limits.forget_everything()  as if nobody had ever asked (tests)
 
 How it counts: a bucket for each kind and subject (`buckets`), in bounded memory, here in the process. Twice to eight
 times a second a thread tells Redis what those came to that are being used heavily, and learns what they came to in

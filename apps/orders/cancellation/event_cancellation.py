@@ -62,7 +62,7 @@ def begin(event_id: int, words: str, who: str) -> EventCancellation:
 
 
 def resume(event_id: int) -> EventCancellation:
-    """The event's cancellation goes on, and with what failed again. Raises CancellationMissing."""
+    """The event's cancellation goes on, and with what failed again. Raises CancellationNotFound."""
     with transactions.write():
         if not EventCancellation.objects.filter(event_id=event_id).update(finished_at=None):
             raise CancellationNotFound

@@ -17,7 +17,7 @@ from apps.reservations import facade as reservations
 
 
 class OrderSales:
-    """The sale, as `reservations.provide_sale` wants it."""
+    """The sale, as `reservations.provide_compensation_hooks` wants it."""
 
     def lock(self, reservation_id: UUID) -> Order | None:
         return lock_order_of_reservation(reservation_id)

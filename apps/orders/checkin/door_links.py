@@ -83,7 +83,7 @@ def _key(link_id: uuid.UUID) -> str:
 
 
 def _find(event: events.EventView, key: str) -> DoorLink:
-    """The link with this key, open and of this event. Raises DoorClosed."""
+    """The link with this key, open and of this event. Raises CheckInForbidden."""
     try:
         found = DoorLink.objects.filter(pk=uuid.UUID(_links.unsign(key.replace(".", _links.sep, 1)))).first()
     except (BadSignature, ValueError):
@@ -102,7 +102,7 @@ def _cookie(event: events.EventView) -> str:
 
 def set_link_cookie(request: HttpRequest, response: HttpResponse, event: events.EventView, key: str) -> None:
     """This browser stands at the event's door from now on, as long as the link is good; the key leaves the address
-    bar. Raises DoorClosed."""
+    bar. Raises CheckInForbidden."""
     link = _find(event, key)
     left = max(timedelta(seconds=1), link.good_until - clock.process_now())
     response.set_cookie(
@@ -112,7 +112,7 @@ def set_link_cookie(request: HttpRequest, response: HttpResponse, event: events.
 
 def authenticate_doorkeeper(request: HttpRequest, event: events.EventView) -> Doorkeeper:
     """Whom the request speaks for at this event's door: an account that may, else a door link's holder. Raises
-    TokenMissing for nobody, DoorClosed for somebody who may not."""
+    TokenMissing for nobody, CheckInForbidden for somebody who may not."""
     caller = queue.authenticate(request)
     account = None if caller.account_id is None else get_user_model().objects.filter(pk=caller.account_id).first()
     if account is not None and account.has_perm(PERMISSION):

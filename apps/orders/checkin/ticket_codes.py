@@ -15,7 +15,7 @@ _MISREAD_DIGITS = str.maketrans("018", "OIB")
 def read_code(sent: str) -> str:
     """The code in what was scanned or typed: capitals without gaps, out of the ticket's address if it was that.
 
-    What cannot be a code stays as it was sent, cut to KEPT_LENGTH_MAX, so that the record tells what was shown.
+    What cannot be a code stays as it was sent, cut to STORED_LENGTH_MAX, so that the record tells what was shown.
     """
     text = sent.strip()
     if found := _TICKET_URL.search(text):

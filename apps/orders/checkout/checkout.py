@@ -48,7 +48,7 @@ def check_out(
     The order is recorded for the account `account_id` where its reservation, begun by a guest, has none: who logs in
     between hold and checkout finds it there. Caps go on counting the reservation's buyer.
     A promo code in the body lowers a new order's price, and has then been used once more; an order that exists already
-    keeps its price. Raises Invalid, IdempotencyMismatch, ReservationExpired, PaymentTimeOver, PurchaseCapReached and
+    keeps its price. Raises Invalid, IdempotencyMismatch, ReservationExpired, PaymentTimeExpired, PurchaseCapReached and
     CodeRefused; after the last two the hold lives on.
 
     Two at once meet at the order's unique reservation: the second waits for the first one's commit, locks that order

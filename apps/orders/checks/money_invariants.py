@@ -90,11 +90,11 @@ def _walk_orders(survey: auditor.AuditContext) -> dict[str, Rows]:
 def _walk(statements: Iterable[sql.Statement], event_id: int | None) -> dict[str, Rows]:
     seen = defaultdict[str, Rows](list)
 
-    def look(cursor: Any, after: UUID, until: UUID) -> None:
+    def scan(cursor: Any, after: UUID, until: UUID) -> None:
         for statement in statements:
             seen[statement.name] += statement.rows(cursor, after=after, until=until, event_id=event_id)
 
-    auditor.scan_in_batches(_piece_end, UUID(int=0), look)
+    auditor.scan_in_batches(_piece_end, UUID(int=0), scan)
     return seen
 
 
@@ -124,10 +124,10 @@ def _check_times(survey: auditor.AuditContext) -> Iterator[str]:
 def _check_code_limits(survey: auditor.AuditContext) -> Iterator[str]:
     event_id, found = survey.once(_event_id), list[Sequence[Any]]()
 
-    def look(cursor: Any, after: int, until: int) -> None:
+    def scan(cursor: Any, after: int, until: int) -> None:
         found.extend(_code_limits.rows(cursor, after=after, until=until, event_id=event_id))
 
-    auditor.scan_in_batches(_codes_piece_end, 0, look)
+    auditor.scan_in_batches(_codes_piece_end, 0, scan)
     for code, uses_max, count in found:
         yield f"code {code}: used by {count} orders, at most {uses_max} may"
 
@@ -143,10 +143,10 @@ def find_orphaned_reservations(event_id: int | None) -> Rows:
     """Confirmed reservations that no order stands for: event, reservation, number or "no order", status or nothing."""
     found: Rows = []
 
-    def look(cursor: Any, after: UUID, until: UUID) -> None:
+    def scan(cursor: Any, after: UUID, until: UUID) -> None:
         found.extend(_orphans.rows(cursor, after=after, until=until, event_id=event_id))
 
-    auditor.scan_in_batches(_reservations_piece_end, UUID(int=0), look)
+    auditor.scan_in_batches(_reservations_piece_end, UUID(int=0), scan)
     return found
 
 

@@ -81,11 +81,11 @@ def _walk(
     """What each statement found, by its name."""
     event_id, seen = survey.once(_event_id), defaultdict[str, Rows](list)
 
-    def look(cursor: Any, after: Any, until: Any) -> None:
+    def scan(cursor: Any, after: Any, until: Any) -> None:
         for statement in statements:
             seen[statement.name] += statement.rows(cursor, after=after, until=until, event_id=event_id, **params)
 
-    auditor.scan_in_batches(ends, first, look)
+    auditor.scan_in_batches(ends, first, scan)
     return seen
 
 

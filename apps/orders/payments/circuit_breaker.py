@@ -41,8 +41,8 @@ class ProviderUnavailable(Exception):
 def require_available(provider: str) -> int:
     """The provider may be called once the caller has committed; its faults in a row, to be given to `record_success`.
 
-    After a rest that is so for one caller alone, whose call decides for all. Raises ProviderResting. Joins the caller's
-    transaction, whose last lock is this one.
+    After a rest that is so for one caller alone, whose call decides for all. Raises ProviderUnavailable. Joins the
+    caller's transaction, whose last lock is this one.
     """
     transactions.require_transaction()
     with connection.cursor() as cursor:
@@ -88,7 +88,7 @@ def record_success(provider: str, faults: int) -> None:
 
 @contextmanager
 def guard_call(provider: str) -> Iterator[None]:
-    """Around a call to a provider: entered before, and how it went noted after. Raises ProviderResting."""
+    """Around a call to a provider: entered before, and how it went noted after. Raises ProviderUnavailable."""
     with transactions.write():
         faults = require_available(provider)
     try:

@@ -119,7 +119,7 @@ def _call(step: _ProviderCall) -> ProviderEvent:
 
 def _start(payment_id: UUID) -> _ProviderCall | None:
     """The order is paying and the payment marked as started, committed; what to ask of the provider. None when there is
-    nothing left to do. Raises ProviderResting, nothing changed."""
+    nothing left to do. Raises ProviderUnavailable, nothing changed."""
     with transactions.write():
         locked = lock_payment(payment_id)
         if locked is None:

@@ -97,8 +97,8 @@ def handle(message: outbox.Message) -> None:
 
 def compare_day(provider_name: str, day: date, go_on: Callable[[], None] = lambda: None) -> tuple[int, int]:
     """The provider's books of this day in UTC and ours agree, or where they differ is listed; how many captures and
-    refunds it had. `go_on` is called between two pieces. Raises ProviderFault and ProviderResting, with what was found
-    so far listed."""
+    refunds it had. `go_on` is called between two pieces. Raises ProviderFault and ProviderUnavailable, with what was
+    found so far listed."""
     provider, begun_at = get_provider(provider_name), clock.now()
     captures, given_back = set[str](), set[str]()
     for piece in _read_movements(provider, day):

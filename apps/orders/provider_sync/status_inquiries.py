@@ -76,7 +76,7 @@ def handle_refund(message: outbox.Message) -> None:
 
 def reconcile_payment(payment_id: UUID) -> bool:
     """The payment is as its provider says; whether it is settled now. One that nobody waits for any more is canceled
-    there, so that it cannot happen later. Raises ProviderFault, ProviderResting."""
+    there, so that it cannot happen later. Raises ProviderFault, ProviderUnavailable."""
     payment = Payment.objects.select_related("order").get(pk=payment_id)
     if payment.status != Payment.Status.PENDING:
         return True
@@ -98,7 +98,7 @@ def _query_provider(payment: Payment, order: Order, now: datetime) -> ProviderEv
 
 def recheck_payment(payment_id: UUID) -> None:
     """Whatever the payment says: the provider was asked about it, and what it answered has had its effect. Raises
-    ProviderFault, ProviderResting."""
+    ProviderFault, ProviderUnavailable."""
     payment = Payment.objects.get(pk=payment_id)
     with circuit_breaker.guard_call(payment.provider):
         event = get_provider(payment.provider).find_charge(payment.pk, payment.reference)
@@ -108,7 +108,7 @@ def recheck_payment(payment_id: UUID) -> None:
 
 def reconcile_refund(refund_id: UUID) -> bool:
     """The refund is as its provider says, which is asked for it again if it never heard of it; whether it is settled
-    now. Raises ProviderFault, ProviderResting."""
+    now. Raises ProviderFault, ProviderUnavailable."""
     refund = Refund.objects.select_related("payment").get(pk=refund_id)
     if refund.status not in Refund.OPEN:
         return True

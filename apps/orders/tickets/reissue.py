@@ -16,7 +16,7 @@ from apps.orders.webhooks import messages
 BUYER = "buyer"
 BUYER_PERIOD = timedelta(days=1)
 BUYER_REISSUES_MAX = 5
-"""New codes that the buyer of one order may ask for within BUYERS_DAY; staff may any time."""
+"""New codes that the buyer of one order may ask for within BUYER_PERIOD; staff may any time."""
 
 
 def reissue_ticket(order_id: UUID, code: str, who: str) -> None:

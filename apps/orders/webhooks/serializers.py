@@ -1,4 +1,4 @@
-"""A message as organizers get it, by webhook and by feed. These describe; `announcing` writes."""
+"""A message as organizers get it, by webhook and by feed. These describe; `messages` writes."""
 
 from rest_framework import serializers
 

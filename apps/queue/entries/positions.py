@@ -29,8 +29,9 @@ __all__ = [
 
 
 def leave(event: events.EventView, caller: Caller) -> EntryView:
-    """The caller's place is given up. Raises TokenMissing for nobody, NoPlace when the caller has none, StillHolding
-    while a reservation keeps its slot: a hold says so under this very lock, so nobody leaves with something in hand."""
+    """The caller's place is given up. Raises TokenMissing for nobody, EntryNotFound when the caller has none,
+    StillHolding while a reservation keeps its slot: a hold says so under this very lock, so nobody leaves with
+    something in hand."""
     if not caller.is_known:
         raise problems.TokenMissing
     with transactions.write():

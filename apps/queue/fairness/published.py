@@ -94,7 +94,7 @@ class Page:
 
 
 def read_header(event_id: int) -> Header:
-    """The room and its draw as they stand. Raises NoRoom."""
+    """The room and its draw as they stand. Raises RoomNotFound."""
     with connection.cursor() as cursor:
         rows = _header.rows(cursor, event_id=event_id)
     if not rows:
@@ -104,7 +104,7 @@ def read_header(event_id: int) -> Header:
 
 
 def document(event: events.EventView) -> dict[str, Any]:
-    """Everything the proof begins with, and the first page of each part. Raises NoRoom."""
+    """Everything the proof begins with, and the first page of each part. Raises RoomNotFound."""
     header = read_header(event.id)
     return {
         **summary(event, header),
@@ -155,7 +155,7 @@ def _draw(header: Header) -> dict[str, Any]:
 
 
 def page(event: events.EventView, part: str, after: int) -> Page:
-    """One page of one part, with what names it. Raises NoRoom, NotFound for entrants nobody has counted yet."""
+    """One page of one part, with what names it. Raises RoomNotFound, NotFound for entrants nobody has counted yet."""
     header = read_header(event.id)
     if part == "places":
         found = _places_page(event.id, header, after)

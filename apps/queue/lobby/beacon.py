@@ -76,7 +76,7 @@ def check_source(source: str) -> None:
 
 
 def fetch(source: str, number: int, *, within_ms: int = FETCH_MS_MAX) -> bytes:
-    """The round's value, as the source gives it. Raises BeaconAway. Never call it inside a transaction."""
+    """The round's value, as the source gives it. Raises BeaconUnavailable. Never call it inside a transaction."""
     parts = urlsplit(source)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     deadline = time.monotonic() + within_ms / 1_000

@@ -1,7 +1,7 @@
 """The lobby: what the house binds itself to before it opens, and what happens when it opens and when it closes.
 
 Both moments are met by whoever comes first, the gatekeeper's tick or a join, under the room's lock: from the closing on
-nobody can become an entrant, so that everything after it (`drawing`) may take its time without that lock.
+nobody can become an entrant, so that everything after it (`draw`) may take its time without that lock.
 """
 
 import secrets

@@ -81,7 +81,7 @@ class ExceptionFeed:
                 self.numbers.add(number)
 
     def recent_priority_numbers(self) -> list[int]:
-        """The numbers that were let through ahead of their turn within the last LATELY_SECONDS, LATELY_MAX at most."""
+        """The numbers that were let through ahead of their turn within the last RECENT_SECONDS, RECENT_MAX at most."""
         since = time.monotonic() - RECENT_SECONDS
         return sorted(number for number, at in list(self._recent_priority.items()) if at >= since)[:RECENT_MAX]
 

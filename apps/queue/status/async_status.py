@@ -79,7 +79,7 @@ def peek_event(slug: str) -> events.EventView | None:
 
 def encode_status_from_token(event: events.EventView, token: str) -> bytes | None:
     """The answer to a poll with this token, if it is plain that its place waits, as it is of nearly everybody in a
-    crowd. None: ask in full. Raises as `caller_of` does."""
+    crowd. None: ask in full. Raises as `authenticate` does."""
     try:
         claims = jwt.verify(token, QUEUE_TOKEN_TYPES, audience=event.slug)
     except problems.TokenInvalid:

@@ -33,5 +33,5 @@ lookups: Batcher[UUID, int | None] = Batcher(
 
 def number_of(entry_id: UUID) -> int | None:
     """The number that this entry drew; None: it took part in no draw that is done. Raises problems.Busy and
-    problems.LedgerAway."""
+    problems.DatabaseUnavailable."""
     return lookups.submit_sync(entry_id, TIMEOUT_MS)

@@ -1,5 +1,5 @@
 """What somebody who waits is told, as the text of the answer: everything that is the same for all who wait is written
-once for each board, and only the numbers for each who asks. The same as `place_answer` of
+once for each board, and only the numbers for each who asks. The same as `status_answer` of
 `estimates.estimate_for_number`; the tests hold one against the other."""
 
 import math

@@ -127,7 +127,7 @@ def _scope(survey: auditor.AuditContext) -> _Scope:
 def _walk_seats(survey: auditor.AuditContext) -> _SeatFindings:
     scope, seen = survey.once(_scope), _SeatFindings()
 
-    def look(cursor: Any, after: int, until: int) -> None:
+    def scan(cursor: Any, after: int, until: int) -> None:
         for section_id, seats, *counts in _seat_counts.rows(cursor, after=after, until=until):
             seen.totals[section_id] = seen.totals.get(section_id, 0) + int(seats)
             held, sold, line_held, line_sold = counts
@@ -138,15 +138,15 @@ def _walk_seats(survey: auditor.AuditContext) -> _SeatFindings:
         seen.shared += _seats_shared.rows(cursor, after=after, until=until)
 
     if scope.event_id is None:
-        beyond = auditor.scan_in_batches(_seats_end, 0, look)
+        beyond = auditor.scan_in_batches(_seats_end, 0, scan)
     else:
         with auditor.read_cursor() as cursor:
             ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=scope.event_id)
         if first is not None:
-            auditor.scan_in_batches(_seats_end, first - 1, look, last=last)
+            auditor.scan_in_batches(_seats_end, first - 1, scan, last=last)
     # Beyond the last seat there are only lines for seats that do not exist.
     with auditor.read_cursor() as cursor:
-        look(cursor, beyond or 0, LAST_SEAT)
+        scan(cursor, beyond or 0, LAST_SEAT)
     if scope.event_id is not None:
         seen.facts = [row for row in seen.facts if row[1] == scope.event_id]
         seen.owners = [row for row in seen.owners if row[1] == scope.event_id]
@@ -157,7 +157,7 @@ def _walk_seats(survey: auditor.AuditContext) -> _SeatFindings:
 def _walk_reservations(survey: auditor.AuditContext) -> _ReservationFindings:
     scope, seen = survey.once(_scope), _ReservationFindings()
 
-    def look(cursor: Any, after: UUID, until: UUID) -> None:
+    def scan(cursor: Any, after: UUID, until: UUID) -> None:
         piece = {"after": after, "until": until, "event_id": scope.event_id}
         seen.lines += _lines.rows(cursor, **piece)
         seen.facts += _reservation_facts.rows(cursor, **piece)
@@ -165,7 +165,7 @@ def _walk_reservations(survey: auditor.AuditContext) -> _ReservationFindings:
         seen.ledger += _ledger.rows(cursor, **piece)
         seen.access += _access.rows(cursor, **piece, known_seconds=GUARD_KNOWN_SECONDS)
 
-    auditor.scan_in_batches(_reservations_end, UUID(int=0), look)
+    auditor.scan_in_batches(_reservations_end, UUID(int=0), scan)
     return seen
 
 
@@ -174,10 +174,10 @@ def _walk_lines(survey: auditor.AuditContext) -> Rows:
     scope = survey.once(_scope)
     seen: Rows = []
 
-    def look(cursor: Any, after: int, until: int) -> None:
+    def scan(cursor: Any, after: int, until: int) -> None:
         seen.extend(_lines_of_none.rows(cursor, after=after, until=until, event_id=scope.event_id))
 
-    auditor.scan_in_batches(_lines_end, 0, look)
+    auditor.scan_in_batches(_lines_end, 0, scan)
     return seen
 
 
@@ -287,11 +287,11 @@ def _above_cap(event_id: int, most: int) -> Rows:
     found: Rows = []
     for kind, ends, above in (("buyer", _buyers_end, _caps_of_buyers), ("e-mail", _emails_end, _caps_of_emails)):
 
-        def look(cursor: Any, after: str, until: str, kind: str = kind, above: sql.Statement = above) -> None:
+        def scan(cursor: Any, after: str, until: str, kind: str = kind, above: sql.Statement = above) -> None:
             rows = above.rows(cursor, event_id=event_id, after=after, until=until, per_buyer_max=most)
             found.extend((kind, *row) for row in rows)
 
-        auditor.scan_in_batches(ends, "", look, event_id=event_id)
+        auditor.scan_in_batches(ends, "", scan, event_id=event_id)
     return found
 
 
@@ -305,11 +305,11 @@ def _check_access(survey: auditor.AuditContext) -> Iterator[str]:
             yield f"{which} in {section}, which wants an access code, and has none"
     found: Rows = []
 
-    def look(cursor: Any, after: int, until: int) -> None:
+    def scan(cursor: Any, after: int, until: int) -> None:
         for above in (_access_codes, _access_of_buyers):
             found.extend(above.rows(cursor, after=after, until=until, event_id=scope.event_id))
 
-    auditor.scan_in_batches(_access_codes_end, 0, look)
+    auditor.scan_in_batches(_access_codes_end, 0, scan)
     for event_id, code, who, most, count in found:
         yield f"{scope.name(event_id)}: access code {code}{who}: used by {count} reservations, at most {most} may"
 

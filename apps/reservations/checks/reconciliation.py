@@ -140,10 +140,10 @@ def _find_lines(part: int | None) -> Differences:
     slugs = {event.id: event.slug for event in views}
     seen: list[Sequence[Any]] = []
 
-    def look(cursor: Any, after: UUID, until: UUID) -> None:
+    def scan(cursor: Any, after: UUID, until: UUID) -> None:
         seen.extend(_lines.rows(cursor, after=after, until=until, event_id=part))
 
-    auditor.scan_in_batches(_reservations_end, UUID(int=0), look)
+    auditor.scan_in_batches(_reservations_end, UUID(int=0), scan)
     for event_id, reservation_id, status, live, lines, seat_count, quantity, total, cost, wrong in seen:
         where, about = f"{slugs.get(event_id, event_id)}: reservation {reservation_id}", (event_id, reservation_id)
         if status not in inventory_repair.LIVE_OR_CONFIRMED and live:
@@ -262,7 +262,7 @@ def _find_seats(part: int | None) -> Differences:
     slugs = {event.id: event.slug for event in _events(part)}
     seen: list[Sequence[Any]] = []
 
-    def look(cursor: Any, after: int, until: int) -> None:
+    def scan(cursor: Any, after: int, until: int) -> None:
         seen.extend(_seats.rows(cursor, after=after, until=until))
 
     first, last, beyond = 1, None, None
@@ -270,11 +270,11 @@ def _find_seats(part: int | None) -> Differences:
         with auditor.read_cursor() as cursor:
             ((first, last, beyond),) = _seats_of_event.rows(cursor, event_id=part)
     if first is not None:
-        far = auditor.scan_in_batches(_seats_end, first - 1, look, last=last)
+        far = auditor.scan_in_batches(_seats_end, first - 1, scan, last=last)
         beyond = far if part is None else beyond
     # Beyond the last seat there are only lines for seats without a row.
     with auditor.read_cursor() as cursor:
-        look(cursor, beyond or 0, LAST_SEAT)
+        scan(cursor, beyond or 0, LAST_SEAT)
     for event_id, section, seat_id, guid, status, owner, owner_status, holder, holder_status in seen:
         if part not in (None, event_id):
             continue
@@ -310,7 +310,7 @@ def _repair_seat(difference: Difference, by: str) -> str:
 
 
 def _owner_of(seat: inventory_repair.Seat) -> UUID | None:
-    """Whose the locked seat is. Raises NeedsPerson when that would take it from somebody."""
+    """Whose the locked seat is. Raises ManualRepairRequired when that would take it from somebody."""
     if len(seat.standing) > 1:
         raise ManualRepairRequired("it is sold twice: manage.py compensate")
     owner = seat.standing[0] if seat.standing else None

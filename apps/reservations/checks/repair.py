@@ -1,5 +1,5 @@
 """Inventory rows as they stand under their locks, and how one of them is put right. For repairs and compensations only:
-buyers take and give back in `deciding`, `paying` and `ending`.
+buyers take and give back in `holds.transaction`, `payment` and `lifecycle.release`.
 
 Everything here joins the caller's transaction. Locks: reservations by id, seats by id, general-admission rows by id.
 """

@@ -1,7 +1,7 @@
 """The relay: what is free, as one ready-encoded frame per event: in Redis within a fifth of a second of a commit, where
 every process shows it instead of counting for itself, and every second in PostgreSQL, for when Redis is away.
 
-Counted is what has moved (`recounting`), all of it in one statement, and what has changed is written in another: an
+Counted is what has moved (`recount`), all of it in one statement, and what has changed is written in another: an
 event in which nothing happens costs next to nothing. In Redis a frame does not outlive the relay: what is there was
 true a moment ago.
 

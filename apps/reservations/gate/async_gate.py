@@ -63,7 +63,7 @@ class AsyncGate:
         self._is_asking = False
 
     def _ask(self, group: list[_PendingQuestion]) -> bool:
-        """Whether the group is being asked for: `_heard` follows."""
+        """Whether the group is being asked for: `_on_answer` follows."""
         try:
             asking = gate.build_question_batch([question for question, _ in group])
             if asking is not None and not asking.commands:

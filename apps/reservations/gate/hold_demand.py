@@ -79,7 +79,7 @@ class NotCached(Exception):
 
 
 def parse_demand(event: events.EventView, payload: Any, *, reads: bool = True) -> HoldDemand | None:
-    """What the payload wants; None where it is for the ledger to say what it is. Without `reads`: raises NotAtHand."""
+    """What the payload wants; None where it is for the ledger to say what it is. Without `reads`: raises NotCached."""
     if not isinstance(payload, dict) or not _FIELDS.issuperset(payload):
         return None
     house = _load_sections(event, reads=reads)

@@ -230,7 +230,7 @@ def reset_due() -> int:
 def reset(event_id: int) -> str:
     """The event's gate has the counts of this moment, if what this returns is one of OPENED. Otherwise it lets
     everybody through: "away" (Redis is), "out_of_memory" (so is Redis), "refused" (the ledger differs from itself;
-    see `examining`), "catching_up" (more holds to mark than one reset reads: the next goes on), "lapsing" (so much
+    see `ledger_check`), "catching_up" (more holds to mark than one reset reads: the next goes on), "lapsing" (so much
     has lapsed that all is open), "late", "lost" (its marks, or the clock jumped under it) or "another_server" (the next
     one begins anew)."""
     state = read_state(event_id)

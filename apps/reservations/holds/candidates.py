@@ -13,7 +13,7 @@ from apps.kernel.db import sql
 from apps.reservations.holds.best_available import BestAvailable, FreeSeat, FreeSeatPool, fitting_count, is_adjacent
 
 # So many of the best free seats are read at first, more for a batch that wants more. Where no row of those has room for
-# a party, READ_FACTOR times as many, up to READ_TOGETHER_MAX: whom ten thousand free seats cannot seat together, sits
+# a party, READ_FACTOR times as many, up to READ_ADJACENT_MAX: whom ten thousand free seats cannot seat together, sits
 # near one another. The figures of docs/performance.md are those of these bounds.
 READ_MIN = 400
 READ_TO_WANTED = 2

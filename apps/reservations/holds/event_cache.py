@@ -49,7 +49,7 @@ _seats: dict[tuple[int, str], int] = {}
 
 
 async def load_lookup(event: events.EventView, payload: object) -> EventLookup:
-    """The house as this payload needs it: as `read_house`."""
+    """The house as this payload needs it: as `read_lookup`."""
     sections, categories, guarded = await _event_data.get(event.id)
     guids = named_seats(event, payload)
     seats = _cached_seats(event.id, guids)

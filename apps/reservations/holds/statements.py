@@ -1,5 +1,5 @@
 """What a transaction of holds sends to PostgreSQL, and what of it travels together. What it makes of the answers is
-`deciding`'s to say.
+`transaction`'s to say.
 
 Locks come in the order of the whole system: queue entries, reservations to be replaced, cap rows, access codes, seats,
 then general-admission rows. What follows from whatever is found in between may travel with an earlier lock: it may lock

@@ -76,7 +76,8 @@ class RowCountMismatch(RuntimeError):
 
 
 def write_wins(cursor: sql.Cursor, wins: Sequence[Win], now: datetime) -> None:
-    """Every winner holds what it won. Joins the transaction that holds the locks of all of it. Raises LostRow."""
+    """Every winner holds what it won. Joins the transaction that holds the locks of all of it. Raises
+    RowCountMismatch."""
     if not wins:
         return
     wins = sorted(wins, key=_in_order)

@@ -1,9 +1,9 @@
 """The nets under what lapses. Each catches everything by itself; together they catch it once.
 
-1. `deadlines`: a set of deadlines in Redis, watched by the relay's process. Within a second.
+1. `redis_deadlines`: a set of deadlines in Redis, watched by the relay's process. Within a second.
 2. Celery beat, every second (`sweep_for_beat`), in whichever worker is free.
 3. The maintenance loop of the gatekeeper's process (`sweep_unswept`), which needs PostgreSQL and nothing else.
-4. The hold that runs short sweeps its own events before it refuses anybody (`holding`).
+4. The hold that runs short sweeps its own events before it refuses anybody (`holds.service`).
 
 What makes a release happen once is no key of their own: it is the reservation's row. Whoever releases has it locked
 and reads status and deadline under that lock, so the one who comes second finds it ended. Grace delays none of them: it

@@ -42,7 +42,7 @@ def return_places(
     """So many places of each of these lines are free again, by line id; `keep`: they are the house's instead, and not
     sold to anybody else. What is left stands as before; a reservation that keeps nothing is canceled.
 
-    Joins the caller's transaction. Raises ReservationNotFound, and PlacesNotStanding where the reservation is not
+    Joins the caller's transaction. Raises ReservationNotFound, and PlacesNotReturnable where the reservation is not
     confirmed or its lines do not hold that much (any more): then nothing was changed.
     """
     reservation = release.lock(reservation_id)

@@ -186,21 +186,21 @@ async def test_who_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_g
 async def test_who_goes_while_it_waits_takes_nobodys_turn() -> None:
     gate = turnstile(alone_max=1)
     assert gate.try_acquire("a")
-    gone, stays = asyncio.create_task(gate.come("a")), asyncio.create_task(gate.come("a"))
+    gone, stays = asyncio.create_task(gate.acquire("a")), asyncio.create_task(gate.come("a"))
     await run_loop_once()
     gone.cancel()
     await run_loop_once()
     gate.leave("a")
     await asyncio.wait_for(stays, 20)
     gate.leave("a")
-    await asyncio.wait_for(gate.come("a"), 20)
-    late = asyncio.create_task(gate.come("a"))
+    await asyncio.wait_for(gate.acquire("a"), 20)
+    late = asyncio.create_task(gate.acquire("a"))
     await run_loop_once()
     gate.leave("a")
     asyncio.get_running_loop().call_soon(late.cancel)  # In the very step in which its turn has come.
     await asyncio.wait([late])
     assert late.cancelled()
-    await asyncio.wait_for(gate.come("a"), 20)
+    await asyncio.wait_for(gate.acquire("a"), 20)
 
 
 async def test_events_that_nobody_knows_do_not_pass_here() -> None:

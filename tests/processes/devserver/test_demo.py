@@ -64,7 +64,7 @@ def left_in(checkout: Path) -> list[psutil.Process]:
 
 
 def environment(port: int, **more: str) -> dict[str, str]:
-    # One of each is enough for what is tested here, and starts sooner. What several do: tests/lane.
+    # One of each is enough for what is tested here, and starts sooner. What several do: tests/processes/server.
     few = {"WEB_WORKERS": "1", "SITE_WORKERS": "1"}
     return {**environment_without_run(), **few, "PORT": str(port), **more}
 

@@ -231,10 +231,10 @@ def test_a_large_part_of_a_section_needs_a_person_s_approval(db: None) -> None:
     for _ in range(20):
         hold(event, ga_section="floor", ga_quantity=1)
     shrink(19)
-    assert oversell_plan.plan(event).shares == []
+    assert oversell_plan.plan(event).approval_reasons == []
     assert applied(event, approved_by="") == [True]
     shrink(17)
-    assert oversell_plan.plan(event).shares == ["floor: 2 of 19 places promised (10.5 %)"]
+    assert oversell_plan.plan(event).approval_reasons == ["floor: 2 of 19 places promised (10.5 %)"]
     out = StringIO()
     with pytest.raises(CommandError, match=r"more than 5 %.* so nothing was taken from anybody"):
         call_command("compensate", "concert", "--apply", stdout=out)

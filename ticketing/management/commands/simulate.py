@@ -83,7 +83,7 @@ class Command(BaseCommand):
         is_terminal = self.stdout.isatty()
         told_at, answers = time.monotonic(), 0
 
-        def tell(run: Run) -> None:
+        def report_progress(run: Run) -> None:
             nonlocal told_at, answers
             now = time.monotonic()
             if not is_terminal and now - told_at < QUIET_SECONDS:
@@ -93,7 +93,7 @@ class Command(BaseCommand):
             self.stdout.flush()
             told_at, answers = now, run.figures.answers
 
-        return tell
+        return report_progress
 
 
 def _run(plan: Plan, watch: Callable[[Run], None]) -> Run:

@@ -43,7 +43,7 @@ class Command(BaseCommand):
         except (CancellationNotFound, problems.Invalid) as problem:
             raise CommandError(problem.detail) from problem
 
-        def tell(counted: EventCancellation) -> None:
+        def report_progress(counted: EventCancellation) -> None:
             self.stdout.write(
                 f"{event.slug}: {counted.orders_done} of {counted.orders_total} orders given back, "
                 f"{format_money(counted.refunded_minor, event.currency)}; {counted.orders_failed} failed, "
@@ -52,7 +52,7 @@ class Command(BaseCommand):
 
         more = True
         while more:
-            more, pause = event_cancellation.step(event.id, PIECE_SECONDS, tell)
+            more, pause = event_cancellation.step(event.id, PIECE_SECONDS, report_progress)
             time.sleep(pause.total_seconds() if more else 0)
         cancellation = EventCancellation.objects.get(event_id=event.id)
         if cancellation.failures.exists():
