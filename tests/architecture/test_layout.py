@@ -19,7 +19,7 @@ SCRIPTS = sorted((CHECKOUT / "apps").rglob("*.lua"))
 MODULES_MAX = 15
 """In one folder, `__init__.py` and `apps.py` not counted."""
 LINES_MAX = 600
-NOUNS = frozenset({"during", "formatting", "pending", "pricing", "sharing", "testing", "waiting"})
+NOUNS = frozenset({"during", "formatting", "pending", "pricing", "sharing", "testing", "ticketing", "waiting"})
 """Words on -ing that are nouns or adjectives of the field, and so may name a module."""
 
 
@@ -31,8 +31,15 @@ def test_the_kernel_is_an_app() -> None:
     assert not (CHECKOUT / "ticketing" / "kernel").exists()
     old = re.compile(r"\bticketing[./](kernel|embedded|simulation)\b")
     # Decision records and the change log describe the code of their time.
-    texts = [*MODULES, *(CHECKOUT / name for name in ("Makefile", "Procfile", "pyproject.toml", "README.md"))]
+    texts = [
+        *MODULES,
+        *(CHECKOUT / name for name in ("Makefile", "Procfile", "pyproject.toml", "README.md", ".ci/run")),
+    ]
     texts += [path for path in (CHECKOUT / "docs").rglob("*.md") if "adr" not in path.parts]
+    for folder in (*PRODUCT, "templates", "static"):
+        texts += [
+            path for kind in ("sql", "lua", "html", "txt", "js") for path in (CHECKOUT / folder).rglob(f"*.{kind}")
+        ]
     quoting = [path for path in texts if path != Path(__file__) and old.search(path.read_text(encoding="utf-8"))]
     assert [relative(path) for path in quoting] == []
 
@@ -83,6 +90,8 @@ def test_a_module_is_named_by_a_noun() -> None:
     named = [path for path in MODULES if "migrations" not in path.parts]
     stems = {relative(path): path.stem.removeprefix("test_") for path in named}
     assert [path for path, stem in stems.items() if is_gerund(stem)] == []
+    packages = {part for path in MODULES for part in path.relative_to(CHECKOUT).parts[:-1]}
+    assert [package for package in packages if is_gerund(package)] == []
     assert is_gerund("batching")
     assert is_gerund("auditing_once")
     assert not is_gerund("pricing")
