@@ -186,7 +186,7 @@ async def test_who_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_g
 async def test_who_goes_while_it_waits_takes_nobodys_turn() -> None:
     gate = turnstile(alone_max=1)
     assert gate.try_acquire("a")
-    gone, stays = asyncio.create_task(gate.acquire("a")), asyncio.create_task(gate.come("a"))
+    gone, stays = asyncio.create_task(gate.acquire("a")), asyncio.create_task(gate.acquire("a"))
     await run_loop_once()
     gone.cancel()
     await run_loop_once()

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
+from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from apps.events import facade as events
@@ -414,5 +415,8 @@ class MiscountingHouse(House):
 
 @pytest.mark.parametrize("house", [ForgetfulHouse, MiscountingHouse])
 def test_a_relay_that_misses_something_or_miscounts_is_found(house: type[House]) -> None:
-    with pytest.raises(AssertionError, match=r"Redis|PostgreSQL|listeners|seats have moved"):
+    """Hypothesis runs what it found again. A transaction of another test on the same server, open just then, makes the
+    relay count everything, and the second run finds nothing: Hypothesis calls that inconsistent."""
+    found = r"Redis|PostgreSQL|listeners|seats have moved|Inconsistent results"
+    with pytest.raises((AssertionError, FlakyFailure), match=found):
         run(house, 60, 30)  # It ends with the first that is found.
