@@ -260,7 +260,7 @@ def list_categories_of(event_ids: Iterable[int]) -> dict[int, list[CategoryView]
 
 
 def list_sections(event_id: int) -> list[SectionView]:
-    """The event's sections in the order of the house, each with the prices found in it, dearest first."""
+    """The event's sections by position, each with the prices found in it, dearest first."""
     return list_sections_of([event_id])[event_id]
 
 
@@ -277,12 +277,12 @@ def list_sections_of(event_ids: Iterable[int]) -> dict[int, list[SectionView]]:
 
 
 def section_ids(event_ids: Iterable[int]) -> dict[int, list[int]]:
-    """The ids of each event's sections in the order of the house; one query for all of them."""
+    """The ids of each event's sections by position; one query for all of them."""
     return {event_id: list(slugs) for event_id, slugs in section_slugs(event_ids).items()}
 
 
 def section_slugs(event_ids: Iterable[int]) -> dict[int, dict[int, str]]:
-    """What each event's sections are called, by id, in the order of the house; one query for all of them."""
+    """What each event's sections are called, by id, in order of position; one query for all of them."""
     found: dict[int, dict[int, str]] = {event_id: {} for event_id in event_ids}
     with connection.cursor() as cursor:
         for event_id, section_id, slug in _section_slugs.rows(cursor, event_ids=list(found)):

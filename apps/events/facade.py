@@ -1,4 +1,4 @@
-"""The one door into the events app for the apps above it: ids and frozen values, never model instances."""
+"""What the apps above may call of the events app: ids and frozen values, never model instances."""
 
 from collections.abc import Mapping
 from typing import Any

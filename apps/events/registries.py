@@ -6,8 +6,8 @@ _publish_listeners: list[Callable[[int], None]] = []
 
 
 def on_publish(listener: Callable[[int], None]) -> None:
-    """From now on `listener(event_id)` runs inside the transaction that publishes an event, after its sections and
-    seats are written. Apps above register here when they load, so that the arrows keep pointing down."""
+    """Registers `listener(event_id)`, which runs inside the transaction that publishes an event, after its sections and
+    seats are written. Apps above register when they load, so that imports point downward only."""
     if listener not in _publish_listeners:
         _publish_listeners.append(listener)
 
@@ -23,14 +23,14 @@ _availability_providers: list[Callable[[SectionSlugs], Availability]] = []
 
 
 def provide_availability(provider: Callable[[SectionSlugs], Availability]) -> None:
-    """From now on pages and the catalogue ask `provider(slugs)` what is free: event id to section id to count.
-    An event it leaves out is shown without counts. The last one to register answers."""
+    """Registers `provider(slugs)`, which returns what is free for pages and the catalogue: event id to section id to
+    count. An event that it leaves out is shown without counts. A later provider replaces an earlier one."""
     _availability_providers[:] = [provider]
 
 
 def availability(slugs: SectionSlugs) -> Availability:
-    """What is free now, as the app above knows it; empty while none has registered. `slugs`: of all sections of the
-    events that are asked about."""
+    """Returns what is free now, from the registered provider; empty without one. `slugs`: all sections of the wanted
+    events."""
     if not slugs or not _availability_providers:
         return {}
     return _availability_providers[0](slugs)

@@ -83,7 +83,7 @@ def _parse_number(text: str | None, field: str) -> int | None:
 
 
 def feed_of_event(slug: str) -> Feed:
-    """What everybody gets who asks now for the event's announcements. Raises EventNotFound."""
+    """Returns the event's announcements as every reader gets them now. Raises EventNotFound."""
     event = event_views.get_event(slug)
     return read(event.id, event.starts_at)
 

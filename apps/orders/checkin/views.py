@@ -1,6 +1,6 @@
 """The page that stands at the door. It works as a plain form; with its script it scans, and goes on without a network.
 
-The POST is exempt from the token check because kernel.origin.SameOriginWrites covers it (rule 26).
+POST needs no CSRF token: `apps.kernel.http.same_origin` refuses writes that come from another site.
 """
 
 import uuid

@@ -1,6 +1,6 @@
 """The page of an order, its invoices and calendar file, and the list of a buyer's orders.
 
-POST is exempt from the token check because SameOriginWrites covers it (rule 26).
+POST needs no CSRF token: `apps.kernel.http.same_origin` refuses writes that come from another site.
 """
 
 import secrets

@@ -1,6 +1,6 @@
 """The page on which a buyer returns tickets.
 
-POST is exempt from the token check because SameOriginWrites covers it (rule 26).
+POST needs no CSRF token: `apps.kernel.http.same_origin` refuses writes that come from another site.
 """
 
 import secrets

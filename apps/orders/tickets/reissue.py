@@ -39,8 +39,7 @@ def reissue_ticket(order_id: UUID, code: str, who: str) -> None:
             if latest.count() >= BUYER_REISSUES_MAX:
                 raise ReissueRefused(
                     f"This order's tickets were given {BUYER_REISSUES_MAX} new codes within a day. "
-                    "Ask the organizer, or come "
-                    "back tomorrow."
+                    "Ask the organizer, or come back tomorrow."
                 )
         ticket_issuance.replace(ticket, who, now)
         _publish_reissue(order)

@@ -1,6 +1,6 @@
 """The sandbox's own page: a bank that asks its customer to confirm. It is there only where the sandbox was chosen.
 
-The POST here is exempt from the token check because kernel.origin.SameOriginWrites covers it (rule 26).
+POST needs no CSRF token: `apps.kernel.http.same_origin` refuses writes that come from another site.
 """
 
 from django.conf import settings
