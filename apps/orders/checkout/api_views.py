@@ -1,4 +1,4 @@
-"""The API of checkout: a quote, and the order."""
+"""API views of checkout: quote a reservation, place its order."""
 
 from uuid import UUID
 
@@ -21,7 +21,7 @@ class Checkout(APIView):
     @extend_schema(
         operation_id="check_out",
         tags=["orders"],
-        summary="Pay for a reservation: the answer comes before the money, so follow the order",
+        summary="Place the order and start its payment. The payment is decided after the response: poll the order",
         parameters=[IDEMPOTENCY_KEY],
         request=CheckoutSerializer,
         responses={
@@ -30,7 +30,7 @@ class Checkout(APIView):
             401: NO_IDENTITY,
             403: NOT_YOURS,
             409: OpenApiResponse(
-                description="`purchase-cap`, `code-used-up`, `code-buyer-limit`, `code-not-valid`: the hold lives on"
+                description="`purchase-cap`, `code-used-up`, `code-buyer-limit`, `code-not-valid`: the seats stay held"
             ),
             410: OpenApiResponse(description="`reservation-expired`"),
             422: OpenApiResponse(description="`invalid`, `idempotency-mismatch`, `code-unknown`"),
@@ -53,7 +53,7 @@ class Quote(APIView):
     @extend_schema(
         operation_id="quote",
         tags=["orders"],
-        summary="What a reservation would come to with a promo code; places nothing",
+        summary="Price a reservation, with a promo code if given, without placing an order",
         request=QuoteSerializer,
         responses={
             200: QuoteAnswerSerializer,

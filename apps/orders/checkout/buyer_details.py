@@ -1,4 +1,4 @@
-"""Who buys and how: what a checkout may say, checked before anything is locked."""
+"""Parse and validate the buyer's details in a checkout, before anything is locked."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ _check_email = EmailValidator()
 
 @dataclass(frozen=True, slots=True)
 class CheckoutDetails:
-    """`email` normalised; `email_given` says whether the buyer typed it or the account lent it. `code` is a promo code
-    in its one spelling, empty for none."""
+    """Validated details of a checkout. `email` is normalized; `email_given` is false where it comes from the account.
+    `code` is a promo code in canonical form, empty for none."""
 
     email: str
     name: str
@@ -32,10 +32,9 @@ class CheckoutDetails:
 def read_details(
     payload: Mapping[str, Any], *, methods: Mapping[str, str], email: str = "", name: str = ""
 ) -> CheckoutDetails:
-    """The details in a checkout's body; `email` and `name` stand in for what it leaves out.
+    """Return the details in a checkout's body. `email` and `name` are defaults for fields that it omits.
 
-    Raises Invalid with one entry per field that is wrong or that we do not know: a misspelled one must not be taken
-    for one that was left out.
+    Raises Invalid with one entry per invalid or unknown field: a misspelled field must not count as omitted.
     """
     errors: dict[str, str] = {str(field)[:80]: "unknown field" for field in payload if field not in FIELDS}
 
@@ -44,53 +43,54 @@ def read_details(
         if value is None or (isinstance(value, str) and not value.strip()):
             value = default
         if not isinstance(value, str):
-            errors[field] = "must be a text"
+            errors[field] = "must be a string"
             return ""
         value = unicodedata.normalize("NFC", value.strip())
-        # Control characters and lone surrogates pass JSON and fail in PostgreSQL, or start a header line in a mail.
+        # JSON accepts control characters and lone surrogates; PostgreSQL refuses some of them, and a line break could
+        # start another header line in a mail.
         if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
-            errors[field] = "has characters that cannot be printed"
+            errors[field] = "contains unprintable characters"
         elif not value:
             errors[field] = "is required"
         elif len(value) > length_max:
-            errors[field] = f"at most {length_max} characters"
+            errors[field] = f"must be at most {length_max} characters"
         return value
 
-    address = normalise_email(take("email", email, EMAIL_LENGTH_MAX))
+    address = normalize_email(take("email", email, EMAIL_LENGTH_MAX))
     if "email" not in errors:
         try:
             _check_email(address)
         except ValidationError:
-            errors["email"] = "is not an e-mail address"
-    person = take("name", name, NAME_LENGTH_MAX)
+            errors["email"] = "is not a valid e-mail address"
+    full_name = take("name", name, NAME_LENGTH_MAX)
     method = payload.get("payment_method")
     if method is None or method == "":
         method = next(iter(methods))
     if not isinstance(method, str) or method not in methods:
-        errors["payment_method"] = f"one of {', '.join(methods)}"
+        errors["payment_method"] = f"must be one of {', '.join(methods)}"
     code = ""
     try:
         code = read_code(payload)
-    except problems.Invalid as wrong:
-        errors |= wrong.extra["errors"]
+    except problems.Invalid as error:
+        errors |= error.extra["errors"]
     if errors:
         raise problems.Invalid(errors)
-    return CheckoutDetails(address, person, str(method), email_given=bool(payload.get("email")), code=code)
+    return CheckoutDetails(address, full_name, str(method), email_given=bool(payload.get("email")), code=code)
 
 
 def read_code(payload: Mapping[str, Any]) -> str:
-    """The body's promo code in its one spelling; empty for none. Raises Invalid."""
+    """Return the body's promo code in canonical form, empty for none. Raises Invalid."""
     value = payload.get("code")
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise problems.Invalid({"code": "must be a text"})
+        raise problems.Invalid({"code": "must be a string"})
     try:
         return normal_code(value)
-    except InvalidCode as wrong:
-        raise problems.Invalid({"code": str(wrong)}) from wrong
+    except InvalidCode as error:
+        raise problems.Invalid({"code": str(error)}) from error
 
 
-def normalise_email(address: str) -> str:
-    """One spelling for one address, so that caps count it once."""
+def normalize_email(address: str) -> str:
+    """Return the canonical spelling of an address, so that purchase caps count it once."""
     return address.strip().lower()

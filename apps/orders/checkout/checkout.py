@@ -1,4 +1,4 @@
-"""Checkout: a live reservation becomes an order whose charge is on its way, once, however often it is asked for."""
+"""Checkout: turn a live reservation into one order with a charge in the outbox, however often it is requested."""
 
 import json
 import secrets
@@ -41,18 +41,18 @@ def check_out(
     name: str = "",
     account_id: int | None = None,
 ) -> Answer:
-    """The reservation is paying and its order's charge is on its way, committed; the answer as it will be repeated.
+    """Place the reservation's order and start its payment, committed. Return the response, stored for the key.
 
-    Same key, same body: the same answer, byte for byte. Another key finds the order that exists already, and starts
-    another attempt only if the last one was declined. `email` and `name` stand in for what the body leaves out.
-    The order is recorded for the account `account_id` where its reservation, begun by a guest, has none: who logs in
-    between hold and checkout finds it there. Caps go on counting the reservation's buyer.
-    A promo code in the body lowers a new order's price, and has then been used once more; an order that exists already
-    keeps its price. Raises Invalid, IdempotencyMismatch, ReservationExpired, PaymentTimeExpired, PurchaseCapReached and
-    CodeRefused; after the last two the hold lives on.
+    The same key with the same body gets the same response, byte for byte. Another key finds the existing order, and
+    starts a new payment attempt only if the last one was declined. `email` and `name` are defaults for fields that the
+    body omits. A guest's reservation has no account; its order is recorded for `account_id`, so that a buyer who logs
+    in between hold and checkout finds it. Caps still count the reservation's buyer.
+    A promo code in the body lowers the price of a new order and counts as one use; an existing order keeps its price.
+    Raises Invalid, IdempotencyMismatch, ReservationExpired, PaymentTimeExpired, PurchaseCapReached and CodeRefused;
+    after the last two the seats stay held.
 
-    Two at once meet at the order's unique reservation: the second waits for the first one's commit, locks that order
-    and reads what it says. The order's lock is taken before the reservation's (rule 3).
+    Two concurrent checkouts conflict on the order's unique reservation: the second waits for the first to commit, then
+    locks and reads that order. The order's lock is taken before the reservation's (rule 3).
     """
     scope = f"checkout:{reservation.entry_id}"
     fingerprint = idempotency.fingerprint({"reservation": str(reservation.id), "body": dict(payload)})
@@ -65,26 +65,27 @@ def check_out(
     grace = timedelta(seconds=event.policy.grace_seconds)
     if event.status == "canceled":
         raise reservations.ReservationExpired("The organizer canceled this event.")
-    # Read without a lock, for the bill; whether it may still be used is judged under its lock below.
+    # Read without a lock, for the bill. `use_code` decides under the code's lock whether it may still be used.
     offer = promo_codes.find_offer(reservation, details.code) if details.code else None
     bill = promo_codes.bill_reservation(reservation, offer)
-    # The cap's row must exist before the transaction that locks it: creating it there would wait on rivals' commits.
+    # The cap's row must exist before the transaction that locks it: creating it there would wait for concurrent
+    # checkouts to commit.
     reservations.prepare_payment(reservation.event_id, details.email, event)
     with transactions.write():
         order, is_new = _create_or_lock_order(reservation, details, account_id, bill)
         if is_new:
-            # Nobody has asked for this order before, with whatever key.
+            # A new order: no request with any key has placed it before.
             begun = reservations.begin_payment(reservation.id, email=details.email, who=order.buyer, event=event)
             _set_deadline(order, begun.pay_deadline)
             if details.code:
-                # After the address's cap row, before any seat's.
+                # Lock order: after the address's cap row, before any seat.
                 promo_codes.use_code(order, offer, bill)
             if order.total_minor == 0:
                 settlement.confirm_free_order(order)
-                answered = placed_contract(order, None, bill)
+                body = placed_contract(order, None, bill)
             else:
                 payment = _start_attempt(order, 1, provider.name, details, grace, begun.at)
-                answered = placed_contract(order, payment, bill)
+                body = placed_contract(order, payment, bill)
         else:
             known = idempotency.find_answer(scope, idempotency_key, fingerprint)
             if known is not None:
@@ -93,10 +94,10 @@ def check_out(
                 raise reservations.ReservationExpired
             if _may_try_again(order):
                 _try_again(order, provider.name, details, grace)
-            answered = order_view(order).checkout_contract()
-        answer = Answer(202, json.dumps(answered))
-        # Remembered also where nothing changed: a second tab's lost answer, asked for again after a decline, must not
-        # become a new charge.
+            body = order_view(order).checkout_contract()
+        answer = Answer(202, json.dumps(body))
+        # Stored even where nothing changed: if a second tab loses this response and retries after a decline, the retry
+        # must not start a new charge.
         idempotency.store_answer(scope, idempotency_key, fingerprint, answer)
     return answer
 
@@ -104,8 +105,9 @@ def check_out(
 def _create_or_lock_order(
     reservation: reservations.ReservationView, details: CheckoutDetails, account_id: int | None, bill: events.Bill
 ) -> tuple[Order, bool]:
-    """The reservation's order and whether it is new, locked: a row that nobody else can see yet needs no lock."""
-    said = {
+    """Return the reservation's order and whether it is new. An existing order is locked; a new one needs no lock,
+    because no other transaction can see it yet."""
+    columns = {
         "id": uuid.uuid4(),
         "number": new_number(),
         "reservation_id": reservation.id,
@@ -119,13 +121,13 @@ def _create_or_lock_order(
         "currency": reservation.currency,
     }
     with connection.cursor() as cursor:
-        placed = _place_order.rows(cursor, **said)
+        placed = _place_order.rows(cursor, **columns)
     if not placed:
         order = lock_order_of_reservation(reservation.id)
         assert order is not None
         return order, False
     ((placed_at,),) = placed
-    order = Order(**said, status=Order.Status.PLACED, placed_at=placed_at, pay_deadline=placed_at)
+    order = Order(**columns, status=Order.Status.PLACED, placed_at=placed_at, pay_deadline=placed_at)
     order._state.adding = False
     create_order_lines(order, bill)
     return order, True
@@ -139,7 +141,7 @@ def _set_deadline(order: Order, pay_deadline: datetime) -> None:
 
 
 def new_number() -> str:
-    """A number to read out: fifty random bits, no letter that looks like another."""
+    """Return an order number that is easy to read aloud: fifty random bits, without letters that look alike."""
     text = "".join(secrets.choice(_NUMBER_ALPHABET) for _ in range(10))
     return f"{text[:5]}-{text[5:]}"
 
@@ -172,10 +174,10 @@ def _may_try_again(order: Order) -> bool:
 
 def _try_again(order: Order, provider: str, details: CheckoutDetails, grace: timedelta) -> None:
     if details.email_given and details.email != order.email:
-        # The e-mail's purchase cap was judged when paying began; another address would get round it.
-        raise problems.Invalid({"email": "cannot change between two tries of one order"})
+        # The address's purchase cap was checked when the payment began; another address would evade it.
+        raise problems.Invalid({"email": "cannot be changed when retrying a payment"})
     if details.code and not CodeUse.objects.filter(order=order, code__code=details.code).exists():
-        raise problems.Invalid({"code": "cannot change between two tries of one order"})
+        raise problems.Invalid({"code": "cannot be changed when retrying a payment"})
     now = clock.now()
     if not settlement.has_time_for_attempt(order, now):
         raise PaymentTimeExpired

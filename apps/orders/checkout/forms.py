@@ -1,4 +1,4 @@
-"""The checkout form as a page draws it. What it accepts is decided by the same function as for the API."""
+"""The checkout form's rendering. The page and the API share one validation function."""
 
 from collections.abc import Mapping
 
@@ -11,13 +11,13 @@ COMMON_METHODS = 2
 
 
 class CheckoutForm(forms.Form):
-    """Only draws: `buyer_details.read_details` judges, and its refusals are put back on the fields with `refuse`."""
+    """Renders the fields. `buyer_details.read_details` validates them; `refuse` attaches its errors to the fields."""
 
     email = forms.CharField(
         label="E-mail",
         required=False,
         widget=forms.EmailInput(attrs={"autocomplete": "email", "required": True}),
-        help_text="The tickets go here.",
+        help_text="We'll send your tickets here.",
     )
     name = forms.CharField(
         label="Name", required=False, widget=forms.TextInput(attrs={"autocomplete": "name", "required": True})
@@ -32,17 +32,17 @@ class CheckoutForm(forms.Form):
     def __init__(self, *args: object, methods: Mapping[str, str], **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self.fields["payment_method"].choices = list(methods.items())  # type: ignore[attr-defined]
-        # One more than the common ones is not worth a fold.
+        # Not worth folding away for a single extra method.
         self._common_count = COMMON_METHODS if len(methods) > COMMON_METHODS + 1 else len(methods)
 
     @property
     def common_methods(self) -> list[BoundWidget]:
-        """The ways to pay that everybody sees."""
+        """The payment methods that are always shown."""
         return self["payment_method"].subwidgets[: self._common_count]
 
     @property
     def rare_methods(self) -> list[BoundWidget]:
-        """Those that are folded away."""
+        """The payment methods that are folded away."""
         return self["payment_method"].subwidgets[self._common_count :]
 
     @property
@@ -50,13 +50,13 @@ class CheckoutForm(forms.Form):
         return self["payment_method"].value() in [radio.data["value"] for radio in self.rare_methods]
 
     def add_code_error(self, code: str, why: str) -> None:
-        """Beside the code's field, which is empty again: whoever goes on goes on without it."""
+        """Add the refusal to the code's field, which the caller has cleared: a resubmit then uses no code."""
         self.is_valid()
-        self.add_error("code", f"“{code.strip()[: code_format.LENGTH_MAX]}”: {why} You can go on without it.")
+        self.add_error("code", f"“{code.strip()[: code_format.LENGTH_MAX]}”: {why} You can continue without a code.")
 
     def refuse(self, errors: Mapping[str, str]) -> None:
-        """These refusals stand beside their fields; those of no field of ours above the form."""
+        """Add each error to its field; errors of unknown fields go above the form."""
         self.is_valid()
-        for field, what in errors.items():
-            text = f"{self.fields[field].label} {what}." if field in self.fields else f"{field}: {what}"
+        for field, error in errors.items():
+            text = f"{self.fields[field].label} {error}." if field in self.fields else f"{field}: {error}"
             self.add_error(field if field in self.fields else None, text)

@@ -1,4 +1,4 @@
-"""What a guest bought becomes an account's."""
+"""Attach a guest's orders to an account."""
 
 from apps.kernel.db import transactions
 from apps.orders.locks import lock_unattached_orders
@@ -6,10 +6,11 @@ from apps.orders.models import Order
 
 
 def attach_orders(visitor_id: str, account_id: int) -> int:
-    """The orders that this browser placed as a guest are recorded for the account, committed; how many are new there.
+    """Record the orders that this browser placed as a guest for the account, committed. Return how many were attached.
 
-    An order that has an account keeps it, so that a shared computer hands nobody what somebody else bought. The buyer
-    that purchase caps count stays the browser. Two at once: the second waits at the rows and then finds them taken.
+    An order that has an account keeps it, so that on a shared computer no account gets another buyer's orders.
+    Purchase caps still count the browser as the buyer. Of two concurrent calls the second waits for the rows' locks,
+    then finds the orders attached.
     """
     if not visitor_id:
         return 0

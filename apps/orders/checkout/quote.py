@@ -1,4 +1,4 @@
-"""What a reservation comes to with a promo code, before anything is placed."""
+"""Price a reservation, with or without a promo code, before an order is placed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from apps.events import facade as events
 from apps.kernel.db import sql
 from apps.kernel.http import problems
-from apps.orders.checkout.buyer_details import normalise_email, read_code
+from apps.orders.checkout.buyer_details import normalize_email, read_code
 from apps.orders.models import CodeUse
 from apps.orders.promo_codes import promo_codes
 from apps.orders.selectors import OrderView
@@ -21,7 +21,7 @@ class Quote:
     bill: events.Bill
     currency: str
     code: str = ""
-    """The promo code in the bill; empty for none."""
+    """The promo code applied to the bill; empty for none."""
 
     def contract(self) -> dict[str, Any]:
         return {
@@ -33,15 +33,15 @@ class Quote:
 
 
 def quote(reservation: reservations.ReservationView, order: OrderView | None, payload: Mapping[str, Any]) -> Quote:
-    """What checking out now would come to; of an order that exists, what it was placed for. Nothing is promised: the
-    code may be used up by others before the checkout, which then says so.
+    """Return what a checkout would cost now; for an existing order, what it was placed for. Reserves nothing: other
+    buyers may use the code up before the checkout, which then raises CodeRefused.
 
     Raises Invalid, ReservationExpired, CodeRefused.
     """
     errors: dict[str, str] = {str(field)[:80]: "unknown field" for field in payload if field not in FIELDS}
     email = payload.get("email") or ""
     if not isinstance(email, str):
-        errors["email"] = "must be a text"
+        errors["email"] = "must be a string"
     if errors:
         raise problems.Invalid(errors)
     code = read_code(payload)
@@ -53,5 +53,5 @@ def quote(reservation: reservations.ReservationView, order: OrderView | None, pa
     offer = promo_codes.find_offer(reservation, code) if code else None
     bill = promo_codes.bill_reservation(reservation, offer)
     if code:
-        promo_codes.check_offer(reservation, offer, bill, email=normalise_email(email) if sql.is_text(email) else "")
+        promo_codes.check_offer(reservation, offer, bill, email=normalize_email(email) if sql.is_text(email) else "")
     return Quote(bill, reservation.currency, code)

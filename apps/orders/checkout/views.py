@@ -28,7 +28,7 @@ from apps.reservations import facade as reservations
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def checkout(request: HttpRequest, reservation_id: UUID) -> HttpResponse:
-    """The form for a live reservation; whoever has an order already is shown that instead."""
+    """Show the form for a live reservation, or redirect to its order if there is one that cannot be paid again."""
     reservation = access.get_authorized_reservation(request, reservation_id)
     order = selectors.order_of_reservation(reservation_id)
     if request.method == "POST":
@@ -45,35 +45,35 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
     key = idempotency.key_of_form(request)
     if order is None and not reservation.is_live:
         return redirect("reservations:reservation", reservation.id)
-    said = {field: request.POST.get(field, "") for field in ("email", "name", "payment_method", "code")}
+    fields = {field: request.POST.get(field, "") for field in ("email", "name", "payment_method", "code")}
     initial = _initial(request, order)
     try:
-        if said["code"].strip():
+        if fields["code"].strip():
             access.count_code_attempt(request, reservation)
         if order is None and _is_quote_request(request.POST):
-            # What is paid is what was shown: another code shows another bill first.
-            quoted = quote(reservation, order, {"code": said["code"], "email": said["email"]})
+            # Charge only a total that the buyer has seen: a changed code shows its new bill first.
+            quoted = quote(reservation, order, {"code": fields["code"], "email": fields["email"]})
             return _checkout_page(request, reservation, order, _form_with_code(request, quoted.code), quoted)
         check_out(
             reservation,
-            said,
+            fields,
             key,
             email=initial["email"],
             name=initial["name"],
             account_id=access.require_caller(request).account_id,
         )
     except problems.Invalid as problem:
-        quoted = _quote_with_fallback(reservation, order, said["code"])
+        quoted = _quote_with_fallback(reservation, order, fields["code"])
         form = _form_with_code(request, quoted.code)
         form.refuse(problem.extra["errors"])
         return _checkout_page(request, reservation, order, form, quoted, status=422)
     except (CodeRefused, problems.RateLimited) as problem:
         form = _form_with_code(request, "")
-        form.add_code_error(said["code"], problem.detail)
+        form.add_code_error(fields["code"], problem.detail)
         quoted = quote(reservation, order, {})
         return _checkout_page(request, reservation, order, form, quoted, status=problem.status)
     except reservations.PurchaseCapReached as problem:
-        quoted = _quote_with_fallback(reservation, order, said["code"])
+        quoted = _quote_with_fallback(reservation, order, fields["code"])
         form = _form_with_code(request, quoted.code)
         form.is_valid()
         form.add_error(None, problem.detail)
@@ -87,16 +87,16 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
     return HttpResponseRedirect(placed.url, status=303)
 
 
-def _is_quote_request(said: QueryDict) -> bool:
-    """Whether the page's Apply was pressed, or its code is another than that of the bill it showed."""
+def _is_quote_request(fields: QueryDict) -> bool:
+    """Whether the buyer pressed Apply, or changed the code since the bill was shown."""
     try:
-        return "apply" in said or normal_code(said.get("code", "")) != said.get("code_shown", "")
+        return "apply" in fields or normal_code(fields.get("code", "")) != fields.get("code_shown", "")
     except InvalidCode:
         return True
 
 
 def _form_with_code(request: HttpRequest, code: str) -> CheckoutForm:
-    """The form as it was sent, but for its code."""
+    """Return the submitted form with this code in place of the submitted one."""
     data = request.POST.copy()
     data["code"] = code
     return CheckoutForm(data, methods=chosen_provider().methods)
@@ -126,7 +126,7 @@ def _checkout_page(
     status: int = 200,
 ) -> HttpResponse:
     context = {
-        # Another try is for what the order was placed for.
+        # A retry costs what the order was placed for.
         "reservation": reservation.shown() | {"bill": quoted.bill},
         "form": form,
         "code_shown": quoted.code,

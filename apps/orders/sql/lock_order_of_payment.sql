@@ -1,5 +1,5 @@
--- Locks the order of a payment, and gives it as it is under the lock. Whose a payment is never changes, so that may be
--- read before.
+-- Lock the order of a payment and return its row as read under the lock. A payment never moves to another order, so the
+-- order's id may be read without a lock.
 SELECT id, number, reservation_id, event_id, entry_id, account_id, buyer, email, name, status, reason, total_minor, currency,
        pay_deadline, placed_at, confirmed_at, ended_at, tickets_sent_at
 FROM orders_order

@@ -1,5 +1,5 @@
--- Places the order of a reservation, once: who comes second waits for the first one's commit and then inserts nothing.
--- It is the transaction's first lock, so nobody can wait for us in a circle.
+-- Insert the order of a reservation, once: a concurrent second insert waits for the first to commit, then inserts
+-- nothing. This is the transaction's first lock, so it cannot deadlock.
 INSERT INTO orders_order (
     id, number, reservation_id, event_id, entry_id, account_id, buyer, email, name, status, reason, total_minor,
     currency, pay_deadline, placed_at

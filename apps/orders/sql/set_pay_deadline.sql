@@ -1,4 +1,4 @@
--- The new order, which the caller has just placed, has its reservation's deadline.
+-- Set the payment deadline of an order that this transaction has just placed.
 UPDATE orders_order
 SET pay_deadline = %(pay_deadline)s
 WHERE id = %(order_id)s

@@ -100,7 +100,7 @@ def test_what_is_wrong_stands_beside_its_field_and_the_rest_stays_filled(browser
     answer = pay(browser, chosen(browser), email="nobody", name="")
     page = answer.content.decode()
     assert answer.status_code == 422
-    assert "is not an e-mail address" in page
+    assert "is not a valid e-mail address" in page
     assert "Name is required" in page
     assert 'value="nobody"' in page
     assert not Order.objects.exists()

@@ -357,7 +357,7 @@ def test_a_code_used_up_meanwhile_is_said_and_the_buyer_goes_on_without_it(conce
     page = browser.post(path, form, headers=SAME_ORIGIN)
     text = page.content.decode()
     assert page.status_code == 409
-    assert "used as often as it may be. You can go on without it." in text
+    assert "used as often as it may be. You can continue without a code." in text
     assert "Pay $50.00" in text
     assert 'name="code_shown" value=""' in text
     assert browser.post(path, form | {"code": "", "code_shown": ""}, headers=SAME_ORIGIN).status_code == 303
