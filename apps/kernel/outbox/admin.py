@@ -1,4 +1,4 @@
-"""Messages on their way, for staff: what waits, what failed, what was given up."""
+"""The outbox in the admin: pending, failed and given-up messages."""
 
 from django.contrib import admin, messages
 
@@ -34,7 +34,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
     change_list_template = "admin/outbox/messages.html"
     list_filter = [State, "topic"]
     search_fields = ["=key"]
-    search_help_text = "The whole key."
+    search_help_text = "Searches for an exact key."
     ordering = ["-id"]
     actions = ["deliver_again"]
 
@@ -50,9 +50,9 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
     def has_deliver_permission(self, request):
         return request.user.has_perm("outbox.change_outboxmessage")
 
-    @admin.action(description="Deliver again what was given up", permissions=["deliver"])
+    @admin.action(description="Deliver given-up messages again", permissions=["deliver"])
     def deliver_again(self, request, queryset):
         count = facade.retry_given_up(
             list(queryset.filter(dead_at__isnull=False).values_list("pk", flat=True)), clock.now()
         )
-        messages.info(request, f"Due again: {format_count(count, 'given-up message')}.")
+        messages.info(request, f"{format_count(count, 'given-up message')} will be delivered again.")

@@ -1,7 +1,7 @@
-"""Many deliveries at once in one process: one thread claims for as many as are free, each message has a thread.
+"""Concurrent delivery in one process: one thread claims messages for the free threads, and each message has its own.
 
-What is stuck (a provider that takes its whole time-out) keeps one thread and delays nobody else's message, up to as
-many as the crew has. Threads begin when there is work and end when there has been none for a while.
+A stuck handler (a provider that uses its whole timeout) occupies one thread and delays no other message until all
+threads are occupied. Threads start when there is work and end after IDLE_SECONDS without any.
 """
 
 import logging
@@ -19,25 +19,26 @@ from apps.kernel.outbox.facade import Message
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 5.0
-"""A thread that has had nothing to do for so long ends, and with it its connection."""
+"""An idle thread ends after this time and closes its database connection."""
 
 
 class Delivery:
-    """The deliverers of one process. Messages start in the order in which they are claimed: the order they were due."""
+    """The delivery threads of one process. Messages start in the order in which they are claimed, the order of their
+    due times."""
 
     def __init__(self, size: int, messages_max: int | None = None) -> None:
-        """`messages_max`: it claims so many in all, and then no more."""
+        """`size`: threads at most. `messages_max`: claims at most in all, without limit if None."""
         self._size = size
         self._left = messages_max
         self._changed = threading.Condition()
         self._is_wake_pending = False
         self._is_closed = False
         self._is_claimer_running = False
-        """Somebody claims, or waits for a reason to."""
+        """A thread is claiming or waiting to claim."""
         self._is_claiming = False
         self._claimed: deque[Message] = deque()
         self._under_way: Counter[str] = Counter()
-        """Claimed and not settled yet, of each topic."""
+        """Claimed and not yet settled messages, by topic."""
         self._threads = 0
         self._idle = 0
         self._handed_over = 0
@@ -45,7 +46,7 @@ class Delivery:
         self._repeated_errors = RepeatedErrors(logger)
 
     def wake(self) -> None:
-        """What is due is delivered from now on. Returns at once."""
+        """Start delivering due messages, and return at once."""
         with self._changed:
             if self._is_closed:
                 return
@@ -57,7 +58,7 @@ class Delivery:
 
     @property
     def handed_over_count(self) -> int:
-        """Messages whose handler has come to its end."""
+        """Messages whose handler has finished."""
         return self._handed_over
 
     @property
@@ -66,22 +67,21 @@ class Delivery:
 
     @property
     def failure(self) -> Exception | None:
-        """Why the latest look for messages found none, if it failed."""
+        """The error of the latest claim, or None if it succeeded."""
         return self._failure
 
     def wait(self, seconds: float | None) -> bool:
-        """Returns as soon as nothing is due that could be claimed and nothing is under way, or after `seconds`; whether
-        it was so."""
+        """Wait up to `seconds` until no message can be claimed and none is in progress; return whether it is so."""
         with self._changed:
             return self._changed.wait_for(self._is_idle, seconds)
 
     def _is_idle(self) -> bool:
-        is_to_look = self._is_wake_pending and self._is_claimer_running and self._left != 0
-        return not (is_to_look or self._is_claiming or self._busy_count())
+        has_claim_ahead = self._is_wake_pending and self._is_claimer_running and self._left != 0
+        return not (has_claim_ahead or self._is_claiming or self._busy_count())
 
     def close(self, seconds: float) -> bool:
-        """Nothing more is claimed, and what is under way has had `seconds` to end; whether it did. The claims of what
-        did not run out, and another worker takes them."""
+        """Stop claiming, wait up to `seconds` for messages in progress, and return whether all have ended. The claims
+        of the others expire, and another worker takes those messages."""
         with self._changed:
             self._is_closed, self._is_wake_pending = True, False
             self._changed.notify_all()
@@ -95,23 +95,23 @@ class Delivery:
             connections.close_all()
             with self._changed:
                 self._is_claimer_running = False
-                # Who asked between our last look and here saw us and started nobody.
+                # A `wake` between our last claim and here saw a running claimer and started no thread.
                 if self._is_wake_pending and self._left != 0 and not self._is_closed:
                     self._is_claimer_running = True
                     self._start("outbox-claims", self._claim_loop)
                 self._changed.notify_all()
 
     def _wait_for_capacity(self) -> int:
-        """How many may be claimed, once there is a reason to look; 0 when this thread may end."""
+        """Wait for a reason to claim, and return how many messages may be claimed; 0 when this thread may end."""
         with self._changed:
             while not self._is_closed:
                 if self._is_wake_pending and self._free_count() > 0:
                     self._is_wake_pending, self._is_claiming = False, True
                     return self._free_count()
-                came = self._changed.wait_for(
+                has_work = self._changed.wait_for(
                     lambda: self._is_closed or (self._is_wake_pending and self._free_count() > 0), IDLE_SECONDS
                 )
-                if not came and self._busy_count() == 0:
+                if not has_work and self._busy_count() == 0:
                     return 0
             return 0
 
@@ -124,14 +124,14 @@ class Delivery:
             close_old_connections()
             messages = facade.claim(free, under_way)
             self._repeated_errors.over("messages were not claimed")
-        except Exception as error:  # noqa: BLE001 - The scanner wakes us again; until then the others go on.
+        except Exception as error:  # noqa: BLE001 - The scanner wakes us again; other deliveries continue.
             self._repeated_errors.record_failure("messages were not claimed", error)
             failure = error
         with self._changed:
             self._is_claiming, self._failure = False, failure
             if self._left is not None:
                 self._left -= len(messages)
-            # Whoever found any looks for more.
+            # After a claim that found messages there may be more.
             self._is_wake_pending |= bool(messages)
             for message in messages:
                 self._under_way[message.topic] += 1
@@ -153,7 +153,7 @@ class Delivery:
                     with self._changed:
                         self._under_way[message.topic] -= 1
                         self._handed_over += 1
-                        # A settled message lets the next of its key go, and this thread is free.
+                        # The next message of its key may be due now, and this thread is free.
                         self._is_wake_pending = not self._is_closed
                         self._changed.notify_all()
         finally:
@@ -175,7 +175,7 @@ class Delivery:
         return self._under_way.total()
 
     def _free_count(self) -> int:
-        """How many more may be claimed."""
+        """Return how many more messages may be claimed."""
         free = self._size - self._busy_count()
         return free if self._left is None else min(free, self._left)
 
@@ -188,7 +188,7 @@ _creation_lock = threading.Lock()
 
 
 def get_delivery() -> Delivery:
-    """This process's deliverers, OUTBOX_DELIVERERS of them at most."""
+    """Return this process's Delivery, with OUTBOX_DELIVERERS threads at most."""
     with _creation_lock:
         if not _of_process:
             _of_process.append(Delivery(settings.OUTBOX_DELIVERERS))
@@ -196,7 +196,7 @@ def get_delivery() -> Delivery:
 
 
 def close(seconds: float) -> bool:
-    """This process delivers no more, and what was under way has had `seconds` to end; whether it did."""
+    """Close this process's Delivery, if there is one, and return whether all its messages ended within `seconds`."""
     with _creation_lock:
-        crew = _of_process.pop() if _of_process else None
-    return crew is None or crew.close(seconds)
+        delivery = _of_process.pop() if _of_process else None
+    return delivery is None or delivery.close(seconds)

@@ -1,6 +1,7 @@
-"""Write a message in the transaction of the change it speaks of; it is delivered after the commit, at least once.
+"""The outbox: messages are written in the transaction of their change and delivered after its commit, at least once.
 
-The row with its visibility time-out is the claim; whatever wakes a worker is only a wake-up and may be lost.
+A message's row, with its visibility timeout, is also the claim. Wake-ups only save waiting for the scanner and may be
+lost.
 """
 
 import json
@@ -26,10 +27,10 @@ BACKOFF_SECONDS_MAX = 300
 KEPT_DAYS = 7
 VISIBILITY = timedelta(minutes=10)
 WINDOW_MAX = 500
-"""Due messages of a topic that a claim looks through: those behind an earlier one of their key are put aside when a
-claim comes up short, so that hardly any stand in its way."""
+"""Due messages of a topic that one claim examines. When a claim finds too few, messages behind an earlier one of their
+key are put aside (`is_behind`), so that the next claim skips them."""
 SPARE_COUNT = 16
-"""Of a topic so many more than wanted are looked at: rivals have some locked at this moment."""
+"""Candidates examined beyond the limit, since concurrent claims have some of them locked."""
 PUT_ASIDE_ROUNDS_MAX = 1_000
 oldest_due_seconds = outbox_metrics.oldest_due_seconds
 
@@ -59,17 +60,17 @@ class Message:
 
 Handler = Callable[[Message], None]
 Backoff = Callable[[int], timedelta]
-"""How long a message waits after its so-many-th attempt has failed, from 1."""
+"""Returns how long a message waits after its n-th failed attempt, counted from 1."""
 
 
 def exponential_backoff(first_seconds: float = 2, seconds_max: float = BACKOFF_SECONDS_MAX) -> Backoff:
-    """A wait that doubles with each failure, up to `seconds_max`."""
+    """Return a backoff that doubles with each failure, up to `seconds_max`."""
     return lambda attempts: timedelta(seconds=min(first_seconds * 2 ** min(attempts - 1, 30), seconds_max))
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What becomes of the messages of one topic."""
+    """How the messages of one topic are handled; see `register_handler`."""
 
     handler: Handler
     visibility: timedelta
@@ -83,22 +84,22 @@ _wake: list[Callable[[], None]] = []
 
 
 class NoHandler(LookupError):
-    """A topic nobody handles: the message stays and is tried again, and its last error says so."""
+    """No handler is registered for the topic. The message is retried, with this as its last error."""
 
 
 class WorkerLost(RuntimeError):
-    """At every attempt the worker ended before its handler did, so this message may be why: it is put aside."""
+    """At every attempt the worker ended before the handler did. The message may be the cause, so it is given up."""
 
 
 class NotDelivered(Exception):
-    """Raised by a handler where the other side is to blame: tried again like any failure, told without a trace."""
+    """Raised by a handler when the remote side failed: retried like any failure, logged without a traceback."""
 
 
 class RetryLater(Exception):
-    """Raised by a handler: not now, again in `seconds`. It counts as no failure, however often it is raised."""
+    """Raised by a handler to be called again in `seconds`. Never counts as a failure, however often it is raised."""
 
     def __init__(self, seconds: float, why: str = "") -> None:
-        super().__init__(why or f"again in {seconds:g} s")
+        super().__init__(why or f"retry in {seconds:g} s")
         self.seconds = seconds
 
 
@@ -111,13 +112,13 @@ def register_handler(
     backoff: Backoff | None = None,
     together_max: int | None = None,
 ) -> None:
-    """From now on messages of this topic go to `handler`, which must be safe to run twice for one message.
+    """Deliver messages of this topic to `handler`, which must be safe to run twice for one message.
 
-    A claim that is not settled within `visibility` (a worker was killed) is another's to take. After a failure the
-    message waits as `backoff` says, two seconds and then twice as long each time unless given; after `attempts_max`
-    of them it is put aside for a person to look at, and the next of its key is delivered. A handler that raises Later
-    has not failed. A process has at most `together_max` of the topic under way: what may be slow, and matters less than
-    money, leaves the other deliverers to the rest.
+    Another worker may take a claim that is not settled within `visibility` (the first worker was killed). After a
+    failure the message waits for `backoff`: by default two seconds, doubled each time. After `attempts_max` failures
+    it is given up until an operator retries it, and the next message of its key is delivered. RetryLater is not a
+    failure. A process handles at most `together_max` messages of the topic at once, so that slow and less important
+    topics leave threads to payments.
     """
     assert attempts_max >= 1
     _topics[topic] = Topic(handler, visibility, attempts_max, backoff or exponential_backoff(), together_max)
@@ -128,12 +129,12 @@ def has_handler(topic: str) -> bool:
 
 
 def register_wake(wake: Callable[[], None]) -> None:
-    """`wake` is called after a commit that wrote messages. It may fail or be lost: the scanner looks anyway."""
+    """Call `wake` after each commit that wrote messages. It may fail or be lost: the scanner finds them anyway."""
     _wake[:] = [wake]
 
 
 class NewMessage(NamedTuple):
-    """A message to be written."""
+    """A message to write."""
 
     topic: str
     key: str
@@ -142,41 +143,43 @@ class NewMessage(NamedTuple):
 
 
 def publish(topic: str, key: str, body: dict[str, Any], *, delay: timedelta = timedelta()) -> None:
-    """The message exists if and only if the caller's transaction commits. Joins the caller's transaction."""
+    """Write a message that exists if and only if the caller's transaction commits. Joins that transaction."""
     publish_all([NewMessage(topic, key, body, delay)])
 
 
-def publish_all(news: Sequence[NewMessage]) -> None:
-    """The same for several, in one statement, written in their order."""
+def publish_all(messages: Sequence[NewMessage]) -> None:
+    """Write several messages in this order, in one statement. Joins the caller's transaction."""
     transactions.require_transaction()
     with connection.cursor() as cursor:
         _publish.count(
             cursor,
-            topics=[one.topic for one in news],
-            keys=[one.key for one in news],
-            bodies=[json.dumps(one.body) for one in news],
-            delays=[one.delay for one in news],
+            topics=[message.topic for message in messages],
+            keys=[message.key for message in messages],
+            bodies=[json.dumps(message.body) for message in messages],
+            delays=[message.delay for message in messages],
         )
-    for one in news:
-        outbox_metrics.published(one.topic)
-    # Once for each transaction, however many it writes.
-    if not all(one.delay for one in news) and wake not in [one[1] for one in connection.run_on_commit]:
+    for message in messages:
+        outbox_metrics.published(message.topic)
+    # Once per transaction, however many messages it writes.
+    if not all(message.delay for message in messages) and wake not in [hook[1] for hook in connection.run_on_commit]:
         transaction.on_commit(wake, robust=True)
 
 
 def wake() -> None:
-    """Whoever delivers has been told that there may be something to do."""
+    """Notify the delivery workers that messages may be due."""
     for call in _wake:
         call()
 
 
 def claim(limit: int, under_way: Mapping[str, int] = MappingProxyType({})) -> list[Message]:
-    """Up to `limit` due messages are ours for their topic's visibility, in the order they were due, one per key.
-    `under_way` says how many of each topic the caller has already. There may be more due than it finds: who got any
-    looks again."""
+    """Claim up to `limit` due messages for their topic's visibility, one per key, and return them by due time.
+
+    `under_way` is the number of messages that the caller already has in progress, by topic. A claim may miss due
+    messages: after one that found any, claim again.
+    """
     claimed = _claim_once(limit, under_way)
     for _ in range(PUT_ASIDE_ROUNDS_MAX):
-        # Whatever was found starts before others are put aside: a long backlog of one key takes seconds, once.
+        # Messages found start before others are put aside: a long backlog of one key takes seconds, once.
         if claimed or _put_aside() == 0:
             break
         claimed = _claim_once(limit, under_way)
@@ -197,7 +200,7 @@ def _claim_once(limit: int, under_way: Mapping[str, int]) -> list[Message]:
             visibilities=[_topics[topic].visibility for topic in topics],
             allowances=list(allowances),
         )
-    # Django hands jsonb of a plain cursor over as text.
+    # Django returns jsonb as text from a plain cursor.
     return [Message(pk, topic, key, json.loads(body), *rest) for pk, topic, key, body, *rest in rows]
 
 
@@ -206,17 +209,16 @@ def _allowance(together_max: int | None, under_way_count: int) -> int | None:
 
 
 def _put_aside() -> int:
-    """Due messages behind one that is under way, or waits for its next attempt, are out of every claim's way; how
-    many."""
+    """Put aside due messages whose predecessor of the same key is in progress or waits for a retry; return how many."""
     with transactions.write(), connection.cursor() as cursor:
         return _set_behind.count(cursor, window=WINDOW_MAX)
 
 
 def deliver(limit: int = 50) -> int:
-    """Up to `limit` due messages have been handed over one after the other, in this thread; how many were claimed.
+    """Deliver up to `limit` due messages one after the other in this thread; return how many were claimed.
 
-    Claimed one at a time: a message behind a slow one is another worker's to take, and its claim does not run out
-    while it waits for its turn here. Servers deliver many at once (`delivery`).
+    They are claimed one at a time, so that another worker can take the message behind a slow one and no claim expires
+    while it waits here. Servers deliver concurrently (`delivery`).
     """
     delivered = 0
     while delivered < limit and (messages := claim(1)):
@@ -226,20 +228,22 @@ def deliver(limit: int = 50) -> int:
 
 
 def hand_over(message: Message) -> None:
-    """The claimed message has been through its handler, with no transaction and no lock open, and is done, put back,
-    or put aside. Raises only what the ledger raises: then the claim runs out and another takes the message."""
+    """Run the handler with no transaction and no lock open; then settle, retry or give up the claimed message.
+
+    Raises only errors of the database: then the claim expires and another worker takes the message.
+    """
     topic = _topics.get(message.topic)
     try:
         if topic is None:
             raise NoHandler(message.topic)
         if message.attempts > topic.attempts_max:
-            raise WorkerLost(f"attempt {topic.attempts_max} has not come back, nor any before it")
+            raise WorkerLost(f"the worker ended during each of {topic.attempts_max} attempts")
         topic.handler(message)
     except RetryLater as later:
         if _end_claim(_postpone, message, wait=timedelta(seconds=later.seconds), why=str(later)[:2000]):
             outbox_metrics.ended(message.topic, "later")
     except Exception as error:
-        # Whatever a handler meets must not lose the message nor stop its neighbours.
+        # No error of a handler may lose its message or stop the delivery of others.
         trace = not isinstance(error, NotDelivered)
         logger.log(
             logging.ERROR if trace else logging.WARNING,
@@ -266,10 +270,10 @@ def hand_over(message: Message) -> None:
 
 
 def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> Sequence[tuple[Any, ...]]:
-    """What the statement says of the row it touched; nothing where the claim is not ours any more."""
+    """Run a statement that ends the claim, and return its rows: none if another worker holds the claim by now."""
     with transactions.write(), connection.cursor() as cursor:
-        # A statement of its own: it has to see what `set_behind` did while we waited for the row. In the same journey:
-        # where the claim is another's, it changes nothing that whoever settles the message would not.
+        # `_let_next_go` is a separate statement, since it must see what `set_behind` did while we waited for the row.
+        # It shares the roundtrip: if the claim is not ours, it changes nothing that the claim's holder would not.
         ended, _ = sql.execute_batch(
             cursor,
             [
@@ -280,13 +284,19 @@ def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> Seq
     rows = ended.rows
     if not rows:
         outbox_metrics.ended(message.topic, "overtaken")
-        logger.warning("message %s (%s) outlived its visibility and is another's", message.id, message.topic)
+        logger.warning(
+            "the claim of message %s (%s) expired before it was settled; another worker has it",
+            message.id,
+            message.topic,
+        )
     return rows
 
 
 def prolong(message: Message) -> bool:
-    """The claim lasts its topic's visibility from now on: for a handler that works in pieces. False once it is
-    another's: then the handler should stop. Own transaction."""
+    """Renew the claim for its topic's visibility, for a handler that works in steps. Own transaction.
+
+    Returns False if another worker has the claim; the handler should then stop.
+    """
     topic = _topics.get(message.topic)
     visibility = topic.visibility if topic else VISIBILITY
     with transactions.write(), connection.cursor() as cursor:
@@ -294,20 +304,20 @@ def prolong(message: Message) -> bool:
 
 
 def is_waiting(topic: str, key: str) -> bool:
-    """Whether a message of this topic and key is still to be delivered and nobody has begun to."""
+    """Return whether a message of this topic and key is undelivered and no worker has claimed it."""
     waiting = OutboxMessage.objects.filter(topic=topic, key=key, done_at__isnull=True, dead_at__isnull=True)
     return waiting.exclude(claimed_until__gt=clock.now()).exists()
 
 
 def is_unsettled(topic: str, key: str, body: dict[str, Any]) -> bool:
-    """Whether this very message is neither done nor given up."""
+    """Return whether a message with this topic, key and body is neither done nor given up."""
     return OutboxMessage.objects.filter(
         topic=topic, key=key, body=body, done_at__isnull=True, dead_at__isnull=True
     ).exists()
 
 
 def retry_given_up(message_ids: Sequence[int], now: datetime) -> int:
-    """Given-up messages among these are due again, with all their attempts before them; how many."""
+    """Make the given-up messages among these due again, with all attempts left; return how many."""
     with transactions.write():
         dead = OutboxMessage.objects.select_for_update(no_key=True).filter(pk__in=message_ids, dead_at__isnull=False)
         ids = list(dead.order_by("pk").values_list("pk", flat=True))
@@ -320,7 +330,7 @@ def retry_given_up(message_ids: Sequence[int], now: datetime) -> int:
 
 
 def collect_garbage(limit: int = 10_000) -> int:
-    """Messages done more than KEPT_DAYS ago are gone, at most `limit` of them; how many went."""
+    """Delete up to `limit` messages that were done more than KEPT_DAYS ago; return how many."""
     old = OutboxMessage.objects.filter(done_at__lt=clock.now() - timedelta(days=KEPT_DAYS)).values("pk")[:limit]
-    gone, _ = OutboxMessage.objects.filter(pk__in=old).delete()
-    return gone
+    deleted_count, _ = OutboxMessage.objects.filter(pk__in=old).delete()
+    return deleted_count

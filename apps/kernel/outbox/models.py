@@ -1,4 +1,4 @@
-"""Messages written with the change they speak of, delivered after it, at least once."""
+"""Outbox messages: written with their change, delivered after its commit, at least once."""
 
 from django.db import models
 from django.db.models import Q
@@ -7,26 +7,29 @@ from django.db.models import Q
 class OutboxMessage(models.Model):
     """pending (claimed_until empty or passed) → claimed → done | pending again | dead.
 
-    Messages of one topic and key are delivered in the order they were written; different keys run in parallel. Who
-    writes messages of one key at once decides their order by a lock of its own (an order's): without one, ids do not
-    follow commits.
+    Messages of one topic and key are delivered in the order of their ids; different keys run in parallel. Concurrent
+    writers of one key must hold a common lock (the order's row, for example): otherwise ids do not follow commits.
     """
 
     id = models.BigAutoField(primary_key=True)
     topic = models.CharField(max_length=80)
-    key = models.CharField(max_length=120, help_text="Order is kept among messages of one key.")
+    key = models.CharField(max_length=120, help_text="Messages of one key are delivered in order.")
     body = models.JSONField()
     created_at = models.DateTimeField()
-    available_at = models.DateTimeField(help_text="Not before.")
+    available_at = models.DateTimeField(help_text="Not delivered before.")
     is_behind = models.BooleanField(
-        default=False, help_text="Put aside: an earlier one of its key is under way, and has it looked at again."
+        default=False, help_text="Put aside until an earlier message of its key has been settled."
     )
-    claimed_at = models.DateTimeField(null=True, blank=True, help_text="By the latest claim.")
-    claimed_until = models.DateTimeField(null=True, blank=True, help_text="Somebody's until then.")
-    receipt = models.UUIDField(null=True, blank=True, help_text="The claim's handle; only its holder may settle.")
+    claimed_at = models.DateTimeField(null=True, blank=True, help_text="Time of the latest claim.")
+    claimed_until = models.DateTimeField(null=True, blank=True, help_text="No other worker may claim it before.")
+    receipt = models.UUIDField(
+        null=True, blank=True, help_text="Identifies the claim; only its holder may settle the message."
+    )
     attempts = models.PositiveSmallIntegerField(default=0)
     done_at = models.DateTimeField(null=True, blank=True)
-    dead_at = models.DateTimeField(null=True, blank=True, help_text="Given up after the last attempt; a person looks.")
+    dead_at = models.DateTimeField(
+        null=True, blank=True, help_text="Given up after the last attempt, until an operator retries it."
+    )
     last_error = models.TextField(blank=True)
 
     class Meta:

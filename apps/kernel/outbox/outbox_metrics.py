@@ -1,4 +1,4 @@
-"""How the outbox is doing: counters of what each process did, and the ledger's own figures in one line."""
+"""Outbox metrics: counters of this process, and the state of the table."""
 
 from dataclasses import dataclass
 
@@ -10,21 +10,21 @@ from apps.kernel.db import sql
 _published = Counter("fairgate_outbox_published", "Messages written and committed.", ["topic"], registry=None)
 _ended = Counter(
     "fairgate_outbox_ended",
-    "Ends of claims: done, failed (tried again), given up, later (asked for), overtaken (outlived its visibility).",
+    "Ends of claims: done, failed (to be retried), given up, later (RetryLater), overtaken (the claim expired).",
     ["topic", "how"],
     registry=None,
 )
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000)
 _handled = Histogram(
     "fairgate_outbox_handled_seconds",
-    "From the claim of a message to its deletion.",
+    "Seconds from the claim of a message to its settlement.",
     ["topic"],
     buckets=_BUCKETS,
     registry=None,
 )
 _delivered = Histogram(
     "fairgate_outbox_delivered_seconds",
-    "From the writing of a message to its deletion.",
+    "Seconds from the writing of a message to its settlement.",
     ["topic"],
     buckets=_BUCKETS,
     registry=None,
@@ -36,7 +36,7 @@ _oldest_due = sql.load("apps.kernel.outbox", "oldest_due")
 
 
 def published(topic: str) -> None:
-    """One more is counted once the caller's transaction has committed."""
+    """Count a published message once the caller's transaction commits."""
     transaction.on_commit(_published.labels(topic).inc, robust=True)
 
 
@@ -52,29 +52,29 @@ def deleted(topic: str, handled_seconds: float, delivered_seconds: float) -> Non
 
 @dataclass(frozen=True, slots=True)
 class OutboxStatus:
-    """The outbox in figures, as source document 003 wants them."""
+    """The outbox's figures, as source document 003 defines them."""
 
     published_per_minute: int
     pending: int
     stuck: int
-    """Claimed more than five minutes ago and not deleted."""
+    """Claimed more than five minutes ago and not settled."""
     given_up: int
     mean_seconds_to_deletion: float | None
-    """From claim to deletion, of the last hour; None when nothing was deleted."""
+    """From claim to settlement, over the last hour; None if no message was settled."""
     lag_seconds: float
-    """How long the longest-waiting due message has waited."""
+    """Age of the longest-due message."""
 
 
 def get_status() -> OutboxStatus:
-    """How the outbox stands now."""
+    """Return the current figures of the outbox."""
     with connection.cursor() as cursor:
         ((published_count, pending, stuck, given_up, mean_seconds),) = _standing.rows(cursor)
     return OutboxStatus(published_count, pending, stuck, given_up, mean_seconds, oldest_due_seconds() or 0.0)
 
 
 def oldest_due_seconds() -> float | None:
-    """How long the longest-waiting unclaimed due message has waited, or None when none waits. What stands behind
-    another of its key is not counted: that other one is what waits."""
+    """Return for how many seconds the oldest unclaimed message has been due, or None if none is due. Messages put
+    aside behind another of their key do not count."""
     with connection.cursor() as cursor:
-        ((waited,),) = _oldest_due.rows(cursor)
-    return None if waited is None else float(waited)
+        ((seconds,),) = _oldest_due.rows(cursor)
+    return None if seconds is None else float(seconds)

@@ -3,13 +3,16 @@ from celery import shared_task
 from apps.kernel.outbox import delivery
 
 PATIENCE_SECONDS = 2.0
-"""So long a wake-up stays with a process whose deliverers are at work: the next one goes to another process."""
+"""Longest time a wake-up occupies a worker while its process delivers; the next one then goes to another process."""
 
 
 @shared_task(name="outbox.deliver")
 def deliver() -> bool:
-    """What was due is being delivered by this process; whether it was done with in time to say so. The task carries
-    nothing: the rows are the work. What is stuck is left to its thread, and the worker is free for the next task."""
+    """Start delivering due messages in this process; return whether all were settled within PATIENCE_SECONDS.
+
+    The task has no arguments: the rows are the work. Stuck messages keep their threads, and the worker takes its next
+    task.
+    """
     deliverers = delivery.get_delivery()
     deliverers.wake()
     return deliverers.wait(PATIENCE_SECONDS)

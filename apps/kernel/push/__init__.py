@@ -1,5 +1,5 @@
-"""Telling many at once: frames that are encoded once, listeners that are written to in turn, and a hub between them.
+"""Live updates: a hub of listeners in each process, and the channel layer that connects processes.
 
-Nothing in here knows what is told. Frames are states, the newer of which makes the older needless, so whoever reads
-slowly is told the newest and never a backlog.
+This package does not depend on what the frames contain. A frame is a state, and a newer one replaces an older one of
+the same key, so a slow reader receives the newest state and never a backlog.
 """

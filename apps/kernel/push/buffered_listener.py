@@ -1,4 +1,4 @@
-"""A listener behind an application's own `send`: over a socket, and for events under a server that is not ours."""
+"""A listener that queues its messages: for WebSockets, and for server-sent events under any other ASGI server."""
 
 import asyncio
 from collections import deque
@@ -7,12 +7,12 @@ from apps.kernel.push.frames import HEARTBEAT, Frame, closing_event, closing_fra
 from apps.kernel.push.hub import Listener
 
 WAITING_MAX = 4
-"""Messages that wait for their `send`; with more than this unsent the listener is slow."""
+"""A listener with this many unsent messages counts as slow."""
 Message = bytes | str
 
 
 class QueuedListener(Listener):
-    """What it is told waits here until `next` is asked for it."""
+    """Queues what is written to it until `next` takes it."""
 
     __slots__ = ("_has_messages", "_queue", "as_text", "is_disconnected")
 
@@ -43,7 +43,7 @@ class QueuedListener(Listener):
         self._has_messages.set()
 
     async def next(self) -> Message | None:
-        """What to send next; None at the end."""
+        """Return the message to send next, or None once the listener is closed and its queue is empty."""
         while not self._queue:
             if self.is_disconnected or self.is_gone:
                 return None

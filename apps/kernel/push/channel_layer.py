@@ -1,4 +1,4 @@
-"""The channel layer, and telling it something from a thread that has no loop."""
+"""The channel layer, and sending to its groups from a thread without an event loop."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,16 +11,18 @@ from apps.kernel import redis
 
 
 class Layer(RedisPubSubChannelLayer):
-    """channels_redis's own, which publishes also over a client that is at hand: `async_to_sync` would make a loop and a
-    connection for each message."""
+    """The layer of channels_redis, which can also publish over an existing synchronous client.
+
+    `async_to_sync(group_send)` would create an event loop and a connection for each message.
+    """
 
     def send_over(self, client: Redis, group: str, message: dict[str, Any]) -> None:
-        """As `group_send`, for threads. May raise RedisUnavailable."""
+        """Publish like `group_send`, from a thread. May raise RedisUnavailable."""
         client.publish(f"{self._kwargs['prefix']}__group__{group}", self.serialize(message))
 
 
 def send_to_groups(messages: Sequence[tuple[str, dict[str, Any]]]) -> bool:
-    """Every process that listens to one of these groups hears its message, if Redis is there; whether it took them."""
+    """Send each message to its group, and return whether Redis accepted them."""
 
     def publish(client: Redis) -> bool:
         layer = get_channel_layer()
@@ -35,5 +37,5 @@ def send_to_groups(messages: Sequence[tuple[str, dict[str, Any]]]) -> bool:
 
 
 def send_to_group(group: str, message: dict[str, Any]) -> bool:
-    """The same of one."""
+    """Send one message to one group, and return whether Redis accepted it."""
     return send_to_groups([(group, message)])

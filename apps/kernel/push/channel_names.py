@@ -1,11 +1,11 @@
-"""Where news of an event are told."""
+"""Names of the channels that carry an event's live updates."""
 
 
 def group_of(event_id: int) -> str:
-    """The channel layer's group: who serves listeners is in it."""
+    """Return the channel layer's group; every process with listeners of the event has joined it."""
     return f"live.{event_id}"
 
 
 def topic_of(event_id: int) -> str:
-    """What everybody listens to who listens to the event, within one process."""
+    """Return the hub's topic that all listeners of the event subscribe to within one process."""
     return f"event:{event_id}"

@@ -1,4 +1,4 @@
-"""What is told at once to many: one small document, written once in each form in which it travels."""
+"""Frames: small documents sent to many listeners, encoded once for each transport."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,17 +7,17 @@ import msgspec
 
 
 class Key(NamedTuple):
-    """What a frame is about: a newer frame of the same key makes an older one needless."""
+    """A frame's subject: a newer frame replaces an older one of the same key."""
 
     kind: str
     about: str = ""
 
 
 class Frame:
-    """One document, `data` in JSON on one line, told as `kind`.
+    """One document: `data` is JSON on one line, sent as an event of type `key.kind`.
 
-    `id` is what a client that has read it says when it comes back (Last-Event-ID); empty for one that is read anew in
-    any case.
+    A client that reconnects sends the `id` of the last frame it read (Last-Event-ID). It is empty for frames that are
+    sent anew after every connection.
     """
 
     __slots__ = ("_chunk", "_event", "_text", "data", "id", "key")
@@ -34,7 +34,7 @@ class Frame:
 
     @property
     def event(self) -> bytes:
-        """As a server-sent event."""
+        """The frame as a server-sent event."""
         if self._event is None:
             id_line = b"id: %b\n" % self.id.encode() if self.id else b""
             self._event = b"event: %b\n%bdata: %b\n\n" % (self.key.kind.encode(), id_line, self.data)
@@ -42,38 +42,38 @@ class Frame:
 
     @property
     def chunk(self) -> bytes:
-        """The same as a piece of a chunked body."""
+        """The server-sent event as a chunk of an HTTP body."""
         if self._chunk is None:
             self._chunk = chunk(self.event)
         return self._chunk
 
     @property
     def text(self) -> str:
-        """As a message over a socket, and as one of a poll's answers."""
+        """The frame as a WebSocket message, and as an item of a polling response."""
         if self._text is None:
             kind, name = msgspec.json.encode(self.key.kind).decode(), msgspec.json.encode(self.id).decode()
             self._text = f'{{"event":{kind},"id":{name},"data":{self.data.decode()}}}'
         return self._text
 
     def merged_with(self, older: "Frame") -> "Frame":
-        """What to tell somebody who was told neither this nor the older one of the same key."""
+        """Return the frame for a listener that received neither this one nor `older`, which has the same key."""
         return self
 
 
 class DeltaFrame(Frame):
-    """A frame that says only what has changed since the one before: `told` by name, in the document under `under`,
-    beside what is always said."""
+    """A frame with only what changed since the previous one: `changed` by name, below the key `under`, beside the
+    fields of `always`."""
 
     __slots__ = ("_always", "_changed", "_under")
 
-    def __init__(self, key: Key, always: Mapping[str, Any], under: str, told: Mapping[str, Any]) -> None:
-        super().__init__(key, msgspec.json.encode({**always, under: told}))
-        self._always, self._under, self._changed = always, under, told
+    def __init__(self, key: Key, always: Mapping[str, Any], under: str, changed: Mapping[str, Any]) -> None:
+        super().__init__(key, msgspec.json.encode({**always, under: changed}))
+        self._always, self._under, self._changed = always, under, changed
 
     def merged_with(self, older: Frame) -> Frame:
         if not isinstance(older, DeltaFrame):
             return self
-        # What the older one told in full stays told in full.
+        # A complete list stays complete when a change is merged into it.
         always = {**self._always, **{name: value for name, value in older._always.items() if name == "complete"}}
         return DeltaFrame(self.key, always, self._under, {**older._changed, **self._changed})
 
@@ -83,7 +83,7 @@ def frame(kind: str, document: Any, *, about: str = "", frame_id: str = "") -> F
 
 
 def chunk(body: bytes) -> bytes:
-    """A piece of a chunked body."""
+    """Return `body` as a chunk of an HTTP body."""
     return b"%x\r\n%b\r\n" % (len(body), body)
 
 
@@ -93,10 +93,10 @@ HEARTBEAT_CHUNK = chunk(HEARTBEAT)
 
 
 def closing_frame(seconds: float) -> Frame:
-    """The last frame: come back after so long, here or anywhere else."""
+    """Return the last frame of a connection: the client reconnects after `seconds`, to any process."""
     return frame("bye", {"retry_ms": int(seconds * 1_000)})
 
 
 def closing_event(seconds: float) -> bytes:
-    """The same as a server-sent event, after which a browser comes back by itself."""
+    """Return the closing frame as a server-sent event, with the `retry` that a browser's EventSource obeys."""
     return b"retry: %d\n%b" % (int(seconds * 1_000), closing_frame(seconds).event)

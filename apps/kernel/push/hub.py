@@ -1,7 +1,7 @@
-"""One process's listeners, and telling all of them: the loop writes the same bytes to each, some hundred at a time, so
-that whoever holds or polls meanwhile is answered in between.
+"""The hub: one process's listeners, and sending frames to them.
 
-Everything here runs on the loop's own thread.
+The event loop writes the same bytes to each listener, SLICE listeners at a time, and serves other requests in between.
+Everything here runs on the loop's thread.
 """
 
 import asyncio
@@ -17,29 +17,29 @@ from prometheus_client import Counter, Gauge
 from apps.kernel.push.frames import Frame, Key
 
 SLICE = 200
-"""So many are written to before the loop looks at what else has come: two or three milliseconds."""
+"""Listeners written to before the loop runs other callbacks: two or three milliseconds."""
 BEAT_SECONDS = 15.0
-"""So often a listener hears something, so that neither side nor a proxy takes the connection for dead."""
+"""Interval of heartbeats, so that neither the client nor a proxy closes an idle connection."""
 _BEATS = 60
 LIFE_SECONDS = 3_600.0
-"""After this a listener is sent away, to come back at once: connections would otherwise gather where they are."""
+"""A connection is closed after this time and reconnects at once, so that connections spread over new processes."""
 LIFE_SHARE = 0.2
-"""So much of it earlier, each by another chance."""
+"""The lifetime is shortened by a random share of up to this much."""
 HELD_BACK_MAX = 64
 RECONNECT_SECONDS_MAX = 8.0
-"""A farewell spreads the return over so long."""
+"""Clients of a closing process reconnect at random moments within this time."""
 
-listening = Gauge("fairgate_live_listeners_count", "Who listens now, by door.", ["door"], registry=None)
+listening = Gauge("fairgate_live_listeners_count", "Connected listeners, by transport.", ["door"], registry=None)
 frames_sent = Counter("fairgate_live_frames", "Frames written to listeners.", registry=None)
 held_back = Counter("fairgate_live_held_back", "Frames that waited for a slow listener, or a newer one.", registry=None)
-ended = Counter("fairgate_live_ended", "Listeners who have gone, by why.", ["why"], registry=None)
+ended = Counter("fairgate_live_ended", "Listeners that have disconnected, by reason.", ["why"], registry=None)
 METRICS = (listening, frames_sent, held_back, ended)
 
-_random = random.Random()  # noqa: S311 - It only spreads.
+_random = random.Random()  # noqa: S311 - Only spreads load.
 
 
 class Listener(ABC):
-    """One who listens. Told a frame while not reading, it has the newest of each key once it reads on."""
+    """A connected client. While it does not read, frames are held back: the newest of each key is sent later."""
 
     __slots__ = ("_held_back", "beat", "door", "is_gone", "on_gone", "topics", "until")
 
@@ -54,19 +54,19 @@ class Listener(ABC):
 
     @abstractmethod
     def write(self, frame: Frame) -> None:
-        """The frame is on its way. Never waits."""
+        """Write the frame without waiting."""
 
     @abstractmethod
     def is_slow(self) -> bool:
-        """Whether what was written before has not been read."""
+        """Return whether earlier frames are still unread."""
 
     @abstractmethod
     def keep_alive(self) -> None:
-        """It hears that we are here."""
+        """Send a heartbeat."""
 
     @abstractmethod
     def close(self, retry_seconds: float) -> None:
-        """It hears when to come back, and nothing more."""
+        """Send the closing frame, after which nothing is written."""
 
     def send_frame(self, frame: Frame) -> None:
         if self.is_gone:
@@ -86,7 +86,7 @@ class Listener(ABC):
             self.close(reconnect_seconds())
 
     def catch_up(self) -> None:
-        """It reads again: what was held back is on its way, as far as it reads."""
+        """Write held-back frames for as long as the client reads them."""
         waiting = self._held_back
         while waiting and not self.is_gone and not self.is_slow():
             key = next(iter(waiting))
@@ -97,7 +97,7 @@ class Listener(ABC):
 
 
 def reconnect_seconds() -> float:
-    """When one who is sent away should come back: not all at once."""
+    """Return a random delay for a disconnected client, so that not all reconnect at once."""
     return 0.5 + _random.random() * RECONNECT_SECONDS_MAX
 
 
@@ -106,7 +106,7 @@ class Hub:
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[Listener, None]] = {}
-        """Those who listen to it; nobody does to one that is not there."""
+        """The listeners of each topic; a topic without listeners has no entry."""
         self._count = 0
         self._beats: list[dict[Listener, None]] = [{} for _ in range(_BEATS)]
         self._next_beat = itertools.cycle(range(_BEATS))
@@ -123,7 +123,7 @@ class Hub:
         return name in self._topics
 
     def listen(self, listener: Listener, topics: Iterable[str]) -> None:
-        """From now on it is told what is published there. What was published before its caller tells it."""
+        """Subscribe the listener to `topics`. The caller sends it the state published before."""
         if listener.is_gone:
             return
         listener.topics = (*listener.topics, *topics)
@@ -138,7 +138,7 @@ class Hub:
                 self._heartbeat_task = asyncio.get_running_loop().create_task(self._beat())
 
     def leave(self, listener: Listener, why: str = "gone") -> None:
-        """It is told nothing more. Again is nothing."""
+        """Unsubscribe the listener from everything. Calling this again has no effect."""
         if listener.is_gone:
             return
         listener.is_gone = True
@@ -154,9 +154,9 @@ class Hub:
             listener.on_gone()
 
     def leave_topic(self, listener: Listener, name: str) -> None:
-        """It is told nothing more of this one."""
+        """Unsubscribe the listener from one topic."""
         self._forget(listener, name)
-        listener.topics = tuple(one for one in listener.topics if one != name)
+        listener.topics = tuple(topic for topic in listener.topics if topic != name)
 
     def _forget(self, listener: Listener, name: str) -> None:
         listeners = self._topics.get(name)
@@ -166,7 +166,7 @@ class Hub:
                 del self._topics[name]
 
     def publish(self, topic: str, frame: Frame) -> None:
-        """Everybody who listens there is told, in a moment."""
+        """Send the frame to the topic's listeners, soon; an unsent older frame of the same key is merged into it."""
         if topic not in self._topics:
             return
         older = self._due.pop((topic, frame.key), None)
@@ -194,16 +194,16 @@ class Hub:
             listener.keep_alive()
 
     def disconnect(self, listener: Listener, why: str = "closing") -> None:
-        """It hears when to come back."""
+        """Send the closing frame and unsubscribe the listener."""
         if not listener.is_gone:
             listener.close(reconnect_seconds())
             self.leave(listener, why)
 
     async def close(self) -> None:
-        """Everybody has been sent away, each to come back at another moment."""
+        """Disconnect all listeners; each reconnects after its own random delay."""
         self.is_closing = True
-        everybody = [listener for beat in self._beats for listener in beat]
-        await in_slices(everybody, self.disconnect)
+        listeners = [listener for beat in self._beats for listener in beat]
+        await in_slices(listeners, self.disconnect)
         for task in (self._delivery_task, self._heartbeat_task):
             if task is not None:
                 task.cancel()
@@ -214,7 +214,7 @@ def _send_frame(frame: Frame, listener: Listener) -> None:
 
 
 async def in_slices(listeners: list[Listener], act: Callable[[Listener], object]) -> None:
-    """`act` has been called with each; others had the loop in between."""
+    """Call `act` with each listener, letting other callbacks run after every SLICE of them."""
     for start in range(0, len(listeners), SLICE):
         for listener in listeners[start : start + SLICE]:
             act(listener)

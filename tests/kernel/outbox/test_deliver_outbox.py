@@ -123,7 +123,7 @@ def test_what_does_not_end_in_time_is_left_to_its_claim(
     publish(("stuck", 1))
     with pytest.raises(SystemExit):
         call_command("deliver_outbox")
-    assert "1 still under way" in capsys.readouterr().out
+    assert "1 still in progress" in capsys.readouterr().out
     assert left() == ["stuck"]
     deliveries.go_on.set()
     assert crew.close(SECONDS_MAX)

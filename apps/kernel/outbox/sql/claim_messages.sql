@@ -1,7 +1,7 @@
--- Claims up to %(limit)s messages that are due, in the order they became so; of each key only the earliest unsettled.
--- SKIP LOCKED: two claimers never wait for one another. The claim is the row itself: a visibility time-out, no lock
--- held while the work is done. Each topic is looked at by itself, so that one with a long backlog hides no other: of
--- its first %(window)s due messages at most %(spare)s that may be claimed, more than wanted since rivals lock some.
+-- Claims up to %(limit)s due messages by due time; of each key only the earliest unsettled one.
+-- SKIP LOCKED: concurrent claims never wait for each other. The claim is the row's visibility timeout; no lock is held
+-- while the message is handled. Each topic is searched separately, so that a long backlog hides no other topic: of its
+-- first %(window)s due messages at most %(spare)s are candidates, more than the limit since other claims lock some.
 WITH given AS MATERIALIZED (
     SELECT *
     FROM unnest(%(topics)s::text[], %(visibilities)s::interval[], %(allowances)s::int[])

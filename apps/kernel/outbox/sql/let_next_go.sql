@@ -1,4 +1,4 @@
--- The earliest unsettled message of the key is looked at again, if it was put aside behind the one just settled.
+-- Makes the earliest unsettled message of the key claimable, if it was put aside behind the one just settled.
 UPDATE outbox_outboxmessage AS message
 SET is_behind = FALSE
 WHERE message.is_behind

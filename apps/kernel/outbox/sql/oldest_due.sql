@@ -1,4 +1,4 @@
--- For how many seconds the longest-waiting message has been due that nobody has claimed. NULL when none is due.
+-- Seconds for which the oldest unclaimed message has been due; NULL when none is due.
 SELECT max(
     (
         SELECT extract(epoch FROM clock_timestamp() - greatest(message.available_at, message.claimed_until))::float8

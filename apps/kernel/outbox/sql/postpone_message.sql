@@ -1,4 +1,4 @@
--- The message waits for so long, and the attempt that said so does not count; only the latest claim may say so.
+-- Postpones the message by %(wait)s without counting the attempt. Only the latest claim may do so.
 UPDATE outbox_outboxmessage
 SET claimed_until = NULL,
     available_at = clock_timestamp() + %(wait)s,

@@ -1,4 +1,4 @@
--- The claim lasts so long from now on, if the receipt is still the latest claim's and has not run out.
+-- Renews the claim for %(visibility)s, if the receipt is the latest claim's and it has not expired.
 UPDATE outbox_outboxmessage
 SET claimed_until = clock_timestamp() + %(visibility)s
 WHERE id = %(id)s

@@ -1,4 +1,4 @@
--- Writes these messages, in their order; each is due after its delay.
+-- Inserts these messages in their order; each is due after its delay.
 INSERT INTO outbox_outboxmessage (topic, key, body, created_at, available_at, is_behind, attempts, last_error)
 SELECT given.topic, given.key, given.body, moment.now, moment.now + given.delay, FALSE, 0, ''
 FROM unnest(%(topics)s::text[], %(keys)s::text[], %(bodies)s::jsonb[], %(delays)s::interval[]) WITH ORDINALITY

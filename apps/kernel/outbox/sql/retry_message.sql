@@ -1,5 +1,5 @@
--- The message waits for its next attempt, or is given up after the last one; only the latest claim may say so. Says
--- whether it was given up.
+-- Schedules the next attempt, or gives the message up after the last one; returns whether it was given up. Only the
+-- latest claim may do so.
 UPDATE outbox_outboxmessage
 SET claimed_until = NULL,
     available_at = clock_timestamp() + %(backoff)s,

@@ -1,7 +1,7 @@
--- Puts aside due messages whose key's earliest one is under way or waits for its next attempt: claims would pass over
--- them again and again. Who settles that earliest one has the next looked at again (let_next_go).
--- The earliest one is locked first and judged under its lock: who settles it waits for us and then sees what we did, or
--- has it locked, and we pass it by. SKIP LOCKED throughout: we wait for nobody.
+-- Puts aside due messages whose predecessor of the same key is in progress or waits for a retry: each claim would have
+-- to skip them. Settling the predecessor makes the next one claimable (let_next_go).
+-- The predecessor is locked first and checked under its lock: a concurrent settlement waits for us and then sees our
+-- change, or holds the lock, and we skip the key. SKIP LOCKED throughout: this statement waits for no lock.
 WITH due AS MATERIALIZED (
     SELECT
         one.id,

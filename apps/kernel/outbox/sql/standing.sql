@@ -1,4 +1,4 @@
--- How the outbox stands: published in the last minute (counted up to 100,000), pending, stuck for over five minutes,
+-- The outbox's figures: published in the last minute (counted up to 100,000), pending, stuck for over five minutes,
 -- given up, mean seconds from claim to deletion in the last hour (of the latest 10,000).
 SELECT
     (

@@ -1,4 +1,4 @@
-"""manage.py deliver_outbox: delivers what waits, without a broker."""
+"""manage.py deliver_outbox: delivers due messages without a broker."""
 
 import sys
 from argparse import ArgumentParser
@@ -12,14 +12,14 @@ from apps.kernel import secret_key
 from apps.kernel.outbox.delivery import Delivery
 
 END_SECONDS_MAX = 3.0
-"""Who interrupts the command waits so long for what is under way."""
+"""Longest wait for messages in progress after an interrupt."""
 INTERRUPTED = 130
 
 
 class Command(BaseCommand):
     help = (
-        "Delivers the outbox messages that are due, many at once, without Celery or Redis, until none is due any more."
-        " Says how many. One that is stuck delays no other, only the command's end."
+        "Delivers due outbox messages concurrently, without Celery or Redis, until none is due, and prints how many."
+        " A stuck message delays the end of the command, but no other message."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -27,20 +27,20 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         secret_key.require_key()
-        # A ledger that is away is told by this thread, in one line.
+        # If PostgreSQL is unavailable, fail here with a one-line error.
         connection.ensure_connection()
-        crew = Delivery(settings.OUTBOX_DELIVERERS, messages_max=max(0, options["limit"]))
-        crew.wake()
+        delivery = Delivery(settings.OUTBOX_DELIVERERS, messages_max=max(0, options["limit"]))
+        delivery.wake()
         is_interrupted = False
         try:
-            crew.wait(None)
+            delivery.wait(None)
         except KeyboardInterrupt:
             is_interrupted = True
-        crew.close(END_SECONDS_MAX)
-        self.stdout.write(f"outbox: {crew.handed_over_count} messages handed over")
+        delivery.close(END_SECONDS_MAX)
+        self.stdout.write(f"outbox: {delivery.handed_over_count} messages handed over")
         if is_interrupted:
-            if left := crew.under_way_count:
-                self.stdout.write(f"{left} still under way: delivered again once their claims have run out")
+            if left := delivery.under_way_count:
+                self.stdout.write(f"{left} still in progress: they are delivered again after their claims expire")
             sys.exit(INTERRUPTED)
-        if crew.failure is not None:
-            raise crew.failure
+        if delivery.failure is not None:
+            raise delivery.failure
