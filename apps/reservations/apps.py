@@ -12,19 +12,15 @@ class ReservationsConfig(AppConfig):
         from apps.kernel.http import idempotency
         from apps.reservations.checks import invariants, reconciliation
         from apps.reservations.counts import supply_report
-        from apps.reservations.gate import gate, gate_reconciliation, rebuild
+        from apps.reservations.gate import gate_reconciliation, rebuild
         from apps.reservations.inventory import availability, setup
-        from apps.reservations.lifecycle import after_commit, expiry_jobs, redis_deadlines
+        from apps.reservations.lifecycle import expiry_jobs
 
         events.on_publish(setup.create_inventory)
         events.provide_availability(availability.free_by_event)
         invariants.register()
         reconciliation.register()
         gate_reconciliation.register()
-        after_commit.on_held(gate.record_holds)
-        after_commit.on_ended(gate.record_endings)
-        after_commit.on_stock_changed(gate.record_stock_changes)
-        redis_deadlines.register()
         maintenance.register("reset the gates", 0.25, rebuild.reset_due)
         maintenance.register("sweep expired reservations", expiry_jobs.UNSWEPT_EVERY_SECONDS, expiry_jobs.sweep_unswept)
         maintenance.register("forget old cleanup logs", 60, expiry_jobs.delete_old_cleanup_logs)

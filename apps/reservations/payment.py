@@ -16,6 +16,7 @@ from apps.kernel.http import problems
 from apps.reservations.errors import PurchaseCapReached, ReservationExpired
 from apps.reservations.holds import access_codes
 from apps.reservations.lifecycle import after_commit
+from apps.reservations.lifecycle.changes import DeadlineChange
 from apps.reservations.lifecycle.queue_slots import complete_slot, refresh_slots
 from apps.reservations.lifecycle.release import lock
 from apps.reservations.models import AccessCode, Reservation
@@ -67,7 +68,7 @@ def begin_payment(
     reservation.email = email
     reservation.pay_deadline = deadline = now + timedelta(minutes=policy.payment_minutes)
     _change_status(reservation, Reservation.Status.PAYING, who=who, why="checkout", now=now)
-    entry_id, moved = reservation.entry_id, after_commit.DeadlineChange(reservation.event_id, reservation.pk, deadline)
+    entry_id, moved = reservation.entry_id, DeadlineChange(reservation.event_id, reservation.pk, deadline)
     transaction.on_commit(lambda: after_commit.notify_deadline_changed([moved]), robust=True)
     transaction.on_commit(lambda: refresh_slots([entry_id]), robust=True)
     return reservation, now

@@ -162,7 +162,8 @@ def resets(live: int, seats: int) -> None:
     from apps.events import facade as events
     from apps.events.creation import EventSpec, GeneralAdmission, create_event
     from apps.kernel import clock, redis
-    from apps.reservations.gate import gate, rebuild
+    from apps.reservations.gate import rebuild
+    from apps.reservations.lifecycle import gate_counts
     from benchmarks.support.rooms import _FILL
 
     lines = ["section,row,seat,x,y,category,accessible"]
@@ -195,7 +196,7 @@ def resets(live: int, seats: int) -> None:
         begun = time.perf_counter()
         assert rebuild.reset(event.id) == "open"
         again.append(time.perf_counter() - begun)
-    size = sum(redis.client().memory_usage(key) or 0 for key in gate.keys(event.id))
+    size = sum(redis.client().memory_usage(key) or 0 for key in gate_counts.keys(event.id))
     print(f"\n{seats:,} seats in {len(events.list_sections(event.id)) - 1} sections, {live:,} live reservations")
     print(f"the first reset, ledger examined and all marks read: {first * 1e3:.1f} ms")
     print(f"every further one: median {statistics.median(again[14:]) * 1e3:.1f} ms, {size:,} bytes in Redis")

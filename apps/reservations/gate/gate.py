@@ -16,19 +16,17 @@ from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from prometheus_client import Counter
-from redis import Redis
-from redis.exceptions import OutOfMemoryError
 
 from apps.events import facade as events
 from apps.kernel import clock, lua, redis
-from apps.kernel.http import idempotency, problems
+from apps.kernel.http import problems
 from apps.reservations.errors import AccessCodeRequired, SeatsUnavailable, SoldOut
 from apps.reservations.gate import hold_demand
-from apps.reservations.lifecycle import after_commit
+from apps.reservations.lifecycle.gate_counts import attempt_all, keys, runs
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +34,9 @@ VALID_MS = 4_500
 """From the reading of counts to the last refusal by them: below the 5 s within which what is free must be sellable."""
 REQUEST_MARK_MS = 30_000
 """Longer than any hold takes, or the retry of one whose answer was lost."""
-ENTRY_MARK_MS = idempotency.REMEMBERED_HOURS * 3_600_000
-"""As long as its answer is remembered."""
-
-Change = TypeVar("Change", after_commit.Hold, after_commit.Ended, after_commit.StockChange)
 
 _PACKAGE = "apps.reservations"
 _ask = lua.load(_PACKAGE, "gate_ask")
-_note = lua.load(_PACKAGE, "gate_note")
 
 asked = Counter(
     "fairgate_gate_asked",
@@ -53,11 +46,6 @@ asked = Counter(
 )
 METRICS = (asked,)
 """Of this process; the composition root registers them where it serves figures."""
-
-
-def keys(event_id: int) -> tuple[str, str]:
-    """The event's gate and its marks: one hash tag, so that they lie on one server of a cluster."""
-    return f"gate:{{{event_id}}}", f"gate:{{{event_id}}}:marks"
 
 
 class Question(NamedTuple):
@@ -140,7 +128,7 @@ def build_question_batch(questions: Sequence[Question]) -> QuestionBatch | None:
         wanted = _read_demands(questions, reads=False)
     except hold_demand.NotCached:
         return None
-    return QuestionBatch(_ask.commands(_runs(_ask_arguments(questions, wanted))), wanted, questions)
+    return QuestionBatch(_ask.commands(runs(_ask_arguments(questions, wanted))), wanted, questions)
 
 
 _Demands = dict[int, list[tuple[int, hold_demand.HoldDemand]]]
@@ -220,100 +208,6 @@ def _count(said: Mapping[str, int]) -> None:
 def forget_request(event_id: int, entry_id: UUID, idempotency_key: str) -> None:
     """The ledger has refused this request for good: asking again with its key is a new question."""
     redis.attempt(lambda client: client.zrem(keys(event_id)[1], _request_mark(str(entry_id), idempotency_key)))
-
-
-def record_holds(holds: Sequence[after_commit.Hold]) -> redis.CommandBatch:
-    """After their commit: these holds have what they took, and whoever made them is never refused. What Redis cannot
-    be told it learns with the next reset."""
-    told = []
-    for event_id, of_event in _by_event(holds).items():
-        moved: dict[int, int] = {}
-        for hold in of_event:
-            for section_id, quantity in hold.taken.items():
-                moved[section_id] = moved.get(section_id, 0) - quantity
-        told.append((event_id, _note_arguments([str(hold.entry_id) for hold in of_event], moved)))
-    return _errand(told)
-
-
-def record_endings(endings: Sequence[after_commit.Ended]) -> redis.CommandBatch:
-    """After their commit: what these reservations had is free again."""
-    told = []
-    for event_id, of_event in _by_event(endings).items():
-        for lapsed in (False, True):
-            returned: Counts[int] = Counts()
-            for ending in of_event:
-                if ending.lapsed == lapsed:
-                    returned.update(ending.returned)
-            if returned:
-                told.append((event_id, _note_arguments([], returned, lapsed=lapsed)))
-    return _errand(told)
-
-
-def record_stock_changes(changes: Sequence[after_commit.StockChange]) -> redis.CommandBatch:
-    """After their commit: staff put so much on sale, or took it off."""
-    told = []
-    for event_id, of_event in _by_event(changes).items():
-        moved: Counts[int] = Counts()
-        for change in of_event:
-            moved.update(change.free)
-        told.append((event_id, _note_arguments([], moved)))
-    return _errand(told)
-
-
-def _by_event(news: Sequence[Change]) -> dict[int, list[Change]]:
-    by_event: dict[int, list[Change]] = defaultdict(list)
-    for one in news:
-        by_event[one.event_id].append(one)
-    return by_event
-
-
-def _note_arguments(marks: Sequence[str], moved: Mapping[int, int], *, lapsed: bool = False) -> list[lua.Argument]:
-    arguments: list[lua.Argument] = [ENTRY_MARK_MS, int(lapsed), len(marks), *marks]
-    for section_id, quantity in moved.items():
-        arguments += [section_id, quantity]
-    return arguments
-
-
-_EventArguments = Sequence[tuple[int, Sequence[lua.Argument]]]
-"""Of a command: event and arguments."""
-
-
-def attempt_all(script: lua.Script, asked_for: _EventArguments) -> list[Any]:
-    """What the command returned for each of these events with its arguments, in order and in one journey; None where
-    that failed. A server out of memory has lost what it was not told: that gate refuses nobody until it is reset from
-    the ledger, and its answer is `out_of_memory`."""
-    if not asked_for:
-        return []
-    answers = redis.attempt(
-        lambda client: _handle_failures(client, asked_for, script.run_many(client, _runs(asked_for)))
-    )
-    return [None] * len(asked_for) if answers is None else answers
-
-
-def _errand(told: _EventArguments) -> redis.CommandBatch:
-    """The same for news, which travel with others'."""
-    runs = _runs(told)
-
-    def hear(client: Redis, answers: Sequence[Any]) -> None:
-        _handle_failures(client, told, _note.rerun_unknown(client, runs, list(answers)))
-
-    return redis.CommandBatch(_note.commands(runs), hear)
-
-
-def _runs(asked_for: _EventArguments) -> list[lua.Run]:
-    return [(keys(event_id), arguments) for event_id, arguments in asked_for]
-
-
-def _handle_failures(client: Redis, asked_for: _EventArguments, found: list[Any]) -> list[Any]:
-    for index, answer in enumerate(found):
-        if isinstance(answer, OutOfMemoryError):
-            # Taking away is allowed even then; whoever asks next, in whatever process, finds it shut.
-            client.hdel(keys(asked_for[index][0])[0], "until")
-            found[index] = b"out_of_memory"
-        elif isinstance(answer, Exception):
-            logger.warning("the gate of event %s: Redis refused: %s", asked_for[index][0], answer)
-            found[index] = None
-    return found
 
 
 def _ask_redis(questions: Sequence[Question], wanted: _Demands) -> dict[int, list[tuple[str, Sequence[bytes]]]]:

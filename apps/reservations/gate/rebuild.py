@@ -32,6 +32,7 @@ from apps.kernel.http import idempotency
 from apps.reservations.gate import gate
 from apps.reservations.gate.ledger_check import examine
 from apps.reservations.inventory.availability import free_counts
+from apps.reservations.lifecycle.gate_counts import ENTRY_MARK_MS, attempt_all, keys
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ LAPSING_MAX = 5_000
 JUMP_MS = 60_000
 """Marks are written with every reset. Where the last were written so long ago, or so far ahead, by Redis's clock, the
 clock has jumped, or nobody reset for as long: either way they are all read again."""
-GATE_EXPIRY_MS = gate.ENTRY_MARK_MS + 2 * 3_600_000
+GATE_EXPIRY_MS = ENTRY_MARK_MS + 2 * 3_600_000
 """A gate that nobody resets any more goes away by itself."""
 REFUSED_SECONDS = 24 * 3_600
 WHY_LENGTH_MAX = 500
@@ -159,7 +160,7 @@ def _read_states(client: Redis, event_ids: Sequence[int]) -> dict[int, State]:
         pipe.time()
         pipe.info("server")
         for event_id in event_ids:
-            pipe.hmget(gate.keys(event_id)[0], _FIELDS)
+            pipe.hmget(keys(event_id)[0], _FIELDS)
             pipe.get(_refused_key(event_id))
         time_of_day, about, *answers = pipe.execute(raise_on_error=False)
     for answer in (time_of_day, about):
@@ -175,7 +176,7 @@ def _read_states(client: Redis, event_ids: Sequence[int]) -> dict[int, State]:
     begun = [(event_id, fields[0]) for event_id, (fields, _) in found.items() if fields[0]]
     with client.pipeline(transaction=False) as pipe:
         for event_id, epoch in begun:
-            pipe.zscore(gate.keys(event_id)[1], f"epoch {epoch}")
+            pipe.zscore(keys(event_id)[1], f"epoch {epoch}")
         scores = pipe.execute(raise_on_error=False) if begun else []
     marked = {event_id for (event_id, _), score in zip(begun, scores, strict=True) if isinstance(score, float)}
     now_ms = seconds * 1_000 + microseconds // 1_000
@@ -285,7 +286,7 @@ def _read_and_open(states: Mapping[int, State]) -> dict[int, str]:
             times = [f"{state.now_ms + after_ms}:{quantity}" for after_ms, quantity in lapsing[section_id]]
             arguments += [section_id, counts[section_id], " ".join(times)]
         opening.append((event_id, arguments))
-    for (event_id, _), opened in zip(opening, gate.attempt_all(_open, opening), strict=True):
+    for (event_id, _), opened in zip(opening, attempt_all(_open, opening), strict=True):
         outcomes[event_id] = gate.text(opened) or "away"
     return outcomes
 
@@ -329,12 +330,12 @@ def _mark_all(cursor: sql.Cursor, gates: Mapping[int, tuple[str, State]], now: d
         marking: list[tuple[int, list[lua.Argument]]] = [
             (
                 event_id,
-                [epoch, replaces[event_id], reached, gate.ENTRY_MARK_MS, GATE_EXPIRY_MS, JUMP_MS, *entries[event_id]],
+                [epoch, replaces[event_id], reached, ENTRY_MARK_MS, GATE_EXPIRY_MS, JUMP_MS, *entries[event_id]],
             )
             for event_id, (epoch, _) in gates.items()
             if event_id not in failed
         ]
-        for (event_id, _), marked in zip(marking, gate.attempt_all(_mark, marking), strict=True):
+        for (event_id, _), marked in zip(marking, attempt_all(_mark, marking), strict=True):
             if marked != 1:
                 failed[event_id] = "lost" if marked == 0 else gate.text(marked) or "away"
             replaces[event_id] = gates[event_id][0]
@@ -344,7 +345,7 @@ def _mark_all(cursor: sql.Cursor, gates: Mapping[int, tuple[str, State]], now: d
 
 
 def _refused_key(event_id: int) -> str:
-    return f"{gate.keys(event_id)[0]}:refused"
+    return f"{keys(event_id)[0]}:refused"
 
 
 def forbid_opening(event_id: int, found: Sequence[str]) -> None:
@@ -354,7 +355,7 @@ def forbid_opening(event_id: int, found: Sequence[str]) -> None:
 
     def mark(client: Redis) -> bool:
         # Whole: so that it is examined again before it ever opens, also where the mark below is lost.
-        client.delete(gate.keys(event_id)[0])
+        client.delete(keys(event_id)[0])
         return bool(client.set(_refused_key(event_id), why, nx=True, ex=REFUSED_SECONDS))
 
     if redis.attempt(mark):
@@ -383,6 +384,6 @@ def counts_of(event_id: int) -> dict[int, int] | None:
     state = read_state(event_id)
     if state is None or not state.is_open:
         return None
-    found = redis.attempt(lambda client: client.hgetall(gate.keys(event_id)[0])) or {}
+    found = redis.attempt(lambda client: client.hgetall(keys(event_id)[0])) or {}
     fields = {gate.text(name): int(value) for name, value in found.items() if gate.text(name).startswith("left ")}
     return {int(name.removeprefix("left ")): left for name, left in fields.items()}

@@ -9,7 +9,7 @@ from apps.kernel.db import arrays, sql, transactions
 from apps.queue import facade as queue
 from apps.reservations.holds.replacement import Replaced
 from apps.reservations.holds.requests import HoldRequest
-from apps.reservations.lifecycle import after_commit
+from apps.reservations.lifecycle.changes import Ended, Hold
 from apps.reservations.lifecycle.release import end_reservations
 from apps.reservations.models import Reservation
 
@@ -48,23 +48,23 @@ class Win(NamedTuple):
     """What let it in, where something wanted an access code."""
 
     @property
-    def hold(self) -> after_commit.Hold:
+    def hold(self) -> Hold:
         """The news of it, once it is committed."""
         taken: dict[int, int] = {}
         for section_id, _, _, quantity, _ in self.lines:
             taken[section_id] = taken.get(section_id, 0) + quantity
         request = self.request
-        return after_commit.Hold(request.event.id, request.reservation_id, request.entry_id, self.reserved_until, taken)
+        return Hold(request.event.id, request.reservation_id, request.entry_id, self.reserved_until, taken)
 
     @property
-    def ending(self) -> after_commit.Ended | None:
+    def ending(self) -> Ended | None:
         """The news of what it replaced."""
         if self.replaced is None:
             return None
         returned = dict(self.replaced.places)
         for seat in self.replaced.seats.values():
             returned[seat.section_id] = returned.get(seat.section_id, 0) + 1
-        return after_commit.Ended(self.replaced.event_id, self.replaced.id, returned)
+        return Ended(self.replaced.event_id, self.replaced.id, returned)
 
 
 def _in_order(win: Win) -> int:

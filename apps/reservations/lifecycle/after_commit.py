@@ -1,115 +1,51 @@
-"""What follows a commit: faster copies are told of what was held and what is free again. They may miss it; whatever
-they keep is made again from the ledger. So nothing here can undo or fail what was committed."""
+"""Updates of the copies in Redis after a commit: the gate's counts and the deadline set.
+
+A copy may miss an update: it is rebuilt from the ledger. So nothing here can undo or fail what was committed.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import NamedTuple, TypeVar
-from uuid import UUID
+from typing import TypeVar
 
 from apps.kernel import redis
+from apps.reservations.lifecycle import deadline_set, gate_counts
+from apps.reservations.lifecycle.changes import DeadlineChange, Ended, Hold, StockChange
 
 logger = logging.getLogger(__name__)
 
 Change = TypeVar("Change")
-
-
-class Hold(NamedTuple):
-    """A reservation that was just committed."""
-
-    event_id: int
-    reservation_id: UUID
-    entry_id: UUID
-    deadline: datetime
-    taken: dict[int, int]
-    """Section id to places, seats and general admission alike."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeadlineChange:
-    """A live reservation's deadline in force that has changed."""
-
-    event_id: int
-    reservation_id: UUID
-    deadline: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A reservation that has just ended, and what that gave back by section."""
-
-    event_id: int
-    reservation_id: UUID
-    returned: dict[int, int]
-    lapsed: bool = False
-    """Because its deadline had passed, and not because somebody gave it back."""
-
-
-@dataclass(frozen=True, slots=True)
-class StockChange:
-    """What staff put on sale in sections, or below zero took off it."""
-
-    event_id: int
-    free: dict[int, int]
-
-
-Listener = Callable[[Sequence[Change]], redis.CommandBatch | None]
-"""Is told in the thread that committed; what it has to send to Redis travels with what others have."""
-
-_on_held: list[Listener[Hold]] = []
-_on_deadline: list[Listener[DeadlineChange]] = []
-_on_ended: list[Listener[Ended]] = []
-_on_stock_changed: list[Listener[StockChange]] = []
-
-
-def on_held(listener: Listener[Hold]) -> None:
-    """From now on `listener` is called after every commit of holds."""
-    _on_held.append(listener)
-
-
-def on_deadline(listener: Listener[DeadlineChange]) -> None:
-    """The same for deadlines that have changed."""
-    _on_deadline.append(listener)
-
-
-def on_ended(listener: Listener[Ended]) -> None:
-    """The same for reservations that have ended, also those that another one replaced."""
-    _on_ended.append(listener)
-
-
-def on_stock_changed(listener: Listener[StockChange]) -> None:
-    """The same for what staff put on sale or took off it."""
-    _on_stock_changed.append(listener)
+Update = Callable[[Sequence[Change]], redis.CommandBatch]
 
 
 def notify_held(holds: Sequence[Hold]) -> None:
-    """Every listener was told, if there is anything to tell."""
-    _notify(_on_held, holds)
+    """Update the copies with committed holds, in the thread that committed them."""
+    _update(holds, gate_counts.record_holds, deadline_set.add_holds)
 
 
 def notify_deadline_changed(deadlines: Sequence[DeadlineChange]) -> None:
-    _notify(_on_deadline, deadlines)
+    _update(deadlines, deadline_set.update_deadlines)
 
 
 def notify_ended(endings: Sequence[Ended]) -> None:
-    _notify(_on_ended, endings)
+    """Update the copies with reservations that have ended, also those that another one replaced."""
+    _update(endings, gate_counts.record_endings, deadline_set.remove_ended)
 
 
 def notify_stock_changed(changes: Sequence[StockChange]) -> None:
-    _notify(_on_stock_changed, changes)
+    _update(changes, gate_counts.record_stock_changes)
 
 
-def _notify(listeners: Sequence[Listener[Change]], news: Sequence[Change]) -> None:
-    if not news:
+def _update(changes: Sequence[Change], *updates: Update[Change]) -> None:
+    """Send the commands of all updates in one round trip."""
+    if not changes:
         return
-    errands = []
-    for listener in listeners:
+    batches = []
+    for update in updates:
         try:
-            errands.append(listener(news))
-        except Exception:  # The commit stands whatever a copy of it meets.
-            logger.exception("%s was told of a commit and failed", getattr(listener, "__qualname__", listener))
+            batches.append(update(changes))
+        except Exception:  # The commit stands, whatever happens to a copy of it.
+            logger.exception("%s failed after a commit", update.__qualname__)
     try:
-        redis.run_command_batches([errand for errand in errands if errand is not None])
+        redis.run_command_batches(batches)
     except Exception:
-        logger.exception("Redis was told of a commit and something failed")
+        logger.exception("updating Redis failed after a commit")

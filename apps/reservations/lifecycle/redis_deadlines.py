@@ -1,25 +1,20 @@
-"""The first net: deadlines in Redis, and a watcher that releases what is due within a second.
+"""The first of four ways to expire holds: a watcher that releases what is due in the deadline set within a second.
 
-Per event one sorted set of reservation ids by deadline in force; beside them one that says which events have any, each
-by its latest deadline. They are written after the commit that made or moved a deadline, and are a copy like everything
-in Redis: a member too many is found out under the reservation's lock, a missing one is another net's.
+The set (`deadline_set`) is written after the commit that made or moved a deadline, and is a copy like everything in
+Redis: a superfluous member is found under the reservation's lock, and a missing one expires by another job. The watcher
+reads the time from PostgreSQL, so neither Redis's clock nor the process's own can release early or late.
 
-Scores are seconds of PostgreSQL's clock, which set the deadlines, and the watcher asks PostgreSQL what time it is.
-Neither Redis's clock nor this process's says anything here, so none of them can jump.
-
-The watcher is a thread of the relay's process: that one already needs both Redis and PostgreSQL, and shares nothing
-with beat, the workers or the gatekeeper, whose ends the other nets have to survive. Any number of watchers may run.
+The watcher is a thread of the relay's process, which needs both Redis and PostgreSQL anyway and shares nothing with
+beat, the workers or the gatekeeper, whose failures the other jobs must survive. Any number of watchers may run.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
-from typing import Any
 from uuid import UUID
 
 from django.db import close_old_connections, connection
@@ -28,7 +23,7 @@ from redis import Redis
 from apps.kernel import clock, redis
 from apps.kernel.db import sql
 from apps.kernel.observability.repeated_errors import RepeatedErrors
-from apps.reservations.lifecycle import after_commit
+from apps.reservations.lifecycle import deadline_set
 from apps.reservations.lifecycle.release import SWEEP_MAX, sweep_these
 
 logger = logging.getLogger(__name__)
@@ -36,7 +31,6 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 RETRY_SECONDS = 1.0
 """What could not be released, because somebody else is deciding it, is tried again after so long."""
-EVENTS_KEY = "deadlines"
 EVENT_KEPT_SECONDS = 3_600
 """An event is forgotten so long after the last deadline it has had: whatever is left of it, other nets have caught."""
 FILLED_KEY = "deadlines:filled"
@@ -46,53 +40,6 @@ _standing_deadlines = sql.load("apps.reservations", "standing_deadlines")
 _deadlines_of = sql.load("apps.reservations", "deadlines_of")
 
 _FROM_THE_START = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
-
-Deadlines = Mapping[int, Mapping[UUID, datetime]]
-"""Reservation to deadline in force, by event."""
-
-
-def key(event_id: int) -> str:
-    return f"deadlines:{{{event_id}}}"
-
-
-def register() -> None:
-    """From now on the set hears of every commit of this process."""
-    after_commit.on_held(_add_holds)
-    after_commit.on_deadline(_update_deadlines)
-    after_commit.on_ended(_remove_ended)
-
-
-def _add_holds(holds: Sequence[after_commit.Hold]) -> redis.CommandBatch:
-    return _add_errand(_by_event([(hold.event_id, hold.reservation_id, hold.deadline) for hold in holds]))
-
-
-def _update_deadlines(deadlines: Sequence[after_commit.DeadlineChange]) -> redis.CommandBatch:
-    return _add_errand(_by_event([(one.event_id, one.reservation_id, one.deadline) for one in deadlines]))
-
-
-def _remove_ended(endings: Sequence[after_commit.Ended]) -> redis.CommandBatch:
-    members: dict[int, list[str]] = {}
-    for ending in endings:
-        members.setdefault(ending.event_id, []).append(str(ending.reservation_id))
-    return redis.CommandBatch([("ZREM", key(event_id), *ids) for event_id, ids in members.items()])
-
-
-def _by_event(deadlines: Sequence[tuple[int, UUID, datetime]]) -> Deadlines:
-    found: dict[int, dict[UUID, datetime]] = {}
-    for event_id, reservation_id, deadline in deadlines:
-        found.setdefault(event_id, {})[reservation_id] = deadline
-    return found
-
-
-def _add_errand(deadlines: Deadlines, *, only_missing: bool = False) -> redis.CommandBatch:
-    """Puts these into the set. `only_missing`: what it has of them already stays as it is."""
-    commands: list[Sequence[Any]] = []
-    for event_id, of_event in deadlines.items():
-        pairs = [(deadline.timestamp(), str(one)) for one, deadline in of_event.items()]
-        how = ["NX"] if only_missing else []
-        commands.append(["ZADD", key(event_id), *how, *chain.from_iterable(pairs)])
-        commands.append(["ZADD", EVENTS_KEY, "GT", max(pairs)[0], str(event_id)])
-    return redis.CommandBatch(commands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +85,18 @@ class Watcher:
         """
         with client.pipeline(transaction=False) as pipe:
             pipe.exists(FILLED_KEY)
-            pipe.zremrangebyscore(EVENTS_KEY, "-inf", now - EVENT_KEPT_SECONDS)
-            pipe.zrange(EVENTS_KEY, 0, -1)
+            pipe.zremrangebyscore(deadline_set.EVENTS_KEY, "-inf", now - EVENT_KEPT_SECONDS)
+            pipe.zrange(deadline_set.EVENTS_KEY, 0, -1)
             is_filled, _, events = pipe.execute()
         event_ids = [int(event) for event in events if event.isdigit()]
         with client.pipeline(transaction=False) as pipe:
             for event_id in event_ids:
-                pipe.zrangebyscore(key(event_id), "-inf", now, start=0, num=SWEEP_MAX)
+                pipe.zrangebyscore(deadline_set.key(event_id), "-inf", now, start=0, num=SWEEP_MAX)
             found = pipe.execute()
         due = {event_id: members for event_id, members in zip(event_ids, found, strict=True) if members}
         with client.pipeline(transaction=False) as pipe:
             for event_id, members in due.items():
-                pipe.zrem(key(event_id), *members)
+                pipe.zrem(deadline_set.key(event_id), *members)
             pipe.execute()
         return _Taken(bool(is_filled), {event_id: _reservation_ids(members) for event_id, members in due.items()})
 
@@ -163,7 +110,7 @@ class Watcher:
         # Lapsed and not released: somebody else is deciding it just now.
         soon = clock.now().timestamp() + RETRY_SECONDS
         again = {str(one): soon if has_lapsed else deadline.timestamp() for one, deadline, has_lapsed in live}
-        redis.attempt(lambda client: client.zadd(key(event_id), again, nx=True))
+        redis.attempt(lambda client: client.zadd(deadline_set.key(event_id), again, nx=True))
 
     def _fill(self) -> bool:
         """One page more of the ledger's live reservations is in the set, where it has to be filled; whether that goes
@@ -173,8 +120,8 @@ class Watcher:
         after, after_id = self._after
         with connection.cursor() as cursor:
             rows = _standing_deadlines.rows(cursor, after=after, after_id=after_id, limit=FILL_PAGE)
-        page = _by_event([(event_id, one, deadline) for one, event_id, deadline in rows])
-        if not redis.run_command_batches([_add_errand(page, only_missing=True)] if page else []):
+        page = deadline_set.by_event([(event_id, one, deadline) for one, event_id, deadline in rows])
+        if not redis.run_command_batches([deadline_set.add_deadlines(page, only_missing=True)] if page else []):
             self._begin_filling()
             return False
         if len(rows) == FILL_PAGE:

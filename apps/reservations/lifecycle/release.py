@@ -18,6 +18,7 @@ from django.db import connection, transaction
 from apps.kernel.db import model_rows, sql, transactions
 from apps.reservations.errors import PaymentInProgress, ReservationNotFound
 from apps.reservations.lifecycle import after_commit
+from apps.reservations.lifecycle.changes import Ended
 from apps.reservations.lifecycle.queue_slots import refresh_slots
 from apps.reservations.models import Reservation
 
@@ -87,7 +88,7 @@ class _Expired:
     result: SweepResult
     entry_ids: Sequence[UUID] = ()
     """Whose slots that changes."""
-    endings: Sequence[after_commit.Ended] = ()
+    endings: Sequence[Ended] = ()
 
 
 def sweep(
@@ -294,15 +295,13 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
     return _Expired(swept, [row[2] for row in lapsed], _endings(events, sections, lapsed=True))
 
 
-def _endings(
-    events: Mapping[UUID, int], sections: Mapping[int, Returned], *, lapsed: bool = False
-) -> list[after_commit.Ended]:
+def _endings(events: Mapping[UUID, int], sections: Mapping[int, Returned], *, lapsed: bool = False) -> list[Ended]:
     """What each of these reservations gave back, told by reservation instead of by section."""
     returned: dict[UUID, dict[int, int]] = {reservation_id: {} for reservation_id in events}
     for section_id, back in sections.items():
         for reservation_id, count in back.by.items():
             returned[reservation_id][section_id] = count
-    return [after_commit.Ended(events[one], one, returned[one], lapsed) for one in events]
+    return [Ended(events[one], one, returned[one], lapsed) for one in events]
 
 
 def release(reservation_id: UUID, who: str, why: str = "released") -> None:

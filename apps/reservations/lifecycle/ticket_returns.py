@@ -17,6 +17,7 @@ from apps.kernel.db import sql
 from apps.reservations.errors import PlacesNotReturnable
 from apps.reservations.inventory.log import Change, record
 from apps.reservations.lifecycle import after_commit, release
+from apps.reservations.lifecycle.changes import StockChange
 from apps.reservations.models import BlockedFor, InventoryChange, Reservation
 
 _PACKAGE = "apps.reservations"
@@ -112,9 +113,7 @@ def _give_back_some(
     )
     release.release_places(cursor, returned)
     # The reservation has not ended: whoever keeps counts is told of the places alone.
-    told = after_commit.StockChange(
-        reservation.event_id, {section: back.seats + back.places for section, back in returned.items()}
-    )
+    told = StockChange(reservation.event_id, {section: back.seats + back.places for section, back in returned.items()})
     transaction.on_commit(lambda: after_commit.notify_stock_changed([told]), robust=True)
 
 
@@ -153,7 +152,7 @@ def _block_for_house(
     ((now,),) = _read_clock.rows(cursor)
     record(cursor, reservation.event_id, InventoryChange.Kind.BLOCKED, changes, who=who, why=why, now=now)
     kept_back = {section: -back.seats - back.places for section, back in returned.items()}
-    told = after_commit.StockChange(reservation.event_id, kept_back)
+    told = StockChange(reservation.event_id, kept_back)
     transaction.on_commit(lambda: after_commit.notify_stock_changed([told]), robust=True)
 
 

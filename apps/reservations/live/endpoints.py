@@ -76,7 +76,7 @@ class LiveEndpoints:
     def register_owned(self, kind: str, authorize: Authorize, reader: OwnerReader) -> None:
         """Things of this kind may be listened to by their owners."""
         self._authorize[kind] = authorize
-        self.event_updates.register_owned(kind, reader)
+        self.event_updates.add_owned(kind, reader)
 
     async def close(self) -> None:
         """Everybody has been sent away."""

@@ -82,9 +82,9 @@ class EventUpdates:
         self._queue_task: asyncio.Task[None] | None = None
         self._subscribe_task: asyncio.Task[None] | None = None
         self._announcements_task: asyncio.Task[None] | None = None
-        self.register_owned("reservation", read_reservations)
+        self.add_owned("reservation", read_reservations)
 
-    def register_owned(self, kind: str, reader: OwnerReader) -> None:
+    def add_owned(self, kind: str, reader: OwnerReader) -> None:
         """Things of this kind may be listened to by their owners."""
         again = REREAD_SECONDS.get(kind, DEFAULT_REREAD_SECONDS)
         self._owned[kind] = OwnedStates(self.hub, kind, reader, again_seconds=again)

@@ -20,6 +20,7 @@ from apps.kernel.http import problems
 from apps.reservations.errors import NotEnoughLeft, SeatsUnavailable
 from apps.reservations.inventory.log import Change, record
 from apps.reservations.lifecycle import after_commit
+from apps.reservations.lifecycle.changes import StockChange
 from apps.reservations.lifecycle.release import sweep
 from apps.reservations.models import BlockedFor, InventoryChange, SeatInventory
 from apps.reservations.staff.selection import Selection, find_seats, find_section, listed
@@ -259,7 +260,7 @@ def _change_places(
             ((now,),) = _read_clock.rows(cursor)
             done = Change(section.id, None, quantity, _to_json(before), _to_json(after))
             record(cursor, event.id, kind, [done], who=who, why=why, now=now)
-        after_commit.notify_stock_changed([after_commit.StockChange(event.id, {section.id: after.free - before.free})])
+        after_commit.notify_stock_changed([StockChange(event.id, {section.id: after.free - before.free})])
         return after
 
     return retry_after_sweep(event, act)
@@ -342,7 +343,7 @@ def _notify_seats(event: events.EventView, seats: Sequence[SeatState], each: int
     """Who keeps counts hears of the seats that came on sale, or went off it, by this commit."""
     if seats:
         free = {section: each * count for section, count in Counter(seat.section_id for seat in seats).items()}
-        after_commit.notify_stock_changed([after_commit.StockChange(event.id, free)])
+        after_commit.notify_stock_changed([StockChange(event.id, free)])
 
 
 def retry_after_sweep(event: events.EventView, act: Callable[[], _Result]) -> _Result:

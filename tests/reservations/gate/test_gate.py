@@ -15,7 +15,7 @@ from apps.reservations import facade as reservations
 from apps.reservations.gate import gate, rebuild
 from apps.reservations.gate.gate_reconciliation import differences
 from apps.reservations.inventory.availability import free_counts
-from apps.reservations.lifecycle import after_commit
+from apps.reservations.lifecycle import after_commit, gate_counts
 from apps.reservations.models import GeneralAdmissionInventory, Reservation
 from apps.reservations.staff import stock
 from apps.reservations.staff.selection import Selection
@@ -235,14 +235,14 @@ def test_a_process_that_dies_after_its_commit_makes_nobody_lose_the_last_place(
     open_gate(floor)
     entry = join(floor)
     with monkeypatch.context() as dying:
-        dying.setattr(after_commit, "_on_held", [])
+        dying.setattr(after_commit, "notify_held", lambda holds: None)
         hold(floor, entry, **PLACE, key="lost")
     assert int(read_gate_field(floor, f"left {section_of(floor, 'floor')}")) == 1
     open_gate(floor)
     assert not is_refused(floor, entry, **PLACE, key="lost")
     assert "pending_payment" in buy(floor, entry, **PLACE, key="lost")
     assert is_refused(floor, **PLACE)
-    redis.client().zrem(gate.keys(floor.id)[1], str(entry.id))
+    redis.client().zrem(gate_counts.keys(floor.id)[1], str(entry.id))
     assert is_refused(floor, entry, **PLACE, key="unheard-of")
 
 

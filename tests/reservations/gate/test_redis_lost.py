@@ -8,7 +8,8 @@ import pytest
 from apps.events import facade as events
 from apps.kernel import redis
 from apps.reservations import facade as reservations
-from apps.reservations.gate import gate, rebuild
+from apps.reservations.gate import rebuild
+from apps.reservations.lifecycle import gate_counts
 from tests.support.factories import assert_audit_clean, hold, join, make_event
 from tests.support.own_redis import OwnRedis
 from tests.support.reservations.gates import (
@@ -74,7 +75,7 @@ def test_a_gate_that_lost_something_lets_through_until_it_is_reset(sold_out: Any
     if lost == "everything":
         redis.client().flushall()
     else:
-        redis.client().delete(gate.keys(event.id)[lost == "marks"])
+        redis.client().delete(gate_counts.keys(event.id)[lost == "marks"])
     unloaded = count_answers("unloaded")
     assert not is_refused(event, **PLACE)
     assert count_answers("unloaded") == unloaded + 1
@@ -85,7 +86,7 @@ def test_a_server_that_returns_with_what_it_knew_once_refuses_nobody(sold_out: A
     """As after a restart with a snapshot, or a failover to a replica that lags: the keys are of an earlier moment, the
     run id is another one."""
     event, holder = sold_out
-    kept = {key: redis.client().dump(key) for key in gate.keys(event.id)}
+    kept = {key: redis.client().dump(key) for key in gate_counts.keys(event.id)}
     # Its clock of then is made that of now: the restart took no time at all, the hardest case.
     own_redis.kill()
     own_redis.return_empty()

@@ -13,6 +13,7 @@ from apps.kernel.db import transactions
 from apps.reservations import facade as reservations
 from apps.reservations.checks import seat_history
 from apps.reservations.lifecycle import after_commit
+from apps.reservations.lifecycle.changes import StockChange
 from apps.reservations.models import (
     GeneralAdmissionInventory,
     InventoryChange,
@@ -150,7 +151,7 @@ def test_whoever_keeps_counts_is_told_of_what_came_back_and_not_of_an_end(monkey
     monkeypatch.setattr(after_commit, "notify_stock_changed", told.extend)
     monkeypatch.setattr(after_commit, "notify_ended", told.extend)
     give(reservation.id, {floor.line_id: 2})
-    assert told == [after_commit.StockChange(event.id, {floor.section_pk: 2})]
+    assert told == [StockChange(event.id, {floor.section_pk: 2})]
 
 
 @pytest.mark.parametrize("given", [{}, {0: 1}, {None: 2}, {None: 0}, {None: -1}])

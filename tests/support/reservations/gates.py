@@ -10,6 +10,7 @@ from apps.kernel.http import problems
 from apps.queue import facade as queue
 from apps.reservations import facade
 from apps.reservations.gate import gate, rebuild
+from apps.reservations.lifecycle import gate_counts
 from tests.support.factories import join
 
 HOUR_MS = 3_600_000
@@ -49,7 +50,7 @@ def section_of(event: events.EventView, slug: str) -> int:
 
 def read_gate_field(event: events.EventView, name: str) -> str:
     """One field of the gate, as Redis has it."""
-    return gate.text(redis.client().hget(gate.keys(event.id)[0], name))  # type: ignore[arg-type]
+    return gate.text(redis.client().hget(gate_counts.keys(event.id)[0], name))  # type: ignore[arg-type]
 
 
 def write_gate_fields(event: events.EventView, **fields: Any) -> None:
@@ -57,7 +58,8 @@ def write_gate_fields(event: events.EventView, **fields: Any) -> None:
     for name, value in fields.items():
         kind, _, slug = name.partition("_")
         of_section = kind in ("left", "lapses", "ended")
-        redis.client().hset(gate.keys(event.id)[0], f"{kind} {section_of(event, slug)}" if of_section else name, value)
+        field = f"{kind} {section_of(event, slug)}" if of_section else name
+        redis.client().hset(gate_counts.keys(event.id)[0], field, value)
 
 
 def count_answers(answer: str) -> float:
@@ -67,7 +69,7 @@ def count_answers(answer: str) -> float:
 
 def jump_clock(event: events.EventView, milliseconds: int) -> None:
     """As after a jump of Redis's clock, ahead or back: what the gate dated is so much older now, or younger."""
-    client, (name, marks) = redis.client(), gate.keys(event.id)
+    client, (name, marks) = redis.client(), gate_counts.keys(event.id)
     for mark, ends in client.zrange(marks, 0, -1, withscores=True):  # type: ignore[union-attr]
         client.zadd(marks, {mark: ends - milliseconds})
     for dated in ("read_at", "until", "marked_at"):

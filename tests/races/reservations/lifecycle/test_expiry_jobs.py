@@ -31,7 +31,8 @@ from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 from apps.reservations import tasks
 from apps.reservations.checks import invariants
-from apps.reservations.lifecycle import after_commit, expiry_jobs, redis_deadlines, release
+from apps.reservations.lifecycle import after_commit, deadline_set, expiry_jobs, redis_deadlines, release
+from apps.reservations.lifecycle.changes import DeadlineChange
 from apps.reservations.models import CleanupLog, Reservation, ReservationTransition, SeatInventory
 from tests.queue.room.test_gatekeeper import until
 from tests.support.databases import database_url
@@ -73,13 +74,11 @@ def lapse_and_tell(view: reservations.ReservationView) -> None:
     """The deadline is a moment ago, and the set was told, as it is of every deadline that moves."""
     backdate_deadline(view.id)
     row = Reservation.objects.get(pk=view.id)
-    after_commit.notify_deadline_changed(
-        [after_commit.DeadlineChange(row.event_id, row.pk, row.pay_deadline or row.expires_at)]
-    )
+    after_commit.notify_deadline_changed([DeadlineChange(row.event_id, row.pk, row.pay_deadline or row.expires_at)])
 
 
 def in_set(client: Redis, event: EventView) -> dict[str, float]:
-    return dict(client.zrange(redis_deadlines.key(event.id), 0, -1, withscores=True))  # type: ignore[arg-type]
+    return dict(client.zrange(deadline_set.key(event.id), 0, -1, withscores=True))  # type: ignore[arg-type]
 
 
 def statuses() -> list[str]:
@@ -289,8 +288,8 @@ def test_what_the_set_says_wrongly_is_found_out_under_the_lock(redis_client: Red
     moved, ended = hold(event, seats=["hall-A-1"]), hold(event, seats=["hall-A-2"])
     reservations.release(ended.id, who="test")
     for member in (str(moved.id), str(ended.id), str(uuid.uuid4()), "\xff garbage"):
-        redis_client.zadd(redis_deadlines.key(event.id), {member: 1.0})
-    redis_client.zadd(redis_deadlines.EVENTS_KEY, {"garbage": time.time() + 1_000})
+        redis_client.zadd(deadline_set.key(event.id), {member: 1.0})
+    redis_client.zadd(deadline_set.EVENTS_KEY, {"garbage": time.time() + 1_000})
     redis_deadlines.Watcher().run_once()
     row = Reservation.objects.get(pk=moved.id)
     assert in_set(redis_client, event) == {str(moved.id): pytest.approx(row.expires_at.timestamp())}
@@ -327,7 +326,7 @@ def test_what_somebody_is_deciding_is_waited_for_by_nobody_and_tried_again(redis
     (score,) = in_set(redis_client, event).values()
     assert score > Reservation.objects.get().expires_at.timestamp() + redis_deadlines.RETRY_SECONDS
     assert statuses() == ["pending_payment"]
-    redis_client.zadd(redis_deadlines.key(event.id), {str(view.id): 1.0})
+    redis_client.zadd(deadline_set.key(event.id), {str(view.id): 1.0})
     watcher.run_once()
     assert statuses() == ["expired"]
     assert_audit_clean()
@@ -357,10 +356,10 @@ def test_an_event_is_forgotten_when_its_last_deadline_is_long_past(redis_client:
     view = hold(event, seats=["hall-A-1"])
     watcher = redis_deadlines.Watcher()
     watcher.run_once()
-    assert redis_client.zrange(redis_deadlines.EVENTS_KEY, 0, -1) == [str(event.id)]
+    assert redis_client.zrange(deadline_set.EVENTS_KEY, 0, -1) == [str(event.id)]
     reservations.release(view.id, who="test")
     long_past = clock.now().timestamp() - redis_deadlines.EVENT_KEPT_SECONDS - 1
-    redis_client.zadd(redis_deadlines.EVENTS_KEY, {str(event.id): long_past})
+    redis_client.zadd(deadline_set.EVENTS_KEY, {str(event.id): long_past})
     watcher.run_once()
     assert redis_client.keys("deadlines*") == [redis_deadlines.FILLED_KEY]
 

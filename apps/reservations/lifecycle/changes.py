@@ -1,0 +1,45 @@
+"""Committed changes that copies in Redis are updated with."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+
+class Hold(NamedTuple):
+    """A reservation that was just committed."""
+
+    event_id: int
+    reservation_id: UUID
+    entry_id: UUID
+    deadline: datetime
+    taken: dict[int, int]
+    """Section id to number of places, seats and general admission alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineChange:
+    """A live reservation's new deadline."""
+
+    event_id: int
+    reservation_id: UUID
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A reservation that has just ended, and the places it returned by section."""
+
+    event_id: int
+    reservation_id: UUID
+    returned: dict[int, int]
+    lapsed: bool = False
+    """True if it ended because its deadline had passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StockChange:
+    """The number of places that staff put on sale by section; negative if they withdrew them."""
+
+    event_id: int
+    free: dict[int, int]

@@ -1,0 +1,122 @@
+"""The gate's counts in Redis and the commands that change them after a commit (the gate itself: `gate/gate.py`)."""
+
+import logging
+from collections import Counter as Counts
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from redis import Redis
+from redis.exceptions import OutOfMemoryError
+
+from apps.kernel import lua, redis
+from apps.kernel.http import idempotency
+from apps.reservations.lifecycle.changes import Ended, Hold, StockChange
+
+logger = logging.getLogger(__name__)
+
+ENTRY_MARK_MS = idempotency.REMEMBERED_HOURS * 3_600_000
+"""An entry that held something is marked as long as its answer is remembered."""
+
+Change = TypeVar("Change", Hold, Ended, StockChange)
+
+_note = lua.load("apps.reservations", "gate_note")
+
+
+def keys(event_id: int) -> tuple[str, str]:
+    """Return the keys of the event's gate and its marks: one hash tag, so that a cluster keeps them on one server."""
+    return f"gate:{{{event_id}}}", f"gate:{{{event_id}}}:marks"
+
+
+def record_holds(holds: Sequence[Hold]) -> redis.CommandBatch:
+    """Return the commands that lower the counts by what these holds took, and mark their entries, which the gate then
+    never refuses. The next reset repairs what Redis misses."""
+    updates = []
+    for event_id, of_event in _by_event(holds).items():
+        moved: dict[int, int] = {}
+        for hold in of_event:
+            for section_id, quantity in hold.taken.items():
+                moved[section_id] = moved.get(section_id, 0) - quantity
+        updates.append((event_id, _note_arguments([str(hold.entry_id) for hold in of_event], moved)))
+    return _command_batch(updates)
+
+
+def record_endings(endings: Sequence[Ended]) -> redis.CommandBatch:
+    """Return the commands that raise the counts by what these reservations had."""
+    updates = []
+    for event_id, of_event in _by_event(endings).items():
+        for lapsed in (False, True):
+            returned: Counts[int] = Counts()
+            for ending in of_event:
+                if ending.lapsed == lapsed:
+                    returned.update(ending.returned)
+            if returned:
+                updates.append((event_id, _note_arguments([], returned, lapsed=lapsed)))
+    return _command_batch(updates)
+
+
+def record_stock_changes(changes: Sequence[StockChange]) -> redis.CommandBatch:
+    """Return the commands that change the counts by what staff put on sale or withdrew."""
+    updates = []
+    for event_id, of_event in _by_event(changes).items():
+        moved: Counts[int] = Counts()
+        for change in of_event:
+            moved.update(change.free)
+        updates.append((event_id, _note_arguments([], moved)))
+    return _command_batch(updates)
+
+
+def _by_event(changes: Sequence[Change]) -> dict[int, list[Change]]:
+    by_event: dict[int, list[Change]] = defaultdict(list)
+    for change in changes:
+        by_event[change.event_id].append(change)
+    return by_event
+
+
+def _note_arguments(marks: Sequence[str], moved: Mapping[int, int], *, lapsed: bool = False) -> list[lua.Argument]:
+    arguments: list[lua.Argument] = [ENTRY_MARK_MS, int(lapsed), len(marks), *marks]
+    for section_id, quantity in moved.items():
+        arguments += [section_id, quantity]
+    return arguments
+
+
+_EventArguments = Sequence[tuple[int, Sequence[lua.Argument]]]
+"""The event and the arguments of each run of a script."""
+
+
+def attempt_all(script: lua.Script, calls: _EventArguments) -> list[Any]:
+    """Return the script's results for these calls in order, read in one round trip; None where a call failed.
+
+    A server out of memory has lost an update. That gate refuses nothing until it is reset from the ledger; its result
+    is `out_of_memory`.
+    """
+    if not calls:
+        return []
+    results = redis.attempt(lambda client: _handle_failures(client, calls, script.run_many(client, runs(calls))))
+    return [None] * len(calls) if results is None else results
+
+
+def _command_batch(updates: _EventArguments) -> redis.CommandBatch:
+    """Return the updates as commands that share a round trip with others."""
+    calls = runs(updates)
+
+    def on_results(client: Redis, results: Sequence[Any]) -> None:
+        _handle_failures(client, updates, _note.rerun_unknown(client, calls, list(results)))
+
+    return redis.CommandBatch(_note.commands(calls), on_results)
+
+
+def runs(calls: _EventArguments) -> list[lua.Run]:
+    return [(keys(event_id), arguments) for event_id, arguments in calls]
+
+
+def _handle_failures(client: Redis, calls: _EventArguments, results: list[Any]) -> list[Any]:
+    for index, result in enumerate(results):
+        if isinstance(result, OutOfMemoryError):
+            # Redis allows deletes even then; every process finds the gate shut from now on.
+            client.hdel(keys(calls[index][0])[0], "until")
+            results[index] = b"out_of_memory"
+        elif isinstance(result, Exception):
+            logger.warning("the gate of event %s: Redis refused: %s", calls[index][0], result)
+            results[index] = None
+    return results
