@@ -1,4 +1,4 @@
-"""The organiser's desk: venues, plans from files, drafts and their publication. What is published is only looked at."""
+"""Admin of the catalogue: venues, plans from files, drafts and their publication. Published events are read-only."""
 
 from typing import Any
 
@@ -20,11 +20,13 @@ from apps.events.plans.colors import normal_color
 from apps.events.publication import EventRefused, lock_event, publish_event
 from apps.kernel import clock
 
-__all__ = ["announcements_admin"]  # Read with this: Django looks for no other.
+__all__ = [
+    "announcements_admin"
+]  # Imported so that its admin classes are registered: Django autodiscovers only this file.
 
 
 class ReadOnly(admin.ModelAdmin):
-    """Rows that a service writes and nobody edits."""
+    """Rows that services write and staff only view."""
 
     show_full_result_count = False
 
@@ -44,7 +46,7 @@ class VenueForm(forms.ModelForm):
         fields = ("name", "slug", "city", "address", "timezone")
 
     def clean_timezone(self) -> str:
-        # Every page of the venue's events asks for this zone: an unknown one would break them all.
+        # All pages of the venue's events use this zone: an unknown one would break them.
         name: str = self.cleaned_data["timezone"]
         if not is_timezone(name):
             raise forms.ValidationError("give an IANA name such as Europe/Berlin")
@@ -61,9 +63,9 @@ class VenueAdmin(admin.ModelAdmin):
 
 
 class SeatingPlanForm(forms.ModelForm):
-    """A plan comes from a file; its errors name the place in that file."""
+    """A plan is uploaded as a file; validation errors name the place in that file."""
 
-    name = forms.CharField(required=False, max_length=200, help_text="For a file that names no plan, as CSV does not.")
+    name = forms.CharField(required=False, max_length=200, help_text="For files without a plan name, such as CSV.")
     file = forms.FileField(help_text="pretix seating-plan JSON, or CSV: section,row,seat,x,y,category,accessible.")
 
     class Meta:
@@ -106,7 +108,7 @@ class SeatingPlanAdmin(admin.ModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: SeatingPlan, form: Any, change: bool) -> None:
         stored = store_plan(form.cleaned_data["venue"], form.plan, form.bytes_read, form.cleaned_data["name"])
-        # The admin goes on with the object it was given; it is the stored row, new or standing.
+        # The admin continues with the object that it passed: make it the stored row, new or existing.
         for field in SeatingPlan._meta.concrete_fields:
             setattr(obj, field.attname, getattr(stored, field.attname))
         for note in form.plan.notes:
@@ -149,14 +151,14 @@ class CategoryInline(DraftOnlyMixin, admin.TabularInline):
 
 
 class SectionForm(forms.ModelForm):
-    """Before publication sections are general admission only: those with seats come from the plan."""
+    """Before publication only general admission sections exist: those with seats are created from the plan."""
 
     class Meta:
         model = Section
         fields = ("name", "slug", "capacity", "category", "position")
 
     needs_access = forms.BooleanField(
-        required=False, label="access code", help_text="Nobody holds here without an access code."
+        required=False, label="access code", help_text="Holds in this section need an access code."
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -193,7 +195,7 @@ class SectionInline(DraftOnlyMixin, admin.TabularInline):
 
     def formfield_for_foreignkey(self, db_field: ForeignKey, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "category" and request.resolver_match is not None:
-            # On the page that adds an event there is none yet, so there is no category of it either.
+            # The page that adds an event has no event yet, and so no categories.
             event_id = int(request.resolver_match.kwargs.get("object_id") or 0)
             kwargs["queryset"] = Category.objects.filter(event_id=event_id)
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
@@ -213,15 +215,15 @@ class EventAdmin(admin.ModelAdmin):
         "name", "slug", "description", "venue", "plan", "starts_at", "currency", "status", "published_at", "page",
         "announcements", "stock", "cancellation",
     )  # fmt: skip
-    # Set by services alone.
+    # Set by services only.
     readonly_fields = ("status", "published_at", "page", "announcements", "stock", "cancellation")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Event]:
         return super().get_queryset(request).defer("poster", "plan__layout")
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Event | None:
-        """Before a form is saved, the event as it is under its lock: one that is being published meanwhile would be
-        saved as the draft that it was, and its prices past the services that record them."""
+        """For a POST, return the event under its lock: otherwise an event that is published meanwhile would be saved as
+        the draft it was, and its prices would bypass the services that record them."""
         found = super().get_object(request, object_id, from_field)
         if found is None or request.method != "POST":
             return found
@@ -231,7 +233,7 @@ class EventAdmin(admin.ModelAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Event | None = None) -> tuple[str, ...]:
         if obj is None or obj.status == Event.Status.DRAFT:
             return self.readonly_fields
-        # Tickets have been sold by these.
+        # Tickets were sold with these values.
         return (*self.readonly_fields, "slug", "venue", "plan", "starts_at", "currency")
 
     def get_prepopulated_fields(self, request: HttpRequest, obj: Event | None = None) -> dict[str, Any]:
@@ -250,17 +252,17 @@ class EventAdmin(admin.ModelAdmin):
     def announcements(self, obj: Event) -> SafeString | str:
         if obj.pk is None or obj.status == Event.Status.DRAFT:
             return "after publication"
-        desk = reverse("admin:events_announcements", args=[obj.pk])
-        return format_html('<a href="{}">Say something to everybody, correct it, take it back</a>', desk)
+        url = reverse("admin:events_announcements", args=[obj.pk])
+        return format_html('<a href="{}">Post, correct and retract announcements</a>', url)
 
     @admin.display(description="prices and stock")
     def stock(self, obj: Event) -> SafeString | str:
         if obj.pk is None or obj.status == Event.Status.DRAFT:
             return "after publication; until then below"
-        # The desk is an app above: it is reached by its address alone.
-        desk = reverse("admin:reservations_stock", args=[obj.pk])
+        # The page belongs to an app above: it is linked by its URL name only.
+        url = reverse("admin:reservations_stock", args=[obj.pk])
         return format_html(
-            '<a href="{}">Change prices, block seats, resize general admission, ask for access codes</a>', desk
+            '<a href="{}">Change prices, block seats, resize general admission, require access codes</a>', url
         )
 
     @admin.display(description="cancellation")
@@ -268,12 +270,12 @@ class EventAdmin(admin.ModelAdmin):
         if obj.pk is None or obj.status == Event.Status.DRAFT:
             return "after publication"
         if obj.status == Event.Status.CANCELED:
-            desk = reverse("admin:orders_eventcancellation_change", args=[obj.pk])
-            return format_html('<a href="{}">How far the refunds are</a>', desk)
-        desk = reverse("admin:orders_eventcancellation_add")
-        return format_html('<a href="{}?event={}">Cancel this event, give every order back</a>', desk, obj.pk)
+            url = reverse("admin:orders_eventcancellation_change", args=[obj.pk])
+            return format_html('<a href="{}">Refund progress</a>', url)
+        url = reverse("admin:orders_eventcancellation_add")
+        return format_html('<a href="{}?event={}">Cancel this event and refund all orders</a>', url, obj.pk)
 
-    @admin.action(description="Publish the chosen drafts", permissions=["change"])
+    @admin.action(description="Publish selected drafts", permissions=["change"])
     def publish(self, request: HttpRequest, queryset: QuerySet[Event]) -> None:
         for event_id, name in queryset.values_list("pk", "name"):
             try:
@@ -281,8 +283,8 @@ class EventAdmin(admin.ModelAdmin):
             except EventRefused as error:
                 self.message_user(request, f"{name}: {error}", messages.ERROR)
             else:
-                said = "published" if published else "was published before; nothing changed"
-                self.message_user(request, f"{name}: {said}", messages.SUCCESS)
+                result = "published" if published else "already published; nothing changed"
+                self.message_user(request, f"{name}: {result}", messages.SUCCESS)
 
 
 @admin.register(Section)

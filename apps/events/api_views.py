@@ -1,4 +1,4 @@
-"""`GET /events` and `GET /events/{event}`: the catalogue, for anyone."""
+"""`GET /events` and `GET /events/{event}`: the public catalogue."""
 
 from dataclasses import asdict
 from typing import Any
@@ -35,7 +35,7 @@ def _card_document(card: selectors.EventCard) -> dict[str, Any]:
 
 
 class _Public(APIView):
-    # Whatever token a client carries for other calls neither helps nor hurts here.
+    # The endpoints are public: an Authorization header, valid or not, is ignored.
     authentication_classes = ()
     permission_classes = ()
 
@@ -44,12 +44,12 @@ class EventList(_Public):
     @extend_schema(
         operation_id="list_events",
         summary="Public events that have not started, soonest first",
-        parameters=[OpenApiParameter("q", str, description="Words that name, venue or city must all contain.")],
+        parameters=[OpenApiParameter("q", str, description="Search words; all must occur in name, venue or city.")],
         responses=EventListSerializer,
     )
     def get(self, request: Request) -> Response:
         cards = selectors.list_catalogue(request.query_params.get("q", ""))
-        return _answer(EventListSerializer({"events": [_card_document(card) for card in cards]}).data)
+        return _respond(EventListSerializer({"events": [_card_document(card) for card in cards]}).data)
 
 
 class EventDetail(_Public):
@@ -59,17 +59,17 @@ class EventDetail(_Public):
             page = selectors.get_event_page(event)
         except event_views.EventNotFound as error:
             raise problems.NotFound("There is no such event.") from error
-        said = _card_document(page.card) | {
+        document = _card_document(page.card) | {
             "description": page.card.description,
             "hold_minutes": page.hold_minutes,
             "seats_per_reservation": page.seats_per_reservation,
             "per_buyer_cap": page.per_buyer_cap,
             "price_policy": asdict(page.price_policy),
         }
-        return _answer(EventDetailSerializer(said).data)
+        return _respond(EventDetailSerializer(document).data)
 
 
-def _answer(data: Any) -> Response:
+def _respond(data: Any) -> Response:
     response = Response(data)
     patch_cache_control(response, public=True, max_age=CATALOGUE_MAX_AGE_SECONDS)
     return response

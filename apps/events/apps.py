@@ -10,5 +10,5 @@ class EventsConfig(AppConfig):
         from apps.events.announcements import archive, redis_cache
         from apps.kernel import maintenance
 
-        maintenance.register("refresh the announcements at hand", redis_cache.REFRESH_SECONDS, redis_cache.refresh)
+        maintenance.register("refresh cached announcements", redis_cache.REFRESH_SECONDS, redis_cache.refresh)
         maintenance.register("archive old announcements", archive.INTERVAL_SECONDS, archive.archive_old)

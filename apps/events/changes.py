@@ -1,8 +1,7 @@
-"""What may still change of a published event: its prices, which seats have which, how many places a general-admission
-section has, which sections want an access code, and whether it takes place at all.
+"""Changes to a published event: prices, categories of seats, general admission capacities, access codes, cancellation.
 
-Every function joins the transaction of the app above, which locks what is for sale and judges whether it may change.
-Rows of this app are locked before any row of the inventory.
+Every function joins the transaction of the app above, which locks the inventory and decides whether the change is
+allowed. Rows of this app are locked before any inventory row.
 """
 
 from collections.abc import Collection
@@ -30,19 +29,19 @@ _link_categories = sql.load("apps.events", "link_categories")
 class PriceChange:
     category: str
     before: int | None
-    """In the event's minor units; None: there was no such category."""
+    """In the event's minor units; None for a new category."""
     after: int
 
 
 def lock_plan(event_id: int) -> None:
-    """Nobody else moves seats or adds prices of this event until the caller's transaction ends. A hold does not wait
-    for it: its foreign keys share this lock."""
+    """Lock the event row, so that no other transaction moves its seats or adds prices until this one ends. Holds do not
+    wait for it: their foreign keys take a compatible lock."""
     transactions.require_transaction()
     list(Event.objects.select_for_update(no_key=True, of=("self",)).filter(pk=event_id).values_list("pk"))
 
 
 def reprice_category(event_id: int, key: str, price_minor: int) -> PriceChange:
-    """The category costs this from the commit on; what it cost before. Raises Invalid."""
+    """Set the category's price and return the change. Raises Invalid."""
     transactions.require_transaction()
     _require_price(price_minor)
     category = _find(event_id, key, lock=True)
@@ -54,41 +53,41 @@ def reprice_category(event_id: int, key: str, price_minor: int) -> PriceChange:
 
 
 def add_category(event_id: int, name: str, price_minor: int, color: str = "") -> PriceChange:
-    """The event has this price category too, last in its order and found in no section yet; one of this name and
-    price that stands is left as it is. The caller has the plan locked. Raises Invalid."""
+    """Add a price category as the event's last one, without sections yet. An existing one of this name and price is
+    left unchanged. The caller has the plan locked. Raises Invalid."""
     transactions.require_transaction()
     _require_price(price_minor)
     name = name.strip()
     if not name or not name.isprintable() or len(name) > NAME_LENGTH_MAX:
-        raise problems.Invalid({"category": f"a name of 1 to {NAME_LENGTH_MAX} characters is expected"})
+        raise problems.Invalid({"category": f"must be a name of 1 to {NAME_LENGTH_MAX} characters"})
     if color and not normal_color(color):
-        raise problems.Invalid({"color": "a color as #rrggbb is expected"})
-    theirs = Category.objects.filter(event_id=event_id)
-    standing = theirs.filter(key=name).first()
-    if standing is not None:
-        if standing.price_minor != price_minor:
-            raise problems.Invalid({"category": f"{name} stands already, at {standing.price_minor}"})
+        raise problems.Invalid({"color": "must be a color as #rrggbb"})
+    categories = Category.objects.filter(event_id=event_id)
+    existing = categories.filter(key=name).first()
+    if existing is not None:
+        if existing.price_minor != price_minor:
+            raise problems.Invalid({"category": f"{name} already exists with the price {existing.price_minor}"})
         return PriceChange(name, price_minor, price_minor)
-    last = theirs.aggregate(last=Max("position"))["last"]
+    last = categories.aggregate(last=Max("position"))["last"]
     position = 0 if last is None else min(last + 1, 32_767)
     Category.objects.create(
-        event_id=event_id, key=name, name=name, color=category_color(color, theirs.count()), price_minor=price_minor,
-        position=position,
+        event_id=event_id, key=name, name=name, color=category_color(color, categories.count()),
+        price_minor=price_minor, position=position,
     )  # fmt: skip
     return PriceChange(name, None, price_minor)
 
 
 def category_id(event_id: int, key: str) -> int:
-    """The id of the event's price category of this key. Raises Invalid naming those there are."""
+    """Return the id of the event's price category with this key. Raises Invalid, which lists the known keys."""
     return _find(event_id, key).pk
 
 
 def move_seats(event_id: int, seat_ids: Collection[int], to_category: int) -> None:
-    """These seats are of that category, and their sections say which prices are found in them. The caller has the plan
-    locked.
+    """Move the seats to the category and relink their sections to the categories of their seats. The caller has the
+    plan locked.
 
-    The links between sections and categories are written anew: their ids rise with every move, and that is how
-    `facade.plan_version` knows of it without looking through the seats.
+    The links between sections and categories are written anew. Their ids rise with every move, so that
+    `facade.plan_version` notices it without scanning the seats.
     """
     transactions.require_transaction()
     with connection.cursor() as cursor:
@@ -100,18 +99,18 @@ def move_seats(event_id: int, seat_ids: Collection[int], to_category: int) -> No
 
 
 def resize_section(section_id: int, capacity: int) -> None:
-    """The general-admission section has this many places: what the public is told. Raises Invalid."""
+    """Set the capacity of a general admission section, as shown to the public. Raises Invalid."""
     transactions.require_transaction()
     if not 1 <= capacity <= CAPACITY_MAX:
         raise problems.Invalid({"capacity": f"must be between 1 and {CAPACITY_MAX:,}"})
     resized = Section.objects.filter(pk=section_id, kind=Section.Kind.GENERAL_ADMISSION).update(capacity=capacity)
     if resized != 1:
-        raise problems.Invalid({"section": "no general-admission section"})
+        raise problems.Invalid({"section": "is not a general admission section"})
 
 
 def set_section_access(section_id: int, *, needs_access: bool, now: datetime) -> bool:
-    """From `now` on nobody holds in the section without an access code, or everybody may again; whether that is new.
-    Raises Invalid for no section at all."""
+    """Require an access code for holds in the section from `now` on, or stop requiring it. Return whether that is a
+    change. Raises Invalid for an unknown section."""
     transactions.require_transaction()
     section = Section.objects.select_for_update(no_key=True, of=("self",)).filter(pk=section_id).first()
     if section is None:
@@ -129,24 +128,24 @@ def _require_price(price_minor: int) -> None:
 
 
 def _find(event_id: int, key: str, *, lock: bool = False) -> Category:
-    theirs = Category.objects.filter(event_id=event_id)
+    categories = Category.objects.filter(event_id=event_id)
     found = None
     if key.isprintable():
-        rows = theirs.select_for_update(no_key=True, of=("self",)) if lock else theirs
+        rows = categories.select_for_update(no_key=True, of=("self",)) if lock else categories
         found = rows.filter(key=key).first()
     if found is None:
-        there = ", ".join(f"“{name}”" for name in theirs.values_list("key", flat=True)[:20])
-        raise problems.Invalid({"category": f"there is no {key[:80]!r}; there are {there}"})
+        known = ", ".join(f"“{name}”" for name in categories.values_list("key", flat=True)[:20])
+        raise problems.Invalid({"category": f"there is no {key[:80]!r}; the categories are {known}"})
     return found
 
 
 def cancel_event(event_id: int) -> bool:
-    """The published event is canceled and nothing of it is for sale, for good; whether it was not before. Joins the
-    caller's transaction. Raises Invalid for a draft or no event at all."""
+    """Cancel the published event for good, so that nothing of it is for sale. Return whether it was not canceled
+    before. Joins the caller's transaction. Raises Invalid for a draft or an unknown event."""
     transactions.require_transaction()
     event = Event.objects.select_for_update(no_key=True, of=("self",)).filter(pk=event_id).first()
     if event is None or event.status == Event.Status.DRAFT:
-        raise problems.Invalid({"event": "only what was published can be canceled"})
+        raise problems.Invalid({"event": "is not published, so it cannot be canceled"})
     if event.status == Event.Status.CANCELED:
         return False
     event.status = Event.Status.CANCELED

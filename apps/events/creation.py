@@ -1,4 +1,4 @@
-"""Creation: an event as its organiser describes it becomes rows, whole or not at all; described again, it stays."""
+"""Creation of events from a description, in one transaction; an identical description changes nothing."""
 
 import hashlib
 import re
@@ -45,7 +45,7 @@ _SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
 
 
 class EventDiffers(EventRefused):
-    """An event of this slug stands already with other values. `differences` names each, the standing value first."""
+    """An event with this slug exists with other values. `differences` names each, the stored value first."""
 
     def __init__(self, slug: str, differences: list[str]) -> None:
         super().__init__(f"{slug} exists with other values: {'; '.join(differences)}")
@@ -60,7 +60,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GeneralAdmission:
-    """A part of the house without seats: this many places at one price in the smallest unit of the currency."""
+    """An area without seats: this many tickets at one price in the smallest unit of the currency."""
 
     name: str
     capacity: int
@@ -70,7 +70,7 @@ class GeneralAdmission:
 
 @dataclass(frozen=True, slots=True)
 class EventSpec:
-    """An event as described. Times without an offset are on the venue's clock; `opens_at` None means at once."""
+    """The description of an event. Times without an offset are venue local time; `opens_at` None means now."""
 
     slug: str
     name: str
@@ -89,18 +89,18 @@ class EventSpec:
     room: WaitingRoomSettings | None = None  # None: no waiting room
     price_policy: PricePolicy = DEFAULT_PRICE_POLICY
     tax_rates: Mapping[str, int] = field(default_factory=dict)  # category, or general admission, to basis points
-    needs_access: tuple[str, ...] = ()  # ids of sections that nobody holds in without an access code
+    needs_access: tuple[str, ...] = ()  # ids of sections whose holds need an access code
     description: str = ""
-    city: str = ""  # empty: whatever the venue says
+    city: str = ""  # empty: the venue's
     address: str = ""
-    timezone: str = ""  # empty: whatever the venue says, UTC for a new one
+    timezone: str = ""  # empty: the venue's, UTC for a new one
     poster: str = ""
     draft: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What came of a description, and what was left out of its plan file, in words."""
+    """The result of a creation, with notes on what was left out of the plan file."""
 
     outcome: Outcome
     event_id: int
@@ -108,32 +108,32 @@ class Created:
 
 
 def create_event(spec: EventSpec) -> Created:
-    """The event stands as described, published unless it is to stay a draft.
+    """Create the event as described and publish it, unless it is to stay a draft.
 
-    Described again with the same values nothing changes, except that a draft is published once the description no
-    longer says draft. Raises EventDiffers for other values, EventRefused or PlanError for a description that cannot
-    be; nothing is written then.
+    An identical description changes nothing, except that a draft is published once the description no longer asks for a
+    draft. Raises EventDiffers if the event exists with other values, EventRefused or PlanError for an invalid
+    description; nothing is written then.
     """
     _check_texts(spec)
     _check_numbers(spec)
     plan = parse_plan(spec.plan, plan_limits()) if spec.plan is not None else None
     _check_offer(spec, plan)
     if plan is not None:
-        # A price for a category that no seat has is not an offer.
+        # A price for a category without seats is not offered.
         used = used_categories(plan)
         spec = replace(spec, prices={name: price for name, price in spec.prices.items() if name in used})
     with transactions.write(lock_ms=PUBLISH_LOCK_MS, statement_ms=PUBLISH_STATEMENT_MS):
         _lock_creation()
-        standing = Event.objects.filter(slug=spec.slug).values_list("pk", flat=True).first()
-        if standing is None:
+        existing = Event.objects.filter(slug=spec.slug).values_list("pk", flat=True).first()
+        if existing is None:
             event = _write(spec, plan)
         else:
-            event = lock_event(standing)
+            event = lock_event(existing)
             differences = _differences(event, spec)
             if differences:
                 raise EventDiffers(spec.slug, differences)
         if spec.draft:
-            outcome = Outcome.DRAFTED if standing is None else Outcome.UNCHANGED
+            outcome = Outcome.DRAFTED if existing is None else Outcome.UNCHANGED
             return Created(outcome, event.pk, plan.notes if plan is not None else ())
         published = publish_locked(event)
         if published:
@@ -149,15 +149,15 @@ def plan_limits() -> Limits:
 
 
 def resolve_venue_time(moment: datetime, timezone: str) -> datetime:
-    """The moment with an offset: its own, or the venue's. Raises EventRefused for a time that the venue's clock
-    never shows, or shows twice."""
+    """Return the moment in UTC; without an offset it is venue local time. Raises EventRefused for a local time that
+    does not exist or occurs twice, because clocks change."""
     try:
         if moment.tzinfo is not None:
             return moment.astimezone(UTC)
         zone = ZoneInfo(timezone)
         first, second = moment.replace(tzinfo=zone), moment.replace(tzinfo=zone, fold=1)
         if first.utcoffset() != second.utcoffset():
-            raise EventRefused(f"{moment.isoformat()} is not one moment in {timezone}: give the offset, as in +02:00")
+            raise EventRefused(f"{moment.isoformat()} is ambiguous in {timezone}: give the offset, as in +02:00")
         return first.astimezone(UTC)
     except OverflowError as error:
         raise EventRefused(f"{moment.isoformat()} is out of range") from error
@@ -169,7 +169,7 @@ def _timezones() -> frozenset[str]:
 
 
 def is_timezone(name: str) -> bool:
-    """Whether this is the IANA name of a time zone known here."""
+    """Return whether this is a known IANA time zone name."""
     return name in _timezones()
 
 
@@ -179,8 +179,8 @@ def _lock_creation() -> None:
 
 
 def store_plan(venue: Venue, plan: Plan, data: bytes, name: str = "") -> SeatingPlan:
-    """The plan read from these bytes stands as the venue's; the same bytes again are the same plan. `name` is for a
-    file that carries none. Joins the caller's transaction."""
+    """Store the plan as the venue's, or return the stored one for the same bytes. `name` is for files without a plan
+    name. Joins the caller's transaction."""
     transactions.require_transaction()
     _lock_creation()
     stored, _ = SeatingPlan.objects.get_or_create(
@@ -218,7 +218,7 @@ def _check_texts(spec: EventSpec) -> None:
     if spec.currency not in CODES:
         raise EventRefused(f"the currency {spec.currency[:20]!r} must be an ISO 4217 code such as USD")
     if spec.timezone and not is_timezone(spec.timezone):
-        raise EventRefused(f"the time zone {spec.timezone[:64]!r} is not known; an IANA name is, as in Europe/Berlin")
+        raise EventRefused(f"the time zone {spec.timezone[:64]!r} is not an IANA name such as Europe/Berlin")
 
 
 def _check_range(value: int, low: int, high: int, what: str) -> None:
@@ -240,7 +240,7 @@ def _check_numbers(spec: EventSpec) -> None:
         _check_range(rate, 0, RATE_MAX, f"the tax of “{category[:80]}” in basis points")
     if spec.room is not None:
         _check_range(spec.room.rate_per_second, 1, ROOM_RATE_MAX, "the waiting room's rate")
-        _check_range(spec.room.active_max, 1, ROOM_ACTIVE_MAX, "the waiting room's active")
+        _check_range(spec.room.active_max, 1, ROOM_ACTIVE_MAX, "the waiting room's active maximum")
     for category, price in spec.prices.items():
         _check_range(price, 0, PRICE_MINOR_MAX, f"the price of “{category[:80]}”")
     for area in spec.general_admission:
@@ -249,23 +249,23 @@ def _check_numbers(spec: EventSpec) -> None:
 
 
 def _check_offer(spec: EventSpec, plan: Plan | None) -> None:
-    """Everything offered has one price, and every section one id."""
+    """Check that everything offered has one price, and that section ids are unique."""
     used = used_categories(plan) if plan is not None else []
     if not used and not spec.general_admission:
-        raise EventRefused("give a seating plan, general admission or both: there is nothing to sell")
+        raise EventRefused("there is nothing to sell: give a seating plan, general admission or both")
     known = {category.name for category in plan.categories} if plan is not None else set()
     unknown = [name for name in spec.prices if name not in known]
     if unknown:
         names = ", ".join(f"“{name[:80]}”" for name in unknown)
         has = f"; it has {', '.join(f'“{name}”' for name in sorted(known))}" if known else ""
-        raise EventRefused(f"a price is given for {names}, which the plan has no category for{has}")
+        raise EventRefused(f"the plan has no category for the price of {names}{has}")
     unpriced = [name for name in used if name not in spec.prices]
     if unpriced:
         raise EventRefused(f"no price for {', '.join(f'“{name}”' for name in unpriced)}")
     offered = {*used, *(area.name for area in spec.general_admission)}
     unknown = [name for name in spec.tax_rates if name not in offered]
     if unknown:
-        raise EventRefused(f"a tax is given for “{unknown[0][:80]}”, which is no category that is sold")
+        raise EventRefused(f"a tax rate is given for “{unknown[0][:80]}”, which is not a category with tickets")
     if len(spec.general_admission) > GENERAL_ADMISSION_SECTIONS_MAX:
         raise EventRefused(f"more than {GENERAL_ADMISSION_SECTIONS_MAX} general admission sections")
     taken = {section.slug: section.name for section in plan.sections} if plan is not None else {}
@@ -273,19 +273,19 @@ def _check_offer(spec: EventSpec, plan: Plan | None) -> None:
         _check_label(area.name, "the general admission name", CATEGORY_CHARACTERS_MAX)
         slug = slugify(area.name)
         if not slug:
-            raise EventRefused(f"the general admission name “{area.name}” has no letter or digit to make an id of")
+            raise EventRefused(f"the general admission name “{area.name}” needs a letter or a digit for its id")
         if slug in taken:
-            raise EventRefused(f"general admission “{area.name}” has the id of the section “{taken[slug]}”: {slug}")
+            raise EventRefused(f"general admission “{area.name}” has the same id as section “{taken[slug]}”: {slug}")
         if area.name in known:
-            raise EventRefused(f"general admission “{area.name}” has the name of a category of the plan")
+            raise EventRefused(f"general admission “{area.name}” has the same name as a category of the plan")
         taken[slug] = area.name
     unknown = [slug for slug in spec.needs_access if slug not in taken]
     if unknown:
-        raise EventRefused(f"no section {unknown[0][:80]!r} to need an access code; there are {', '.join(taken)}")
+        raise EventRefused(f"no section {unknown[0][:80]!r} to require an access code for; known: {', '.join(taken)}")
 
 
 def _require_access_codes(event: Event, spec: EventSpec) -> None:
-    """Those of the event's sections that are to need an access code do; a plan's sections are there once published."""
+    """Require access codes in the described sections. Sections of a plan exist only after publication."""
     open_ones = Section.objects.filter(event=event, slug__in=spec.needs_access, needs_access_since=None)
     open_ones.update(needs_access_since=clock.now())
 
@@ -308,7 +308,7 @@ def _venue(spec: EventSpec) -> Venue:
 
 def _venue_differences(venue: Venue, spec: EventSpec) -> list[str]:
     pairs = (("city", venue.city, spec.city), ("time zone", venue.timezone, spec.timezone))
-    return [f"{what} is “{stands}”, not “{given}”" for what, stands, given in pairs if given and given != stands]
+    return [f"{what} is “{stored}”, not “{given}”" for what, stored, given in pairs if given and given != stored]
 
 
 def _write(spec: EventSpec, plan: Plan | None) -> Event:
@@ -406,22 +406,22 @@ def _write_offer(event: Event, spec: EventSpec, plan: Plan | None) -> None:
 
 
 def _differences(event: Event, spec: EventSpec) -> list[str]:
-    """What the description says otherwise than the standing event, one phrase each."""
+    """Return one phrase for each value in which the description differs from the stored event."""
     venue = event.venue
-    stands, given = _stored_values(event), _given_values(spec, venue.timezone)
+    stored, given = _stored_values(event), _given_values(spec, venue.timezone)
     if event.status == Event.Status.DRAFT:
-        # Of a plan's sections nothing can stand before there are any.
-        there = set(Section.objects.filter(event=event).values_list("slug", flat=True))
-        given["needs-access"] = _join_slugs(there.intersection(spec.needs_access))
+        # The sections of a plan do not exist before publication, so they cannot have the setting yet.
+        existing = set(Section.objects.filter(event=event).values_list("slug", flat=True))
+        given["needs-access"] = _join_slugs(existing.intersection(spec.needs_access))
     if given["on-sale"] == "now":
-        # "At once" was said when the event was made; any moment that has passed is that moment.
+        # "now" meant the moment of creation: any past opening matches it.
         opens_at = event.on_sale.opens_at
-        given["on-sale"] = stands["on-sale"] if opens_at <= clock.now() else "now"
-    labels = [*given, *(what for what in stands if what not in given)]
+        given["on-sale"] = stored["on-sale"] if opens_at <= clock.now() else "now"
+    labels = [*given, *(what for what in stored if what not in given)]
     found = [
-        f"{what} is {stands.get(what, 'none')}, not {given.get(what, 'none')}"
+        f"{what} is {stored.get(what, 'none')}, not {given.get(what, 'none')}"
         for what in labels
-        if stands.get(what, "none") != given.get(what, "none")
+        if stored.get(what, "none") != given.get(what, "none")
     ]
     if venue.name == spec.venue:
         found += _venue_differences(venue, spec)
@@ -488,9 +488,9 @@ def _given_values(spec: EventSpec, timezone: str) -> dict[str, str]:
 def _stored_values(event: Event) -> dict[str, str]:
     on_sale = event.on_sale
     general = list(Section.objects.filter(event=event, kind=Section.Kind.GENERAL_ADMISSION).select_related("category"))
-    theirs = {section.category_id for section in general}
+    area_categories = {section.category_id for section in general}
     categories = list(Category.objects.filter(event=event))
-    prices = [category for category in categories if category.pk not in theirs]
+    prices = [category for category in categories if category.pk not in area_categories]
     return {
         "name": f"“{event.name}”",
         "description": f"“{event.description}”",

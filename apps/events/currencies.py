@@ -1,4 +1,4 @@
-"""The currencies an event can be sold in: ISO 4217, less the codes for metals, funds, tests and no currency at all."""
+"""Supported currencies: ISO 4217 without the codes for metals, funds, testing and "no currency"."""
 
 CODES = frozenset((
     "AED", "AFN", "ALL", "AMD", "AOA", "ARS", "AUD", "AWG", "AZN", "BAM", "BBD", "BDT", "BGN", "BHD",

@@ -1,4 +1,4 @@
-"""Events, sections and seats as other code reads them: frozen values and ids, never model instances."""
+"""Events, sections and seats for other code: frozen values and ids, never model instances."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
@@ -17,8 +17,8 @@ from apps.kernel import clock
 from apps.kernel.db import arrays, sql
 from apps.kernel.http import problems
 
-# What every call of the crowd asks for: by the ORM, compiling the query and filling models cost the site more than
-# PostgreSQL's answer.
+# Read on nearly every request. With the ORM, compiling the query and filling models took longer than PostgreSQL's
+# response.
 _event_rows = sql.load("apps.events", "event_views")
 _section_rows = sql.load("apps.events", "section_views")
 _section_slugs = sql.load("apps.events", "section_slugs")
@@ -27,7 +27,7 @@ _seat_guids = sql.load("apps.events", "seat_guids", prepared=True)
 _prices = sql.load("apps.events", "prices", prepared=True)
 
 _ID_MAX = 2**63 - 1
-_PLAN_FORMAT = 3  # part of every plan's version: raise it when the document changes form
+_PLAN_FORMAT = 3  # part of every plan version: raise it when the document's format changes
 
 
 class EventNotFound(problems.NotFound):
@@ -41,7 +41,7 @@ class EventNotFound(problems.NotFound):
 def selling_state(
     status: str, starts_at: datetime, opens_at: datetime, closes_at: datetime | None, at: datetime
 ) -> str:
-    """As `EventView.selling_state`, from the bare values."""
+    """Return `EventView.selling_state`, computed from plain values."""
     if status == Event.Status.CANCELED:
         return "canceled"
     if (closes_at is not None and at >= closes_at) or at >= starts_at:
@@ -51,17 +51,17 @@ def selling_state(
 
 @dataclass(frozen=True, slots=True)
 class WaitingRoomSettings:
-    """The waiting room that the organiser wants; what the room is now is the queue's to say."""
+    """The waiting room as configured by the organizer; the queue app has its current state."""
 
     rate_per_second: int
     active_max: int
     lobby_opens_at: datetime | None = None
-    """From then until the on-sale opens people gather, and are numbered by a draw; None: no lobby."""
+    """Visitors gather from then until the on-sale opens and are numbered by a draw; None: no lobby."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The on-sale's rules, units in the names."""
+    """The rules of the on-sale."""
 
     opens_at: datetime
     closes_at: datetime | None
@@ -71,9 +71,9 @@ class Policy:
     seats_per_reservation_max: int
     per_buyer_max: int | None
     room: WaitingRoomSettings | None = None
-    """None: no waiting room, everyone is let in at once."""
+    """None: no waiting room, all visitors may shop at once."""
     oversell: str = OnSale.Oversell.CANCEL_NEWEST
-    """How an oversell would be made up for: cancel_newest or house_seats."""
+    """How an oversell is compensated: cancel_newest or house_seats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ class EventView:
     price_policy: PricePolicy = DEFAULT_PRICE_POLICY
 
     def selling_state(self, at: datetime) -> str:
-        """One of upcoming, on_sale, closed, canceled: derived from the policy at a moment. "Sold out" needs the
-        stock, which this app does not know."""
+        """Return upcoming, on_sale, closed or canceled at this moment. "Sold out" depends on the stock, which this app
+        does not know."""
         return selling_state(self.status, self.starts_at, self.policy.opens_at, self.policy.closes_at, at)
 
     @property
@@ -100,7 +100,7 @@ class EventView:
         return self.status != Event.Status.DRAFT
 
     def is_over(self, at: datetime) -> bool:
-        """Whether nobody can buy at it any more: sales have closed, or it is canceled."""
+        """Return whether sales have ended: closed or canceled."""
         return self.selling_state(at) in ("closed", "canceled")
 
 
@@ -111,10 +111,10 @@ class PriceView:
     color: str
     price_minor: int
     tax_rate: int | None = None
-    """None: the event's."""
+    """None: the event's rate."""
 
     def at_full_price(self, policy: PricePolicy) -> "PriceView":
-        """The same at what a buyer cannot avoid: with the ticket's fee and the tax."""
+        """Return the price with unavoidable charges: the ticket's fee and the tax."""
         return replace(self, price_minor=policy.place_total_minor(self.price_minor, self.tax_rate))
 
 
@@ -127,9 +127,9 @@ class SectionView:
     capacity: int
     prices: tuple[PriceView, ...]
     category_id: int | None = None
-    """General admission only: its one category."""
+    """General admission only: its category."""
     needs_access: bool = False
-    """Nobody holds here without an access code."""
+    """Whether holds here need an access code."""
 
     @property
     def is_general_admission(self) -> bool:
@@ -156,13 +156,13 @@ class SeatView:
     accessible: bool
     companion: bool
     tax_rate: int | None = None
-    """Its category's; None: the event's."""
+    """Of its category; None: the event's rate."""
 
 
 @lru_cache(maxsize=1_024)
 def policy_of(*columns: int) -> PricePolicy:
-    """The price policy of an on-sale's columns, in their order; the same object for the same values."""
-    return PricePolicy(*columns)  # type: ignore[arg-type]  # Two of them are truth values.
+    """Return the price policy of these on-sale columns, in their order; the same object for the same values."""
+    return PricePolicy(*columns)  # type: ignore[arg-type]  # Two of them are booleans.
 
 
 def _event_views(event_id: int | None = None, slugs: Sequence[str] | None = None) -> list[EventView]:
@@ -199,7 +199,7 @@ def _event_view(
 
 
 def get_event(slug: str) -> EventView:
-    """The public event with this slug. Raises EventNotFound; a draft is not found."""
+    """Return the public event with this slug. Raises EventNotFound, also for a draft."""
     found = get_events([slug])
     if not found:
         raise EventNotFound(slug)
@@ -207,14 +207,14 @@ def get_event(slug: str) -> EventView:
 
 
 def get_events(slugs: Iterable[str]) -> dict[str, EventView]:
-    """The public events among these, by slug; one query for all of them."""
-    asked = [slug for slug in slugs if sql.is_text(slug)]
-    return {event.slug: event for event in _event_views(slugs=asked)} if asked else {}
+    """Return the public events with these slugs, with one query."""
+    valid = [slug for slug in slugs if sql.is_text(slug)]
+    return {event.slug: event for event in _event_views(slugs=valid)} if valid else {}
 
 
 def get_event_by_id(event_id: int) -> EventView:
-    """The event with this id, whatever its status. Raises EventNotFound."""
-    # From an address it may be of any length.
+    """Return the event with this id, whatever its status. Raises EventNotFound."""
+    # An id from a URL may have any length.
     found = _event_views(event_id=event_id) if 0 < event_id <= _ID_MAX else []
     if not found:
         raise EventNotFound(str(event_id))
@@ -222,12 +222,12 @@ def get_event_by_id(event_id: int) -> EventView:
 
 
 def list_events() -> list[EventView]:
-    """All public events, soonest first."""
+    """Return all public events, soonest first."""
     return _event_views()
 
 
 def selling_event_ids(at: datetime | None = None) -> list[int]:
-    """Published events whose selling period contains the moment (the database's clock unless given)."""
+    """Return the ids of published events on sale at this moment (by default now, by the database's clock)."""
     moment = at or clock.now()
     return list(
         Event.objects.filter(status=Event.Status.PUBLISHED, on_sale__opens_at__lte=moment, starts_at__gt=moment)
@@ -247,12 +247,12 @@ class CategoryView:
 
 
 def list_categories(event_id: int) -> list[CategoryView]:
-    """The event's price tiers, in their order."""
+    """Return the event's price categories, in their order."""
     return list_categories_of([event_id])[event_id]
 
 
 def list_categories_of(event_ids: Iterable[int]) -> dict[int, list[CategoryView]]:
-    """The same for many events; one query for all of them."""
+    """Return the price categories of several events, with one query."""
     found: dict[int, list[CategoryView]] = {event_id: [] for event_id in event_ids}
     for row in Category.objects.filter(event_id__in=list(found)):
         found[row.event_id].append(CategoryView(row.pk, row.key, row.name, row.color, row.price_minor))
@@ -260,12 +260,12 @@ def list_categories_of(event_ids: Iterable[int]) -> dict[int, list[CategoryView]
 
 
 def list_sections(event_id: int) -> list[SectionView]:
-    """The event's sections by position, each with the prices found in it, dearest first."""
+    """Return the event's sections by position, each with its prices, highest first."""
     return list_sections_of([event_id])[event_id]
 
 
 def list_sections_of(event_ids: Iterable[int]) -> dict[int, list[SectionView]]:
-    """The same for many events; one query for all of them."""
+    """Return the sections of several events, with one query."""
     found: dict[int, list[SectionView]] = {event_id: [] for event_id in event_ids}
     with connection.cursor() as cursor:
         rows = _section_rows.rows(cursor, event_ids=list(found))
@@ -277,12 +277,12 @@ def list_sections_of(event_ids: Iterable[int]) -> dict[int, list[SectionView]]:
 
 
 def section_ids(event_ids: Iterable[int]) -> dict[int, list[int]]:
-    """The ids of each event's sections by position; one query for all of them."""
+    """Return the ids of each event's sections by position, with one query."""
     return {event_id: list(slugs) for event_id, slugs in section_slugs(event_ids).items()}
 
 
 def section_slugs(event_ids: Iterable[int]) -> dict[int, dict[int, str]]:
-    """What each event's sections are called, by id, in order of position; one query for all of them."""
+    """Return the slugs of each event's sections by section id, in order of position, with one query."""
     found: dict[int, dict[int, str]] = {event_id: {} for event_id in event_ids}
     with connection.cursor() as cursor:
         for event_id, section_id, slug in _section_slugs.rows(cursor, event_ids=list(found)):
@@ -293,25 +293,25 @@ def section_slugs(event_ids: Iterable[int]) -> dict[int, dict[int, str]]:
 _ALL_SEATS = dict.fromkeys(("section_id", "event_id", "guids", "seat_ids", "limit"), None) | {"offset": 0}
 
 
-def _seats(**asked_by: Any) -> list[SeatView]:
+def _seats(**filters: Any) -> list[SeatView]:
     with connection.cursor() as cursor:
-        return [SeatView(*row) for row in _seat_rows.rows(cursor, **(_ALL_SEATS | asked_by))]
+        return [SeatView(*row) for row in _seat_rows.rows(cursor, **(_ALL_SEATS | filters))]
 
 
 def seats_by_guid(event_id: int, guids: Iterable[str]) -> dict[str, SeatView]:
-    """The event's seats among these public ids; unknown ids are simply absent."""
+    """Return the event's seats among these public ids; unknown ids are left out."""
     wanted = [guid for guid in guids if sql.is_text(guid)]
     return {seat.guid: seat for seat in _seats(event_id=event_id, guids=wanted)} if wanted else {}
 
 
 def seat_ids_of_guids(event_id: int, guids: Iterable[str]) -> dict[str, int]:
-    """The ids of the event's seats among these public ids; unknown ids are simply absent."""
+    """Return the ids of the event's seats among these public ids; unknown ids are left out."""
     wanted = [guid for guid in guids if guid.isprintable()]
     return dict(Seat.objects.filter(event_id=event_id, guid__in=wanted).values_list("guid", "pk"))
 
 
 def seats_across_events(guid: str) -> dict[int, SeatView]:
-    """The seats of this public id, by event: a plan used again has it again. Drafts have none."""
+    """Return the seats with this public id, by event: events of one plan share public ids. Drafts have no seats."""
     if not sql.is_text(guid):
         return {}
     public = [event.id for event in list_events()]
@@ -321,25 +321,25 @@ def seats_across_events(guid: str) -> dict[int, SeatView]:
 
 
 def seats_by_id(seat_ids: Iterable[int]) -> dict[int, SeatView]:
-    """These seats by id; unknown ids are simply absent."""
+    """Return these seats by id; unknown ids are left out."""
     wanted = list(seat_ids)
     return {seat.id: seat for seat in _seats(seat_ids=wanted)} if wanted else {}
 
 
 def seat_guids(cursor: sql.Cursor, seat_ids: Iterable[int]) -> dict[int, str]:
-    """The public ids of these seats, read on the caller's cursor."""
+    """Return the public ids of these seats, read on the caller's cursor."""
     ids = list(seat_ids)
     return dict(_seat_guids.rows(cursor, seat_ids=ids)) if ids else {}
 
 
 def read_prices_call(event_ids: Iterable[int]) -> sql.Call:
-    """Category id and price in minor units, as it is now, of every category of these events: for a transaction that
-    freezes it into what it writes, and sends this together with its locks."""
+    """Return the statement that reads the current price in minor units of every category of these events, for a
+    transaction that sends it together with its locks and freezes the prices into what it writes."""
     return _prices.call(event_ids=arrays.numbers(event_ids))
 
 
 def seat_guids_of_section(section_id: int, rows: Collection[str] = ()) -> dict[int, str]:
-    """The public ids of the section's seats by id; of these rows only, or of all."""
+    """Return the public ids of the section's seats by id, of all rows or only of these."""
     seats = Seat.objects.filter(section_id=section_id)
     if rows:
         seats = seats.filter(row__in=[row for row in rows if sql.is_text(row)])
@@ -347,35 +347,35 @@ def seat_guids_of_section(section_id: int, rows: Collection[str] = ()) -> dict[i
 
 
 def section_rows(section_id: int) -> list[str]:
-    """The names of the section's rows, front first."""
+    """Return the names of the section's rows, front first."""
     names = Seat.objects.filter(section_id=section_id).order_by("row_index").values_list("row", flat=True)
     return list(dict.fromkeys(names))
 
 
 def section_seats(section_id: int, offset: int = 0, limit: int | None = None) -> list[SeatView]:
-    """The section's seats row by row, front first."""
+    """Return the section's seats row by row, front first."""
     return _seats(section_id=section_id, offset=offset, limit=limit)
 
 
 def seat_ids_in_plan_order(event_id: int) -> list[int]:
-    """The ids of the event's seats in the order of its public plan (`plan.json`): index i there is the i-th id here.
+    """Return the ids of the event's seats in the order of its public plan (`plan.json`): seat i there has the i-th id.
 
-    Publication writes the seats in that order in one load, so the order of ids is the order of the plan.
+    Publication writes the seats in that order in one load, so ids rise in the order of the plan.
     """
     return list(Seat.objects.filter(event_id=event_id).order_by("id").values_list("id", flat=True))
 
 
 def plan_version(event_id: int) -> str:
-    """Changes whenever the event's public plan does: cheap, to answer "not modified" without building it.
+    """Return a value that changes whenever the event's public plan does, without building the plan.
 
-    Prices, capacities, what needs an access code, and the latest link between a section and a category: moving seats
-    writes those anew.
+    It covers prices, capacities, access code requirements and the newest link between a section and a category: moving
+    seats writes those links anew.
     """
-    said_of = ("key", "name", "color", "price_minor", "tax_rate")
-    prices = Category.objects.filter(event_id=event_id).values_list(*said_of)
+    fields = ("key", "name", "color", "price_minor", "tax_rate")
+    prices = Category.objects.filter(event_id=event_id).values_list(*fields)
     sections = list(Section.objects.filter(event_id=event_id).values_list("capacity", "needs_access_since"))
     links = Section.categories.through.objects.filter(section__event_id=event_id).aggregate(last=Max("id"))
     currency = Event.objects.values_list("currency", flat=True).get(pk=event_id)
     offered = [(capacity, since is not None) for capacity, since in sections]
-    said = f"{_PLAN_FORMAT} {event_id} {currency} {list(prices)} {offered} {links['last']}"
-    return hashlib.sha256(said.encode()).hexdigest()[:24]
+    versioned = f"{_PLAN_FORMAT} {event_id} {currency} {list(prices)} {offered} {links['last']}"
+    return hashlib.sha256(versioned.encode()).hexdigest()[:24]

@@ -1,4 +1,4 @@
-"""What the apps above may call of the events app: ids and frozen values, never model instances."""
+"""The interface of the events app for the apps above: ids and frozen values, never model instances."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -116,7 +116,7 @@ __all__ = [
     "set_section_access",
 ]
 
-# What it all costs; see apps/events/pricing.py.
+# Bills and prices; see apps/events/pricing.py.
 Bill = pricing.Bill
 BillLine = pricing.BillLine
 BillItem = pricing.BillItem
@@ -126,13 +126,14 @@ allocate_amount = pricing.allocate_amount
 
 
 def describe_bill() -> Any:
-    """What says in the API's description what a bill looks like. Imported when asked for: the lane does without."""
+    """Return the serializer that describes a bill in the OpenAPI document. Imported late: the fast path needs no
+    DRF."""
     from apps.events.serializers import BillSerializer
 
     return BillSerializer()
 
 
-# What may still change of a published event; each joins the caller's transaction. See apps/events/changes.py.
+# Changes to a published event; each joins the caller's transaction. See apps/events/changes.py.
 CAPACITY_MAX = changes.CAPACITY_MAX
 PRICE_MINOR_MAX = changes.PRICE_MINOR_MAX
 PriceChange = changes.PriceChange
@@ -145,7 +146,7 @@ reprice_category = changes.reprice_category
 resize_section = changes.resize_section
 set_section_access = changes.set_section_access
 
-# What the organizer says to everybody; see apps/events/announcements/.
+# Announcements to all visitors; see apps/events/announcements/.
 Announcement = queries.Announcement
 AnnouncementFeed = feed.Feed
 CurrentAnnouncements = queries.CurrentAnnouncements
@@ -156,11 +157,10 @@ announcements_of = feed.feed_of_event
 
 
 def newest_announcements(event: EventView) -> dict[str, Any]:
-    """The newest of the event's announcements, for includes/announcements.html."""
+    """Return the newest announcements of the event, as context for includes/announcements.html."""
     return template_context.newest(feed.read(event.id, event.starts_at))
 
 
 def announcements_since(known: Mapping[int, int]) -> dict[int, AnnouncementFeed]:
-    """The same from PostgreSQL, of those of these events at which something was said after the number that is known of
-    each (0: nothing is)."""
-    return {event_id: feed.Feed(standing) for event_id, standing in queries.changed_since(known).items()}
+    """Return the feeds, read from PostgreSQL, of those events whose last version is not the known one (0: none)."""
+    return {event_id: feed.Feed(current) for event_id, current in queries.changed_since(known).items()}

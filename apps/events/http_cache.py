@@ -1,9 +1,9 @@
-"""How long who may keep a page that is the same for everybody.
+"""Cache-Control of pages that are the same for all visitors.
 
-Three keep it, one after the other: a shared cache (CDN, proxy) until it is stale, the same cache while it fetches the
-next one, and the browser, which no purge reaches and which therefore keeps it for a moment only. Some browsers too go
-on showing a stale page for as long as it may be fetched anew. All of that together ends before the next moment at which
-the clock changes the page: nobody is shown a page without its button when sales have opened.
+A page is cached up to three times in a row: by a shared cache (CDN, proxy) until it is stale, by the same cache while
+it revalidates, and by the browser, which no purge reaches and which therefore keeps it only briefly. Some browsers also
+serve a stale page while they revalidate. The sum of these times ends before the clock next changes the page, so that no
+visitor sees a page without its button after sales have opened.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ BROWSER_SECONDS = 10
 
 
 def page_cache_control(cards: Sequence[EventCard], seconds: int) -> str:
-    """`Cache-Control` of a page that shows these events, for at most so many seconds in shared caches."""
+    """Return `Cache-Control` of a page that shows these events, cached for at most `seconds` in shared caches."""
     shared, stale, browser = seconds, min(settings.CACHE_STALE_SECONDS, seconds), min(BROWSER_SECONDS, seconds)
     left = [
         int((moment - card.judged_at).total_seconds())
@@ -36,12 +36,12 @@ def page_cache_control(cards: Sequence[EventCard], seconds: int) -> str:
 
 
 def fixed_cache_control(seconds: int) -> str:
-    """`Cache-Control` of a file that no clock changes."""
+    """Return `Cache-Control` of a file that does not change with time."""
     return f"public, max-age={seconds}, stale-while-revalidate={min(settings.CACHE_STALE_SECONDS, seconds)}"
 
 
 def public_page(request: HttpRequest, html: str, cache_control: str) -> HttpResponseBase:
-    """The page, or 304 for who has these very bytes. Nothing of it came from the request's session."""
+    """Return the page, or 304 if the client has these bytes. The page must not depend on the request's session."""
     body = html.encode()
     etag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
     page = HttpResponse(body, headers={"Cache-Control": cache_control, "ETag": etag})

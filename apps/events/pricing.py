@@ -1,10 +1,9 @@
-"""What places cost: one pure function on integers, asked by every page that says a total, and by checkout, which
-freezes its answer into an order.
+"""Price calculation: pure functions on integers, used by every page that shows a total and by checkout, which freezes
+the result into an order.
 
-Every line is rounded by itself, half up, to the currency's smallest unit. So a place costs the same alone and among
-others, in whatever order they are named; a total is the sum of what was shown beside each place; and what goes back for
-one place is what was paid for it. Nothing is left over to be spread, but an amount that comes off a whole order:
-`allocate_amount` does that to the last unit.
+Every line is rounded separately, half up, to the currency's smallest unit. So a ticket costs the same alone and among
+others, in any order; a total is the sum of the amounts shown beside each ticket; and the refund of one ticket is what
+was paid for it. Only an amount that concerns a whole order has to be split: `allocate_amount` does so to the last unit.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -22,51 +21,51 @@ PLACE, FEE = "place", "fee"
 
 @dataclass(frozen=True, slots=True)
 class PricePolicy:
-    """What an event charges beside its categories' prices. The same for everybody, and fixed once the event is
-    published: wherever a price is shown it can be the whole one."""
+    """An event's charges beside its categories' prices. The same for every buyer and fixed once the event is published,
+    so that every price can be shown with its charges."""
 
     ticket_fee_minor: int = 0
-    """On each place,"""
+    """Per ticket."""
     ticket_fee_rate: int = 0
-    """and so many basis points of its price on top."""
+    """Per ticket, in basis points of its price, on top of `ticket_fee_minor`."""
     order_fee_minor: int = 0
     """Once per order."""
     waives_fees_when_free: bool = True
-    """What costs nothing bears no fee."""
+    """Free tickets bear no fee."""
     tax_rate: int = 0
-    """On what has no rate of its own, and on the order's fee."""
+    """In basis points; for tickets without a rate of their own, and for the order fee."""
     tax_included: bool = True
-    """Whether prices and fees have the tax in them; else it is added."""
+    """Whether prices and fees include the tax; otherwise it is added."""
 
     def place_fee_minor(self, price_minor: int) -> int:
-        """The fee on a place of this price."""
+        """Return the fee on a ticket of this price."""
         if not price_minor and self.waives_fees_when_free:
             return 0
         return self.ticket_fee_minor + _half_up(price_minor * self.ticket_fee_rate, BASIS_POINTS)
 
     def taxed(self, amount_minor: int) -> tuple[int, int]:
-        """The tax on an amount, and what is to be paid for it: the amount itself where it has the tax in it."""
+        """Return the tax on an amount and the amount payable, which is the amount itself if it includes the tax."""
         if self.tax_included:
             return _half_up(amount_minor * self.tax_rate, BASIS_POINTS + self.tax_rate), amount_minor
         tax_minor = _half_up(amount_minor * self.tax_rate, BASIS_POINTS)
         return tax_minor, amount_minor + tax_minor
 
     def with_tax_rate(self, tax_rate: int | None) -> "PricePolicy":
-        """The same for a place whose category is taxed at this rate, its fee with it; None: at the event's."""
+        """Return the policy with the tax rate of a ticket's category, also for its fee; None: the event's rate."""
         return self if tax_rate is None or tax_rate == self.tax_rate else replace(self, tax_rate=tax_rate)
 
     def place_total_minor(self, price_minor: int, tax_rate: int | None = None) -> int:
-        """What a place of this price and its category's rate comes to, its fee and the tax on both in it."""
+        """Return what a ticket of this price and tax rate costs, with its fee and the tax on both."""
         return self.with_tax_rate(tax_rate).taxed(price_minor + self.place_fee_minor(price_minor))[1]
 
     @property
     def order_fee_total_minor(self) -> int:
-        """What the order's fee comes to, the tax on it in it."""
+        """The order fee with its tax."""
         return self.taxed(self.order_fee_minor)[1]
 
     def words(self, currency: str, tax_rates: Collection[int | None] = ()) -> str:
-        """What prices shown with `place_total_minor` have in them, and what they have not; empty for nothing.
-        `tax_rates`: those of the categories in sight."""
+        """Describe what the prices from `place_total_minor` include and exclude; empty if nothing applies. `tax_rates`:
+        those of the categories shown."""
         fees = []
         if self.ticket_fee_minor:
             fees.append(format_money(self.ticket_fee_minor, currency))
@@ -78,12 +77,11 @@ class PricePolicy:
         rates = sorted({self.tax_rate if rate is None else rate for rate in tax_rates or (None,)})
         if any(rates):
             parts.append(f"{' or '.join(map(percent, rates))} tax")
-        said = f"Prices include {' and '.join(parts)}." if parts else ""
+        text = f"Prices include {' and '.join(parts)}." if parts else ""
         if self.order_fee_minor:
-            said = (
-                f"{said} A fee of {format_money(self.order_fee_total_minor, currency)} is added once per order.".strip()
-            )
-        return said
+            fee = format_money(self.order_fee_total_minor, currency)
+            text = f"{text} A fee of {fee} is added once per order.".strip()
+        return text
 
 
 DEFAULT_PRICE_POLICY = PricePolicy()
@@ -91,7 +89,7 @@ DEFAULT_PRICE_POLICY = PricePolicy()
 
 @dataclass(frozen=True, slots=True)
 class BillItem:
-    """One place that somebody wants, at its face price. `line_id` is the reservation's line, `place` from 1 in it."""
+    """A ticket to be bought, at face price. `line_id` is the reservation's line, `place` counts from 1 within it."""
 
     line_id: int
     place: int
@@ -99,12 +97,12 @@ class BillItem:
     category: str
     price_minor: int
     tax_rate: int | None = None
-    """Its category's; None: the event's."""
+    """Of its category; None: the event's rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """A place or a fee, and what it comes to."""
+    """A ticket or a fee, and its amounts."""
 
     kind: str
     description: str
@@ -116,11 +114,11 @@ class BillLine:
     category: str = ""
     discount_minor: int = 0
     fee_minor: int = 0
-    """Of a place, beside its price."""
+    """Of a ticket, beside its price."""
     reservation_line_id: int | None = None
     place: int | None = None
     is_canceled: bool = False
-    """Given back since."""
+    """Canceled after the sale."""
 
     @property
     def net_minor(self) -> int:
@@ -157,13 +155,13 @@ class TaxPart:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What all of it comes to. Its sums are those of its lines: nothing is computed twice."""
+    """A bill. Its sums are the sums of its lines."""
 
     lines: tuple[BillLine, ...]
 
     @property
     def places_minor(self) -> int:
-        """Face prices."""
+        """Sum of face prices."""
         return sum(line.price_minor for line in self.lines if line.kind == PLACE)
 
     @property
@@ -172,17 +170,17 @@ class Bill:
 
     @property
     def fees_minor(self) -> int:
-        """Those of places and that of the order."""
+        """Ticket fees and the order fee."""
         return sum(line.fee_minor if line.kind == PLACE else line.price_minor for line in self.lines)
 
     @property
     def tax_minor(self) -> int:
-        """Within the total, included or added."""
+        """Tax within the total, included or added."""
         return sum(line.tax_minor for line in self.lines)
 
     @property
     def tax_added_minor(self) -> int:
-        """What the tax adds to prices and fees."""
+        """Tax on top of prices and fees."""
         return sum(line.tax_minor for line in self.lines if not line.tax_included)
 
     @property
@@ -191,7 +189,7 @@ class Bill:
 
     @property
     def taxes(self) -> list[TaxPart]:
-        """One part for each rate, highest first; none for what is not taxed."""
+        """One part for each rate, highest first; untaxed lines have none."""
         rates = sorted({(line.tax_rate, line.tax_included) for line in self.lines if line.tax_rate}, reverse=True)
         return [
             TaxPart(
@@ -205,7 +203,7 @@ class Bill:
 
     @property
     def parts(self) -> list[tuple[str, int]]:
-        """What the total is made of, in words and minor units; empty where that is the prices alone."""
+        """The parts of the total as labels and minor units; empty if the total is the prices alone."""
         if not (self.discount_minor or self.fees_minor or self.tax_added_minor):
             return []
         added = [(f"Tax, {tax.percent}", tax.tax_minor) for tax in self.taxes if not tax.included]
@@ -214,8 +212,8 @@ class Bill:
 
     @property
     def taxes_within(self) -> list[tuple[str, int]]:
-        """Included tax, in words and minor units."""
-        return [(f"Of that tax, {tax.percent}", tax.tax_minor) for tax in self.taxes if tax.included]
+        """Included taxes as labels and minor units."""
+        return [(f"Includes tax, {tax.percent}", tax.tax_minor) for tax in self.taxes if tax.included]
 
     def contract(self) -> dict[str, Any]:
         """The bill as the public API shows it."""
@@ -235,42 +233,41 @@ def _is_of(line: BillLine, rate: int, included: bool) -> bool:
 
 
 class DiscountCode(Protocol):
-    """What lowers prices."""
+    """A code that lowers prices."""
 
-    def discounts(self, places: Sequence[BillItem], left_minor: Sequence[int]) -> Sequence[int]:
-        """How much comes off each place, of what other codes left of its price; never more than that."""
+    def discounts(self, items: Sequence[BillItem], left_minor: Sequence[int]) -> Sequence[int]:
+        """Return the discount on each item, at most `left_minor`, what other codes have left of its price."""
 
 
-def calculate_bill(places: Iterable[BillItem], policy: PricePolicy, codes: Sequence[DiscountCode] = ()) -> Bill:
-    """The bill for these places: discounts come off the face price, fees on top of what is left, tax last.
+def calculate_bill(items: Iterable[BillItem], policy: PricePolicy, codes: Sequence[DiscountCode] = ()) -> Bill:
+    """Return the bill: discounts come off the face price, fees are added to the rest, tax comes last.
 
-    Where the policy waives fees on what is free, a place that costs nothing bears none, nor does an order whose places
-    all cost nothing.
+    If the policy waives fees on free tickets, such a ticket bears none, and neither does an order of only such tickets.
     """
-    wanted = list(places)
-    left = [place.price_minor for place in wanted]
+    items = list(items)
+    left = [item.price_minor for item in items]
     for code in codes:
-        off = code.discounts(wanted, left)
-        assert all(0 <= less <= rest for less, rest in zip(off, left, strict=True))
-        left = [rest - less for less, rest in zip(off, left, strict=True)]
-    lines = [_place_line(place, rest, policy) for place, rest in zip(wanted, left, strict=True)]
-    if policy.order_fee_minor and wanted and (any(left) or not policy.waives_fees_when_free):
+        discounts = code.discounts(items, left)
+        assert all(0 <= discount <= rest for discount, rest in zip(discounts, left, strict=True))
+        left = [rest - discount for discount, rest in zip(discounts, left, strict=True)]
+    lines = [_place_line(item, rest, policy) for item, rest in zip(items, left, strict=True)]
+    if policy.order_fee_minor and items and (any(left) or not policy.waives_fees_when_free):
         lines.append(_order_fee(policy))
     return Bill(tuple(lines))
 
 
-def _place_line(place: BillItem, left_minor: int, policy: PricePolicy) -> BillLine:
-    policy = policy.with_tax_rate(place.tax_rate)
+def _place_line(item: BillItem, left_minor: int, policy: PricePolicy) -> BillLine:
+    policy = policy.with_tax_rate(item.tax_rate)
     fee_minor = policy.place_fee_minor(left_minor)
     tax_minor, total_minor = policy.taxed(left_minor + fee_minor)
     return BillLine(
         kind=PLACE,
-        description=place.description,
-        category=place.category,
-        reservation_line_id=place.line_id,
-        place=place.place,
-        price_minor=place.price_minor,
-        discount_minor=place.price_minor - left_minor,
+        description=item.description,
+        category=item.category,
+        reservation_line_id=item.line_id,
+        place=item.place,
+        price_minor=item.price_minor,
+        discount_minor=item.price_minor - left_minor,
         fee_minor=fee_minor,
         tax_included=policy.tax_included,
         tax_rate=policy.tax_rate,
@@ -293,8 +290,8 @@ def _order_fee(policy: PricePolicy) -> BillLine:
 
 
 def allocate_amount(amount_minor: int, weights: Sequence[int]) -> list[int]:
-    """The amount in parts as the weights are to each other, to the last unit: each has its share rounded down, and
-    what is left goes one by one to the largest remainders, of equal ones to the first."""
+    """Split the amount in proportion to the weights, to the last unit: shares are rounded down, and the remaining units
+    go one each to the largest remainders, the first of equal ones."""
     whole = sum(weights)
     assert amount_minor >= 0
     assert whole or not amount_minor
@@ -308,7 +305,7 @@ def allocate_amount(amount_minor: int, weights: Sequence[int]) -> list[int]:
 
 
 def percent(rate: int) -> str:
-    """Basis points as one reads them: 750 is "7.5%"."""
+    """Return basis points as a percentage: 750 is "7.5%"."""
     return f"{rate / 100:g}%"
 
 

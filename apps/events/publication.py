@@ -1,5 +1,5 @@
-"""Publication: a draft becomes sections and seats in one bulk load, and the apps above lay out their stock, all in
-one transaction or not at all."""
+"""Publication: a draft becomes sections and seats in one bulk load, and the apps above create their inventory, all in
+one transaction."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from apps.kernel.db import sql, transactions
 
 log = logging.getLogger(__name__)
 
-# A full house of 200,000 seats with its stock stays well inside this; a shopper's transaction never gets it.
+# An event of 200,000 seats with its inventory stays well below this; a shopper's transactions have shorter timeouts.
 PUBLISH_STATEMENT_MS = 180_000
 PUBLISH_LOCK_MS = 30_000
 
@@ -24,10 +24,10 @@ class EventRefused(ValueError):
 
 
 def publish_event(event_id: int) -> bool:
-    """The event is published, its sections and seats stand, and every listener has run; True if this call did it.
+    """Publish the event with its sections and seats, and run every publish listener; return whether this call did it.
 
-    Publishing again changes nothing. Raises EventRefused where the draft cannot be sold as it is, EventNotFound
-    where there is no such event.
+    Publishing again changes nothing. Raises EventRefused if the draft cannot be sold as it is, EventNotFound if there
+    is no such event.
     """
     with transactions.write(lock_ms=PUBLISH_LOCK_MS, statement_ms=PUBLISH_STATEMENT_MS):
         event = lock_event(event_id)
@@ -38,9 +38,9 @@ def publish_event(event_id: int) -> bool:
 
 
 def lock_event(event_id: int) -> Event:
-    """The event, its row locked to the end of the caller's transaction. Raises EventNotFound."""
+    """Lock the event's row until the end of the caller's transaction and return it. Raises EventNotFound."""
     transactions.require_transaction()
-    # Rival publishers wait here and then read the status the first one left.
+    # Concurrent publishers wait here and then read the status that the first one wrote.
     event = (
         Event.objects.select_for_update(no_key=True, of=("self",)).select_related("plan").filter(pk=event_id).first()
     )
@@ -50,7 +50,7 @@ def lock_event(event_id: int) -> Event:
 
 
 def publish_locked(event: Event) -> bool:
-    """As `publish_event`, inside the caller's transaction and for an event it has locked."""
+    """Like `publish_event`, inside the caller's transaction and for an event that it has locked."""
     transactions.require_transaction()
     if event.status != Event.Status.DRAFT:
         return False
@@ -71,7 +71,7 @@ def publish_locked(event: Event) -> bool:
 
 
 def refresh_statistics() -> None:
-    """The planner knows the seats just loaded: until autovacuum comes by it would plan for a table without them."""
+    """Update the planner's statistics: until autovacuum runs it would plan for a table without the new seats."""
     with connection.cursor() as cursor:
         sql.load("apps.events", "refresh_statistics").count(cursor)
 
@@ -79,15 +79,14 @@ def refresh_statistics() -> None:
 def _check(event: Event, plan: Plan | None, categories: Mapping[str, Category]) -> None:
     on_sale = OnSale.objects.filter(event=event).first()
     if on_sale is None:
-        raise EventRefused(f"{event.slug} has no on-sale: when it opens is not known")
+        raise EventRefused(f"{event.slug} has no on-sale, so it has no opening time")
     if on_sale.room_lobby_opens_at is not None and on_sale.opens_at <= clock.now():
         raise EventRefused(
-            f"{event.slug} is to have a lobby, but its on-sale would be open at once: "
-            "let it open later, or do without the lobby"
+            f"{event.slug} has a lobby, but its on-sale would open at once: open it later or remove the lobby"
         )
     general = list(Section.objects.filter(event=event))
     if not general and (plan is None or not plan.seat_count):
-        raise EventRefused(f"{event.slug} has neither seats nor general admission: there is nothing to sell")
+        raise EventRefused(f"{event.slug} has nothing to sell: neither seats nor general admission")
     if plan is None:
         return
     unpriced = [name for name in used_categories(plan) if name not in categories]
@@ -100,7 +99,7 @@ def _check(event: Event, plan: Plan | None, categories: Mapping[str, Category]) 
 
 
 def used_categories(plan: Plan) -> list[str]:
-    """The names of the categories that seats of the plan have, in the plan's order."""
+    """Return the names of the categories that have seats, in the plan's order."""
     found = {seat.category for section in plan.sections for seat in section.seats}
     return [category.name for index, category in enumerate(plan.categories) if index in found]
 
@@ -110,7 +109,7 @@ def _quote_names(names: list[str]) -> str:
 
 
 def _write_seats(event: Event, plan: Plan, categories: Mapping[str, Category]) -> None:
-    # In the plan's own order, so that section ids rise with it as seat ids do.
+    # In the plan's order, so that section ids rise with it as seat ids do.
     sections = Section.objects.bulk_create(
         Section(
             event=event,

@@ -1,4 +1,4 @@
-"""Where apps above register what this app calls: at publication, and to ask what is free."""
+"""Registries that the apps above fill: listeners of publication, and the provider of availability."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,7 +6,7 @@ _publish_listeners: list[Callable[[int], None]] = []
 
 
 def on_publish(listener: Callable[[int], None]) -> None:
-    """Registers `listener(event_id)`, which runs inside the transaction that publishes an event, after its sections and
+    """Register `listener(event_id)`, which runs inside the transaction that publishes an event, after its sections and
     seats are written. Apps above register when they load, so that imports point downward only."""
     if listener not in _publish_listeners:
         _publish_listeners.append(listener)
@@ -23,14 +23,14 @@ _availability_providers: list[Callable[[SectionSlugs], Availability]] = []
 
 
 def provide_availability(provider: Callable[[SectionSlugs], Availability]) -> None:
-    """Registers `provider(slugs)`, which returns what is free for pages and the catalogue: event id to section id to
-    count. An event that it leaves out is shown without counts. A later provider replaces an earlier one."""
+    """Register `provider(slugs)`, which returns the available counts for pages and the catalogue: event id to section
+    id to count. Events that it leaves out are shown without counts. A later provider replaces an earlier one."""
     _availability_providers[:] = [provider]
 
 
 def availability(slugs: SectionSlugs) -> Availability:
-    """Returns what is free now, from the registered provider; empty without one. `slugs`: all sections of the wanted
-    events."""
+    """Return the available counts from the registered provider; empty without one. `slugs`: all sections of the
+    requested events."""
     if not slugs or not _availability_providers:
         return {}
     return _availability_providers[0](slugs)

@@ -1,4 +1,4 @@
-"""What pages and the API read: the catalogue, one event, and the public plan of its house."""
+"""Reads for pages and the API: the catalogue, one event, and its public seating plan."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,8 +30,8 @@ _event_page = sql.load("apps.events", "event_page")
 
 @dataclass(frozen=True, slots=True)
 class EventCard:
-    """An event as the catalogue shows it. `state`: on_sale | upcoming | sold_out | closed | canceled. `available` is
-    None while nobody has said what is free; `has_open_lobby`: people gather for the on-sale, which is yet to open."""
+    """An event in the catalogue. `state`: on_sale | upcoming | sold_out | closed | canceled. `available` is None while
+    counts are unknown; `has_open_lobby`: visitors gather for an on-sale that has not opened yet."""
 
     slug: str
     name: str
@@ -49,11 +49,11 @@ class EventCard:
     from_price_minor: int | None
     available: int | None
     judged_at: datetime
-    """When this was so, by the database's clock."""
+    """The moment of this reading, by the database's clock."""
 
     @property
     def moments(self) -> tuple[datetime, ...]:
-        """When the clock alone changes what is said: the lobby opens, the on-sale opens or closes, the event starts."""
+        """Moments at which time alone changes the card: lobby opens, on-sale opens or closes, event starts."""
         known = (self.lobby_opens_at, self.opens_at, self.closes_at, self.starts_at)
         return tuple(moment for moment in known if moment is not None)
 
@@ -67,7 +67,7 @@ class SectionOffer:
     available: int | None
     needs_access: bool
     prices: tuple[event_views.PriceView, ...]
-    """With what cannot be avoided: fees of a ticket and tax. So is `from_price_minor`."""
+    """With unavoidable charges, fees and tax, like `from_price_minor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class EventPage:
 
 
 class _Row(NamedTuple):
-    """What a card is made of, as it is in the tables."""
+    """The columns from which a card is built."""
 
     slug: str
     name: str
@@ -97,9 +97,9 @@ class _Row(NamedTuple):
     lobby_opens_at: datetime | None
     currency: str
     prices_minor: list[int | None]
-    """Of its categories, at their face; of an event without any Django says [None]."""
+    """Face prices of its categories; [None] from Django if the event has no categories."""
     tax_rates: list[int | None]
-    """Of the same, in the same order."""
+    """Of the same categories, in the same order."""
     ticket_fee_minor: int
     ticket_fee_rate: int
     order_fee_minor: int
@@ -118,12 +118,11 @@ _COLUMNS = (
     "on_sale__ticket_fee_minor", "on_sale__ticket_fee_rate", "on_sale__order_fee_minor",
     "on_sale__waives_fees_when_free", "on_sale__tax_rate", "on_sale__tax_included",
 )  # fmt: skip
-"""The same, as the ORM calls them."""
+"""The same columns for the ORM."""
 
 
 def list_catalogue(search: str = "") -> list[EventCard]:
-    """Public events that have not started, soonest first; with search words those that have every one of them in
-    their name, venue or city."""
+    """Return public events that have not started, soonest first. Search words must all occur in name, venue or city."""
     now = clock.now()
     events = Event.objects.exclude(status=Event.Status.DRAFT).filter(starts_at__gt=now)
     words = search.replace("\x00", " ")[:SEARCH_CHARACTERS_MAX].split()
@@ -136,15 +135,15 @@ def list_catalogue(search: str = "") -> list[EventCard]:
         tax_rates=ArrayAgg("categories__tax_rate", order_by="categories__id"),
     ).order_by("starts_at", "slug")
     found = list(priced.values_list("pk", *_COLUMNS)[:CATALOGUE_MAX])
-    free = registries.availability(event_views.section_slugs(event_id for event_id, *_ in found))
-    return [_card(_Row(*row), now, free.get(event_id)) for event_id, *row in found]
+    available = registries.availability(event_views.section_slugs(event_id for event_id, *_ in found))
+    return [_card(_Row(*row), now, available.get(event_id)) for event_id, *row in found]
 
 
 def get_event_page(slug: str) -> EventPage:
-    """Everything the event's page says. Raises EventNotFound; a draft is not found."""
+    """Return all data of the event's page. Raises EventNotFound, also for a draft."""
     if not sql.is_text(slug):
         raise event_views.EventNotFound(slug)
-    # One statement each: by the ORM, compiling the query and filling the models took longer than PostgreSQL's answer.
+    # Raw SQL: with the ORM, compiling the query and filling the models took longer than PostgreSQL's response.
     with connection.cursor() as cursor:
         rows = _event_page.rows(cursor, slug=slug)
     if not rows:
@@ -153,25 +152,25 @@ def get_event_page(slug: str) -> EventPage:
     read = _Row(*row)
     policy = read.price_policy
     sections = event_views.list_sections(event_id)
-    free = registries.availability({event_id: {section.id: section.slug for section in sections}}).get(event_id)
+    available = registries.availability({event_id: {section.id: section.slug for section in sections}}).get(event_id)
     offers = tuple(
         SectionOffer(
             slug=section.slug,
             name=section.name,
             kind=section.kind,
             capacity=section.capacity,
-            available=None if free is None else free.get(section.id, 0),
+            available=None if available is None else available.get(section.id, 0),
             needs_access=section.needs_access,
             prices=section.at_full_prices(policy).prices,
         )
         for section in sections
     )
-    card = _card(read, now, free)
+    card = _card(read, now, available)
     return EventPage(event_id, card, hold_minutes, seats_per_reservation, per_buyer_cap, offers, policy)
 
 
-def _card(row: _Row, now: datetime, free: dict[int, int] | None) -> EventCard:
-    available = None if free is None else sum(free.values())
+def _card(row: _Row, now: datetime, available_by_section: dict[int, int] | None) -> EventCard:
+    available = None if available_by_section is None else sum(available_by_section.values())
     state = event_views.selling_state(row.status, row.starts_at, row.opens_at, row.closes_at, now)
     return EventCard(
         slug=row.slug,
@@ -201,14 +200,14 @@ def _card(row: _Row, now: datetime, free: dict[int, int] | None) -> EventCard:
 
 
 def get_poster(slug: str) -> tuple[str, str]:
-    """The event's poster (empty: none of its own) and its name. Raises EventNotFound."""
+    """Return the event's own poster (empty if it has none) and its name. Raises EventNotFound."""
     event_views.get_event(slug)
     poster, name = Event.objects.values_list("poster", "name").get(slug=slug)
     return poster, name
 
 
 def plan_version(slug: str) -> str:
-    """Changes whenever the event's public plan does: cheap, to answer "not modified" without building it.
+    """Return a value that changes whenever the event's public plan does, without building the plan.
 
     Raises EventNotFound.
     """
@@ -216,14 +215,14 @@ def plan_version(slug: str) -> str:
 
 
 def plan_document(slug: str) -> bytes:
-    """The public plan as JSON: geometry and prices, the same for everybody, nothing about what is free.
+    """Return the public plan as JSON: geometry and prices, the same for every visitor, without availability.
 
     Seats are columns, in the order of their ids (`event_views.seat_ids_in_plan_order`). Raises EventNotFound.
     """
     key = f"events:plan:{slug}:{plan_version(slug)}"
-    kept = cache.get(key)
-    if isinstance(kept, bytes):
-        return kept
+    cached = cache.get(key)
+    if isinstance(cached, bytes):
+        return cached
     document = msgspec.json.encode(_plan(slug))
     cache.set(key, document, PLAN_CACHE_SECONDS)
     return document
@@ -290,13 +289,13 @@ def _plan(slug: str) -> dict[str, Any]:
 
 
 def _round_coordinate(value: float) -> float | int:
-    """One decimal is a tenth of a pixel; whole numbers lose their ".0"."""
+    """Round to one decimal, a tenth of a pixel; whole numbers become integers."""
     rounded = round(value, 1)
     return int(rounded) if rounded == int(rounded) else rounded
 
 
 def _seat_radius(rows: list[tuple[Any, ...]]) -> float | int:
-    """What seats can be drawn with so that neighbours do not touch."""
+    """Return a radius at which drawn neighbors do not touch."""
     gaps = sorted(
         ((after[4] - before[4]) ** 2 + (after[5] - before[5]) ** 2) ** 0.5
         for before, after in pairwise(rows[:5_000])
@@ -309,7 +308,7 @@ def _seat_radius(rows: list[tuple[Any, ...]]) -> float | int:
 def _outline(
     section: event_views.SectionView, rows: list[list[tuple[float, float]]], areas: tuple[Area, ...], radius: float
 ) -> list[list[float]]:
-    """Around the section's seats; for general admission the area of the plan that carries its name."""
+    """Return the outline of the section's seats; for general admission, of the plan's area that has its name."""
     if rows:
         line = rows_outline(rows, margin=radius * 1.7)
     else:

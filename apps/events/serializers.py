@@ -1,4 +1,4 @@
-"""The catalogue as the API says it."""
+"""Serializers that describe the catalogue and bills in the OpenAPI document."""
 
 from rest_framework import serializers
 
@@ -12,18 +12,18 @@ class VenueSerializer(serializers.Serializer):
 
 
 class EventSerializer(serializers.Serializer):
-    event_id = serializers.SlugField(help_text="The event's slug, in every address.")
+    event_id = serializers.SlugField(help_text="The event's slug, as in its URLs.")
     name = serializers.CharField()
     venue = VenueSerializer()
     starts_at = serializers.DateTimeField()
     status = serializers.ChoiceField(choices=STATES)
     opens_at = serializers.DateTimeField(help_text="When the on-sale opens.")
     lobby_opens_at = serializers.DateTimeField(
-        allow_null=True, help_text="From then until opens_at one may join the lobby, whose order is drawn; null: none."
+        allow_null=True, help_text="Visitors may join the lobby from then until opens_at; null: no lobby."
     )
     closes_at = serializers.DateTimeField(allow_null=True)
     currency = serializers.CharField(help_text="ISO 4217.")
-    from_price_minor = serializers.IntegerField(allow_null=True, help_text="The lowest, fee and tax of a ticket in it.")
+    from_price_minor = serializers.IntegerField(allow_null=True, help_text="The lowest price, with fee and tax.")
     available_seats = serializers.IntegerField(allow_null=True)
     poster_url = serializers.CharField()
 
@@ -33,14 +33,14 @@ class EventListSerializer(serializers.Serializer):
 
 
 class PricePolicySerializer(serializers.Serializer):
-    """What is charged beside the prices of sections and seats, which are faces."""
+    """An event's charges beside the face prices of its sections and seats."""
 
-    ticket_fee_minor = serializers.IntegerField(help_text="On each place,")
-    ticket_fee_rate = serializers.IntegerField(help_text="and so many basis points of its price.")
+    ticket_fee_minor = serializers.IntegerField(help_text="Per ticket.")
+    ticket_fee_rate = serializers.IntegerField(help_text="Per ticket, in basis points of its price.")
     order_fee_minor = serializers.IntegerField(help_text="Once per order.")
-    waives_fees_when_free = serializers.BooleanField(help_text="What costs nothing bears no fee.")
+    waives_fees_when_free = serializers.BooleanField(help_text="Free tickets bear no fee.")
     tax_rate = serializers.IntegerField(help_text="Basis points, on prices and fees.")
-    tax_included = serializers.BooleanField(help_text="They have the tax in them; else it is added.")
+    tax_included = serializers.BooleanField(help_text="Whether prices and fees include the tax; otherwise it is added.")
 
 
 class EventDetailSerializer(EventSerializer):
@@ -55,22 +55,22 @@ class BillLineSerializer(serializers.Serializer):
     kind = serializers.ChoiceField(choices=["place", "fee"])
     description = serializers.CharField()
     category = serializers.CharField(help_text="Empty for a fee.")
-    price_minor = serializers.IntegerField(help_text="Its face.")
+    price_minor = serializers.IntegerField(help_text="Face price.")
     discount_minor = serializers.IntegerField(help_text="Off the price.")
-    fee_minor = serializers.IntegerField(help_text="Of a place, beside its price.")
+    fee_minor = serializers.IntegerField(help_text="Of a ticket, beside its price.")
     tax_rate = serializers.IntegerField(help_text="Basis points.")
     tax_minor = serializers.IntegerField(help_text="Within the total.")
     total_minor = serializers.IntegerField()
-    canceled = serializers.BooleanField(help_text="Given back since.")
+    canceled = serializers.BooleanField(help_text="Canceled after the sale.")
 
 
 class BillSerializer(serializers.Serializer):
-    """The sums of its lines; total = places − discount + fees + tax added."""
+    """The sums of its lines; total = places − discount + fees + added tax."""
 
     lines = BillLineSerializer(many=True)
     places_minor = serializers.IntegerField(help_text="Face prices.")
     discount_minor = serializers.IntegerField()
     fees_minor = serializers.IntegerField()
     tax_minor = serializers.IntegerField(help_text="Within the total, included or added.")
-    tax_added_minor = serializers.IntegerField(help_text="What of it comes on top of prices and fees.")
+    tax_added_minor = serializers.IntegerField(help_text="The part of the tax on top of prices and fees.")
     total_minor = serializers.IntegerField()

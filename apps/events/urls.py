@@ -1,4 +1,4 @@
-"""Addresses of the events app. The page patterns form the namespace `events`, the API's carry it in their names."""
+"""URLs of the events app. The page patterns form the namespace `events`; API patterns have prefixed names."""
 
 from django.urls import path
 

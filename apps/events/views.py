@@ -1,4 +1,4 @@
-"""Pages of what exists: the catalogue, one event, its poster and the plan of its house. The same for every visitor."""
+"""Pages of the catalogue, of one event, its poster and its seating plan. The same for every visitor."""
 
 import hashlib
 from dataclasses import fields
@@ -29,17 +29,17 @@ def _card_context(card: selectors.EventCard) -> dict[str, Any]:
 def catalogue(request: HttpRequest) -> HttpResponseBase:
     search = request.GET.get("q", "").strip()[: selectors.SEARCH_CHARACTERS_MAX]
     cards = selectors.list_catalogue(search)
-    # Counts stand in it, and no purge knows what was searched for.
+    # The page shows counts, or is a search result, which no purge can address: cache it briefly.
     is_brief = bool(search) or any(card.state in ("on_sale", "sold_out") for card in cards)
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_brief else settings.CACHE_PAGE_SECONDS
-    # Without the request: whoever asks, and whatever waits for them, these are the same bytes.
+    # Rendered without the request, so that all visitors get the same bytes.
     html = render_to_string("events/catalogue.html", {"events": [_card_context(card) for card in cards], "q": search})
     return http_cache.public_page(request, html, http_cache.page_cache_control(cards, seconds))
 
 
 @lru_cache(maxsize=4_096)
 def _section_row(section: selectors.SectionOffer, currency: str, is_selling: bool) -> SafeString:
-    # A house has hundreds of sections, and from one page to the next a few of them have another count.
+    # An event has hundreds of sections, and between two renderings only a few counts change.
     context = {"section": section, "currency": currency, "is_selling": is_selling}
     return render_to_string("includes/section_row.html", context)
 
@@ -52,7 +52,7 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
         raise Http404 from error
     prices = {price for section in page.sections for price in section.prices}
     is_selling = page.card.state in ("on_sale", "sold_out")
-    said = feed.read(page.event_id, page.card.starts_at)
+    announcement_feed = feed.read(page.event_id, page.card.starts_at)
     shown = _card_context(page.card) | {
         "hold_minutes": page.hold_minutes,
         "seats_per_reservation": page.seats_per_reservation,
@@ -65,8 +65,8 @@ def event(request: HttpRequest, slug: str) -> HttpResponseBase:
     }
     is_sold_out = page.card.state == "sold_out"
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_sold_out else settings.CACHE_PAGE_SECONDS
-    context = {"event": shown, "news": template_context.newest(said)}
-    html = render_to_string("events/event.html", context)  # As above.
+    context = {"event": shown, "news": template_context.newest(announcement_feed)}
+    html = render_to_string("events/event.html", context)  # Without the request, as above.
     return http_cache.public_page(request, html, http_cache.page_cache_control([page.card], seconds))
 
 
@@ -79,9 +79,9 @@ def _plan_etag(request: HttpRequest, slug: str) -> str | None:
 
 @require_safe
 def plan(request: HttpRequest, slug: str) -> HttpResponse:
-    answer = _plan(request, slug)
-    answer.headers["Cache-Control"] = http_cache.fixed_cache_control(settings.CACHE_PAGE_SECONDS)
-    return answer
+    response = _plan(request, slug)
+    response.headers["Cache-Control"] = http_cache.fixed_cache_control(settings.CACHE_PAGE_SECONDS)
+    return response
 
 
 @condition(etag_func=_plan_etag)
@@ -103,10 +103,12 @@ def poster(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _poster_response(request: HttpRequest, drawing: str) -> HttpResponse:
-    answer = condition(etag_func=lambda _: f'"{hashlib.sha256(drawing.encode()).hexdigest()[:24]}"')(
+    response = condition(etag_func=lambda _: f'"{hashlib.sha256(drawing.encode()).hexdigest()[:24]}"')(
         lambda _: HttpResponse(drawing, content_type="image/svg+xml; charset=utf-8")
     )(request)
-    answer.headers["Cache-Control"] = http_cache.fixed_cache_control(settings.CACHE_POSTER_SECONDS)
-    # Opened by itself a drawing is a document: it may draw, and nothing else.
-    answer.headers["Content-Security-Policy"] = "default-src 'none'; style-src 'unsafe-inline'; font-src data:; sandbox"
-    return answer
+    response.headers["Cache-Control"] = http_cache.fixed_cache_control(settings.CACHE_POSTER_SECONDS)
+    # Opened directly, an SVG is a document: allow it to draw, and nothing else.
+    response.headers["Content-Security-Policy"] = (
+        "default-src 'none'; style-src 'unsafe-inline'; font-src data:; sandbox"
+    )
+    return response

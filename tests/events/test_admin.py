@@ -1,4 +1,4 @@
-"""The organiser's desk does what the services do, and shows their reasons."""
+"""The organizer's admin calls the services and shows their error messages."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,64 +14,64 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def desk() -> Client:
+def staff() -> Client:
     client = Client(headers={"Sec-Fetch-Site": "same-origin"})
-    client.force_login(User.objects.create_superuser("organiser", "o@example.com", "secret"))
+    client.force_login(User.objects.create_superuser("organizer", "o@example.com", "secret"))
     return client
 
 
-def _upload(desk: Client, data: bytes) -> object:
+def _upload(staff: Client, data: bytes) -> object:
     venue = Venue.objects.get_or_create(name="Old Theatre", slug="old-theatre")[0]
     fields = {"venue": venue.pk, "name": "", "file": SimpleUploadedFile("plan.json", data)}
-    return desk.post(reverse("admin:events_seatingplan_add"), fields)
+    return staff.post(reverse("admin:events_seatingplan_add"), fields)
 
 
-def test_a_plan_is_imported_from_a_file(desk: Client) -> None:
-    assert _upload(desk, encoded(plan())).status_code == 302
+def test_a_plan_is_imported_from_a_file(staff: Client) -> None:
+    assert _upload(staff, encoded(plan())).status_code == 302
     stored = SeatingPlan.objects.get()
     assert (stored.name, stored.seat_count) == ("House", 8)
-    assert _upload(desk, encoded(plan())).status_code == 302
+    assert _upload(staff, encoded(plan())).status_code == 302
     assert SeatingPlan.objects.count() == 1
 
 
-def test_a_bad_file_is_refused_in_the_form_with_its_place(desk: Client) -> None:
-    answer = _upload(desk, encoded(plan([block("Stalls", 2, 4, category="Nowhere")])))
-    assert answer.status_code == 200
-    assert "zones[0].rows[0].seats[0].category" in answer.content.decode()
+def test_a_bad_file_is_refused_in_the_form_with_its_place(staff: Client) -> None:
+    response = _upload(staff, encoded(plan([block("Stalls", 2, 4, category="Nowhere")])))
+    assert response.status_code == 200
+    assert "zones[0].rows[0].seats[0].category" in response.content.decode()
     assert SeatingPlan.objects.count() == 0
 
 
-def test_a_file_over_the_limit_is_refused_in_the_form(desk: Client, settings) -> None:
+def test_a_file_over_the_limit_is_refused_in_the_form(staff: Client, settings) -> None:
     settings.SEATING_PLAN_FILE_MAX_BYTES = 1024 * 1024
-    answer = _upload(desk, b" " * (1024 * 1024 + 1))
-    assert "larger than 1 MiB" in answer.content.decode()
+    response = _upload(staff, b" " * (1024 * 1024 + 1))
+    assert "larger than 1 MiB" in response.content.decode()
 
 
-def test_the_action_publishes_drafts_and_leaves_the_rest(desk: Client) -> None:
+def test_the_publish_action_publishes_drafts_and_leaves_other_events(staff: Client) -> None:
     make_event("standing")
     draft = create_event(spec("draft", draft=True)).event_id
     chosen = list(Event.objects.values_list("pk", flat=True))
-    answer = desk.post(
+    response = staff.post(
         reverse("admin:events_event_changelist"), {"action": "publish", "_selected_action": chosen}, follow=True
     )
-    said = [str(message) for message in answer.context["messages"]]
-    assert sorted(said) == ["Hamlet: published", "Hamlet: was published before; nothing changed"]
+    texts = [str(message) for message in response.context["messages"]]
+    assert sorted(texts) == ["Hamlet: already published; nothing changed", "Hamlet: published"]
     assert Event.objects.get(pk=draft).status == "published"
     assert Seat.objects.filter(event=draft).count() == 8
 
 
-def test_the_action_says_why_a_draft_cannot_be_published(desk: Client) -> None:
+def test_the_publish_action_shows_why_a_draft_cannot_be_published(staff: Client) -> None:
     draft = create_event(spec(draft=True)).event_id
     Category.objects.filter(key="Stalls").delete()
-    answer = desk.post(
+    response = staff.post(
         reverse("admin:events_event_changelist"), {"action": "publish", "_selected_action": [draft]}, follow=True
     )
-    assert [str(message) for message in answer.context["messages"]] == ["Hamlet: no price for “Stalls”"]
+    assert [str(message) for message in response.context["messages"]] == ["Hamlet: no price for “Stalls”"]
     assert Event.objects.get().status == "draft"
 
 
-def test_an_event_made_at_the_desk_can_be_published(desk: Client) -> None:
-    _upload(desk, encoded(plan()))
+def test_an_event_created_in_the_admin_can_be_published(staff: Client) -> None:
+    _upload(staff, encoded(plan()))
     stored = SeatingPlan.objects.get()
     starts, opens = in_days(9), in_days(1)
     fields = {
@@ -88,38 +88,38 @@ def test_an_event_made_at_the_desk_can_be_published(desk: Client) -> None:
         "categories-0-position": 0, "sections-TOTAL_FORMS": 0, "sections-INITIAL_FORMS": 0,
     }  # fmt: skip
     lobby = {"on_sale-0-room_lobby_opens_at_0": starts.date(), "on_sale-0-room_lobby_opens_at_1": starts.time()}
-    answer = desk.post(reverse("admin:events_event_add"), fields | lobby)
-    assert "A lobby belongs to a waiting room, and opens before the on-sale does." in answer.content.decode()
-    answer = desk.post(reverse("admin:events_event_add"), fields)
-    assert answer.status_code == 302, answer.context["errors"]
+    response = staff.post(reverse("admin:events_event_add"), fields | lobby)
+    assert "A lobby needs a waiting room and must open before the on-sale." in response.content.decode()
+    response = staff.post(reverse("admin:events_event_add"), fields)
+    assert response.status_code == 302, response.context["errors"]
     event = Event.objects.get(slug="lear")
     assert (event.on_sale.ticket_fee_minor, event.on_sale.tax_rate) == (250, 1900)
-    desk.post(reverse("admin:events_event_changelist"), {"action": "publish", "_selected_action": [event.pk]})
+    staff.post(reverse("admin:events_event_changelist"), {"action": "publish", "_selected_action": [event.pk]})
     assert Section.objects.get(event=event).capacity == 8
 
 
 @pytest.mark.parametrize("model", ["venue", "seatingplan", "event", "section", "seat"])
-def test_every_list_searches_and_every_row_opens(desk: Client, model: str) -> None:
+def test_every_list_searches_and_every_row_opens(staff: Client, model: str) -> None:
     event = make_event()
     rows = {"venue": event.venue_id, "seatingplan": event.plan_id, "event": event.pk}
     pk = rows.get(model) or {"section": Section, "seat": Seat}[model].objects.values_list("pk", flat=True)[0]
-    assert desk.get(reverse(f"admin:events_{model}_changelist"), {"q": "a"}).status_code == 200
-    assert desk.get(reverse(f"admin:events_{model}_change", args=[pk])).status_code == 200
+    assert staff.get(reverse(f"admin:events_{model}_changelist"), {"q": "a"}).status_code == 200
+    assert staff.get(reverse(f"admin:events_{model}_change", args=[pk])).status_code == 200
 
 
-def test_a_venue_in_no_known_time_zone_is_refused(desk: Client) -> None:
+def test_a_venue_with_an_unknown_time_zone_is_refused(staff: Client) -> None:
     fields = {"name": "Olympus", "slug": "olympus", "city": "", "address": "", "timezone": "Mars/Olympus"}
-    answer = desk.post(reverse("admin:events_venue_add"), fields)
-    assert "IANA" in answer.content.decode()
-    assert desk.post(reverse("admin:events_venue_add"), fields | {"timezone": "Europe/Athens"}).status_code == 302
+    response = staff.post(reverse("admin:events_venue_add"), fields)
+    assert "IANA" in response.content.decode()
+    assert staff.post(reverse("admin:events_venue_add"), fields | {"timezone": "Europe/Athens"}).status_code == 302
     assert Venue.objects.get().timezone == "Europe/Athens"
 
 
-def test_a_draft_takes_general_admission_of_its_own_categories_and_plain_colors_only(desk: Client) -> None:
+def test_a_draft_accepts_general_admission_of_its_own_categories_and_valid_colors_only(staff: Client) -> None:
     make_event("other")
     draft = create_event(spec(draft=True)).event_id
     page = reverse("admin:events_event_change", args=[draft])
-    form = desk.get(page).context
+    form = staff.get(page).context
     shown = {entry.formset.prefix: entry.formset for entry in form["inline_admin_formsets"]}
     offered = shown["sections"].empty_form.fields["category"].queryset
     assert set(offered.values_list("event_id", flat=True)) == {draft}
@@ -135,20 +135,20 @@ def test_a_draft_takes_general_admission_of_its_own_categories_and_plain_colors_
         "on_sale-0-opens_at_0": "2189-01-01", "on_sale-0-opens_at_1": "20:00", "categories-0-color": "url(//x)",
         "sections-0-capacity": 0,
     }  # fmt: skip
-    refused = desk.post(page, fields).content.decode()
+    refused = staff.post(page, fields).content.decode()
     assert "give a color as #rrggbb" in refused
     assert "must be between 1 and" in refused
     fields |= {"categories-0-color": "#ABC", "sections-0-capacity": 25, "sections-0-needs_access": "on"}
-    answer = desk.post(page, fields)
-    assert answer.status_code == 302, [entry.formset.errors for entry in answer.context["inline_admin_formsets"]]
+    response = staff.post(page, fields)
+    assert response.status_code == 302, [entry.formset.errors for entry in response.context["inline_admin_formsets"]]
     floor = Section.objects.get(event=draft)
     assert (floor.capacity, floor.needs_access) == (25, True)
     assert Category.objects.get(event=draft, key="Stalls").color == "#aabbcc"
 
 
-def test_seats_and_published_events_cannot_be_rewritten_or_deleted(desk: Client) -> None:
+def test_seats_and_published_events_cannot_be_rewritten_or_deleted(staff: Client) -> None:
     event = make_event()
     seat = Seat.objects.values_list("pk", flat=True)[0]
-    assert desk.post(reverse("admin:events_seat_change", args=[seat]), {"row": "Z"}).status_code == 403
-    assert desk.post(reverse("admin:events_event_delete", args=[event.pk]), {"post": "yes"}).status_code == 403
+    assert staff.post(reverse("admin:events_seat_change", args=[seat]), {"row": "Z"}).status_code == 403
+    assert staff.post(reverse("admin:events_event_delete", args=[event.pk]), {"post": "yes"}).status_code == 403
     assert Event.objects.filter(pk=event.pk).exists()

@@ -1,4 +1,4 @@
-"""Events are created and published whole, once, however often and by however many they are described."""
+"""Creation and publication of events: all or nothing, and once, whatever is repeated or concurrent."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -54,7 +54,7 @@ def test_a_draft_is_invisible_until_the_same_description_without_draft_publishes
         create_event(drafted)
 
 
-def test_described_again_with_the_same_values_nothing_changes() -> None:
+def test_an_identical_description_changes_nothing() -> None:
     description = spec()
     create_event(description)
     before = _rows(), Event.objects.values().get()
@@ -83,7 +83,7 @@ def test_described_again_with_the_same_values_nothing_changes() -> None:
         ({"plan": encoded(plan([block("Stalls", 3, 4)]))}, "plan is "),
     ],
 )
-def test_described_again_with_another_value_it_is_refused_and_the_value_named(change: dict, named: str) -> None:
+def test_a_description_with_another_value_is_refused_and_the_value_is_listed(change: dict, named: str) -> None:
     description = spec()
     create_event(description)
     before = _rows()
@@ -94,7 +94,7 @@ def test_described_again_with_another_value_it_is_refused_and_the_value_named(ch
     assert _rows() == before
 
 
-def test_every_difference_is_named_not_only_the_first() -> None:
+def test_every_difference_is_listed() -> None:
     description = spec()
     create_event(description)
     with pytest.raises(EventDiffers) as refused:
@@ -119,15 +119,15 @@ def test_every_difference_is_named_not_only_the_first() -> None:
         ({"timezone": "../../etc/passwd"}, "time zone"),
         ({"plan": None, "prices": {}, "general_admission": ()}, "nothing to sell"),
         ({"prices": {}}, "no price for “Stalls”"),
-        ({"prices": {"Stalls": 1, "Box": 2}}, "“Box”, which the plan has no category for"),
+        ({"prices": {"Stalls": 1, "Box": 2}}, "no category for the price of “Box”"),
         ({"prices": {"Stalls": -1}}, "the price of “Stalls” must be between 0 and"),
         ({"prices": {"Stalls": 10**12 + 1}}, "the price of “Stalls” must be between 0 and"),
         ({"general_admission": (GeneralAdmission("Floor", 0, 1),)}, "the capacity of “Floor”"),
         ({"general_admission": (GeneralAdmission("Floor", 10**9, 1),)}, "the capacity of “Floor”"),
         ({"general_admission": (GeneralAdmission("Floor", 1, -5),)}, "the price of “Floor”"),
-        ({"general_admission": (GeneralAdmission("!!!", 1, 5),)}, "no letter or digit"),
-        ({"general_admission": (GeneralAdmission("STALLS!", 1, 5),)}, "the id of the section “Stalls”"),
-        ({"general_admission": (GeneralAdmission("Floor", 1, 5), GeneralAdmission("floor", 1, 5))}, "the id of the"),
+        ({"general_admission": (GeneralAdmission("!!!", 1, 5),)}, "needs a letter or a digit"),
+        ({"general_admission": (GeneralAdmission("STALLS!", 1, 5),)}, "the same id as section “Stalls”"),
+        ({"general_admission": (GeneralAdmission("Floor", 1, 5), GeneralAdmission("floor", 1, 5))}, "the same id as"),
         ({"hold_minutes": 0}, "hold minutes must be between 1 and 240"),
         ({"hold_minutes": 241}, "hold minutes"),
         ({"per_buyer_max": 0}, "seats per buyer"),
@@ -139,7 +139,7 @@ def test_every_difference_is_named_not_only_the_first() -> None:
         ({"closes_at": datetime(2190, 1, 1, tzinfo=UTC)}, "end after the event starts"),
     ],
 )
-def test_a_description_that_cannot_be_is_refused_with_its_reason_and_nothing_is_written(change: dict, why: str) -> None:
+def test_an_invalid_description_is_refused_with_its_reason_and_nothing_is_written(change: dict, why: str) -> None:
     with pytest.raises(EventRefused) as refused:
         create_event(spec(**change))
     assert why in str(refused.value)
@@ -153,13 +153,13 @@ def test_a_bad_plan_leaves_nothing_behind() -> None:
     assert sum(_rows()) == 0
 
 
-def test_a_time_without_an_offset_is_on_the_venues_clock() -> None:
+def test_a_time_without_an_offset_is_venue_local_time() -> None:
     event = make_event(starts_at=datetime(2190, 1, 15, 20, 0), timezone="America/New_York")
     assert event.starts_at == datetime(2190, 1, 16, 1, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("moment", [datetime(2031, 3, 30, 2, 30), datetime(2031, 10, 26, 2, 30)])
-def test_a_time_the_venues_clock_skips_or_shows_twice_needs_an_offset(moment: datetime) -> None:
+def test_a_local_time_that_does_not_exist_or_occurs_twice_needs_an_offset(moment: datetime) -> None:
     with pytest.raises(EventRefused, match="give the offset"):
         create_event(spec(starts_at=moment, timezone="Europe/Berlin"))
 
@@ -173,32 +173,32 @@ def test_an_existing_venue_is_reused_and_keeps_its_city_when_none_is_given() -> 
         create_event(spec("lear", city="Glamis"))
 
 
-def test_venues_whose_names_make_the_same_slug_stay_apart() -> None:
+def test_venues_whose_names_give_the_same_slug_get_different_slugs() -> None:
     make_event(venue="Café")
     make_event("macbeth", venue="Cafe")
     assert sorted(Venue.objects.values_list("slug", flat=True)) == ["cafe", "cafe-2"]
 
 
-def test_the_same_file_is_one_plan_at_one_venue() -> None:
+def test_the_same_file_is_stored_as_one_plan_per_venue() -> None:
     first, second = make_event(), make_event("macbeth")
     assert first.plan_id == second.plan_id
     assert Seat.objects.filter(event=second).count() == 8
 
 
 def test_publishing_twice_changes_nothing_and_listeners_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[int] = []
-    monkeypatch.setattr(registries, "_publish_listeners", [heard.append])
+    called: list[int] = []
+    monkeypatch.setattr(registries, "_publish_listeners", [called.append])
     event_id = create_event(spec(draft=True)).event_id
     assert publish_event(event_id) is True
     before = _rows(), Event.objects.values().get()
     assert publish_event(event_id) is False
     assert (_rows(), Event.objects.values().get()) == before
-    assert heard == [event_id]
+    assert called == [event_id]
 
 
-def test_a_listener_that_fails_takes_the_whole_event_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_listener_rolls_back_the_whole_event(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(event_id: int) -> None:
-        assert Seat.objects.filter(event_id=event_id).count() == 8, "the seats stand when the listeners run"
+        assert Seat.objects.filter(event_id=event_id).count() == 8, "the seats exist when the listeners run"
         raise RuntimeError("no stock today")
 
     monkeypatch.setattr(registries, "_publish_listeners", [refuse])
@@ -207,7 +207,7 @@ def test_a_listener_that_fails_takes_the_whole_event_with_it(monkeypatch: pytest
     assert sum(_rows()) == 0
 
 
-def test_publishing_loads_all_seats_in_one_copy_whatever_their_number() -> None:
+def test_publishing_loads_all_seats_with_one_copy() -> None:
     few = create_event(spec(draft=True, plan=encoded(plan([block("Stalls", 2, 5)])))).event_id
     many = create_event(spec("big", draft=True, plan=encoded(plan([block("Stalls", 20, 100)])))).event_id
     with CaptureQueriesContext(connection) as small:
@@ -222,16 +222,16 @@ def test_publishing_loads_all_seats_in_one_copy_whatever_their_number() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_eight_who_publish_at_once_one_does() -> None:
-    """Eight publishers read a draft; the first to lock its row publishes, the others wait there and find it done."""
+def test_of_eight_concurrent_publishers_one_publishes() -> None:
+    """Eight publishers read a draft. The first to lock its row publishes; the others wait and find it published."""
     event_id = create_event(spec(draft=True)).event_id
     assert sorted(values(storm(8, lambda _: publish_event(event_id)))) == [False] * 7 + [True]
     assert Seat.objects.count() == 8
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_eight_who_describe_the_same_new_event_one_creates_it() -> None:
-    """Venue, plan and event are all new to all eight: without the lock on creation seven would break on a name."""
+def test_of_eight_concurrent_identical_descriptions_one_creates_the_event() -> None:
+    """Venue, plan and event are new to all eight: without the creation lock seven would fail on a unique constraint."""
     description = spec()
     outcomes = [created.outcome for created in values(storm(8, lambda _: create_event(description)))]
     assert sorted(outcomes) == [Outcome.PUBLISHED] + [Outcome.UNCHANGED] * 7
@@ -239,7 +239,7 @@ def test_of_eight_who_describe_the_same_new_event_one_creates_it() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_creators_of_different_events_at_one_new_venue_all_succeed() -> None:
+def test_different_events_created_concurrently_at_one_new_venue_all_succeed() -> None:
     starts = in_days(30)
     created = values(storm(6, lambda n: create_event(spec(f"night-{n}", starts_at=starts))))
     assert {entry.outcome for entry in created} == {Outcome.PUBLISHED}
@@ -248,8 +248,8 @@ def test_creators_of_different_events_at_one_new_venue_all_succeed() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_rival_that_publishes_between_lookup_and_lock_is_found() -> None:
-    """We describe the draft again to publish it; a rival publishes it first and commits; we change nothing."""
+def test_a_concurrent_publication_between_lookup_and_lock_is_noticed() -> None:
+    """We describe the draft again to publish it; another process publishes it first and commits; we change nothing."""
     description = spec(draft=True)
     event_id = create_event(description).event_id
     assert in_another_connection(lambda: publish_event(event_id)) is True
@@ -258,8 +258,8 @@ def test_a_rival_that_publishes_between_lookup_and_lock_is_found() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_control_without_the_lock_on_creation_the_slower_of_two_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """We find no event of this slug; a rival creates it and commits; our insert meets the rival's rows."""
+def test_control_without_the_creation_lock_the_second_creator_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """We find no event with this slug; another process creates it and commits; our insert conflicts with its rows."""
     description, write, rivals = spec(), creation._write, [lambda: create_event(description)]
 
     def write_after_rival(*args: Any) -> Event:
@@ -271,14 +271,15 @@ def test_control_without_the_lock_on_creation_the_slower_of_two_breaks(monkeypat
     monkeypatch.setattr(creation, "_write", write_after_rival)
     with pytest.raises(IntegrityError):
         create_event(description)
-    assert Event.objects.count() == 1, "the constraint has the last word all the same"
+    assert Event.objects.count() == 1, "the constraint still holds"
 
 
 @pytest.mark.django_db(transaction=True)
-def test_control_without_the_lock_on_the_event_the_slower_of_two_publishers_breaks(
+def test_control_without_the_event_lock_the_second_publisher_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """We read a draft without its lock; a rival publishes it and commits; our load meets the rival's sections."""
+    """We read a draft without its lock; another process publishes it and commits; our load conflicts with its
+    sections."""
     event_id, load, rivals = create_event(spec(draft=True)).event_id, publication._write_seats, [publish_event]
 
     def load_after_rival(*args: Any) -> None:
@@ -299,20 +300,20 @@ def test_publishing_locks_the_event_before_it_writes_anything() -> None:
     event_id = create_event(spec(draft=True)).event_id
     with CaptureQueriesContext(connection) as queries:
         publish_event(event_id)
-    said = [query["sql"] for query in queries]
-    lock = next(index for index, sql in enumerate(said) if "FOR NO KEY UPDATE" in sql)
-    first_write = next(index for index, sql in enumerate(said) if sql.startswith(("INSERT", "UPDATE", "COPY")))
+    statements = [query["sql"] for query in queries]
+    lock = next(index for index, sql in enumerate(statements) if "FOR NO KEY UPDATE" in sql)
+    first_write = next(index for index, sql in enumerate(statements) if sql.startswith(("INSERT", "UPDATE", "COPY")))
     assert lock < first_write
-    assert not any("FOR UPDATE" in sql for sql in said)
+    assert not any("FOR UPDATE" in sql for sql in statements)
 
 
-def test_sections_that_need_an_access_code_are_part_of_the_description() -> None:
+def test_a_description_can_require_access_codes_for_sections() -> None:
     def guarded() -> set[str]:
         return set(Section.objects.filter(needs_access_since__isnull=False).values_list("slug", flat=True))
 
     described = spec(needs_access=("stalls", "floor"))
     assert create_event(replace(described, draft=True)).outcome is Outcome.DRAFTED
-    assert guarded() == {"floor"}, "the plan's sections come with publication"
+    assert guarded() == {"floor"}, "the plan's sections are created at publication"
     assert create_event(replace(described, draft=True)).outcome is Outcome.UNCHANGED
     assert create_event(described).outcome is Outcome.PUBLISHED
     assert guarded() == {"stalls", "floor"}
@@ -321,6 +322,6 @@ def test_sections_that_need_an_access_code_are_part_of_the_description() -> None
         create_event(replace(described, needs_access=("floor",)))
 
 
-def test_a_section_that_is_not_there_cannot_need_a_code() -> None:
-    with pytest.raises(EventRefused, match="no section 'cellar' to need an access code"):
+def test_an_unknown_section_cannot_require_an_access_code() -> None:
+    with pytest.raises(EventRefused, match="no section 'cellar' to require an access code for"):
         create_event(spec(needs_access=("cellar",)))

@@ -1,4 +1,4 @@
-"""The demo's events: enough of everything to click through, and loading them twice is loading them once."""
+"""The demo's events: plausible plans, prices and posters; loading them twice changes nothing."""
 
 import json
 from datetime import timedelta
@@ -22,7 +22,7 @@ def _parsed(document: dict) -> Plan:
     return parse_plan(json.dumps(document).encode())
 
 
-def test_the_theatre_has_about_1200_seats_in_tiers_four_prices_and_accessible_pairs() -> None:
+def test_the_theatre_has_about_1200_seats_in_tiers_with_four_prices_and_accessible_pairs() -> None:
     plan = _parsed(theatre_plan())
     seats = [seat for section in plan.sections for seat in section.seats]
     assert 1_150 <= len(seats) <= 1_250
@@ -40,7 +40,7 @@ def test_the_arena_has_about_15000_seats_in_many_blocks_around_a_floor() -> None
 
 
 @pytest.mark.parametrize("document", [theatre_plan(), arena_plan()], ids=["theatre", "arena"])
-def test_no_two_seats_of_a_demo_house_touch_and_all_lie_inside_it(document: dict) -> None:
+def test_the_seats_of_a_demo_plan_do_not_overlap_and_lie_inside_it(document: dict) -> None:
     plan = _parsed(document)
     cells: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for section in plan.sections:
@@ -57,7 +57,7 @@ def test_no_two_seats_of_a_demo_house_touch_and_all_lie_inside_it(document: dict
 
 @pytest.mark.slow
 @pytest.mark.django_db
-def test_loading_twice_is_loading_once() -> None:
+def test_loading_twice_creates_the_events_once() -> None:
     assert [event.is_new for event in load_demo()] == [True, True, True]
     before = list(Event.objects.values()), Seat.objects.count()
     assert [event.is_new for event in load_demo()] == [False, False, False]
@@ -66,7 +66,7 @@ def test_loading_twice_is_loading_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.django_db
-def test_all_three_are_on_sale_and_the_rush_is_ten_thousand_passes_two_each() -> None:
+def test_all_three_are_on_sale_and_the_rush_sells_ten_thousand_passes_two_per_buyer() -> None:
     call_command("load_demo", verbosity=0)
     views = {view.slug: view for view in facade.list_events()}
     assert set(views) == {ORCHARD, AFTERGLOW, SOLSTICE}
@@ -82,7 +82,7 @@ def test_all_three_are_on_sale_and_the_rush_is_ten_thousand_passes_two_each() ->
 
 @pytest.mark.slow
 @pytest.mark.django_db
-def test_posters_are_whole_drawings_that_fetch_nothing_and_differ() -> None:
+def test_posters_are_self_contained_and_differ() -> None:
     load_demo()
     posters = list(Event.objects.values_list("poster", flat=True))
     assert len(set(posters)) == 3
@@ -95,7 +95,7 @@ def test_posters_are_whole_drawings_that_fetch_nothing_and_differ() -> None:
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_two_who_load_at_once_make_three_events() -> None:
+def test_two_concurrent_loads_create_three_events() -> None:
     made = values(storm(2, lambda _: load_demo()))
     assert sum(event.is_new for loaded in made for event in loaded) == 3
     assert Event.objects.count() == 3
@@ -103,13 +103,13 @@ def test_two_who_load_at_once_make_three_events() -> None:
 
 @pytest.mark.slow
 @pytest.mark.django_db
-def test_demo_events_that_are_over_are_named_with_the_way_out_and_left_alone() -> None:
+def test_demo_events_that_are_over_are_listed_with_a_hint_and_left_unchanged() -> None:
     load_demo()
     assert not any(event.has_started for event in load_demo())
     Event.objects.filter(slug=ORCHARD).update(starts_at=clock.now() - timedelta(days=1))
     before = list(Event.objects.order_by("pk").values())
-    said = StringIO()
-    call_command("load_demo", verbosity=0, stdout=said)
-    (line,) = said.getvalue().splitlines()
-    assert line.startswith("Over already: The Glass Orchard. `make reset`")
+    output = StringIO()
+    call_command("load_demo", verbosity=0, stdout=output)
+    (line,) = output.getvalue().splitlines()
+    assert line.startswith("Already over: The Glass Orchard. `make reset`")
     assert list(Event.objects.order_by("pk").values()) == before

@@ -1,4 +1,4 @@
-"""Catalogue, event page, plan and poster: what they say, to whom, and how they may be cached."""
+"""Catalogue, event page, plan and poster: their content, visibility and caching."""
 
 import json
 from dataclasses import asdict
@@ -18,17 +18,18 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[int, int]]:
-    """What is free, as the app above would say it: the test fills it in."""
-    said: dict[int, dict[int, int]] = {}
-    monkeypatch.setattr(registries, "_availability_providers", [lambda ids: {pk: said[pk] for pk in ids if pk in said}])
-    return said
+    """Available counts as the app above would provide them; the test fills them in."""
+    counts: dict[int, dict[int, int]] = {}
+    provider = [lambda ids: {pk: counts[pk] for pk in ids if pk in counts}]
+    monkeypatch.setattr(registries, "_availability_providers", provider)
+    return counts
 
 
 def _cards(client: Client, query: str = "") -> list[dict]:
     return client.get("/", {"q": query} if query else {}).context["events"]
 
 
-def test_the_catalogue_shows_public_events_to_come_soonest_first(client: Client) -> None:
+def test_the_catalogue_shows_public_future_events_soonest_first(client: Client) -> None:
     make_event("later", name="Later", starts_at=in_days(20))
     make_event("sooner", name="Sooner", starts_at=in_days(10))
     make_event("draft", draft=True)
@@ -57,13 +58,13 @@ def test_search_finds_events_that_have_every_word(client: Client, query: str, fo
     assert [card["slug"] for card in _cards(client, query)] == found
 
 
-def test_what_was_searched_for_is_shown_as_text(client: Client) -> None:
-    answer = client.get("/", {"q": "<script>alert(1)</script>"})
-    assert b"<script>alert" not in answer.content
-    assert b"&lt;script&gt;alert" in answer.content
+def test_the_search_query_is_escaped(client: Client) -> None:
+    response = client.get("/", {"q": "<script>alert(1)</script>"})
+    assert b"<script>alert" not in response.content
+    assert b"&lt;script&gt;alert" in response.content
 
 
-def test_the_state_follows_the_policy_the_clock_and_what_is_free(client: Client, free: dict) -> None:
+def test_the_state_depends_on_policy_time_and_availability(client: Client, free: dict) -> None:
     event = make_event()
     section_id = facade.list_sections(event.pk)[0].id
     assert _cards(client)[0]["state"] == "on_sale"
@@ -80,7 +81,7 @@ def test_the_state_follows_the_policy_the_clock_and_what_is_free(client: Client,
     assert _cards(client)[0]["state"] == "canceled"
 
 
-def test_the_page_offers_the_lobby_while_it_is_open_and_says_before_when_it_will_be(client: Client) -> None:
+def test_the_page_offers_the_lobby_while_it_is_open_and_its_opening_time_before(client: Client) -> None:
     make_event(room=facade.WaitingRoomSettings(5, 50, in_days(1)), opens_at=in_days(2))
     before = client.get("/events/hamlet/")
     assert not before.context["event"]["has_open_lobby"]
@@ -92,22 +93,22 @@ def test_the_page_offers_the_lobby_while_it_is_open_and_says_before_when_it_will
     assert b"obby" not in client.get("/events/hamlet/").content
 
 
-def test_the_event_page_says_what_where_when_and_at_which_price(client: Client, free: dict) -> None:
+def test_the_event_page_shows_limits_sections_counts_and_prices(client: Client, free: dict) -> None:
     event = make_event(description="To be", per_buyer_max=4, hold_minutes=7)
     stalls, floor = facade.list_sections(event.pk)
     free[event.pk] = {stalls.id: 5}
     shown = client.get("/events/hamlet/").context["event"]
     assert (shown["hold_minutes"], shown["seats_per_reservation"], shown["per_buyer_cap"]) == (7, 8, 4)
     assert shown["from_price_minor"] == 2000
-    seats, places = shown["section_rows"]
-    assert all(said in seats for said in ('"stalls"', "Numbered seats", 'max="8" value="5"', "5 free", "$45.00"))
-    assert all(said in places for said in ('"floor"', "free choice of place", 'max="10" value="0"', "Sold out"))
+    seats, floor_row = shown["section_rows"]
+    assert all(text in seats for text in ('"stalls"', "Numbered seats", 'max="8" value="5"', "5 free", "$45.00"))
+    assert all(text in floor_row for text in ('"floor"', "free choice of place", 'max="10" value="0"', "Sold out"))
     assert floor.is_general_admission
     free[event.pk] = {stalls.id: 4, floor.id: 1_000}
     page = client.get("/events/hamlet/")
-    seats, places = page.context["event"]["section_rows"]
+    seats, floor_row = page.context["event"]["section_rows"]
     assert "4 free" in seats
-    assert "1,000 free" in places
+    assert "1,000 free" in floor_row
     assert seats in page.content.decode()
 
 
@@ -118,29 +119,29 @@ def test_a_draft_and_an_unknown_event_are_not_found(client: Client, page: str) -
     assert client.get(f"/events/unknown/{page}").status_code == 404
 
 
-def test_the_plan_is_columns_that_agree_with_one_another_and_with_the_order_of_ids(client: Client) -> None:
+def test_the_plans_columns_agree_with_each_other_and_with_the_order_of_ids(client: Client) -> None:
     document = plan([block("Stalls", 2, 4), block("Box", 1, 3, category="Box", y=400)], ("Stalls", "Box"))
     document["zones"][1]["rows"][0]["seats"][0]["accessible"] = True
     document["zones"][1]["rows"][0]["seats"][1]["companion"] = True
     event = make_event(plan=encoded(document), prices={"Stalls": 4500, "Box": 9900})
-    said = client.get("/events/hamlet/plan.json").json()
-    assert (said["event"], said["currency"], said["size"]) == ("hamlet", "USD", [2000, 2000])
-    assert [entry["key"] for entry in said["categories"]] == ["Stalls", "Box", "Floor"]
-    assert [(entry["id"], entry["capacity"]) for entry in said["sections"]] == [
+    document = client.get("/events/hamlet/plan.json").json()
+    assert (document["event"], document["currency"], document["size"]) == ("hamlet", "USD", [2000, 2000])
+    assert [entry["key"] for entry in document["categories"]] == ["Stalls", "Box", "Floor"]
+    assert [(entry["id"], entry["capacity"]) for entry in document["sections"]] == [
         ("stalls", 8),
         ("box", 3),
         ("floor", 10),
     ]
-    seats = said["seats"]
+    seats = document["seats"]
     assert {len(column) for column in seats.values()} == {11}
     by_guid = facade.seats_by_guid(event.pk, seats["id"])
     assert [by_guid[guid].id for guid in seats["id"]] == facade.seat_ids_in_plan_order(event.pk)
     assert seats["flags"][8:] == [1, 2, 0]
-    assert [said["categories"][index]["price_minor"] for index in seats["category"][7:9]] == [4500, 9900]
+    assert [document["categories"][index]["price_minor"] for index in seats["category"][7:9]] == [4500, 9900]
     assert seats["section"] == [0] * 8 + [1] * 3
 
 
-def test_outlines_enclose_the_seats_and_general_admission_takes_the_area_of_its_name(client: Client) -> None:
+def test_outlines_enclose_the_seats_and_general_admission_uses_the_area_with_its_name(client: Client) -> None:
     document = plan()
     document["zones"][0]["areas"] = [
         {"shape": "rectangle", "position": {"x": 0, "y": 0}, "rectangle": {"width": 50, "height": 20},
@@ -156,11 +157,11 @@ def test_outlines_enclose_the_seats_and_general_admission_takes_the_area_of_its_
     assert max(ys) > 130
 
 
-def test_an_event_without_seats_has_a_plan_too(client: Client) -> None:
+def test_an_event_without_seats_has_a_plan(client: Client) -> None:
     make_event(plan=None, prices={})
-    said = client.get("/events/hamlet/plan.json").json()
-    assert said["seats"]["id"] == []
-    assert [section["id"] for section in said["sections"]] == ["floor"]
+    document = client.get("/events/hamlet/plan.json").json()
+    assert document["seats"]["id"] == []
+    assert [section["id"] for section in document["sections"]] == ["floor"]
 
 
 @pytest.mark.slow
@@ -170,13 +171,13 @@ def test_the_plan_of_an_arena_stays_well_under_a_megabyte(client: Client) -> Non
     make_event(plan=arena, prices=prices, general_admission=(GeneralAdmission(FLOOR, 2500, 5),))
     plain = client.get("/events/hamlet/plan.json")
     assert len(plain.content) < 800_000
-    packed = client.get("/events/hamlet/plan.json", headers={"Accept-Encoding": "gzip"})
-    assert packed.headers["Content-Encoding"] == "gzip"
-    assert len(packed.content) < 200_000
+    compressed = client.get("/events/hamlet/plan.json", headers={"Accept-Encoding": "gzip"})
+    assert compressed.headers["Content-Encoding"] == "gzip"
+    assert len(compressed.content) < 200_000
 
 
 @pytest.mark.parametrize("page", ["plan.json", "poster.svg"])
-def test_plan_and_poster_may_be_cached_by_anyone_and_answer_not_modified(client: Client, page: str) -> None:
+def test_plan_and_poster_are_publicly_cacheable_and_revalidate_with_304(client: Client, page: str) -> None:
     make_event()
     first = client.get(f"/events/hamlet/{page}")
     assert "public" in first.headers["Cache-Control"]
@@ -187,7 +188,7 @@ def test_plan_and_poster_may_be_cached_by_anyone_and_answer_not_modified(client:
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_a_new_price_is_a_new_plan(client: Client) -> None:
+def test_a_price_change_is_a_new_plan_version(client: Client) -> None:
     make_event()
     first = client.get("/events/hamlet/plan.json")
     Category.objects.filter(key="Stalls").update(price_minor=1)
@@ -196,15 +197,15 @@ def test_a_new_price_is_a_new_plan(client: Client) -> None:
     assert again.json()["categories"][0]["price_minor"] == 1
 
 
-def test_a_poster_is_drawn_for_an_event_that_brings_none_and_can_do_nothing_but_draw(client: Client) -> None:
+def test_an_event_without_a_poster_gets_a_generated_one_that_may_only_draw(client: Client) -> None:
     make_event(name='Hamlet & "the" <Prince>')
-    answer = client.get("/events/hamlet/poster.svg")
-    assert answer.headers["Content-Type"].startswith("image/svg+xml")
-    assert ElementTree.fromstring(answer.content).get("aria-label") == 'Hamlet & "the" <Prince>'
-    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    response = client.get("/events/hamlet/poster.svg")
+    assert response.headers["Content-Type"].startswith("image/svg+xml")
+    assert ElementTree.fromstring(response.content).get("aria-label") == 'Hamlet & "the" <Prince>'
+    assert "default-src 'none'" in response.headers["Content-Security-Policy"]
 
 
-def test_pages_refuse_to_be_written_to(client: Client) -> None:
+def test_pages_refuse_post(client: Client) -> None:
     make_event()
     assert client.post("/events/hamlet/plan.json").status_code == 405
 
@@ -212,13 +213,13 @@ def test_pages_refuse_to_be_written_to(client: Client) -> None:
 def test_the_api_lists_and_shows_events(client: Client, free: dict) -> None:
     event = make_event(city="Elsinore", description="To be")
     free[event.pk] = {facade.list_sections(event.pk)[0].id: 2}
-    (said,) = client.get("/api/events").json()["events"]
-    assert said["event_id"] == "hamlet"
-    assert said["venue"] == {"name": "Old Theatre", "city": "Elsinore", "timezone": "UTC"}
-    assert said["starts_at"].endswith("Z")
-    assert (said["status"], said["available_seats"], said["from_price_minor"]) == ("on_sale", 2, 2000)
+    (listed,) = client.get("/api/events").json()["events"]
+    assert listed["event_id"] == "hamlet"
+    assert listed["venue"] == {"name": "Old Theatre", "city": "Elsinore", "timezone": "UTC"}
+    assert listed["starts_at"].endswith("Z")
+    assert (listed["status"], listed["available_seats"], listed["from_price_minor"]) == ("on_sale", 2, 2000)
     detail = client.get("/api/events/hamlet").json()
-    assert detail == said | {
+    assert detail == listed | {
         "description": "To be",
         "hold_minutes": 10,
         "seats_per_reservation": 8,
@@ -228,27 +229,27 @@ def test_the_api_lists_and_shows_events(client: Client, free: dict) -> None:
     assert client.get("/api/events?q=nothing").json() == {"events": []}
 
 
-def test_the_api_does_not_know_drafts_and_does_not_mind_tokens(client: Client) -> None:
+def test_the_api_hides_drafts_and_ignores_tokens(client: Client) -> None:
     make_event(draft=True)
     missing = client.get("/api/events/hamlet")
     assert (missing.status_code, missing.json()["type"]) == (404, "not-found")
     assert client.get("/api/events", headers={"Authorization": "Bearer nonsense"}).status_code == 200
 
 
-def test_the_catalogue_costs_three_queries_however_many_events(
+def test_the_catalogue_takes_three_queries_for_any_number_of_events(
     client: Client, free: dict, django_assert_num_queries
 ) -> None:
     for number in range(5):
         make_event(f"night-{number}")
-    # The moment, the events, what their sections are called. What is free is the provider's to ask.
+    # The time, the events, the slugs of their sections. Availability is queried by its provider.
     with django_assert_num_queries(3):
         assert len(_cards(client)) == 5
     assert client.get("/events/night-0/").status_code == 200
-    with django_assert_num_queries(2):  # Announcements are at hand, in Redis.
+    with django_assert_num_queries(2):  # Announcements come from Redis.
         assert client.get("/events/night-0/").status_code == 200
 
 
-def test_what_costs_nothing_is_free(client: Client) -> None:
+def test_a_price_of_zero_is_shown_as_free(client: Client) -> None:
     make_event("picnic", plan=None, prices={}, general_admission=(GeneralAdmission("Lawn", 9, 0),))
     for path in ("/", "/events/picnic/"):
         page = client.get(path).content.decode()

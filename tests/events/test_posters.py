@@ -1,4 +1,4 @@
-"""Posters as a browser sees them on a page: an image may fetch nothing, so each must be whole."""
+"""Posters in a browser: an image on a page cannot load other files, so each must be self-contained."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser]
 @pytest.mark.slow
 def test_every_poster_of_the_catalogue_is_drawn(live_site: str, browser_page: Any) -> None:
     load_demo()
-    make_event(name="An event that brings no poster & has a <long> name")
+    make_event(name="An event without a poster & with a <long> name")
     page = browser_page()
     page.goto(live_site)
     sizes = page.evaluate(

@@ -1,4 +1,4 @@
-"""What places cost: a pure function on integers."""
+"""Price calculation: pure functions on integers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,42 +34,42 @@ policies = st.builds(
 
 @dataclass(frozen=True)
 class Percent:
-    """A code that takes a share off every place."""
+    """A code with a percentage off every item."""
 
     rate: int
 
-    def discounts(self, places: Sequence[BillItem], left_minor: Sequence[int]) -> list[int]:
+    def discounts(self, items: Sequence[BillItem], left_minor: Sequence[int]) -> list[int]:
         return [rest * self.rate // 10_000 for rest in left_minor]
 
 
 @dataclass(frozen=True)
 class Amount:
-    """A code that takes an amount off all of it."""
+    """A code with an amount off the whole order."""
 
     minor: int
 
-    def discounts(self, places: Sequence[BillItem], left_minor: Sequence[int]) -> list[int]:
+    def discounts(self, items: Sequence[BillItem], left_minor: Sequence[int]) -> list[int]:
         return allocate_amount(min(self.minor, sum(left_minor)), left_minor)
 
 
 codes = st.lists(st.one_of(st.builds(Percent, rates), st.builds(Amount, amounts)), max_size=3)
 
 
-def places(*prices: int, rates: Sequence[int | None] = ()) -> list[BillItem]:
-    """Places of these prices; each at its own rate, those left over at the event's."""
+def tickets(*prices: int, rates: Sequence[int | None] = ()) -> list[BillItem]:
+    """Return items with these prices and tax rates; those without a rate of their own have the event's."""
     own = [*rates, *([None] * len(prices))]
     return [
-        BillItem(number, 1, f"place {number}", "Standard", minor, rate)
+        BillItem(number, 1, f"ticket {number}", "Standard", minor, rate)
         for number, (minor, rate) in enumerate(zip(prices, own, strict=False), 1)
     ]
 
 
-wanted = st.lists(amounts, min_size=1, max_size=12)
+price_lists = st.lists(amounts, min_size=1, max_size=12)
 
 
-@given(wanted, policies, codes)
+@given(price_lists, policies, codes)
 def test_a_total_is_the_sum_of_its_lines_and_no_part_is_negative(prices, policy, given_codes) -> None:
-    bill = calculate_bill(places(*prices), policy, given_codes)
+    bill = calculate_bill(tickets(*prices), policy, given_codes)
     assert bill.total_minor == sum(line.total_minor for line in bill.lines)
     for line in bill.lines:
         parts = (line.price_minor, line.discount_minor, line.fee_minor, line.tax_minor, line.net_minor)
@@ -82,9 +82,9 @@ def test_a_total_is_the_sum_of_its_lines_and_no_part_is_negative(prices, policy,
     assert bill.total_minor == bill.places_minor + sum(minor for label, minor in bill.parts if label != "Tickets")
 
 
-@given(wanted, policies, codes)
+@given(price_lists, policies, codes)
 def test_net_and_tax_are_the_total_for_each_rate_and_for_all(prices, policy, given_codes) -> None:
-    bill = calculate_bill(places(*prices), policy, given_codes)
+    bill = calculate_bill(tickets(*prices), policy, given_codes)
     taxed = [(line.net_minor, line.tax_minor) for line in bill.lines if line.tax_rate]
     assert sum(part.net_minor + part.tax_minor for part in bill.taxes) == sum(map(sum, taxed))
     assert sum(part.tax_minor for part in bill.taxes) == bill.tax_minor
@@ -94,14 +94,14 @@ def test_net_and_tax_are_the_total_for_each_rate_and_for_all(prices, policy, giv
 own_rates = st.lists(st.one_of(st.none(), rates), max_size=12)
 
 
-@given(wanted, own_rates, policies, codes)
-def test_each_place_is_taxed_at_its_own_rate_and_each_rate_s_parts_are_its_lines(
+@given(price_lists, own_rates, policies, codes)
+def test_each_ticket_is_taxed_at_its_own_rate_and_the_parts_of_each_rate_sum_its_lines(
     prices, own, policy, given_codes
 ) -> None:
-    wanted_places = places(*prices, rates=own)
-    bill = calculate_bill(wanted_places, policy, given_codes)
-    for line, place in zip(bill.lines, wanted_places, strict=False):
-        rate = policy.tax_rate if place.tax_rate is None else place.tax_rate
+    items = tickets(*prices, rates=own)
+    bill = calculate_bill(items, policy, given_codes)
+    for line, item in zip(bill.lines, items, strict=False):
+        rate = policy.tax_rate if item.tax_rate is None else item.tax_rate
         net = line.price_minor - line.discount_minor + line.fee_minor
         assert line.tax_rate == rate
         assert (line.tax_minor, line.total_minor) == policy.with_tax_rate(rate).taxed(net)
@@ -116,20 +116,20 @@ def test_each_place_is_taxed_at_its_own_rate_and_each_rate_s_parts_are_its_lines
     assert sum(part.tax_minor for part in bill.taxes) == bill.tax_minor
 
 
-@given(wanted, own_rates, policies)
-def test_a_place_of_its_own_rate_costs_what_was_shown(prices, own, policy) -> None:
-    wanted_places = places(*prices, rates=own)
-    for line, place in zip(calculate_bill(wanted_places, policy).lines, wanted_places, strict=False):
-        assert line.total_minor == policy.place_total_minor(place.price_minor, place.tax_rate)
+@given(price_lists, own_rates, policies)
+def test_a_ticket_with_its_own_rate_costs_what_was_shown(prices, own, policy) -> None:
+    items = tickets(*prices, rates=own)
+    for line, item in zip(calculate_bill(items, policy).lines, items, strict=False):
+        assert line.total_minor == policy.place_total_minor(item.price_minor, item.tax_rate)
 
 
-@given(wanted, policies)
-def test_a_rate_that_is_the_event_s_changes_nothing(prices, policy) -> None:
+@given(price_lists, policies)
+def test_an_explicit_rate_equal_to_the_events_changes_nothing(prices, policy) -> None:
     same = [policy.tax_rate] * len(prices)
-    assert calculate_bill(places(*prices, rates=same), policy) == calculate_bill(places(*prices), policy)
+    assert calculate_bill(tickets(*prices, rates=same), policy) == calculate_bill(tickets(*prices), policy)
 
 
-def test_words_name_every_rate_in_sight() -> None:
+def test_the_price_note_names_every_rate_shown() -> None:
     policy = PricePolicy(tax_rate=1_900)
     assert policy.words("EUR", {None, 700}) == "Prices include 7% or 19% tax."
     assert policy.words("EUR", {700}) == "Prices include 7% tax."
@@ -137,38 +137,38 @@ def test_words_name_every_rate_in_sight() -> None:
     assert policy.words("EUR") == policy.words("EUR", {None}) == "Prices include 19% tax."
 
 
-@given(wanted, policies, st.randoms())
-def test_the_order_of_places_changes_nothing(prices, policy, random) -> None:
-    mixed = places(*prices)
+@given(price_lists, policies, st.randoms())
+def test_the_order_of_tickets_changes_nothing(prices, policy, random) -> None:
+    mixed = tickets(*prices)
     random.shuffle(mixed)
-    straight, shuffled = calculate_bill(places(*prices), policy), calculate_bill(mixed, policy)
+    straight, shuffled = calculate_bill(tickets(*prices), policy), calculate_bill(mixed, policy)
     assert sorted(straight.lines, key=repr) == sorted(shuffled.lines, key=repr)
     assert straight.contract() | {"lines": []} == shuffled.contract() | {"lines": []}
 
 
-@given(wanted, policies)
-def test_a_place_costs_the_same_alone_as_among_others_and_as_it_was_shown(prices, policy) -> None:
-    for line, minor in zip(calculate_bill(places(*prices), policy).lines, prices, strict=False):
+@given(price_lists, policies)
+def test_a_ticket_costs_the_same_alone_as_among_others_and_as_it_was_shown(prices, policy) -> None:
+    for line, minor in zip(calculate_bill(tickets(*prices), policy).lines, prices, strict=False):
         assert line.total_minor == policy.place_total_minor(minor)
-        assert line.tax_minor == calculate_bill(places(minor), policy).lines[0].tax_minor
+        assert line.tax_minor == calculate_bill(tickets(minor), policy).lines[0].tax_minor
 
 
-@given(wanted, policies, codes, st.data())
-def test_what_goes_back_place_by_place_is_the_whole(prices, policy, given_codes, data) -> None:
-    bill = calculate_bill(places(*prices), policy, given_codes)
-    left, standing = bill.total_minor, list(bill.lines)
-    while standing:
-        returned = standing.pop(data.draw(st.integers(0, len(standing) - 1)))
+@given(price_lists, policies, codes, st.data())
+def test_refunds_ticket_by_ticket_add_up_to_the_total(prices, policy, given_codes, data) -> None:
+    bill = calculate_bill(tickets(*prices), policy, given_codes)
+    left, remaining = bill.total_minor, list(bill.lines)
+    while remaining:
+        returned = remaining.pop(data.draw(st.integers(0, len(remaining) - 1)))
         left -= returned.total_minor
-        assert left == Bill(tuple(standing)).total_minor
+        assert left == Bill(tuple(remaining)).total_minor
     assert left == 0
 
 
 @given(amounts, rates)
-def test_included_tax_is_what_adding_it_to_the_net_comes_to(gross, rate) -> None:
+def test_included_tax_equals_the_tax_added_to_the_net(gross, rate) -> None:
     tax, total = PricePolicy(tax_rate=rate).taxed(gross)
     assert total == gross
-    # Half up to the unit: no other whole tax is nearer.
+    # Rounded half up: no other whole amount of tax is closer.
     assert abs(2 * (tax * (10_000 + rate) - gross * rate)) <= 10_000 + rate
     added, whole = PricePolicy(tax_rate=rate, tax_included=False).taxed(gross - tax)
     assert abs(whole - gross) <= 1
@@ -176,7 +176,7 @@ def test_included_tax_is_what_adding_it_to_the_net_comes_to(gross, rate) -> None
 
 
 @given(amounts, st.lists(amounts, min_size=1, max_size=12))
-def test_an_amount_is_spread_to_its_last_unit_and_nearly_in_proportion(amount, weights) -> None:
+def test_an_amount_is_allocated_to_its_last_unit_and_nearly_in_proportion(amount, weights) -> None:
     whole = sum(weights)
     if not whole:
         amount = 0
@@ -191,7 +191,7 @@ def test_an_amount_is_spread_to_its_last_unit_and_nearly_in_proportion(amount, w
 @pytest.mark.parametrize(
     ("policy", "prices", "sums"),
     [
-        # places, fees, tax, total
+        # face prices, fees, tax, total
         (DEFAULT_PRICE_POLICY, (5_000, 2_500), (7_500, 0, 0, 7_500)),
         (PricePolicy(tax_rate=1_900), (11_900,), (11_900, 0, 1_900, 11_900)),
         (PricePolicy(tax_rate=1_900, tax_included=False), (10_000,), (10_000, 0, 1_900, 11_900)),
@@ -200,27 +200,27 @@ def test_an_amount_is_spread_to_its_last_unit_and_nearly_in_proportion(amount, w
         # Half a unit is rounded up.
         (PricePolicy(tax_rate=500, tax_included=False), (10,), (10, 0, 1, 11)),
         (PricePolicy(tax_rate=500, tax_included=False), (9,), (9, 0, 0, 9)),
-        # What is free bears no fee, beside what is not, and alone; unless the policy says so.
+        # Free tickets bear no fee, alone or beside others, unless the policy charges it.
         (PricePolicy(ticket_fee_minor=250, order_fee_minor=100), (0, 5_000), (5_000, 350, 0, 5_350)),
         (PricePolicy(ticket_fee_minor=250, order_fee_minor=100), (0, 0), (0, 0, 0, 0)),
         (PricePolicy(250, 0, 100, waives_fees_when_free=False), (0, 0), (0, 600, 0, 600)),
     ],
 )
-def test_what_a_policy_makes_of_prices(policy, prices, sums) -> None:
-    bill = calculate_bill(places(*prices), policy)
+def test_examples_of_policies_and_prices(policy, prices, sums) -> None:
+    bill = calculate_bill(tickets(*prices), policy)
     assert (bill.places_minor, bill.fees_minor, bill.tax_minor, bill.total_minor) == sums
 
 
-def test_a_discount_comes_off_before_the_fee_and_one_that_takes_all_takes_the_fee_with_it() -> None:
+def test_a_discount_comes_off_before_the_fee_and_a_full_discount_removes_the_fee() -> None:
     policy = PricePolicy(ticket_fee_rate=1_000, order_fee_minor=100)
-    half = calculate_bill(places(4_000), policy, [Percent(5_000)])
+    half = calculate_bill(tickets(4_000), policy, [Percent(5_000)])
     assert (half.discount_minor, half.fees_minor, half.total_minor) == (2_000, 300, 2_300)
     assert [line.kind for line in half.lines] == [PLACE, FEE]
-    assert calculate_bill(places(4_000), policy, [Amount(4_000)]).total_minor == 0
-    assert calculate_bill(places(4_000), policy, [Percent(5_000), Amount(1_000)]).discount_minor == 3_000
+    assert calculate_bill(tickets(4_000), policy, [Amount(4_000)]).total_minor == 0
+    assert calculate_bill(tickets(4_000), policy, [Percent(5_000), Amount(1_000)]).discount_minor == 3_000
 
 
-def test_no_places_cost_nothing() -> None:
+def test_a_bill_without_tickets_is_empty() -> None:
     assert calculate_bill([], PricePolicy(order_fee_minor=100, waives_fees_when_free=False)) == Bill(())
 
 
@@ -238,11 +238,11 @@ def test_no_places_cost_nothing() -> None:
           "A fee of BHD\N{NO-BREAK SPACE}1.100 is added once per order.")),
     ],
 )  # fmt: skip
-def test_what_a_price_has_in_it_is_said(policy, currency, words) -> None:
+def test_the_price_note_describes_fees_and_taxes(policy, currency, words) -> None:
     assert policy.words(currency) == words
 
 
-def test_rates_read_as_percents() -> None:
+def test_rates_are_formatted_as_percentages() -> None:
     assert [percent(rate) for rate in (0, 1, 750, 825, 1_900, 10_000)] == [
         "0%",
         "0.01%",

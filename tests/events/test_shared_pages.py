@@ -1,4 +1,4 @@
-"""The catalogue and an event's page are the same bytes for everybody; who is logged in is asked for beside them."""
+"""The catalogue and event pages are the same bytes for every visitor; the signed-in user is fetched separately."""
 
 from datetime import datetime, timedelta
 from types import SimpleNamespace
@@ -19,14 +19,14 @@ PAGES = ["/", "/?q=a", "/events/concert/", "/events/concert/plan.json", "/events
 
 
 def _headers(response: HttpResponse) -> dict[str, str]:
-    # An answer has an id of its own; a cache keeps the first one's.
+    # Each response has its own id; a cache keeps the first one's.
     return {name: value for name, value in response.headers.items() if name != "X-Request-Id"}
 
 
-def test_a_public_page_says_the_same_to_everybody_and_leaves_the_session_alone(
+def test_public_pages_are_the_same_for_every_visitor_and_do_not_touch_the_session(
     concert: EventView, shopper: Client
 ) -> None:
-    """A shopper with a visitor's cookie, places, an account, and a message that waits."""
+    """A shopper with a visitor cookie, held seats, an account, and a pending message."""
     shopper.force_login(User.objects.create_user("ann@example.org"))
     assert shopper.post("/events/concert/join").status_code == 303
     form = {"seats": "hall-A-1", "idempotency_key": "first"}
@@ -35,29 +35,29 @@ def test_a_public_page_says_the_same_to_everybody_and_leaves_the_session_alone(
     cookies = dict(shopper.cookies)
     assert {"visitor", "sessionid", "messages"} <= set(cookies)
     for path in PAGES:
-        somebody = shopper.get(path)
-        assert somebody.status_code == 200
+        shared = shopper.get(path)
+        assert shared.status_code == 200
         assert dict(shopper.cookies) == cookies
-        assert not somebody.cookies
-        assert not somebody.wsgi_request.session.accessed
-        assert "Cookie" not in somebody.headers.get("Vary", "")
-        nobody = Client(headers={"Cookie": "sessionid=none"}).get(path)
-        assert (somebody.content, _headers(somebody)) == (nobody.content, _headers(nobody))
-    said = shopper.get("/accounts/who")
-    assert "You already hold these places" in said.content.decode()
+        assert not shared.cookies
+        assert not shared.wsgi_request.session.accessed
+        assert "Cookie" not in shared.headers.get("Vary", "")
+        anonymous = Client(headers={"Cookie": "sessionid=none"}).get(path)
+        assert (shared.content, _headers(shared)) == (anonymous.content, _headers(anonymous))
+    account = shopper.get("/accounts/who")
+    assert "You already hold these places" in account.content.decode()
 
 
-def test_who_is_logged_in_is_told_to_nobody_but_them(browser: Client, db: None) -> None:
-    nobody = browser.get("/accounts/who")
-    assert (nobody.status_code, nobody.content, nobody.headers["Cache-Control"]) == (204, b"", "no-store")
+def test_the_signed_in_user_is_shown_only_to_that_user(browser: Client, db: None) -> None:
+    anonymous = browser.get("/accounts/who")
+    assert (anonymous.status_code, anonymous.content, anonymous.headers["Cache-Control"]) == (204, b"", "no-store")
     browser.force_login(User.objects.create_user("ann@example.org"))
-    said = browser.get("/accounts/who")
-    assert (said.status_code, said.headers["Cache-Control"]) == (200, "no-store")
-    assert "ann@example.org" in said.content.decode()
-    assert "csrfmiddlewaretoken" in said.content.decode()
+    account = browser.get("/accounts/who")
+    assert (account.status_code, account.headers["Cache-Control"]) == (200, "no-store")
+    assert "ann@example.org" in account.content.decode()
+    assert "csrfmiddlewaretoken" in account.content.decode()
 
 
-def test_a_hint_without_a_session_goes_and_a_session_without_a_hint_gets_one(browser: Client, db: None) -> None:
+def test_a_hint_without_a_session_is_deleted_and_a_session_without_a_hint_gets_one(browser: Client, db: None) -> None:
     browser.cookies["signed_in"] = "1"
     browser.get("/accounts/who")
     assert browser.cookies["signed_in"]["max-age"] == 0
@@ -66,7 +66,7 @@ def test_a_hint_without_a_session_goes_and_a_session_without_a_hint_gets_one(bro
     assert browser.cookies["signed_in"].value == "1"
 
 
-def test_whatever_does_not_say_how_it_may_be_kept_is_kept_by_nobody(browser: Client, db: None) -> None:
+def test_responses_without_cache_control_are_marked_no_store(browser: Client, db: None) -> None:
     for path in ("/events/nothing/", "/tickets/", "/accounts/log-in", "/nowhere", "/events/concert"):
         assert "no-store" in browser.get(path).headers["Cache-Control"]
 
@@ -79,13 +79,13 @@ def _directives(response: HttpResponse) -> dict[str, int]:
 def _cached_at(moment: datetime, path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int]:
     page = sql.load("apps.events", "event_page")
 
-    def at_that_moment(cursor: sql.Cursor, **asked: str) -> list[tuple[object, ...]]:
-        return [(*row[:-1], moment) for row in page.rows(cursor, **asked)]
+    def at_that_moment(cursor: sql.Cursor, **parameters: str) -> list[tuple[object, ...]]:
+        return [(*row[:-1], moment) for row in page.rows(cursor, **parameters)]
 
     monkeypatch.setattr(clock, "now", lambda: moment)
     monkeypatch.setattr(selectors, "_event_page", SimpleNamespace(rows=at_that_moment))
-    said = _directives(Client().get(path))
-    return said["s-maxage"], said["stale-while-revalidate"], said["max-age"]
+    directives = _directives(Client().get(path))
+    return directives["s-maxage"], directives["stale-while-revalidate"], directives["max-age"]
 
 
 KEPT_BEFORE_A_MOMENT = {
@@ -102,10 +102,10 @@ KEPT_BEFORE_A_MOMENT = {
 
 
 @pytest.mark.parametrize("moment", ["lobby", "opening", "closing", "start"])
-def test_no_page_is_kept_past_the_moment_at_which_the_clock_changes_it(
+def test_no_page_is_cached_past_the_moment_at_which_time_changes_it(
     moment: str, concert: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page that is cached half a minute before the opening must not hide the button after it."""
+    """A page that is cached half a minute before the opening must not hide the button afterwards."""
     begin = clock.now() + timedelta(days=1)
     moments = {name: begin + timedelta(days=day) for day, name in enumerate(("lobby", "opening", "closing", "start"))}
     OnSale.objects.update(
@@ -120,7 +120,7 @@ def test_no_page_is_kept_past_the_moment_at_which_the_clock_changes_it(
             assert _cached_at(at, "/", monkeypatch) == kept
 
 
-def test_what_is_sold_out_and_what_counts_is_kept_briefly(
+def test_sold_out_pages_and_pages_with_counts_are_cached_briefly(
     concert: EventView, shopper: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = clock.now()
@@ -130,7 +130,7 @@ def test_what_is_sold_out_and_what_counts_is_kept_briefly(
     assert _cached_at(now, "/events/concert/", monkeypatch) == (30, 30, 10)
 
 
-def test_who_has_these_bytes_is_told_so(concert: EventView) -> None:
+def test_an_unchanged_page_is_304(concert: EventView) -> None:
     for path in PAGES:
         first = Client().get(path)
         again = Client().get(path, headers={"If-None-Match": first.headers["ETag"]})

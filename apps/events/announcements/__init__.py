@@ -1,6 +1,6 @@
-"""What organizers say to everybody during an on-sale: short messages, each kept in all its versions.
+"""Announcements: short messages from the organizer to all visitors of an event, kept in every version.
 
-PostgreSQL has them first (`queries`), Redis has the newest of each event as readers get them (`redis_cache`), and may
-be away at any time. A correction is a new version, and so is taking back; nothing that was said is ever changed. A
-month after the event they are packed (`archive`), and still read.
+Versions are written to PostgreSQL first (`queries`). Redis caches the current feed of each event (`redis_cache`) and
+may be unavailable at any time. A correction or retraction adds a version; existing versions never change. A month after
+the event they are compressed into an archive (`archive`), which the history still reads.
 """

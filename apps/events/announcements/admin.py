@@ -1,4 +1,4 @@
-"""What was announced and by whom, for staff, and the desk at which they do it."""
+"""Admin of announcements: the record of versions with their authors, the archive, and the page for posting."""
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
@@ -17,10 +17,10 @@ class AnnouncementVersionAdmin(ReadOnlyAdmin):
     search_fields = ["text", "who"]
 
     def get_urls(self) -> list[URLPattern]:
-        desk = path(
+        page = path(
             "of/<int:event_id>/", self.admin_site.admin_view(self.announcements_view), name="events_announcements"
         )
-        return [desk, *super().get_urls()]
+        return [page, *super().get_urls()]
 
     def announcements_view(self, request: HttpRequest, event_id: int) -> HttpResponse:
         return announcements_page(request, event_id, self.admin_site)

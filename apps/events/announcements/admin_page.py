@@ -1,4 +1,4 @@
-"""The staff's page of an event's announcements: saying something, and the last ten as readers get them."""
+"""The admin page of an event's announcements: post, correct and retract, with the last ten as readers see them."""
 
 import uuid
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _NUMBER_DIGITS_MAX = 9
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def announcements_page(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
-    """One event's announcements; what is sent is done by a service."""
+    """Show one event's announcements, or run the posted action through `service`."""
     if not any(map(request.user.has_perm, (MAY_SEE, MAY_POST, MAY_CHANGE))):
         raise PermissionDenied
     try:
@@ -37,32 +37,32 @@ def announcements_page(request: HttpRequest, event_id: int, site: AdminSite) -> 
         raise Http404
     if request.method != "POST":
         return _page(request, event, site)
-    who = request.user.get_username()
+    author = request.user.get_username()
     return admin_actions.run_action(
         request,
         ACTS,
-        lambda act: act(event_id, request.POST, who),
+        lambda act: act(event_id, request.POST, author),
         lambda status: _page(request, event, site, status=status),
         (URL_NAME, event_id),
     )
 
 
-def _post(event_id: int, given: QueryDict, who: str) -> str:
-    said = service.post(event_id, given.get("text", ""), who=who, key=given.get("key", ""))
-    return "Everybody can read it now." if said.is_new else "It was said already: once is enough."
+def _post(event_id: int, form: QueryDict, author: str) -> str:
+    result = service.post(event_id, form.get("text", ""), author=author, key=form.get("key", ""))
+    return "The announcement is published." if result.is_new else "This announcement was already published."
 
 
-def _correct(event_id: int, given: QueryDict, who: str) -> str:
-    said = service.correct(
-        event_id, _number(given, "announcement"), given.get("text", ""), who=who, key=given.get("key", ""),
-        version=_number(given, "version"),
+def _correct(event_id: int, form: QueryDict, author: str) -> str:
+    result = service.correct(
+        event_id, _number(form, "announcement"), form.get("text", ""), author=author, key=form.get("key", ""),
+        version=_number(form, "version"),
     )  # fmt: skip
-    return "Everybody reads it corrected now." if said.is_new else "As before: it says that already."
+    return "The correction is published." if result.is_new else "Nothing changed: the announcement has this text."
 
 
-def _retract(event_id: int, given: QueryDict, who: str) -> str:
-    said = service.retract(event_id, _number(given, "announcement"), who=who)
-    return "It is taken back." if said.is_new else "It was taken back already."
+def _retract(event_id: int, form: QueryDict, author: str) -> str:
+    result = service.retract(event_id, _number(form, "announcement"), author=author)
+    return "The announcement is retracted." if result.is_new else "The announcement was already retracted."
 
 
 ACTS: dict[str, tuple[Callable[[int, QueryDict, str], str], str]] = {
@@ -72,28 +72,28 @@ ACTS: dict[str, tuple[Callable[[int, QueryDict, str], str], str]] = {
 }
 
 
-def _number(given: QueryDict, name: str) -> int:
-    text = given.get(name, "")
+def _number(form: QueryDict, name: str) -> int:
+    text = form.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX):
-        raise service.AnnouncementRefused("the form is not one of ours; open it anew")
+        raise service.AnnouncementRefused("the form is invalid; reload the page")
     return int(text)
 
 
 def _page(request: HttpRequest, event: event_views.EventView, site: AdminSite, *, status: int = 200) -> HttpResponse:
     delivered = feed.read(event.id, event.starts_at)
     latest = queries.latest_of([event.id]).get(event.id, 0)
-    given = request.POST if request.method == "POST" else QueryDict()
+    form = request.POST if request.method == "POST" else QueryDict()
     context = {
         **site.each_context(request),
         "title": f"Announcements of {event.name}",
         "event": event,
         "delivered": [one | {"key": uuid.uuid4()} for one in to_context(delivered.shown[:SHOWN])],
-        "is_behind": delivered.standing.latest < latest,
+        "is_behind": delivered.current.latest < latest,
         "record": AnnouncementVersion.objects.filter(event_id=event.id)[:RECORD_SHOWN],
         "key": uuid.uuid4(),
         "text_max": TEXT_CHARACTERS_MAX,
         "per_minute_max": service.PER_MINUTE_MAX,
-        "given_text": given.get("text", "") if given.get("action") == "post" else "",
+        "given_text": form.get("text", "") if form.get("action") == "post" else "",
         "may_say": request.user.has_perm(MAY_POST),
         "may_change": request.user.has_perm(MAY_CHANGE),
     }

@@ -1,4 +1,4 @@
-"""`GET /events/{event}/announcements` and its history, for anyone."""
+"""Django views of `GET /events/{event}/announcements` and its history, open to any client."""
 
 import msgspec
 from django.http import HttpResponse, HttpResponseBase
@@ -13,7 +13,7 @@ from apps.events.announcements.serializers import AnnouncementHistorySerializer,
 
 
 class _Public(APIView):
-    # Whatever token a client carries for other calls neither helps nor hurts here.
+    # The endpoints are public: an Authorization header, valid or not, is ignored.
     authentication_classes = ()
     permission_classes = ()
 
@@ -22,29 +22,29 @@ class AnnouncementsView(_Public):
     @extend_schema(
         operation_id="list_announcements",
         tags=["announcements"],
-        summary="What the organizer says: what stands, or what was said or changed since",
-        parameters=[OpenApiParameter("since", int, description="The `latest` of the answer before.")],
+        summary="Current announcements, or those posted or changed since a version",
+        parameters=[OpenApiParameter("since", int, description="The `latest` of the previous response.")],
         responses={200: AnnouncementsSerializer, 304: OpenApiResponse(description="Unchanged since that ETag")},
     )
     def get(self, request: Request, event: str) -> HttpResponseBase:
         found = feed.feed_of_event(event)
-        said = found.response_since(feed.parse_since(request.query_params.get("since")))
-        answer = HttpResponse(said.body, content_type="application/json", headers={"ETag": said.etag})
-        patch_cache_control(answer, public=True, max_age=feed.MAX_AGE_SECONDS)
-        return get_conditional_response(request._request, etag=said.etag, response=answer) or answer
+        encoded = found.response_since(feed.parse_since(request.query_params.get("since")))
+        response = HttpResponse(encoded.body, content_type="application/json", headers={"ETag": encoded.etag})
+        patch_cache_control(response, public=True, max_age=feed.MAX_AGE_SECONDS)
+        return get_conditional_response(request._request, etag=encoded.etag, response=response) or response
 
 
 class AnnouncementHistoryView(_Public):
     @extend_schema(
         operation_id="list_announcement_history",
         tags=["announcements"],
-        summary="All announcements that stand, newest first, page by page",
-        parameters=[OpenApiParameter("before", int, description="The `next_before` of the page before.")],
+        summary="All current announcements, newest first, paginated",
+        parameters=[OpenApiParameter("before", int, description="The `next_before` of the previous page.")],
         responses=AnnouncementHistorySerializer,
     )
     def get(self, request: Request, event: str) -> HttpResponse:
         event_id = event_views.get_event(event).id
         page = archive.history(event_id, feed.parse_before(request.query_params.get("before")))
-        answer = HttpResponse(msgspec.json.encode(page), content_type="application/json")
-        patch_cache_control(answer, public=True, max_age=feed.MAX_AGE_SECONDS)
-        return answer
+        response = HttpResponse(msgspec.json.encode(page), content_type="application/json")
+        patch_cache_control(response, public=True, max_age=feed.MAX_AGE_SECONDS)
+        return response

@@ -1,7 +1,7 @@
-"""Announcements of events long over are packed: one row for each event and day, with all that was said and by whom.
+"""The archive of announcements: one compressed row per event and day, with all versions and their authors.
 
-Only whole announcements move, none of whose versions is younger than the limit, so that a day is packed once and never
-touched again. In the same transaction the rows go; the database lets them go for nothing else.
+An announcement is archived whole, once none of its versions is younger than the limit, so that a day is archived once
+and never changed again. The same transaction deletes the rows; the database allows their deletion for nothing else.
 """
 
 import gzip
@@ -16,7 +16,7 @@ from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 
 KEPT_DAYS = 30
-"""Since the event began, and since anything was said of the announcement."""
+"""Since the event began, and since the last version of the announcement."""
 INTERVAL_SECONDS = 600.0
 DAYS_MAX = 50
 PAGE_SIZE = 50
@@ -26,7 +26,7 @@ _lock_skipping = sql.load("apps.events", "lock_announcements_skipping")
 
 
 class Version(msgspec.Struct, frozen=True):
-    """One version, as it is packed."""
+    """One archived version."""
 
     number: int
     announcement: int
@@ -38,7 +38,7 @@ class Version(msgspec.Struct, frozen=True):
 
 
 def archive_old(days_max: int = DAYS_MAX) -> int:
-    """What is old is packed, at most so many days of events; how many versions moved."""
+    """Archive up to `days_max` event days that are due and return how many versions were moved."""
     before = clock.now() - timedelta(days=KEPT_DAYS)
     with connection.cursor() as cursor:
         due = _days.rows(cursor, before=before, limit=days_max)
@@ -49,8 +49,8 @@ def _archive(event_id: int, day: date, before: datetime) -> int:
     with transactions.write():
         with connection.cursor() as cursor:
             if not _lock_skipping.rows(cursor, event_id=event_id):
-                return 0  # Somebody is saying something there; the day is looked at again.
-        # Under the lock: nobody corrects what is being packed.
+                return 0  # Another transaction is posting; a later pass archives the day.
+        # Under the lock, no version can be added while we archive.
         rows = AnnouncementVersion.objects.filter(
             event_id=event_id, posted_at__gte=_midnight(day), posted_at__lt=_midnight(day + timedelta(days=1))
         )
@@ -77,7 +77,7 @@ def _midnight(day: date) -> datetime:
 
 
 def versions_in(archive: AnnouncementArchive) -> list[Version]:
-    """What was packed, in the order in which it was said."""
+    """Return the archived versions in the order in which they were posted."""
     return msgspec.json.decode(gzip.decompress(archive.body), type=list[Version])
 
 
@@ -91,31 +91,31 @@ def _current_announcements(versions: list[Version]) -> list[Announcement]:
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page of all that stands, the newest announcement first."""
+    """A page of current announcements, newest first."""
 
     announcements: list[Announcement]
     next_before: int | None
-    """What to ask for next; None: there are no older ones."""
+    """`before` of the next page; None on the last page."""
 
 
 def history(event_id: int, before: int | None = None, page_size: int = PAGE_SIZE) -> Page:
-    """So many of those that stand, packed or not, older than the announcement of that number."""
+    """Return a page of current announcements with ids below `before`, from the rows and the archive."""
     limit = page_size + 1
     found = _from_rows(event_id, before, limit)
-    packed = AnnouncementArchive.objects.filter(event_id=event_id, standing_count__gt=0)
+    archived = AnnouncementArchive.objects.filter(event_id=event_id, standing_count__gt=0)
     if before is not None:
-        packed = packed.filter(first__lt=before)
+        archived = archived.filter(first__lt=before)
     unpacked = 0
-    for archive in packed.order_by("-last")[:limit]:
+    for archive in archived.order_by("-last")[:limit]:
         if unpacked >= limit:
             break
-        said = [
+        current = [
             one
             for one in _current_announcements(versions_in(archive))
             if before is None or one.announcement_id < before
         ]
-        found += said
-        unpacked += len(said)
+        found += current
+        unpacked += len(current)
     found.sort(key=lambda one: one.announcement_id, reverse=True)
     page = found[:page_size]
     return Page(page, page[-1].announcement_id if len(found) > page_size else None)
@@ -126,6 +126,6 @@ def _from_rows(event_id: int, before: int | None, limit: int) -> list[Announceme
     if before is not None:
         rows = rows.filter(announcement__lt=before)
     last = rows.order_by("announcement", "-number").distinct("announcement")
-    standing = AnnouncementVersion.objects.filter(pk__in=last.values("pk")).exclude(text="").order_by("-announcement")
-    columns = standing.values_list("announcement", "number", "text", "posted_at", "at")[:limit]
+    current = AnnouncementVersion.objects.filter(pk__in=last.values("pk")).exclude(text="").order_by("-announcement")
+    columns = current.values_list("announcement", "number", "text", "posted_at", "at")[:limit]
     return [Announcement.of(*row) for row in columns]

@@ -1,4 +1,4 @@
-"""What readers get: of an event what is at hand, and of that what somebody has not read yet."""
+"""The announcement feed as readers get it: the current announcements, or those changed since a version."""
 
 import hashlib
 from datetime import datetime
@@ -18,7 +18,7 @@ _ENCODED_MAX = 64
 
 
 class EncodedFeed(NamedTuple):
-    """An answer, the same to everybody who asks the same."""
+    """An encoded response, the same for every reader with the same `since`."""
 
     body: bytes
     etag: str
@@ -26,51 +26,51 @@ class EncodedFeed(NamedTuple):
 
 
 class Feed:
-    """What is at hand of one event at one moment."""
+    """The announcements of one event at one moment, with their encoded responses."""
 
-    __slots__ = ("_responses", "standing")
+    __slots__ = ("_responses", "current")
 
-    def __init__(self, standing: CurrentAnnouncements) -> None:
-        self.standing = standing
+    def __init__(self, current: CurrentAnnouncements) -> None:
+        self.current = current
         self._responses: dict[int, EncodedFeed] = {}
 
     @property
     def shown(self) -> list[Announcement]:
-        """Those that stand, the newest first."""
-        return self.standing.shown
+        """The current announcements, newest first."""
+        return self.current.shown
 
     def response_since(self, since: int) -> EncodedFeed:
-        """What was said after `since`, the number of what its reader has heard last; 0: what stands."""
-        since = min(since, self.standing.latest)
-        told = self._responses.get(since)
-        if told is None:
+        """Return the changes after version `since`, the last one that the reader has; with 0, the current ones."""
+        since = min(since, self.current.latest)
+        encoded = self._responses.get(since)
+        if encoded is None:
             if len(self._responses) >= _ENCODED_MAX:
                 self._responses.clear()
-            told = self._responses[since] = self._encode(since)
-        return told
+            encoded = self._responses[since] = self._encode(since)
+        return encoded
 
     def _encode(self, since: int) -> EncodedFeed:
-        standing = self.standing
-        said = self.shown
-        older = standing.has_older
+        current = self.current
+        announcements = self.shown
+        older = current.has_older
         if since:
-            said = [one for one in standing.announcements if one.version > since]
-            # Of those that stand all that are newer are told where the oldest at hand is not new.
-            oldest = min((one.version for one in standing.announcements if one.is_standing), default=0)
+            announcements = [one for one in current.announcements if one.version > since]
+            # If the oldest current version in the feed is not newer than `since`, the reader has all older ones.
+            oldest = min((one.version for one in current.announcements if one.is_current), default=0)
             older = older and oldest > since
         body = msgspec.json.encode(
-            {"announcements": said, "latest": standing.latest, "has_older": older, "next_poll": NEXT_POLL_MS}
+            {"announcements": announcements, "latest": current.latest, "has_older": older, "next_poll": NEXT_POLL_MS}
         )
         return EncodedFeed(body, f'W/"{hashlib.sha256(body).hexdigest()[:24]}"')
 
 
 def parse_since(text: str | None) -> int:
-    """The number that a reader sends. Raises Invalid."""
+    """Parse the version that a reader sends as `since`. Raises Invalid."""
     return _parse_number(text, "since") or 0
 
 
 def parse_before(text: str | None) -> int | None:
-    """The announcement before which a reader wants to read on. Raises Invalid."""
+    """Parse the announcement id that a reader sends as `before`. Raises Invalid."""
     return _parse_number(text, "before")
 
 
@@ -78,20 +78,20 @@ def _parse_number(text: str | None, field: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX):
-        raise problems.Invalid({field: "a number that an answer of ours gave is expected"})
+        raise problems.Invalid({field: "Send a number from an earlier response."})
     return int(text)
 
 
 def feed_of_event(slug: str) -> Feed:
-    """Returns the event's announcements as every reader gets them now. Raises EventNotFound."""
+    """Return the event's current feed. Raises EventNotFound."""
     event = event_views.get_event(slug)
     return read(event.id, event.starts_at)
 
 
 def read(event_id: int, starts_at: datetime) -> Feed:
-    """What everybody gets who asks now: the hot list, else what PostgreSQL says."""
-    standing = redis_cache.read(event_id)
-    if standing is None:
-        standing = queries.get_current(event_id)
-        redis_cache.store(event_id, standing, starts_at)
-    return Feed(standing)
+    """Return the current feed from Redis, or from PostgreSQL if Redis has none."""
+    current = redis_cache.read(event_id)
+    if current is None:
+        current = queries.get_current(event_id)
+        redis_cache.store(event_id, current, starts_at)
+    return Feed(current)

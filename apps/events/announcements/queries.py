@@ -1,4 +1,4 @@
-"""What PostgreSQL knows of announcements: what stands, what was changed since, and under whose lock more is said."""
+"""Announcements in PostgreSQL: the current feed, the changes since a version, and the lock for adding versions."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 
 SHOWN_MAX = 30
-"""So many of an event are at hand for everybody; the rest is history."""
+"""Current announcements per event in the feed; older ones are in the history."""
 
 _lock_feed = sql.load("apps.events", "lock_announcements")
 _begin_feed = sql.load("apps.events", "begin_announcements")
@@ -21,15 +21,15 @@ _latest = sql.load("apps.events", "latest_announcements")
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """An announcement as readers get it, in its last version."""
+    """An announcement in its last version, as readers get it."""
 
     announcement_id: int
     version: int
     text: str | None
-    """None: taken back."""
+    """None if it was retracted."""
     posted_at: str
     changed_at: str | None
-    """When it was corrected or taken back; None: it stands as it was posted."""
+    """When it was corrected or retracted; None if it is as it was first posted."""
 
     @classmethod
     def of(cls, announcement: int, number: int, text: str, posted_at: datetime, at: datetime) -> "Announcement":
@@ -37,7 +37,7 @@ class Announcement(msgspec.Struct, frozen=True):
         return cls(announcement, number, text or None, clock.iso(posted_at), changed_at)
 
     @property
-    def is_standing(self) -> bool:
+    def is_current(self) -> bool:
         return self.text is not None
 
     @property
@@ -50,19 +50,19 @@ class Announcement(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CurrentAnnouncements:
-    """What is at hand of one event: the newest by their last versions, and what was taken back last."""
+    """The feed of one event: the newest announcements in their last versions, and the last retractions."""
 
     latest: int
-    """The number of what was said last."""
+    """The number of the last version."""
     announcements: tuple[Announcement, ...]
-    """The newest version first, those that were taken back among them."""
+    """Newest version first, retracted announcements included."""
     has_older: bool
-    """Whether more stand than these."""
+    """Whether there are more current announcements than these."""
 
     @property
     def shown(self) -> list[Announcement]:
-        """Those that stand, the newest announcement first."""
-        return sorted((one for one in self.announcements if one.is_standing), key=_by_id, reverse=True)
+        """The announcements that are not retracted, newest first."""
+        return sorted((one for one in self.announcements if one.is_current), key=_by_id, reverse=True)
 
 
 def _by_id(announcement: Announcement) -> int:
@@ -73,8 +73,7 @@ EMPTY = CurrentAnnouncements(0, (), has_older=False)
 
 
 def lock_feed(event_id: int) -> int:
-    """The number of what was said last at the event: nobody else says anything there until the caller's transaction
-    ends."""
+    """Lock the event's announcements until the caller's transaction ends and return the number of the last version."""
     transactions.require_transaction()
     with connection.cursor() as cursor:
         _begin_feed.count(cursor, event_id=event_id)
@@ -83,16 +82,16 @@ def lock_feed(event_id: int) -> int:
 
 
 def get_current(event_id: int) -> CurrentAnnouncements:
-    """What is at hand of the event, all of one moment."""
+    """Return the feed of the event, read at one moment."""
     return get_current_by_event([event_id])[event_id]
 
 
 def get_current_by_event(event_ids: Collection[int]) -> dict[int, CurrentAnnouncements]:
-    """The same of many; one statement for all of them."""
+    """Return the feeds of several events, with one statement."""
     if not event_ids:
         return {}
     with connection.cursor() as cursor:
-        # One more than is shown says whether there are older ones.
+        # One more than the maximum shows whether there are older ones.
         rows = _latest.rows(cursor, event_ids=list(event_ids), limit=SHOWN_MAX + 1)
     latest: dict[int, int] = {}
     found: dict[int, list[Announcement]] = {event_id: [] for event_id in event_ids}
@@ -100,35 +99,35 @@ def get_current_by_event(event_ids: Collection[int]) -> dict[int, CurrentAnnounc
         latest[event_id] = number
         if columns[0] is not None:
             found[event_id].append(Announcement.of(*columns))
-    return {event_id: _build_current(latest.get(event_id, 0), said) for event_id, said in found.items()}
+    return {event_id: _build_current(latest.get(event_id, 0), listed) for event_id, listed in found.items()}
 
 
-def _build_current(latest: int, said: list[Announcement]) -> CurrentAnnouncements:
-    stands = [one for one in said if one.is_standing]
-    gone = [one for one in said if not one.is_standing]
-    kept = sorted(stands[:SHOWN_MAX] + gone[:SHOWN_MAX], key=lambda one: one.version, reverse=True)
-    return CurrentAnnouncements(latest, tuple(kept), has_older=len(stands) > SHOWN_MAX)
+def _build_current(latest: int, announcements: list[Announcement]) -> CurrentAnnouncements:
+    current = [one for one in announcements if one.is_current]
+    retracted = [one for one in announcements if not one.is_current]
+    kept = sorted(current[:SHOWN_MAX] + retracted[:SHOWN_MAX], key=lambda one: one.version, reverse=True)
+    return CurrentAnnouncements(latest, tuple(kept), has_older=len(current) > SHOWN_MAX)
 
 
 def latest_of(event_ids: Collection[int]) -> dict[int, int]:
-    """The number of what was said last, of those of these events where anything was."""
+    """Return the number of the last version by event, without events that have no announcements."""
     rows = AnnouncementFeed.objects.filter(event_id__in=list(event_ids), latest__gt=0)
     return dict(rows.values_list("event_id", "latest"))
 
 
 def changed_since(known: Mapping[int, int]) -> dict[int, CurrentAnnouncements]:
-    """What is at hand of those of these events at which something was said after the number that is known of each."""
+    """Return the feeds of those events whose last version is not the known one."""
     latest = latest_of(known)
     return get_current_by_event([event_id for event_id, number in latest.items() if number != known[event_id]])
 
 
-def as_json(standing: CurrentAnnouncements) -> bytes:
-    said: dict[str, Any] = {
-        "latest": standing.latest,
-        "has_older": standing.has_older,
-        "announcements": standing.announcements,
+def as_json(current: CurrentAnnouncements) -> bytes:
+    fields: dict[str, Any] = {
+        "latest": current.latest,
+        "has_older": current.has_older,
+        "announcements": current.announcements,
     }
-    return msgspec.json.encode(said)
+    return msgspec.json.encode(fields)
 
 
 class _Stored(msgspec.Struct):
@@ -138,6 +137,6 @@ class _Stored(msgspec.Struct):
 
 
 def from_json(text: bytes) -> CurrentAnnouncements:
-    """What `as_json` wrote. Raises msgspec.MsgspecError."""
+    """Parse the output of `as_json`. Raises msgspec.MsgspecError."""
     stored = msgspec.json.decode(text, type=_Stored)
     return CurrentAnnouncements(stored.latest, stored.announcements, stored.has_older)

@@ -1,8 +1,8 @@
-"""The hot list: what is at hand of each event, as readers get it, in Redis until an hour after the event has begun.
+"""The feed of each event in Redis, kept until an hour after the event has begun.
 
-Whoever says something writes it, after the commit; whoever finds none fills it in. Neither can put an older one over a
-newer one. What is lost (a process that ended between the commit and Redis, a Redis that came back empty or with what
-it had saved long ago) `refresh` puts right, every few seconds.
+A post writes it after the commit; a reader that finds none fills it in. Neither replaces a newer feed by an older one.
+`refresh` repairs what was lost every few seconds: a process may end between its commit and the write to Redis, and
+Redis may restart empty or from an old save.
 """
 
 from collections.abc import Mapping
@@ -28,38 +28,39 @@ def key_of(event_id: int) -> str:
 
 
 def read(event_id: int) -> CurrentAnnouncements | None:
-    """The event's hot list; None where there is none, or no Redis."""
+    """Return the event's cached feed; None if there is none or Redis is unavailable."""
     text: Any = redis.attempt(lambda client: client.hget(key_of(event_id), "said"))
     if text is None:
         return None
     try:
         return queries.from_json(text if isinstance(text, bytes) else text.encode())
     except msgspec.MsgspecError:
-        return None  # Of another version of this program, say: it is written anew.
+        return None  # Written by another version of this program, for example: it is replaced.
 
 
-def store(event_id: int, standing: CurrentAnnouncements, starts_at: datetime) -> None:
-    """Redis has this list, unless it has a newer one, or is away, or the event is over."""
+def store(event_id: int, current: CurrentAnnouncements, starts_at: datetime) -> None:
+    """Cache this feed unless Redis has a newer one, Redis is unavailable, or the event is over."""
     until = starts_at + KEPT_AFTER
     if until > clock.process_now():
-        redis.attempt(lambda client: _write(client, event_id, standing, until))
+        redis.attempt(lambda client: _write(client, event_id, current, until))
 
 
-def _write(client: Redis, event_id: int, standing: CurrentAnnouncements, until: datetime) -> None:
-    arguments = (standing.latest, queries.as_json(standing), int(until.timestamp() * 1_000))
+def _write(client: Redis, event_id: int, current: CurrentAnnouncements, until: datetime) -> None:
+    arguments = (current.latest, queries.as_json(current), int(until.timestamp() * 1_000))
     _keep.run(client, [key_of(event_id)], arguments)
 
 
 def refresh() -> int:
-    """Redis has no list that is older than what was committed when this began, nor one of a time that PostgreSQL knows
-    nothing of; how many had to be written anew."""
+    """Replace cached feeds that differ from PostgreSQL and return how many were replaced.
+
+    Afterwards no cached feed is older than the commits before this call, and none is ahead of PostgreSQL."""
     since = clock.now() - KEPT_AFTER
-    soonest = (
+    newest = (
         Event.objects.filter(starts_at__gt=since, announcement_feed__latest__gt=0)
         .order_by("-announcement_feed__latest")
         .values_list("pk", "starts_at")[:REFRESHED_MAX]
     )
-    starts: Mapping[int, datetime] = dict(soonest)
+    starts: Mapping[int, datetime] = dict(newest)
     return redis.attempt(lambda client: _refresh(client, starts)) or 0 if starts else 0
 
 
@@ -69,13 +70,13 @@ def _refresh(client: Redis, starts: Mapping[int, datetime]) -> int:
         for event_id in ids:
             pipe.hget(key_of(event_id), "latest")
         copies = {event_id: int(copy or 0) for event_id, copy in zip(ids, pipe.execute(), strict=True)}
-    # Read after the copies: a copy that is ahead of it is of a time that PostgreSQL has forgotten, and not of a commit
-    # that came in between.
+    # Read after the copies: a copy with a higher number is one that PostgreSQL has lost (a restored backup), and not a
+    # commit between the two reads.
     latest = queries.latest_of(ids)
     ahead = [event_id for event_id in ids if copies[event_id] > latest.get(event_id, 0)]
     if ahead:
         client.delete(*(key_of(event_id) for event_id in ahead))
     behind = [event_id for event_id in ids if copies[event_id] != latest.get(event_id, 0)]
-    for event_id, standing in queries.get_current_by_event(behind).items():
-        _write(client, event_id, standing, starts[event_id] + KEPT_AFTER)
+    for event_id, current in queries.get_current_by_event(behind).items():
+        _write(client, event_id, current, starts[event_id] + KEPT_AFTER)
     return len(behind)

@@ -1,4 +1,4 @@
-"""Announcements as templates have them."""
+"""Template context of announcements."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +10,7 @@ NEWEST = 4
 
 
 def to_context(announcements: Iterable[Announcement]) -> list[dict[str, Any]]:
-    """As templates have them."""
+    """Return the context of `includes/announcement.html` for each."""
     return [
         {
             "id": one.announcement_id,
@@ -24,11 +24,11 @@ def to_context(announcements: Iterable[Announcement]) -> list[dict[str, Any]]:
 
 
 def newest(feed: Feed, most: int = NEWEST) -> dict[str, Any]:
-    """What includes/announcements.html shows on a page that is about something else."""
-    said = feed.shown
+    """Return the context of `includes/announcements.html`, which other pages include."""
+    current = feed.shown
     return {
-        "announcements": to_context(said[:most]),
+        "announcements": to_context(current[:most]),
         "most": most,
-        "latest": feed.standing.latest,
-        "has_older": len(said) > most or feed.standing.has_older,
+        "latest": feed.current.latest,
+        "has_older": len(current) > most or feed.current.has_older,
     }

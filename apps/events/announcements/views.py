@@ -1,4 +1,4 @@
-"""The page of all that was announced at an event. The same for every visitor."""
+"""The page with all announcements of an event, the same for every visitor."""
 
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase

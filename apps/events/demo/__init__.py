@@ -1,1 +1,1 @@
-"""Three events to click through: a theatre, an arena and a rush, their houses and posters drawn by code."""
+"""The demo events: a theatre, an arena and a festival rush, with generated seating plans and posters."""

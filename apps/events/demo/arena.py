@@ -1,7 +1,7 @@
 """An arena of about 15,000 seats in two bowls around a standing floor, the stage at one end.
 
-A row is a rounded rectangle around the floor; the row behind it is the same one moved outward. So blocks on the
-straight sides are rectangles and blocks in the corners are fans, as they are in a real bowl.
+A row is a rounded rectangle around the floor; the next row is the same shape moved outward. So blocks on the straight
+sides are rectangles and blocks in the corners are fans, as in a real bowl.
 """
 
 import math
@@ -26,18 +26,18 @@ _REACH = _UPPER_FIRST + _UPPER_ROWS * _PITCH + 70.0
 _CENTER_X, _CENTER_Y = _HALF_WIDTH + _REACH, _HALF_HEIGHT + _REACH - 260.0
 
 _Point = tuple[float, float]
-_PlacePoint = Callable[[float, float], _Point]  # from how far outward, and how far along the block's middle, to a point
+_PlacePoint = Callable[[float, float], _Point]  # (distance outward, offset along the block from its middle) -> point
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
     place: _PlacePoint
-    length: Callable[[float], float]  # of the row so far outward
+    length: Callable[[float], float]  # of the row at this distance outward
     is_facing_side: bool
 
 
 def arena_plan() -> Json:
-    """The house as a pretix seating plan; its floor is an area, to be sold as general admission."""
+    """Return the arena as a pretix seating plan; its floor is an area, to be sold as general admission."""
     # The first and the last block of the lower bowl would be behind the stage.
     beside = list(_blocks(2))[1:-1]
     lower = [_zone(100 + n, block, 0.0, _LOWER_ROWS, "Lower bowl") for n, block in enumerate(beside, 1)]
@@ -47,7 +47,7 @@ def arena_plan() -> Json:
 
 
 def _blocks(per_corner: int) -> Iterator[_Block]:
-    """Clockwise from the stage's right hand, leaving open the end behind the stage."""
+    """Yield the blocks clockwise from the right of the stage, without the end behind the stage."""
     side, end = 2 * (_HALF_HEIGHT - _CORNER), 2 * (_HALF_WIDTH - _CORNER)
     yield from _corner(1, -1, -90.0, per_corner)
     yield from _straight((1, 0), (0, 1), side, 3, _HALF_WIDTH, is_facing_side=True)
@@ -96,7 +96,7 @@ def _zone(number: int, block: _Block, first: float, rows: int, tier: str) -> Jso
         outward = first + index * _PITCH
         count = int((block.length(outward) - _STAIRS) // _SPACING) + 1
         letter = row_letter(index)
-        # The cross-aisle behind the lower bowl is level: wheelchair places stand there, companions beside them.
+        # The cross-aisle behind the lower bowl is level: wheelchair spaces with companion seats are there.
         level = tier == "Lower bowl" and index == rows - 1 and number % 2 == 0
         category = tier
         if tier == "Lower bowl" and index < 6:

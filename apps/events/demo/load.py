@@ -1,4 +1,4 @@
-"""The demo's three events, created once: a second load leaves them as they are, whatever has become of them since."""
+"""The demo's three events, created once: loading them again changes nothing, whatever has happened to them since."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class LoadedEvent:
 
 
 def load_demo() -> list[LoadedEvent]:
-    """All demo events stand, published and on sale; says for each whether this call made it."""
+    """Create and publish the demo events that are missing and return all three."""
     now = clock.now()
     demo: tuple[tuple[str, Callable[[datetime], EventSpec]], ...] = (
         (ORCHARD, _orchard),
@@ -46,13 +46,13 @@ def _load(slug: str, describe: Callable[[], EventSpec]) -> LoadedEvent:
     try:
         created = create_event(spec)
     except EventDiffers:
-        # Another loader was faster and read the clock a moment earlier: its event is the demo's.
+        # Another loader came first and read the clock a moment earlier: its event stays.
         return LoadedEvent(slug, spec.name, is_new=False, has_started=False)
     return LoadedEvent(slug, spec.name, is_new=created.outcome is not Outcome.UNCHANGED, has_started=False)
 
 
 def _evening(now: datetime, days: int, weekday: int, hour: int, minute: int, timezone: str) -> datetime:
-    """The first such weekday (Monday is 0) at least so many days ahead, at that time on the venue's clock."""
+    """Return the first such weekday (0 is Monday) at least `days` ahead, at this venue local time."""
     there = now.astimezone(ZoneInfo(timezone)) + timedelta(days=days)
     day = there + timedelta(days=(weekday - there.weekday()) % 7)
     return day.replace(hour=hour, minute=minute, second=0, microsecond=0).astimezone(UTC)

@@ -1,4 +1,4 @@
-"""The demo's three posters, each drawn by its own little program."""
+"""The demo's three posters, generated as SVG."""
 
 import math
 import random
@@ -9,7 +9,7 @@ from apps.events.posters.artwork import HEIGHT, WIDTH, poster
 
 def orchard_poster() -> str:
     """A tree of glass: branches that split until they end in panes, before a moon."""
-    dice = random.Random(7)  # noqa: S311 - the same tree every time, nothing secret
+    dice = random.Random(7)  # noqa: S311 - the same tree every time, no secret
     branches: list[str] = []
     panes: list[str] = []
 
@@ -125,7 +125,7 @@ def solstice_poster() -> str:
         '<g fill="#fff7e0" text-anchor="middle"><text x="200" y="452" font-size="98" letter-spacing="2">Solstice</text>'
         '<text x="200" y="520" font-size="76" letter-spacing="18" dx="9">Fields</text>'
         '<text x="200" y="546" font-size="17" letter-spacing="5" fill="#ffd27d">First release: ten thousand'
-        " places</text></g>"
+        " passes</text></g>"
         '<text x="200" y="58" font-size="20" text-anchor="middle" letter-spacing="6" fill="#7a3b7c">'
         "Three days, one short night</text>",
     )

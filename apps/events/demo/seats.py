@@ -1,4 +1,4 @@
-"""Pieces of a seating plan in the pretix JSON form, which the demo's houses are built of."""
+"""Elements of a pretix seating plan, from which the demo's plans are built."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ ROW_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"  # without I and O, which read as digit
 
 
 def row_letter(index: int) -> str:
-    """A, B, …, Z, AA, AB, … without I and O."""
+    """Return A, B, …, Z, AA, AB, … without I and O."""
     first, second = divmod(index, len(ROW_LETTERS))
     return (ROW_LETTERS[first - 1] if first else "") + ROW_LETTERS[second]
 
@@ -55,7 +55,7 @@ def rectangle(
 
 
 def polygon(points: Sequence[tuple[float, float]], color: str, border: str, label: Json | None = None) -> Json:
-    """The label's position counts from the first point."""
+    """The label's position is relative to the first point."""
     (x, y), *_ = points
     shape = {
         "shape": "polygon",

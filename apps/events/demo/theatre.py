@@ -1,4 +1,4 @@
-"""A playhouse of about 1,200 seats: stalls, boxes along both walls, circle and balcony, bent around the stage."""
+"""A theatre of about 1,200 seats: stalls, boxes along both walls, circle and balcony, curved around the stage."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,14 +9,14 @@ CATEGORIES = {"Premium": "#c2255c", "Prime": "#e8890c", "Standard": "#2f7dd1", "
 
 _SPACING, _PITCH, _AISLE = 26.0, 33.0, 46.0
 _WIDTH, _HEIGHT = 1460.0, 1460.0
-_CENTER_X, _CENTER_Y = 730.0, -300.0  # what every row is bent around, far behind the stage
+_CENTER_X, _CENTER_Y = 730.0, -300.0  # center of all rows' arcs, far behind the stage
 _STALLS, _CIRCLE, _BALCONY = 640.0, 1240.0, 1555.0  # radius of the first row of each tier
 
 _SeatPosition = tuple[int, int, int]  # row from the front, block from the left, seat within the block
 
 
 def theatre_plan() -> Json:
-    """The house as a pretix seating plan."""
+    """Return the theatre as a pretix seating plan."""
     stalls = _tier("Stalls", _STALLS, [(7 + r // 4, 15 + r // 2, 7 + r // 4) for r in range(16)], _stalls_category)
     circle = _tier("Circle", _CIRCLE, [(11, 12 + r // 3, 12 + r // 3, 11) for r in range(7)], _circle_category)
     balcony = _tier("Balcony", _BALCONY, [(12, 13, 13, 12) for _ in range(5)], _balcony_category)
@@ -43,7 +43,7 @@ def _on_arc(radius: float, angle: float) -> tuple[float, float]:
 def _tier(
     name: str, radius: float, blocks: Sequence[tuple[int, ...]], category: Callable[[_SeatPosition], str]
 ) -> list[Json]:
-    """Rows of so many seats per block, an aisle between blocks, seat numbers from the left."""
+    """Return rows with the given seats per block, aisles between blocks, and seat numbers from the left."""
     rows = []
     for index, sizes in enumerate(blocks):
         at = radius + index * _PITCH
@@ -54,7 +54,7 @@ def _tier(
             for place in range(size):
                 number += 1
                 x, y = _on_arc(at, along / at)
-                # Wheelchair places stand where the floor is level: behind stalls and circle, by the outer aisles.
+                # Wheelchair spaces are where the floor is level: behind stalls and circle, by the outer aisles.
                 by_aisle = size - 1 - place if block == 0 else place
                 level = name != "Balcony" and is_last and block in (0, len(sizes) - 1)
                 seats.append(
@@ -92,7 +92,7 @@ def _balcony_category(at: _SeatPosition) -> str:
 
 
 def _boxes(name: str, x: float, first: int) -> Json:
-    """Four boxes of four along a wall, their rows at right angles to all others; odd numbers left, even right."""
+    """Four boxes of four seats along a wall, at right angles to all other rows; odd numbers left, even right."""
     rows, areas = [], []
     inward = 1.0 if x < _CENTER_X else -1.0
     for box in range(4):

@@ -1,10 +1,10 @@
--- Keeps what is at hand of one event's announcements.
+-- Caches the announcement feed of one event unless a newer one is cached.
 --
--- KEYS  1 the hot list (hash)
--- ARGV  1 the number of what was said last, 2 the list, 3 until when it is kept, in ms since 1970
--- Returns 1, or 0 where a newer list stands.
+-- KEYS  1 the feed (hash)
+-- ARGV  1 the number of the last version, 2 the feed, 3 when it expires, in ms since 1970
+-- Returns 1, or 0 if a newer feed is cached.
 --
--- Afterwards: this list stands until then, unless a newer one stood.
+-- Afterwards: the cached feed has this version or a newer one.
 local known = redis.call('HGET', KEYS[1], 'latest')
 if known and tonumber(known) > tonumber(ARGV[1]) then
     return 0

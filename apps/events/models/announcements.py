@@ -1,4 +1,4 @@
-"""What was said, version by version, and where the old of it is packed."""
+"""Announcements in all their versions, and their archive."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -8,8 +8,8 @@ KEY_CHARACTERS_MAX = 64
 
 
 class AnnouncementFeed(models.Model):
-    """Of an event at which anything was said, the number of what was said last. Whoever says more has this row locked,
-    so that numbers rise in the order in which they are committed."""
+    """The number of the last announcement version of one event. Adding a version locks this row, so that numbers
+    rise in the order of commits."""
 
     event = models.OneToOneField(
         "events.Event", on_delete=models.CASCADE, primary_key=True, related_name="announcement_feed"
@@ -22,17 +22,17 @@ class AnnouncementFeed(models.Model):
 
 
 class AnnouncementVersion(models.Model):
-    """One thing that was said: a new announcement, a correction of one, or that it is taken back. Never changed; it
-    goes only into the archive."""
+    """One version of an announcement: its first text, a correction or a retraction. Never changed; deleted only when
+    it is archived."""
 
     event = models.ForeignKey("events.Event", on_delete=models.CASCADE, related_name="+")
-    number = models.PositiveIntegerField(help_text="Rises by one with everything that is said at the event.")
+    number = models.PositiveIntegerField(help_text="Rises by one with every version at the event.")
     announcement = models.PositiveIntegerField(help_text="The number of its first version.")
-    text = models.CharField(max_length=TEXT_CHARACTERS_MAX, blank=True, help_text="Plain; empty: taken back.")
-    posted_at = models.DateTimeField(help_text="When its first version was said.")
+    text = models.CharField(max_length=TEXT_CHARACTERS_MAX, blank=True, help_text="Plain text; empty if retracted.")
+    posted_at = models.DateTimeField(help_text="When the first version was posted.")
     at = models.DateTimeField()
     who = models.CharField(max_length=150)
-    key = models.CharField(max_length=KEY_CHARACTERS_MAX, help_text="Of the form that was sent: once is enough.")
+    key = models.CharField(max_length=KEY_CHARACTERS_MAX, help_text="Idempotency key of the form.")
 
     class Meta:
         verbose_name = "announcement"
@@ -58,14 +58,14 @@ class AnnouncementVersion(models.Model):
 
 
 class AnnouncementArchive(models.Model):
-    """All versions of what was first said on one day, long after the event: JSON in gzip."""
+    """All versions of the announcements first posted on one day, archived after the event: JSON in gzip."""
 
     event = models.ForeignKey("events.Event", on_delete=models.CASCADE, related_name="+")
     day = models.DateField(help_text="In UTC.")
-    first = models.PositiveIntegerField(help_text="The lowest announcement in it.")
-    last = models.PositiveIntegerField(help_text="The highest.")
+    first = models.PositiveIntegerField(help_text="The lowest announcement number.")
+    last = models.PositiveIntegerField(help_text="The highest announcement number.")
     version_count = models.PositiveIntegerField()
-    standing_count = models.PositiveIntegerField(help_text="Announcements in it that were not taken back.")
+    standing_count = models.PositiveIntegerField(help_text="Announcements that were not retracted.")
     body = models.BinaryField()
     archived_at = models.DateTimeField()
 

@@ -1,4 +1,4 @@
-"""A poster for an event that brings none: drawn from its name, the same every time, nothing fetched."""
+"""The default poster of an event, generated from its name: deterministic and self-contained."""
 
 import colorsys
 import hashlib
@@ -12,16 +12,16 @@ _LINES_MAX = 5
 
 
 def poster(title: str, drawing: str) -> str:
-    """The drawing as a whole SVG of 400 by 560 that needs nothing from outside."""
-    spoken = escape(title, {'"': "&quot;"})
+    """Return the drawing as a self-contained SVG of 400 by 560."""
+    label = escape(title, {'"': "&quot;"})
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-        f' role="img" aria-label="{spoken}">{poster_face()}{drawing}</svg>'
+        f' role="img" aria-label="{label}">{poster_face()}{drawing}</svg>'
     )
 
 
 def plain_poster(slug: str, name: str) -> str:
-    """The name over rings whose colors and place come from the slug."""
+    """Return a poster with the name over rings; their colors and position are derived from the slug."""
     dice = hashlib.sha256(slug.encode()).digest()
     hue = dice[0] / 255
     dark, middle, light = _color(hue, 0.16, 0.55), _color(hue + 0.06, 0.42, 0.6), _color(hue + 0.5, 0.62, 0.75)

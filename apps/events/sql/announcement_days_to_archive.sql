@@ -1,4 +1,4 @@
--- Days of events long over whose announcements nobody has touched for as long, oldest first.
+-- Days of past events whose announcements have had no new version for as long, oldest first.
 SELECT version.event_id, (version.posted_at AT TIME ZONE 'UTC')::date AS day
 FROM events_announcementversion AS version
 JOIN events_event AS event ON event.id = version.event_id

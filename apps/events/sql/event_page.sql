@@ -1,4 +1,4 @@
--- What the page of one public event says, less its sections and what is free, and when that was so.
+-- The data of one public event's page, without sections and availability, and the time of this reading.
 SELECT event.id, on_sale.hold_minutes, on_sale.seats_per_reservation_max, on_sale.per_buyer_max,
        event.slug, event.name, event.description, venue.name, venue.city, venue.timezone, event.starts_at, event.status,
        on_sale.opens_at, on_sale.closes_at, on_sale.room_lobby_opens_at, event.currency,

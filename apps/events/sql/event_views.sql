@@ -1,5 +1,5 @@
--- Events as the apps above see them: the public ones of these names, the one of an id, or all public ones, soonest first.
--- Without the drawing and the text, which are long and which no view of these carries.
+-- Events as the apps above see them, soonest first: public ones by slug, any one by id, or all public ones. Without the
+-- poster and the description, which are long and not part of this view.
 SELECT event.id, event.slug, event.name, venue.name, venue.city, venue.timezone, event.starts_at, event.currency,
        event.status,
        on_sale.opens_at, on_sale.closes_at, on_sale.hold_minutes, on_sale.payment_minutes, on_sale.grace_seconds,

@@ -1,6 +1,6 @@
--- Of these events the number of what was said last, and the newest announcements in their last versions: so many that
--- stand, and so many that were taken back. An event at which none is left to say has one row without an announcement.
-SELECT feed.event_id, feed.latest, said.announcement, said.number, said.text, said.posted_at, said.at
+-- The last version number of each event and its newest announcements in their last versions: up to `limit` current and
+-- up to `limit` retracted ones. An event without any has one row with null columns.
+SELECT feed.event_id, feed.latest, listed.announcement, listed.number, listed.text, listed.posted_at, listed.at
 FROM events_announcementfeed AS feed
 LEFT JOIN LATERAL (
     (SELECT version.announcement, version.number, version.text, version.posted_at, version.at
@@ -17,6 +17,6 @@ LEFT JOIN LATERAL (
      WHERE version.event_id = feed.event_id AND version.text = ''
      ORDER BY version.number DESC
      LIMIT %(limit)s)
-) AS said ON true
+) AS listed ON true
 WHERE feed.event_id = ANY(%(event_ids)s::bigint[])
-ORDER BY feed.event_id, said.number DESC
+ORDER BY feed.event_id, listed.number DESC

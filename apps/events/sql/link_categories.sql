@@ -1,4 +1,4 @@
--- Says for every section of the event which categories are found in it, so that nobody has to look through its seats.
+-- Links each section of the event to the categories of its seats, so that reading a section does not scan its seats.
 INSERT INTO events_section_categories (section_id, category_id)
 SELECT DISTINCT section_id, category_id
 FROM events_seat

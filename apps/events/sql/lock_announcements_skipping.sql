@@ -1,4 +1,4 @@
--- The same where nobody has them locked; no row where somebody is saying something.
+-- Like lock_announcements, but returns no row if another transaction has the lock.
 SELECT latest
 FROM events_announcementfeed
 WHERE event_id = %(event_id)s::bigint

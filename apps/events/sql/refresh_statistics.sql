@@ -1,2 +1,2 @@
--- Tells the planner of the rows just loaded; locks out nobody who reads or writes.
+-- Updates the planner's statistics after a bulk load; blocks neither readers nor writers.
 ANALYZE events_seat, events_section

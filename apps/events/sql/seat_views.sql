@@ -1,5 +1,5 @@
--- Seats as the apps above see them: a section's row by row, front first; those of an event among these public ids; or
--- those of these ids. What is not asked by is null.
+-- Seats as the apps above see them: of a section row by row, front first; of an event by public id; or by id. Unused
+-- filters are null.
 SELECT seat.id, seat.guid, seat.section_id, section.slug, section.name, seat.row, seat.number,
        seat.category_id, category.key, category.name, category.color, category.price_minor,
        seat.accessible, seat.companion, category.tax_rate

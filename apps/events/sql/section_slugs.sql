@@ -1,4 +1,4 @@
--- The sections of these events and what each is called, in the order of the house.
+-- The id and slug of each section of these events, in display order.
 SELECT event_id, id, slug
 FROM events_section
 WHERE event_id = ANY(%(event_ids)s::bigint[])

@@ -1,4 +1,4 @@
--- These events' sections in the order of the house, a line for each price found in one, dearest first.
+-- The sections of these events in display order, one row per price category, highest price first.
 SELECT section.event_id, section.id, section.slug, section.name, section.kind, section.capacity, section.category_id,
        section.needs_access_since IS NOT NULL,
        category.key, category.name, category.color, category.price_minor, category.tax_rate

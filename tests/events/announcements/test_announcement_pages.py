@@ -1,4 +1,4 @@
-"""Announcements on the event's page, in the waiting room, in their history, and at the staff's desk."""
+"""Announcements on the event page, in the waiting room, in their history, and on the admin page."""
 
 import re
 from typing import Any
@@ -16,22 +16,22 @@ from tests.support.queue.rooms import make_room
 pytestmark = pytest.mark.django_db
 
 
-def say(event: EventView, text: str, who: str = "ann") -> None:
-    service.post(event.id, text, who=who)
+def post(event: EventView, text: str, author: str = "ann") -> None:
+    service.post(event.id, text, author=author)
 
 
 def text_of(client: Client, path: str) -> str:
-    answer = client.get(path)
-    assert answer.status_code == 200
-    return answer.content.decode()
+    response = client.get(path)
+    assert response.status_code == 200
+    return response.content.decode()
 
 
 def test_the_events_page_shows_the_newest_few_and_where_the_others_are(browser: Client, concert: EventView) -> None:
     quiet = text_of(browser, "/events/concert/")
     assert re.search(r"data-announcements-box hidden", quiet)
     for number in range(1, 7):
-        say(concert, f"Number {number}.")
-    service.correct(concert.id, 5, "<b>Number 5</b>.", who="ann")
+        post(concert, f"Number {number}.")
+    service.correct(concert.id, 5, "<b>Number 5</b>.", author="ann")
     page = text_of(browser, "/events/concert/")
     assert re.findall(r'data-announcement="(\d+)" data-announcement-version="(\d+)"', page) == [
         ("6", "6"), ("5", "7"), ("4", "4"), ("3", "3")
@@ -43,30 +43,28 @@ def test_the_events_page_shows_the_newest_few_and_where_the_others_are(browser: 
     assert 'js/announcements.js"' in page
 
 
-def test_the_events_page_says_the_same_to_everybody_and_changes_with_what_is_said(
-    browser: Client, concert: EventView
-) -> None:
+def test_the_event_page_sets_no_cookie_and_changes_with_a_new_announcement(browser: Client, concert: EventView) -> None:
     before = browser.get("/events/concert/")
-    say(concert, "Doors open at seven.")
+    post(concert, "Doors open at seven.")
     after = browser.get("/events/concert/", headers={"If-None-Match": before.headers["ETag"]})
     assert after.status_code == 200
     assert not after.cookies
 
 
-def test_who_waits_reads_it_too(browser: Client) -> None:
+def test_a_waiting_visitor_sees_announcements(browser: Client) -> None:
     event = make_room(active=1, general_admission=20)
     join(event)
-    say(event, "Doors open at seven.")
+    post(event, "Doors open at seven.")
     page = browser.post("/events/concert/join", follow=True).content.decode()
     assert "In line" in page
     assert 'data-announcement="1"' in page
     assert "Doors open at seven." in page
 
 
-def test_the_history_has_all_of_them_page_by_page(browser: Client, concert: EventView) -> None:
+def test_the_history_has_all_announcements_in_pages(browser: Client, concert: EventView) -> None:
     assert "Nothing has been announced." in text_of(browser, "/events/concert/announcements/")
     for number in range(1, 53):
-        say(concert, f"Number {number}.", who=f"author {number}")
+        post(concert, f"Number {number}.", author=f"author {number}")
     newest = text_of(browser, "/events/concert/announcements/")
     assert re.findall(r'data-announcement="(\d+)"', newest) == [str(number) for number in range(52, 2, -1)]
     (older,) = re.findall(r'href="\?before=(\d+)"', newest)
@@ -83,80 +81,80 @@ def staff(browser: Client) -> Client:
     return browser
 
 
-def desk(event: EventView) -> str:
+def admin_url(event: EventView) -> str:
     return f"/admin/events/announcementversion/of/{event.id}/"
 
 
 def form(client: Client, event: EventView, **fields: Any) -> dict[str, Any]:
-    """What the page's own form would send."""
-    key = re.search(r'name="key" value="([^"]+)"', text_of(client, desk(event)))
+    """Return the fields that the page's own form would send."""
+    key = re.search(r'name="key" value="([^"]+)"', text_of(client, admin_url(event)))
     assert key is not None
     return {"action": "post", "key": key[1], **fields}
 
 
-def test_staff_say_something_and_see_it_as_readers_get_it(staff: Client, concert: EventView) -> None:
+def test_staff_post_an_announcement_and_readers_see_it(staff: Client, concert: EventView) -> None:
     sent = form(staff, concert, text="Doors open at seven.")
-    answer = staff.post(desk(concert), sent, follow=True)
-    assert "Everybody can read it now." in answer.content.decode()
+    response = staff.post(admin_url(concert), sent, follow=True)
+    assert "The announcement is published." in response.content.decode()
     assert "Doors open at seven." in text_of(staff, "/events/concert/")
     assert AnnouncementVersion.objects.get().who == "staff@example.org"
-    again = staff.post(desk(concert), sent, follow=True)
-    assert "once is enough" in again.content.decode()
+    again = staff.post(admin_url(concert), sent, follow=True)
+    assert "already published" in again.content.decode()
     assert AnnouncementVersion.objects.count() == 1
 
 
-def test_staff_correct_and_take_back(staff: Client, concert: EventView) -> None:
-    say(concert, "Doors open at sven.")
+def test_staff_correct_and_retract_announcements(staff: Client, concert: EventView) -> None:
+    post(concert, "Doors open at sven.")
     fields = {"announcement": 1, "version": 1, "text": "Doors open at seven."}
-    assert staff.post(desk(concert), form(staff, concert, action="correct", **fields)).status_code == 302
+    assert staff.post(admin_url(concert), form(staff, concert, action="correct", **fields)).status_code == 302
     assert "Doors open at seven." in text_of(staff, "/events/concert/")
-    stale = staff.post(desk(concert), form(staff, concert, action="correct", **(fields | {"text": "At eight."})))
+    stale = staff.post(admin_url(concert), form(staff, concert, action="correct", **(fields | {"text": "At eight."})))
     assert stale.status_code == 422
     assert "was changed meanwhile by staff@example.org" in stale.content.decode()
-    assert staff.post(desk(concert), form(staff, concert, action="take_back", announcement=1)).status_code == 302
+    assert staff.post(admin_url(concert), form(staff, concert, action="take_back", announcement=1)).status_code == 302
     assert "Doors open" not in text_of(staff, "/events/concert/")
-    assert "Taken back" in text_of(staff, desk(concert))
+    assert "Taken back" in text_of(staff, admin_url(concert))
 
 
-def test_what_is_refused_is_kept_in_the_form(staff: Client, concert: EventView) -> None:
-    answer = staff.post(desk(concert), form(staff, concert, text="Bell \x07 and all"))
-    assert answer.status_code == 422
-    assert "Bell \x07 and all" in answer.content.decode()
+def test_a_refused_text_stays_in_the_form(staff: Client, concert: EventView) -> None:
+    response = staff.post(admin_url(concert), form(staff, concert, text="Bell \x07 and all"))
+    assert response.status_code == 422
+    assert "Bell \x07 and all" in response.content.decode()
     for wrong in (
         {"text": ""},
         {"text": "x" * 501},
         {"key": "x" * 65, "text": "y"},
         {"action": "correct", "text": "y"},
     ):
-        assert staff.post(desk(concert), form(staff, concert, **wrong)).status_code == 422
-    staff.post(desk(concert), {"action": "dance"})
+        assert staff.post(admin_url(concert), form(staff, concert, **wrong)).status_code == 422
+    staff.post(admin_url(concert), {"action": "dance"})
     assert not AnnouncementVersion.objects.exists()
 
 
-def test_the_desk_says_when_readers_do_not_get_it_yet(
+def test_the_admin_page_shows_when_an_announcement_has_not_reached_readers(
     staff: Client, concert: EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    say(concert, "First.")
+    post(concert, "First.")
     with monkeypatch.context() as patched:
         patched.setattr(redis_cache, "store", lambda *_: None)
-        say(concert, "Second.")
-    assert "has not reached readers yet" in text_of(staff, desk(concert))
+        post(concert, "Second.")
+    assert "has not reached readers yet" in text_of(staff, admin_url(concert))
     redis_cache.refresh()
-    assert "has not reached readers yet" not in text_of(staff, desk(concert))
+    assert "has not reached readers yet" not in text_of(staff, admin_url(concert))
 
 
-def test_who_may_only_look_says_nothing(browser: Client, concert: EventView) -> None:
-    assert browser.get(desk(concert)).status_code == 302
+def test_staff_with_view_permission_only_cannot_post(browser: Client, concert: EventView) -> None:
+    assert browser.get(admin_url(concert)).status_code == 302
     guest = User.objects.create_user("guest@example.org", is_staff=True)
     browser.force_login(guest)
-    assert browser.get(desk(concert)).status_code == 403
+    assert browser.get(admin_url(concert)).status_code == 403
     guest.user_permissions.add(Permission.objects.get(codename="view_announcementversion"))
-    page = text_of(browser, desk(concert))
+    page = text_of(browser, admin_url(concert))
     assert "Announce it" not in page
     for action in ("post", "correct", "take_back"):
-        answer = browser.post(desk(concert), {"action": action, "text": "Hello.", "key": "k", "announcement": 1})
-        assert answer.status_code == 403
+        response = browser.post(admin_url(concert), {"action": action, "text": "Hello.", "key": "k", "announcement": 1})
+        assert response.status_code == 403
     guest.user_permissions.add(Permission.objects.get(codename="add_announcementversion"))
-    assert browser.post(desk(concert), form(browser, concert, text="Hello.")).status_code == 302
+    assert browser.post(admin_url(concert), form(browser, concert, text="Hello.")).status_code == 302
     assert browser.get("/admin/events/announcementversion/of/999999/").status_code == 404
     assert browser.get("/admin/events/announcementversion/of/99999999999999999999/").status_code == 404

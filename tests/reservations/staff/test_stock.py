@@ -197,7 +197,7 @@ def test_a_new_price_is_for_new_holds_only(event: events.EventView) -> None:
     for price in (-1, 10**12 + 1):
         with pytest.raises(problems.Invalid):
             tiers.reprice(event, "Standard", price, **BY)
-    with pytest.raises(problems.Invalid, match="there are “Standard”"):
+    with pytest.raises(problems.Invalid, match="categories are “Standard”"):
         tiers.reprice(event, "Gold\x00", 1, **BY)
 
 

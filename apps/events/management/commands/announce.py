@@ -1,4 +1,4 @@
-"""`manage.py announce EVENT "text"`: everybody at an event reads it; without a text, what they read now."""
+"""`manage.py announce EVENT "text"`: post an announcement; without a text, list the current ones."""
 
 from typing import Any
 
@@ -14,51 +14,53 @@ SHOWN = 10
 
 class Command(BaseCommand):
     help = (
-        "Says something to everybody who waits for or looks at an event, corrects it, or takes it back. All of it is "
-        "kept with who and when. Without a text it shows the last ten as readers get them."
+        "Posts an announcement to all visitors of an event, corrects it, or retracts it. Every version is kept with "
+        "its author and time. Without a text, lists the last ten announcements as readers see them."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         report_errors_in_one_line(parser)
         allow_intermixed_options(parser)
-        parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
+        parser.add_argument("event", metavar="EVENT", help="the event's id, as in its URLs")
         parser.add_argument("text", nargs="?", metavar="TEXT", help="plain text of at most 500 characters")
         which = parser.add_mutually_exclusive_group()
-        which.add_argument("--correct", metavar="ID", help="TEXT replaces this announcement's")
-        which.add_argument("--take-back", metavar="ID", help="nobody reads this announcement any more")
-        parser.add_argument("--who", default="", metavar="NAME", help="default: whoever runs the command")
-        parser.add_argument("--key", default="", metavar="KEY", help="the same key again says nothing more")
+        which.add_argument("--correct", metavar="ID", help="replace the text of this announcement by TEXT")
+        which.add_argument("--take-back", metavar="ID", help="retract this announcement")
+        parser.add_argument("--who", default="", metavar="NAME", help="author; default: the operating system user")
+        parser.add_argument(
+            "--key", default="", metavar="KEY", help="idempotency key: a repeated key posts nothing more"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             event = event_views.get_event(options["event"])
         except event_views.EventNotFound as error:
-            raise CommandError(f"{options['event'][:80]}: no published event of this name") from error
+            raise CommandError(f"{options['event'][:80]}: no published event has this id") from error
         try:
             self.stdout.write(self._act(event, options))
         except service.AnnouncementRefused as refused:
             raise CommandError(f"{event.slug}: {refused}") from refused
 
     def _act(self, event: event_views.EventView, options: dict[str, Any]) -> str:
-        text, correct, take_back = options["text"], options["correct"], options["take_back"]
+        text, correct, retract = options["text"], options["correct"], options["take_back"]
         key = options["key"]
-        who = options["who"] or get_os_username()
-        if take_back is not None:
+        author = options["who"] or get_os_username()
+        if retract is not None:
             if text is not None:
-                raise CommandError("say TEXT, or --take-back")
-            said = service.retract(event.id, whole_number(take_back, "ID"), who=who, key=key)
-            done = "is taken back" if said.is_new else "was taken back already"
+                raise CommandError("give either TEXT or --take-back")
+            result = service.retract(event.id, whole_number(retract, "ID"), author=author, key=key)
+            done = "retracted" if result.is_new else "was already retracted"
         elif correct is not None:
             if text is None:
-                raise CommandError("say TEXT that is to stand in its place")
-            said = service.correct(event.id, whole_number(correct, "ID"), text, who=who, key=key)
-            done = "is corrected" if said.is_new else "says that already"
+                raise CommandError("give the corrected TEXT")
+            result = service.correct(event.id, whole_number(correct, "ID"), text, author=author, key=key)
+            done = "corrected" if result.is_new else "has this text already"
         elif text is None:
             return _format_announcements(event)
         else:
-            said = service.post(event.id, text, who=who, key=key)
-            done = "can be read by everybody" if said.is_new else "was said already"
-        return f"{event.slug}: announcement {said.announcement.announcement_id} {done}"
+            result = service.post(event.id, text, author=author, key=key)
+            done = "published" if result.is_new else "was already published"
+        return f"{event.slug}: announcement {result.announcement.announcement_id} {done}"
 
 
 def _format_announcements(event: event_views.EventView) -> str:
@@ -67,4 +69,4 @@ def _format_announcements(event: event_views.EventView) -> str:
         + (one.text or "").replace("\n", " / ")
         for one in feed.read(event.id, event.starts_at).shown[:SHOWN]
     ]
-    return "\n".join(lines) or f"{event.slug}: nothing is announced"
+    return "\n".join(lines) or f"{event.slug}: no announcements"

@@ -1,4 +1,4 @@
-"""`manage.py create_event`: one event from its description, published at once; said again, nothing changes."""
+"""`manage.py create_event`: create and publish one event; repeating the command changes nothing."""
 
 from datetime import datetime
 from pathlib import Path
@@ -18,16 +18,16 @@ from apps.kernel.cli import report_errors_in_one_line, whole_number
 
 class Command(BaseCommand):
     help = (
-        "Creates and publishes one event. Run again with the same values it changes nothing; with other values it "
-        "names them and exits with 1. Times without an offset are on the venue's clock."
+        "Creates and publishes one event. Repeated with the same values it changes nothing; with other values it lists "
+        "the differences and exits with 1. Times without an offset are venue local time."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         report_errors_in_one_line(parser)
         add = parser.add_argument
-        add("slug", metavar="SLUG", help="the event's id in addresses: lower-case letters, digits, hyphens")
+        add("slug", metavar="SLUG", help="the event's id in URLs: lower-case letters, digits, hyphens")
         add("--name", required=True)
-        add("--venue", required=True, metavar="NAME", help="reused by name, created where there is none")
+        add("--venue", required=True, metavar="NAME", help="reused if it exists, created otherwise")
         add("--city", default="", help="of a new venue")
         add("--timezone", default="", metavar="IANA", help="of a new venue, as in Europe/Berlin; default UTC")
         add("--starts", required=True, metavar="ISO", help="as in 2027-05-01T20:00+02:00")
@@ -37,7 +37,7 @@ class Command(BaseCommand):
         add("--currency", required=True, metavar="CODE", help="ISO 4217, as in USD")
         add("--on-sale", default="now", metavar="now|ISO", help="default: now")
         add("--on-sale-ends", metavar="ISO", help="default: when the event starts")
-        add("--per-buyer", metavar="N", help="most seats one buyer may have; default: no cap")
+        add("--per-buyer", metavar="N", help="most seats that one buyer may have; default: no limit")
         add("--hold-minutes", default="10", metavar="N", help="time to pay after a hold; default: 10")
         add("--seats-per-reservation", default="8", metavar="N", help="default: 8")
         add("--description", default="")
@@ -45,37 +45,37 @@ class Command(BaseCommand):
             "--waiting-room",
             default="off",
             metavar="off|rate=N,active=N[,lobby=ISO]",
-            help="so many let in per second and shopping at once; with a lobby people gather from then on, and a draw "
-            "at the opening numbers them; default: off",
+            help="visitors admitted per second and shopping at once; with a lobby, visitors gather from that time on, "
+            "and a draw numbers them at the opening; default: off",
         )
         add(
             "--fees",
             default="none",
             metavar="none|ticket=MINOR,rate=BP,order=MINOR,on-free=yes",
-            help="on each ticket, in the currency's smallest unit and in basis points of its price, and once per order;"
-            " on what is free only with on-free; each may be left out; default: none",
+            help="per ticket, in the currency's smallest unit and in basis points of its price, and once per order; on "
+            "free tickets only with on-free; each part is optional; default: none",
         )
         add(
             "--tax",
             default="none",
             metavar="none|included=BP|added=BP",
-            help="basis points, in prices and fees or on top of them; default: none",
+            help="basis points, included in prices and fees or added to them; default: none",
         )
         add(
             "--needs-access",
             action="append",
             default=[],
             metavar="SECTION",
-            help="the id of a section that nobody holds in without an access code; may be repeated",
+            help="the id of a section whose holds need an access code; may be repeated",
         )
         add(
             "--category-tax",
             action="append",
             default=[],
             metavar="CATEGORY:BP",
-            help="basis points for a category, or for general admission by its name, where it is taxed otherwise",
+            help="basis points for a category, or for general admission by its name, if they differ from --tax",
         )
-        add("--draft", action="store_true", help="do not publish; the same command without it does")
+        add("--draft", action="store_true", help="do not publish; repeat the command without it to publish")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -88,12 +88,12 @@ class Command(BaseCommand):
         for note in created.notes:
             self.stderr.write(f"{options['plan']}: {note}")
         address = f"{settings.SITE_URL}{reverse('events:event', args=[spec.slug])}"
-        said = {
+        messages = {
             Outcome.PUBLISHED: f"{spec.slug}: published, {address}",
-            Outcome.DRAFTED: f"{spec.slug}: created as a draft; the same command without --draft publishes it",
-            Outcome.UNCHANGED: f"{spec.slug}: stands already with these values; nothing changed",
+            Outcome.DRAFTED: f"{spec.slug}: created as a draft; repeat the command without --draft to publish it",
+            Outcome.UNCHANGED: f"{spec.slug}: already exists with these values; nothing changed",
         }
-        self.stdout.write(said[created.outcome])
+        self.stdout.write(messages[created.outcome])
 
 
 def _spec(options: dict[str, Any]) -> EventSpec:
@@ -139,7 +139,7 @@ def _room(value: str) -> WaitingRoomSettings | None:
     if len(parts) != len(given) or given.keys() - {"lobby"} != {"rate", "active"}:
         raise CommandError(
             f"--waiting-room {value[:80]!r} must be off or rate=N,active=N, as in rate=50,active=500, "
-            "with lobby=ISO where there is to be a lobby"
+            "optionally with lobby=ISO"
         )
     return WaitingRoomSettings(
         whole_number(given["rate"], "--waiting-room rate"),

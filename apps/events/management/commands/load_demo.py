@@ -1,4 +1,4 @@
-"""`manage.py load_demo`: three events to click through; a second run leaves them as they are."""
+"""`manage.py load_demo`: create three demo events; a second run changes nothing."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from apps.events.publication import EventRefused
 
 
 class Command(BaseCommand):
-    help = "Creates the demo events: a theatre, an arena and a rush. What stands already is left alone."
+    help = "Creates the demo events: a theatre, an arena and a festival rush. Existing ones are left unchanged."
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -20,9 +20,9 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         started = [event.name for event in loaded if event.has_started]
         if started:
-            self.stdout.write(f"Over already: {', '.join(started)}. `make reset` begins anew, with new dates.")
+            self.stdout.write(f"Already over: {', '.join(started)}. `make reset` starts again with new dates.")
         if options["verbosity"] == 0:
             return
         for event in loaded:
             address = f"{settings.SITE_URL}{reverse('events:event', args=[event.slug])}"
-            self.stdout.write(f"{event.name}: {'published' if event.is_new else 'stands already'}, {address}")
+            self.stdout.write(f"{event.name}: {'published' if event.is_new else 'already exists'}, {address}")

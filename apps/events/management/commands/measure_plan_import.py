@@ -1,4 +1,4 @@
-"""`manage.py measure_plan_import`: how long import and publication take and what they need, for docs/performance.md."""
+"""`manage.py measure_plan_import`: time and memory of plan import and publication, for docs/performance.md."""
 
 import json
 import multiprocessing
@@ -26,8 +26,8 @@ _SEATS_PER_ROW, _ROWS_PER_ZONE = 30, 20
 
 class Command(BaseCommand):
     help = (
-        "Imports and publishes plans of growing size and prints a table. Each runs in a process of its own, so that "
-        "its peak memory is its own, and all in a database of their own that is dropped at the end."
+        "Imports and publishes plans of growing size and prints a table. Each runs in its own process, so that its "
+        "peak memory is measured alone, and all use a temporary database that is dropped at the end."
     )
 
     def add_arguments(self, parser: Any) -> None:
@@ -53,7 +53,7 @@ class Command(BaseCommand):
         with tempfile.TemporaryDirectory() as folder:
             for size in sizes:
                 path = Path(folder, f"{size}.json")
-                # Drawing the house is not what is measured: its memory goes with its process.
+                # In a process of its own, so that the memory for generating the plan is not counted.
                 with context.Pool(1) as pool:
                     pool.apply(_write_plan_file, (size, path))
                 with context.Pool(1) as pool:
@@ -94,7 +94,7 @@ def _write_plan_file(seats: int, path: Path) -> None:
 
 
 def _measure(seats: int, path: Path) -> str:
-    # Everything is loaded and connected once before the clock runs.
+    # Load modules and connect before the clock starts.
     parse_plan(json.dumps(_sample_plan(10)).encode())
     connection.ensure_connection()
     idle = _peak_mib()
