@@ -1,4 +1,4 @@
-"""The auditor's and the reconciler's results, the remembered answers and the processes' vital signs, for staff."""
+"""The kernel's admin: audit and reconciliation results, idempotent responses and health signals, all read only."""
 
 from django.contrib import admin
 from django.db.models import F
@@ -54,7 +54,7 @@ class ReconcileOutcomeFilter(admin.SimpleListFilter):
     parameter_name = "outcome"
 
     def lookups(self, request, model_admin):
-        return [("none", "no differences"), ("put_right", "all put right"), ("left", "differences left")]
+        return [("none", "no differences"), ("put_right", "all repaired"), ("left", "differences left")]
 
     def queryset(self, request, queryset):
         left = queryset.annotate(left=F("difference_count") - F("repaired_count") - F("gone_count"))
@@ -81,7 +81,7 @@ class ReconcileRunAdmin(ReadOnlyAdmin):
     ]  # fmt: skip
     readonly_fields = ["is_clean", "findings"]
 
-    @admin.display(boolean=True, description="nothing left")
+    @admin.display(boolean=True, description="clean")
     def is_clean(self, run: ReconcileRun) -> bool:
         return run.left_count == 0 and run.failure_count == 0
 
@@ -105,7 +105,7 @@ class IdempotentAnswerAdmin(ReadOnlyAdmin):
     list_display = ["scope", "key", "status", "created_at"]
     list_filter = ["status"]
     search_fields = ["=scope", "=key"]
-    search_help_text = "The whole scope (hold:EVENT:BUYER or checkout:…) or the whole key."
+    search_help_text = "Searches for an exact scope (hold:EVENT:BUYER or checkout:…) or an exact key."
 
 
 @admin.register(Signal)

@@ -1,4 +1,4 @@
-"""A page of the staff's on which one of several acts is done: by whom, and what is told of it."""
+"""Admin pages with several actions: permission, execution and messages in one place."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -20,34 +20,37 @@ def run_action(
     page: Callable[[int], HttpResponse],
     address: tuple[Any, ...],
 ) -> HttpResponse:
-    """What the form asks for is done, if its sender may, and told at `address`; what is refused is told beside what was
-    sent. `acts`: by name, with the permission that each takes; `page` shows the desk with this status."""
+    """Run the action that the form names, if the user has its permission, and redirect to `address` with a message.
+
+    `acts` maps names to actions and their permissions. A Problem is shown on `page`, rendered with its status, beside
+    the submitted form.
+    """
     act, permission = acts.get(request.POST.get("action", ""), (None, ""))
     if act is None:
-        messages.error(request, "Press the button of what is to be done; nothing has changed.")
+        messages.error(request, "Choose an action. Nothing was changed.")
         return redirect(*address)
     if not request.user.has_perm(permission):
         raise PermissionDenied
     try:
-        said = do(act)
+        message = do(act)
     except problems.Problem as problem:
         messages.error(request, describe_problem(problem))
         return page(problem.status)
-    messages.success(request, said)
+    messages.success(request, message)
     return redirect(*address)
 
 
 def describe_problem(problem: problems.Problem) -> str:
-    """What was refused, as a sentence for staff."""
-    words = problem.detail
+    """Return the problem as a sentence for staff."""
+    text = problem.detail
     if isinstance(problem, problems.Invalid):
-        words = "; ".join(f"{field}: {what}" for field, what in problem.extra["errors"].items())
-    words = words[:1].upper() + words[1:]
-    return words if words.endswith((".", "!", "?")) else f"{words}."
+        text = "; ".join(f"{field}: {error}" for field, error in problem.extra["errors"].items())
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def whole_number(given: Mapping[str, str], name: str, expected: str = "a whole number is expected") -> int:
-    """The number that was typed, thousands with commas or not. Raises Invalid."""
+    """Return the whole number in a form field, which may have thousands separators (commas). Raises Invalid."""
     text = given.get(name, "").strip().replace(",", "")
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise problems.Invalid({name: expected})

@@ -1,5 +1,4 @@
-"""How the staff's lists of large tables behave: read only, never counted to the last row, and asking before an action
-that cannot be taken back."""
+"""Admin lists of large tables: read only, counted up to a limit, with a confirmation before irreversible actions."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -18,7 +17,7 @@ CONFIRMED_MAX = 200
 
 
 class BoundedPaginator(Paginator):
-    """Counts up to COUNTED_MAX and shows that many; who looks for more searches or filters."""
+    """Counts and shows at most COUNTED_MAX rows; searches and filters reach the others."""
 
     @cached_property
     def count(self) -> int:
@@ -27,13 +26,13 @@ class BoundedPaginator(Paginator):
 
 
 class ReasonForm(ActionForm):
-    """Beside the choice of an action: the reason, kept with what is done."""
+    """Adds a reason to the action form; it is recorded with the action."""
 
     why = forms.CharField(required=False, max_length=200, label="Why")
 
 
 class NonAtomicFormMixin:
-    """A form that saves by services, each of which is a transaction of its own and refuses to be part of another."""
+    """For forms that save through services, which own their transactions and refuse to join another."""
 
     def changeform_view(
         self,
@@ -42,13 +41,13 @@ class NonAtomicFormMixin:
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Django's own without the transaction that it puts around a POST. The admin site checks the CSRF token."""
+        """Run Django's view without its transaction around a POST. The admin site checks the CSRF token."""
         assert isinstance(self, admin.ModelAdmin)
         return self._changeform_view(request, object_id, form_url, extra_context)  # type: ignore[attr-defined]
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
-    """Rows that services write and people only read: nothing here adds, changes or deletes them."""
+    """Rows that only services write: the admin cannot add, change or delete them."""
 
     paginator = BoundedPaginator
     show_full_result_count = False
@@ -66,7 +65,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
 
 
 class ReadOnlyInline(admin.TabularInline):
-    """Rows shown with the one they belong to."""
+    """Read-only related rows."""
 
     extra = 0
     max_num = 0
@@ -84,12 +83,12 @@ class ReadOnlyInline(admin.TabularInline):
 
 
 def format_count(count: int, thing: str) -> str:
-    """`1 order`, `2 orders`."""
+    """Return "1 order", "2 orders"."""
     return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def confirm_action(
-    desk: admin.ModelAdmin,
+    model_admin: admin.ModelAdmin,
     request: HttpRequest,
     chosen: QuerySet[Any],
     *,
@@ -98,10 +97,10 @@ def confirm_action(
     effect: Callable[[Any], tuple[str, str]],
     carry: Mapping[str, str] | None = None,
 ) -> HttpResponse | None:
-    """The page that says what the action is about to do to each chosen row, or None once that was confirmed.
+    """Return a page that lists the action's effect on each chosen row, or None once the user has confirmed it.
 
-    `effect` names a row and says what becomes of it; `carry` is what else the form said, by name. More rows than one
-    can read are refused.
+    `effect` returns a row's name and the effect on it; `carry` contains the form's other fields. More than
+    CONFIRMED_MAX rows are refused.
     """
     if request.POST.get("confirmed") == "yes":
         return None
@@ -110,13 +109,13 @@ def confirm_action(
         messages.error(request, f"Choose at most {CONFIRMED_MAX} at a time.")
         return HttpResponseRedirect(request.get_full_path())
     context = {
-        **desk.admin_site.each_context(request),
+        **model_admin.admin_site.each_context(request),
         "title": title,
         "button": button,
         "action": request.POST.get("action", ""),
         "effects": [dict(zip(("what", "then"), effect(row), strict=True)) for row in rows],
         "keys": [row.pk for row in rows],
         "carry": carry or {},
-        "opts": desk.model._meta,
+        "opts": model_admin.model._meta,
     }
     return TemplateResponse(request, "admin/confirm_action.html", context)

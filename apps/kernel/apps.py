@@ -10,4 +10,4 @@ class KernelConfig(AppConfig):
         from apps.kernel import maintenance
         from apps.kernel.observability import health_signals
 
-        maintenance.register("forget old vital signs", 60, health_signals.forget_old)
+        maintenance.register("forget old health signals", 60, health_signals.forget_old)

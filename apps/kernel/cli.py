@@ -1,4 +1,4 @@
-"""How the house's commands take what is typed: one line and exit 1 for what is wrong, and a name for who typed it."""
+"""Arguments of management commands: errors in one line with exit status 1, and the name of the operator."""
 
 import getpass
 import os
@@ -12,7 +12,7 @@ from django.utils.dateparse import parse_datetime
 
 
 def report_errors_in_one_line(parser: ArgumentParser) -> None:
-    """From now on the parser ends a wrong call with one line and exit 1, as the command itself does."""
+    """Make the parser report wrong arguments in one line with exit status 1, as commands report their errors."""
     raises = not getattr(parser, "called_from_command_line", True)
 
     def error(message: str) -> NoReturn:
@@ -24,53 +24,57 @@ def report_errors_in_one_line(parser: ArgumentParser) -> None:
 
 
 def allow_intermixed_options(parser: ArgumentParser) -> None:
-    """From now on options may stand between the words of a call. Else a word that may be left out is taken for left out
-    as soon as an option comes before it."""
+    """Allow options between positional arguments. By default argparse takes an optional positional argument for
+    missing as soon as an option precedes it."""
     parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
 
 
 def add_event_actions(parser: ArgumentParser) -> Callable[..., ArgumentParser]:
-    """From now on the parser takes an event and one of several acts on it, each added by what is returned here:
-    `act(name, words)`. An act that changes something (`changes`) takes who did it and why."""
+    """Make the parser accept an event and one of several actions on it.
+
+    Returns `act(name, words)`, which adds an action. Actions that change something (`changes`) accept --who and --why.
+    """
     report_errors_in_one_line(parser)
-    parser.add_argument("event", metavar="EVENT", help="the event's id in addresses")
+    parser.add_argument("event", metavar="EVENT", help="the event's slug")
     acts = parser.add_subparsers(dest="act", metavar="ACT", required=True)
 
     def act(name: str, words: str, *, changes: bool = True) -> ArgumentParser:
         added: ArgumentParser = acts.add_parser(name, help=words, description=words)
         report_errors_in_one_line(added)
         if changes:
-            added.add_argument("--why", default="", metavar="TEXT", help="kept with it")
-            added.add_argument("--who", default="", metavar="NAME", help="default: whoever runs the command")
+            added.add_argument("--why", default="", metavar="TEXT", help="the reason, recorded with the action")
+            added.add_argument(
+                "--who", default="", metavar="NAME", help="the operator's name; default: the operating system user"
+            )
         return added
 
     return act
 
 
 def whole_number(value: Any, what: str) -> int:
-    """The number that was typed. Raises CommandError."""
+    """Return the argument as a whole number. Raises CommandError."""
     text = str(value).strip()
-    # Longer than any limit anywhere, and past some length Python itself would refuse to convert it.
+    # 18 digits exceed every limit; Python refuses to convert much longer texts.
     if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()) or len(text) > 18:
         raise CommandError(f"{what} {text[:80]!r} is not a whole number in range")
     return int(text)
 
 
 def parse_bounded_integer(text: str, what: str, most: int) -> int:
-    """The number from 1 to `most` that was typed. Raises CommandError."""
-    found = whole_number(text, what)
-    if not 1 <= found <= most:
-        raise CommandError(f"{what} {found} must be 1 to {most:,}")
-    return found
+    """Return the argument as a whole number from 1 to `most`. Raises CommandError."""
+    number = whole_number(text, what)
+    if not 1 <= number <= most:
+        raise CommandError(f"{what} {number} must be 1 to {most:,}")
+    return number
 
 
 def parse_limit(text: str | None, what: str, most: int) -> int | None:
-    """The same for a limit, of which there need be none."""
+    """Return the argument as a limit from 1 to `most`, or None if it is missing or "none". Raises CommandError."""
     return None if text is None or text == "none" else parse_bounded_integer(text, what, most)
 
 
 def parse_moment(text: str | None, what: str) -> datetime | None:
-    """The moment that was typed, if any. Raises CommandError."""
+    """Return the argument as a time with offset, or None if it is missing. Raises CommandError."""
     if text is None:
         return None
     try:
@@ -83,7 +87,7 @@ def parse_moment(text: str | None, what: str) -> datetime | None:
 
 
 def get_os_username() -> str:
-    """The operating system's name for whoever runs the command; an account without a name has its number."""
+    """Return the operating system's name of the user who runs the command, or "uid N" if the user has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""The one clock. A deadline is judged by the database's clock, so that every process and every machine agrees."""
+"""The clock. Deadlines are compared with the database's clock, so that all processes and hosts agree."""
 
 import time
 from datetime import UTC, datetime
@@ -11,34 +11,37 @@ _read_clock = sql.load("apps.kernel", "read_clock", prepared=True)
 
 
 def now() -> datetime:
-    """The database's wall clock at this moment (`clock_timestamp()`): it moves on inside a transaction, where
-    `now()` would stay frozen at its start (a decision that waited for a lock would judge an old hour)."""
+    """Return the database's current time (`clock_timestamp()`).
+
+    It advances within a transaction. `now()` in SQL stays at the transaction's start, so a decision made after waiting
+    for a lock would use an outdated time.
+    """
     with connection.cursor() as cursor:
         return now_on(cursor)
 
 
 def now_on(cursor: sql.Cursor) -> datetime:
-    """The same, asked on the caller's cursor: for transactions on a connection that is not Django's."""
+    """Return the database's current time, read on the caller's cursor: for connections that are not Django's."""
     cursor.execute("SELECT clock_timestamp()")
     ((moment,),) = cursor.fetchall()
     return moment
 
 
 def now_call() -> sql.Call:
-    """The same as a statement, for a transaction that sends it together with others: it gives one row of one moment."""
+    """Return the statement that reads the database's time (one row), to be sent in a batch with others."""
     return _read_clock.call()
 
 
 def process_now() -> datetime:
-    """This process's clock, for display, logs and token lifetimes. Never decides about stock, places or money."""
+    """Return this process's time, for display, logs and token lifetimes. Never used for stock, positions or money."""
     return datetime.now(UTC)
 
 
 def process_seconds() -> float:
-    """The same in seconds since 1970: a third of the price, for what every poll asks."""
+    """Return this process's time in seconds since 1970, at a third of the cost, for hot paths."""
     return time.time()
 
 
 def iso(moment: datetime) -> str:
-    """The moment as the public API writes it: ISO 8601, UTC, to the millisecond."""
+    """Return the time in the public API's format: ISO 8601, UTC, with milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What is dear has a quarter of the time at most: in a huge house a count takes long, and is taken again and again."""
+"""Limits repeated expensive work, such as counts of a very large venue, to a quarter of the time."""
 
 import time
 
@@ -6,5 +6,5 @@ PAUSE_FACTOR = 3.0
 
 
 def pause_seconds(begun: float) -> float:
-    """How long what was begun at that moment, on the process's monotonic clock, and has just ended is left alone."""
+    """Return the pause after work that began at `begun` (monotonic clock) and has just ended: three times as long."""
     return PAUSE_FACTOR * (time.monotonic() - begun)

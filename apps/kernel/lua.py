@@ -1,4 +1,4 @@
-"""Lua lives in files, one command each under a heading that says what is true afterwards; this is how a file runs."""
+"""Loads and runs Lua scripts. Each is a file with one command and a heading that states its result."""
 
 import hashlib
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ class Script:
     sha: str
 
     def run(self, client: Redis, keys: Sequence[str], arguments: Sequence[Argument] = ()) -> Any:
-        """The command has run, as one step between those of all others; what it returned. Raises RedisUnavailable.
+        """Run the script atomically and return its result. Raises RedisUnavailable.
 
-        Its text travels once: to a server that does not know it, after a restart say, it is sent again.
+        The text is sent only to a server that does not know it, for example after a restart.
         """
         try:
             return client.evalsha(self.sha, len(keys), *keys, *arguments)
@@ -30,21 +30,21 @@ class Script:
             return client.eval(self.text, len(keys), *keys, *arguments)
 
     def run_many(self, client: Redis, runs: Sequence["Run"]) -> list[Any]:
-        """The same for many, each a step of its own, in one journey: what each returned, or the error that Redis
-        answered it with. Raises RedisUnavailable."""
+        """Run the script once for each of `runs`, in one roundtrip; return the results, including the errors that Redis
+        returned. Raises RedisUnavailable."""
         return self.rerun_unknown(client, runs, self._send(client, runs))
 
-    def rerun_unknown(self, client: Redis, runs: Sequence["Run"], found: list[Any]) -> list[Any]:
-        """The same, where they were sent as `commands` already: what Redis does not know yet has run now."""
-        unknown = [index for index, answer in enumerate(found) if isinstance(answer, NoScriptError)]
+    def rerun_unknown(self, client: Redis, runs: Sequence["Run"], results: list[Any]) -> list[Any]:
+        """Repeat those of `runs`, sent before as `commands`, that failed because Redis did not know the script."""
+        unknown = [index for index, result in enumerate(results) if isinstance(result, NoScriptError)]
         if unknown:
             client.script_load(self.text)
-            for index, answer in zip(unknown, self._send(client, [runs[one] for one in unknown]), strict=True):
-                found[index] = answer
-        return found
+            for index, result in zip(unknown, self._send(client, [runs[index] for index in unknown]), strict=True):
+                results[index] = result
+        return results
 
     def commands(self, runs: Sequence["Run"]) -> list[Sequence[Argument]]:
-        """How these are sent to a server that knows the text."""
+        """Return the commands that run the script on a server that knows it."""
         return [("EVALSHA", self.sha, len(keys), *keys, *arguments) for keys, arguments in runs]
 
     def _send(self, client: Redis, runs: Sequence["Run"]) -> list[Any]:
@@ -60,7 +60,7 @@ Run = tuple[Sequence[str], Sequence[Argument]]
 
 @cache
 def load(package: str, name: str) -> Script:
-    """The command in `<package>/lua/<name>.lua`."""
+    """Return the script in `<package>/lua/<name>.lua`."""
     text = files(package).joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
-    # What Redis knows a script by; nothing secret hangs on it.
+    # Redis identifies scripts by SHA-1; it is not used for security.
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

@@ -1,7 +1,6 @@
-"""The loop that needs nothing but PostgreSQL: jobs that must run even with the broker and Redis gone.
+"""The maintenance loop: jobs that need only PostgreSQL and must run even without the broker and Redis.
 
-Apps register bounded jobs; the process that runs the loop knows none of them. Every job takes its own locks
-(SKIP LOCKED), so any number of loops may run at once.
+Apps register bounded jobs. Every job takes its own locks (SKIP LOCKED), so any number of loops may run at once.
 """
 
 import logging
@@ -25,7 +24,7 @@ class Job:
     interval_seconds: float
     run: Callable[[], object]
     due_at: float = field(default=0.0)
-    """On the process's monotonic clock."""
+    """Monotonic clock of the process."""
 
 
 _jobs: dict[str, Job] = {}
@@ -33,7 +32,7 @@ _repeated_errors = RepeatedErrors(logger)
 
 
 def register(name: str, interval_seconds: float, run: Callable[[], object]) -> None:
-    """From now on the loop calls `run` about every `interval_seconds`. Registering a name again replaces it."""
+    """Call `run` about every `interval_seconds`. Registering a name again replaces its job."""
     _jobs[name] = Job(name, interval_seconds, run)
 
 
@@ -42,7 +41,7 @@ def jobs() -> tuple[str, ...]:
 
 
 def run_due(monotonic: float) -> int:
-    """Every job that is due has run once; how many ran. One job's failure is logged and delays no other."""
+    """Run every due job once and return how many ran. A job's failure is logged and does not stop the others."""
     ran = 0
     for job in list(_jobs.values()):
         if job.due_at > monotonic:
@@ -53,7 +52,7 @@ def run_due(monotonic: float) -> int:
         try:
             job.run()
             _repeated_errors.over(failing)
-        except Exception as error:  # noqa: BLE001 - A safety net outlives whatever one job meets (a restarted database).
+        except Exception as error:  # noqa: BLE001 - The loop must survive any error of a job (a restarted database).
             _repeated_errors.record_failure(failing, error)
         finally:
             close_old_connections()
@@ -61,7 +60,7 @@ def run_due(monotonic: float) -> int:
 
 
 def loop(stopping: threading.Event) -> None:
-    """Runs until `stopping` is set."""
+    """Run due jobs until `stopping` is set."""
     while not stopping.is_set():
         run_due(time.monotonic())
         stopping.wait(TICK_SECONDS)

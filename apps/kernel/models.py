@@ -1,4 +1,4 @@
-"""The kernel's own rows: remembered answers, token keys, the shop's vital signs, the auditor's latest results."""
+"""The kernel's tables: idempotent responses, token keys, health signals, audit and reconciliation results."""
 
 from datetime import datetime, timedelta
 
@@ -6,10 +6,10 @@ from django.db import models
 
 
 class IdempotentAnswer(models.Model):
-    """What was answered to a key, byte for byte. Only answers that changed state are remembered."""
+    """The response to an idempotency key, byte for byte. Only responses to requests that changed state are stored."""
 
     id = models.BigAutoField(primary_key=True)
-    scope = models.CharField(max_length=120, help_text="What was done, and by which buyer.")
+    scope = models.CharField(max_length=120, help_text="The operation and the buyer.")
     key = models.CharField(max_length=200)
     fingerprint = models.CharField(max_length=64, help_text="SHA-256 of the canonical request.")
     status = models.PositiveSmallIntegerField()
@@ -25,14 +25,14 @@ class IdempotentAnswer(models.Model):
 
 
 class TokenKey(models.Model):
-    """A key that tokens are signed with from `signs_from` on, and verified with until `verifies_until`."""
+    """A key that signs tokens from `signs_from` and verifies them until `verifies_until`."""
 
     key_id = models.CharField(max_length=16, primary_key=True)
     secret = models.BinaryField()
     created_at = models.DateTimeField()
-    signs_from = models.DateTimeField(help_text="Later than its making, so that every process knows it by then.")
-    verifies_until = models.DateTimeField(null=True, blank=True, help_text="Empty: as long as it or its tokens live.")
-    dropped_at = models.DateTimeField(null=True, blank=True, help_text="Compromised: nothing it signed counts.")
+    signs_from = models.DateTimeField(help_text="After its creation, so that every process knows the key by then.")
+    verifies_until = models.DateTimeField(null=True, blank=True, help_text="Empty: no end is set yet.")
+    dropped_at = models.DateTimeField(null=True, blank=True, help_text="Compromised: its tokens are invalid.")
 
     class Meta:
         ordering = ["-signs_from"]
@@ -42,12 +42,12 @@ class TokenKey(models.Model):
 
 
 class Signal(models.Model):
-    """The latest of one vital sign as one process measured it. Old ones say nothing."""
+    """The latest report of one health signal by one process. Old reports are ignored."""
 
     name = models.CharField(max_length=40)
     process = models.CharField(max_length=80)
     value = models.FloatField()
-    count = models.PositiveIntegerField(help_text="Of how many measurements.")
+    count = models.PositiveIntegerField(help_text="Number of measurements.")
     at = models.DateTimeField()
 
     class Meta:
@@ -58,7 +58,7 @@ class Signal(models.Model):
 
 
 class AuditRun(models.Model):
-    """One run of the auditor: green when it found no breach and could check everything."""
+    """One run of the auditor, clean if it found no breach and could check everything."""
 
     started_at = models.DateTimeField()
     duration_ms = models.PositiveIntegerField()
@@ -74,7 +74,7 @@ class AuditRun(models.Model):
 
     @property
     def unchecked_count(self) -> int:
-        """Checks that came to no answer: out of time on a busy machine."""
+        """Checks without a result: they timed out on a busy machine."""
         return sum(bool(check.get("unchecked")) for check in self.report)
 
     @property
@@ -87,26 +87,28 @@ class AuditRun(models.Model):
 
     @property
     def verdict(self) -> str:
-        """In a few words."""
-        words = []
+        """A summary such as "1 breach, 2 checks without a result"."""
+        parts = []
         if self.breach_count:
-            words.append(f"{self.breach_count} breach{'' if self.breach_count == 1 else 'es'}")
+            parts.append(f"{self.breach_count} breach{'' if self.breach_count == 1 else 'es'}")
         if self.unchecked_count:
-            words.append(f"{self.unchecked_count} check{'' if self.unchecked_count == 1 else 's'} without an answer")
-        return ", ".join(words) or "clean"
+            parts.append(f"{self.unchecked_count} check{'' if self.unchecked_count == 1 else 's'} without a result")
+        return ", ".join(parts) or "clean"
 
 
 class ReconcileRun(models.Model):
-    """One run of the reconciler: nothing was left to do when every difference was repaired or gone."""
+    """One run of the reconciler. Nothing is left to do if every difference was repaired or had disappeared."""
 
     started_at = models.DateTimeField()
     duration_ms = models.PositiveIntegerField()
-    part = models.PositiveBigIntegerField(null=True, blank=True, help_text="The one looked at; empty: everything.")
-    repair_by = models.CharField(max_length=120, blank=True, help_text="Who asked for repairs; empty: only reported.")
+    part = models.PositiveBigIntegerField(null=True, blank=True, help_text="The event's id; empty: all events.")
+    repair_by = models.CharField(
+        max_length=120, blank=True, help_text="The operator who requested repairs; empty: report only."
+    )
     difference_count = models.PositiveIntegerField()
     repaired_count = models.PositiveIntegerField()
-    gone_count = models.PositiveIntegerField(help_text="Found, and no longer there under the lock.")
-    failure_count = models.PositiveIntegerField(help_text="Checks that could not be made.")
+    gone_count = models.PositiveIntegerField(help_text="Differences that had disappeared under the lock.")
+    failure_count = models.PositiveIntegerField(help_text="Checks that failed.")
     report = models.JSONField()
 
     class Meta:
@@ -118,12 +120,12 @@ class ReconcileRun(models.Model):
 
     @property
     def left_count(self) -> int:
-        """Differences that stand."""
+        """Differences that remain."""
         return self.difference_count - self.repaired_count - self.gone_count
 
 
 class ReconcileTotal(models.Model):
-    """How many differences of one kind were ever found. It outlives the runs, because a counter never falls."""
+    """The number of differences of one kind ever found. It is kept when runs are deleted: a counter never decreases."""
 
     kind = models.CharField(max_length=60, primary_key=True)
     found_count = models.PositiveBigIntegerField(default=0)

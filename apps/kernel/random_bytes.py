@@ -1,5 +1,8 @@
-"""Random bytes of the system's, fetched many at a time: each journey to the kernel also hands the interpreter to
-whichever thread commits meanwhile, and the loop would wait for it to come back, twice for each who joins."""
+"""Random bytes from the operating system, fetched in batches.
+
+Each system call also releases the interpreter lock, and the event loop would then wait for another thread to return it,
+twice for each join.
+"""
 
 import os
 import time
@@ -9,14 +12,14 @@ from uuid import UUID
 SIZE = 16
 _FETCHED = 256
 
-# Each is given out once: taking one off is a single step, whatever threads do.
+# `pop` is atomic, so no two threads receive the same bytes.
 _chunks: deque[bytes] = deque()
-# A child of this process would give out the same ones.
+# A forked child would return the same bytes as its parent.
 os.register_at_fork(after_in_child=_chunks.clear)
 
 
 def next_bytes() -> bytes:
-    """Sixteen random bytes that nobody else has."""
+    """Return sixteen random bytes."""
     try:
         return _chunks.pop()
     except IndexError:
@@ -26,7 +29,7 @@ def next_bytes() -> bytes:
 
 
 def new_uuid() -> UUID:
-    """As `uuid.uuid4`."""
+    """Return a random UUID, like `uuid.uuid4`."""
     return UUID(bytes=next_bytes(), version=4)
 
 
@@ -35,10 +38,10 @@ _VERSION_7 = 7 << 76 | 2 << 62
 
 
 def new_uuid7() -> UUID:
-    """One that follows those of earlier milliseconds (version 7 of RFC 9562): the millisecond, then 74 random bits.
+    """Return a UUID that sorts by creation time (version 7 of RFC 9562): the millisecond, then 74 random bits.
 
-    What is inserted under it lies beside what was inserted a moment ago, in every index that has it. Under a random one
-    each row reads, changes and logs another page of each, the more the larger the table has grown.
+    Rows inserted one after the other then lie next to each other in every index on the id. With random ids each row
+    reads, changes and logs a different page of each index, which costs more the larger the table is.
     """
     random = int.from_bytes(next_bytes()) & _RANDOM_MASK
     # The upper 12 bits lie between version and variant.

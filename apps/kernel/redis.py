@@ -1,5 +1,7 @@
-"""Redis, which may refuse but never grant, and may vanish at any moment: every caller catches RedisUnavailable, or lets
-`attempt` do it."""
+"""Access to Redis, which may refuse but never grant, and may become unavailable at any moment.
+
+Every caller catches RedisUnavailable, or uses `attempt`, which does.
+"""
 
 import logging
 import time
@@ -16,15 +18,15 @@ logger = logging.getLogger(__name__)
 
 RedisUnavailable = RedisError
 OUTAGE_PAUSE_SECONDS = 1.0
-"""After a failure nothing is asked of it for so long: what would wait for a time-out again goes on without it."""
+"""After a failure Redis is not used for this time, so that requests do not wait for further timeouts."""
 
 Value = TypeVar("Value")
 
 
 class _Outage:
-    """What this process knows of Redis's absence."""
+    """This process's record of an outage."""
 
-    rests_until = 0.0
+    paused_until = 0.0
     is_on = False
 
 
@@ -32,15 +34,15 @@ _outage = _Outage()
 
 
 def client() -> Redis:
-    """A pooled client with short time-outs. Whatever it does may raise RedisUnavailable."""
+    """Return a pooled client with short timeouts. All its methods may raise RedisUnavailable."""
     return get_redis_connection("default")
 
 
 def attempt(act: Callable[[Redis], Value]) -> Value | None:
-    """What `act` did with Redis, or None where that failed: at once, while it failed less than a second ago.
+    """Return the result of `act`, or None if Redis failed, or if it failed less than OUTAGE_PAUSE_SECONDS ago.
 
-    The log has one line when Redis goes and one when it returns. An error that Redis itself answers (a key of another
-    kind, say) is no outage: None, and the next attempt asks again.
+    The start and the end of an outage are logged, one line each. An error that Redis itself returns (such as a wrong
+    type of a key) is logged and returns None, but is not an outage.
     """
     if is_paused():
         return None
@@ -53,55 +55,56 @@ def attempt(act: Callable[[Redis], Value]) -> Value | None:
         note_outage(error)
         return None
     if _outage.is_on:
-        logger.warning("Redis answers again")
+        logger.warning("Redis is available again")
     _outage.is_on = False
     return value
 
 
 def is_paused() -> bool:
-    """Whether it failed less than a second ago, so that nothing is asked of it."""
-    return time.monotonic() < _outage.rests_until
+    """Return whether Redis failed less than OUTAGE_PAUSE_SECONDS ago and is not used for now."""
+    return time.monotonic() < _outage.paused_until
 
 
 def note_outage(error: RedisError) -> None:
-    """It has just failed: it rests, and the log has a line if it had answered before."""
-    _outage.rests_until = time.monotonic() + OUTAGE_PAUSE_SECONDS
+    """Record a failure: pause, and log the start of an outage."""
+    _outage.paused_until = time.monotonic() + OUTAGE_PAUSE_SECONDS
     if not _outage.is_on:
-        logger.warning("Redis is away (%s); PostgreSQL answers until it returns", log_context.summarize_error(error))
+        reason = log_context.summarize_error(error)
+        logger.warning("Redis is unavailable (%s); PostgreSQL answers until it returns", reason)
     _outage.is_on = True
 
 
 def log_refusals(_: Redis, answers: Sequence[Any]) -> None:
-    """The log says what Redis refused."""
+    """Log the errors among Redis's answers."""
     for answer in answers:
         if isinstance(answer, ResponseError):
             logger.warning("Redis refused: %s", log_context.summarize_error(answer))
 
 
 class CommandBatch(NamedTuple):
-    """Commands, and who hears what Redis answered each of them with, its errors too."""
+    """Commands, and the handler of their answers, which include the errors that Redis returned."""
 
     commands: Sequence[Sequence[Any]]
-    hear: Callable[[Redis, Sequence[Any]], object] = log_refusals
+    handle_answers: Callable[[Redis, Sequence[Any]], object] = log_refusals
 
 
-def run_command_batches(errands: Sequence[CommandBatch]) -> bool:
-    """All of these commands have run, in one journey, and were heard of; whether Redis took them."""
+def run_command_batches(batches: Sequence[CommandBatch]) -> bool:
+    """Run all commands in one roundtrip and handle their answers; return whether Redis was available."""
 
     def run(client: Redis) -> bool:
         with client.pipeline(transaction=False) as pipe:
-            for errand in errands:
-                for command in errand.commands:
+            for batch in batches:
+                for command in batch.commands:
                     pipe.execute_command(*command)
             answers = pipe.execute(raise_on_error=False)
-        for errand in errands:
-            errand.hear(client, answers[: len(errand.commands)])
-            answers = answers[len(errand.commands) :]
+        for batch in batches:
+            batch.handle_answers(client, answers[: len(batch.commands)])
+            answers = answers[len(batch.commands) :]
         return True
 
-    return not errands or attempt(run) is True
+    return not batches or attempt(run) is True
 
 
 def forget_outage() -> None:
-    """The next attempt is made, whatever came of the last one."""
-    _outage.rests_until, _outage.is_on = 0.0, False
+    """Use Redis again at once, whatever failed before."""
+    _outage.paused_until, _outage.is_on = 0.0, False

@@ -5,11 +5,11 @@ from apps.kernel.checks import auditor, reconciler
 
 @shared_task(name="kernel.audit")
 def run_audit() -> int:
-    """An audit has run; how many breaches it found."""
+    """Run an audit and return the number of breaches."""
     return auditor.run_and_record().breach_count
 
 
 @shared_task(name="kernel.reconcile")
 def reconcile() -> int:
-    """A reconciliation has run and reported, and repaired nothing; how many differences it found."""
+    """Run a reconciliation that repairs nothing, and return the number of differences."""
     return reconciler.run_and_record().difference_count

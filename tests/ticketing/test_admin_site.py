@@ -145,7 +145,8 @@ def test_what_was_given_up_is_due_again(staff: Client) -> None:
     dead = OutboxMessage.objects.create(
         topic="t", key="k", body={}, created_at=now, available_at=now, attempts=10, dead_at=now
     )
-    assert "1 given-up message." in act(staff, "outbox/outboxmessage", "deliver_again", dead.pk).content.decode()
+    page = act(staff, "outbox/outboxmessage", "deliver_again", dead.pk).content.decode()
+    assert "1 given-up message will be delivered again." in page
     dead.refresh_from_db()
     assert (dead.dead_at, dead.attempts) == (None, 0)
 

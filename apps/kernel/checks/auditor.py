@@ -1,8 +1,8 @@
-"""The auditor: invariants checked on a live system with plain SQL in short reads. Apps register their checks.
+"""The auditor: checks invariants on a live system with plain SQL in short reads. Apps register their checks.
 
-A sale goes on meanwhile, and two statements see two moments. So a check either judges within one statement, or counts
-what it found in several as a suspicion and asks again in one. And nothing is read for long: a snapshot that stays open
-keeps the database from clearing away what the sale has changed since, and slows every hold down.
+The sale continues during an audit, and two statements see two snapshots. So a check either decides within one
+statement, or treats a finding from several statements as a suspicion and confirms it in one. Reads are short because
+an open snapshot keeps VACUUM from removing dead rows, which slows every hold down.
 """
 
 import logging
@@ -25,36 +25,36 @@ logger = logging.getLogger(__name__)
 KEPT_RUNS = 1_000
 SHOWN_BREACHES_MAX = 50
 STATEMENT_MS = 5_000
-"""A statement that has not ended by then never was a short read; what it would have told is then not known."""
+"""Timeout of one statement. After it the check's result is unknown."""
 PIECE_MAX = 2_000
 PIECE_MIN = 100
 LONG_SECONDS = 0.1
-"""A piece that takes longer is followed by one of half the size; pieces grow again as they get quick."""
+"""After a batch that takes longer, the batch size is halved; after a quicker one it is doubled."""
 ATTEMPTS_MAX = 2
 LATE_SECONDS = 180
-"""An audit runs every minute. When the latest is older than this, nobody knows how things are now."""
+"""An audit runs every minute. If the latest is older than this, the current state is unknown."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class AuditContext:
-    """One audit under way: what it is about, and what its checks have read together."""
+    """One running audit: its scope, and the reads that its checks share."""
 
     only: str = ""
-    """The public name of the one thing to look at, as the apps understand it; empty: everything."""
+    """The slug of the one event to check; empty: all events."""
     _read: dict[Callable[..., Any], Any] = field(default_factory=dict)
 
     def once(self, read: "Callable[[AuditContext], T]") -> T:
-        """What `read_cursor(self)` returned the first time: several checks judge what one walk has seen."""
+        """Return the result of `read(self)`, which is called once per audit: several checks share one scan."""
         if read not in self._read:
             self._read[read] = read(self)
-        found: T = self._read[read]
-        return found
+        result: T = self._read[read]
+        return result
 
 
 Find = Callable[[AuditContext], Iterable[str]]
-"""Yields one readable line per breach."""
+"""Yields one readable line for each breach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +71,21 @@ class Finding:
     promise: str
     breaches: tuple[str, ...] = ()
     unchecked: str = ""
-    """Why it could not be checked this time; then nothing is known of it."""
+    """Why the check could not run; its result is then unknown."""
 
 
 _checks: list[Check] = []
 
 
 def register(invariant: str, promise: str, find: Find) -> None:
-    """From now on every audit includes this check."""
+    """Add a check to every audit; registering the same invariant and promise again replaces it."""
     check = Check(invariant, promise, find)
     _checks[:] = [known for known in _checks if (known.invariant, known.promise) != (invariant, promise)] + [check]
 
 
 @contextmanager
 def read_cursor() -> Iterator[Any]:
-    """A cursor for a few short reads. Every statement has a snapshot of its own, which ends with it, and a limit."""
+    """Return a cursor for a few short reads: each statement has its own snapshot and a timeout."""
     with transactions.write(statement_ms=STATEMENT_MS), connection.cursor() as cursor:
         yield cursor
 
@@ -93,44 +93,44 @@ def read_cursor() -> Iterator[Any]:
 def scan_in_batches(
     ends: sql.Statement,
     after: Any,
-    look: Callable[[Any, Any, Any], None],
+    check_batch: Callable[[Any, Any, Any], None],
     *,
     last: Any = None,
     **params: Any,
 ) -> Any:
-    """`look(cursor, after, until)` was called for one piece after the other, each in a short transaction of its own.
+    """Call `check_batch(cursor, after, until)` for each batch of a scan, in a short transaction per batch.
 
-    `ends`, which also gets `params`, gives the end of the piece of at most `limit` that begins after `after`, or no
-    row; `last` ends the walk before that. Returns how far it came. What comes and goes meanwhile may not be seen, so a
-    look judges its piece alone.
+    `ends`, which also receives `params`, returns the end of the batch of at most `limit` rows that begins after
+    `after`, or no row; `last` ends the scan earlier. Returns the end of the last batch. Rows that are inserted or
+    deleted during the scan may be missed, so a batch is judged by itself.
     """
     size = PIECE_MAX
     while True:
         begun = time.monotonic()
         with read_cursor() as cursor:
-            found = ends.rows(cursor, after=after, limit=size, **params)
-            until = found[0][0] if found and (last is None or found[0][0] <= last) else last
+            rows = ends.rows(cursor, after=after, limit=size, **params)
+            until = rows[0][0] if rows and (last is None or rows[0][0] <= last) else last
             if until is None or after == until:
                 return after
-            look(cursor, after, until)
+            check_batch(cursor, after, until)
         after = until
         size = max(PIECE_MIN, size // 2) if time.monotonic() - begun > LONG_SECONDS else min(PIECE_MAX, size * 2)
 
 
 def run(only: str = "") -> list[Finding]:
-    """Every registered check has run, in the order of its invariant; on everything, or on the one thing so named."""
-    survey = AuditContext(only)
+    """Run every registered check in the order of invariants, on all events or on the one with the slug `only`."""
+    context = AuditContext(only)
     ordered = sorted(_checks, key=lambda check: (int(check.invariant.lstrip("I")), check.promise))
-    return [_run_check(check, survey) for check in ordered]
+    return [_run_check(check, context) for check in ordered]
 
 
-def _run_check(check: Check, survey: AuditContext) -> Finding:
+def _run_check(check: Check, context: AuditContext) -> Finding:
     for attempt in range(ATTEMPTS_MAX):
         try:
-            return Finding(check.invariant, check.promise, tuple(check.find(survey)))
+            return Finding(check.invariant, check.promise, tuple(check.find(context)))
         except DatabaseError as error:
-            # Out of time on a busy machine, or rows that cannot be read at all: that is no breach, and no clean bill
-            # either, and says nothing of what the other checks look at.
+            # A timeout on a busy machine, or rows that cannot be read: neither a breach nor a clean result. The other
+            # checks still run.
             if not transactions.is_transient(error):
                 logger.exception("audit: %s could not be checked", check.invariant)
             if attempt == ATTEMPTS_MAX - 1 or not transactions.is_transient(error):
@@ -139,7 +139,7 @@ def _run_check(check: Check, survey: AuditContext) -> Finding:
 
 
 def report(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """The findings as they are kept and printed."""
+    """Return the findings in the form in which they are stored and printed."""
     return [
         {
             "invariant": finding.invariant,
@@ -153,7 +153,7 @@ def report(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 def audit(only: str = "") -> AuditRun:
-    """An audit has run. Its result is not kept."""
+    """Run an audit and return its result without storing it."""
     started_at, begun = clock.now(), time.monotonic()
     findings = run(only)
     return AuditRun(
@@ -166,15 +166,15 @@ def audit(only: str = "") -> AuditRun:
 
 @dataclass(frozen=True, slots=True)
 class AuditStatus:
-    """How things stand by the latest audit, for whoever must see it at a glance."""
+    """The latest audit, summarized for status pages."""
 
     latest: AuditRun | None
     is_late: bool
-    """The auditor seems to have stopped: what it found last says nothing about now."""
+    """The auditor seems to have stopped; its last result says nothing about the present."""
 
     @property
-    def colour(self) -> str:
-        """green: clean just now. red: a breach. amber: not known."""
+    def color(self) -> str:
+        """green: clean and recent. red: a breach. amber: unknown."""
         if self.latest is not None and self.latest.breach_count:
             return "red"
         if self.latest is None or self.is_late or not self.latest.is_clean:
@@ -183,7 +183,7 @@ class AuditStatus:
 
 
 def get_status() -> AuditStatus:
-    """What the latest audit found, and whether that was just now."""
+    """Return the latest audit and whether it is recent."""
     latest = AuditRun.objects.first()
     if latest is None:
         return AuditStatus(None, is_late=False)
@@ -191,7 +191,7 @@ def get_status() -> AuditStatus:
 
 
 def run_and_record() -> AuditRun:
-    """An audit of everything has run and its result is kept; the oldest results beyond KEPT_RUNS are gone."""
+    """Run an audit of all events and store its result; delete the oldest results beyond KEPT_RUNS."""
     result = audit()
     result.save()
     kept = AuditRun.objects.order_by("-started_at").values("pk")[:KEPT_RUNS]

@@ -1,8 +1,8 @@
-"""The reconciler: counters and copies against the rows they stand for. Apps register their checks, and how to repair.
+"""The reconciler: compares counters and copies with the rows they stand for. Apps register checks and repairs.
 
-Reports come first, all of them; then, if asked, each difference is repaired by its own app, which reads everything
-again under its locks. What is gone by then is not called repaired, and what cannot be put right safely is left for a
-person.
+All checks report first. Then, if requested, each difference is repaired by its app, which reads everything again under
+its locks. A difference that has disappeared by then does not count as repaired, and one that cannot be repaired safely
+is left to an operator.
 """
 
 import logging
@@ -28,12 +28,12 @@ SHOWN_DIFFERENCES_MAX = 50
 REPORTED = "reported"
 REPAIRED = "repaired"
 GONE = "gone"
-"""It was no more under the lock: somebody else had put it right, or it was ending anyway."""
-NEEDS_MANUAL_REPAIR = "needs a person"
+"""The difference no longer existed under the lock: another process repaired it, or its rows had changed."""
+NEEDS_MANUAL_REPAIR = "needs manual repair"
 
 
 class ManualRepairRequired(Exception):
-    """This difference cannot be put right without taking something from somebody; it says why."""
+    """The difference cannot be repaired without taking seats or money from a buyer; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Difference:
     kind: str
     """Stable: the label of its metric."""
     line: str
-    """What a person reads: where, what one side says, what the other."""
+    """A readable line: where it is, and the two values that differ."""
     about: Any = None
-    """What its repair needs to find it again."""
+    """The argument with which its repair finds it again."""
     manual_reason: str = ""
-    """Why only a person can put it right, where that is known beforehand."""
+    """Why only an operator can repair it, where the check already knows."""
 
 
 Find = Callable[[int | None], Iterable[Difference]]
@@ -57,16 +57,16 @@ class Check:
     name: str
     promise: str
     find: Find
-    """Yields the differences of the part with this id (for all checks there are: an event), or of everything."""
+    """Yields the differences of the event with this id, or of all events."""
     repair: Repair | None
-    """Puts one difference right for whoever is named, in a transaction of its own; REPAIRED or GONE. Raises
+    """Repairs one difference on behalf of the named operator, in its own transaction; returns REPAIRED or GONE. Raises
     ManualRepairRequired."""
     kinds: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class Outcome:
-    """One difference, and what became of it."""
+    """One difference and its state after the run."""
 
     difference: Difference
     state: str = REPORTED
@@ -74,8 +74,8 @@ class Outcome:
 
     @property
     def line(self) -> str:
-        words = f"{self.difference.line}; {self.state}" if self.state != REPORTED else self.difference.line
-        return f"{words}: {self.reason}" if self.reason else words
+        line = f"{self.difference.line}; {self.state}" if self.state != REPORTED else self.difference.line
+        return f"{line}: {self.reason}" if self.reason else line
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Finding:
     promise: str
     outcomes: list[Outcome] = field(default_factory=list)
     failure: str = ""
-    """Why the check could not be made."""
+    """Why the check could not run."""
 
 
 _checks: dict[str, Check] = {}
@@ -93,22 +93,25 @@ _checks: dict[str, Check] = {}
 def register(
     name: str, promise: str, find: Find, repair: Repair | None = None, *, kinds: tuple[str, ...] | None = None
 ) -> None:
-    """From now on every reconciliation includes this check; checks run, and repair, in the order of registration.
+    """Add a check to every reconciliation. Checks run, and repair, in the order of registration.
 
-    `kinds`: of the differences it may find; its name alone if it finds but one kind. Registering a name again replaces
-    its check.
+    `kinds` are the kinds of differences it may find; by default one, its name. Registering a name again replaces its
+    check.
     """
     _checks[name] = Check(name, promise, find, repair, kinds or (name,))
 
 
 def kinds() -> tuple[str, ...]:
-    """Every kind of difference that may be found."""
+    """Return all kinds of differences that the registered checks may find."""
     return tuple(kind for check in _checks.values() for kind in check.kinds)
 
 
 def run(part: int | None = None, *, repair_by: str = "") -> list[Finding]:
-    """Every check has reported; with `repair_by`, who is then named in the ledger, each difference was then repaired if
-    that could be done safely. A check that fails leaves the others to their work and says so."""
+    """Run every check; with `repair_by`, then repair each difference that can be repaired safely.
+
+    `repair_by` is the operator's name that is recorded in the ledger. A check that fails reports its error and does not
+    stop the others.
+    """
     findings = [_report(check, part) for check in _checks.values()]
     if repair_by:
         for check, finding in zip(_checks.values(), findings, strict=True):
@@ -121,10 +124,8 @@ def _report(check: Check, part: int | None) -> Finding:
     finding = Finding(check.name, check.promise)
     try:
         for difference in check.find(part):
-            waits = difference.manual_reason != ""
-            finding.outcomes.append(
-                Outcome(difference, NEEDS_MANUAL_REPAIR if waits else REPORTED, difference.manual_reason)
-            )
+            state = NEEDS_MANUAL_REPAIR if difference.manual_reason else REPORTED
+            finding.outcomes.append(Outcome(difference, state, difference.manual_reason))
     except Exception as error:
         logger.exception("reconciliation: check %s failed", check.name)
         finding.failure = log_context.summarize_error(error)
@@ -135,21 +136,21 @@ def _repair(check: Check, outcome: Outcome, by: str) -> None:
     if outcome.state != REPORTED:
         return
     if check.repair is None:
-        outcome.state, outcome.reason = NEEDS_MANUAL_REPAIR, "nothing repairs this by itself"
+        outcome.state, outcome.reason = NEEDS_MANUAL_REPAIR, "there is no automatic repair"
         return
     try:
         outcome.state = check.repair(outcome.difference, by)
-    except ManualRepairRequired as needs:
-        outcome.state, outcome.reason = NEEDS_MANUAL_REPAIR, str(needs)
+    except ManualRepairRequired as reason:
+        outcome.state, outcome.reason = NEEDS_MANUAL_REPAIR, str(reason)
     except DatabaseError as error:
-        # Somebody had what it needs locked for too long, or a constraint had the last word. Nothing was changed.
+        # A lock timed out, or a constraint refused the change. Nothing was changed.
         logger.exception("reconciliation: a repair by %s failed", check.name)
         outcome.reason = f"not repaired: {log_context.summarize_error(error)}"
 
 
 def run_and_record(part: int | None = None, *, repair_by: str = "") -> ReconcileRun:
-    """A reconciliation has run, its result is kept and its differences are counted by kind; the oldest results beyond
-    KEPT_RUNS are gone."""
+    """Run a reconciliation, store its result and count its differences by kind; delete the oldest results beyond
+    KEPT_RUNS."""
     started_at, begun = clock.now(), time.monotonic()
     findings = run(part, repair_by=repair_by)
     outcomes = [outcome for finding in findings for outcome in finding.outcomes]
@@ -186,7 +187,7 @@ def _count(outcomes: Iterable[Outcome]) -> None:
     found = Counter(outcome.difference.kind for outcome in outcomes)
     if not found:
         return
-    # In the order of kinds, so that two runs that end together never wait for each other in a circle.
+    # In the order of kinds, so that two runs that end at the same time cannot deadlock.
     with transactions.write():
         ordered = sorted(found)
         ReconcileTotal.objects.bulk_create([ReconcileTotal(kind=kind) for kind in ordered], ignore_conflicts=True)

@@ -1,9 +1,9 @@
-"""Vital signs: measured where the work is done, known to every process that can reach PostgreSQL.
+"""Health signals: measurements of each process, shared with the others through PostgreSQL.
 
-A sign is declared once, by whoever judges it, and observed by whoever does the work. Observing only appends to a
-bounded window in memory: nothing in it can slow or fail the request that is measured. A thread beside the requests
-writes what each window comes to into one row per sign and process, about each second and only while there is news. A
-process that measures nothing writes nothing, so its row grows old, and old rows say nothing.
+A signal is declared once, by the module that evaluates it, and observed where the work is done. Observing appends to a
+bounded window in memory and can neither slow nor fail the measured request. A background thread writes the statistic
+of each window into one row per signal and process, about once a second and only after new measurements. The row of a
+process that measures nothing grows old, and old rows are ignored.
 """
 
 import atexit
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 1.0
 WINDOW_SECONDS = 10.0
 WINDOW_MAX = 2_048
-"""Measurements of one sign that a process remembers: above some 200 a second the window gets shorter, not larger."""
+"""Measurements of one signal that a process keeps: above some 200 a second the window gets shorter, not larger."""
 NAME_MAX = 40
 CONNECT_MS = 1_000
 LOCK_MS = 500
@@ -49,7 +49,7 @@ _count_lock_waits = sql.load(_package, "count_lock_waits")
 
 
 def percentile_95(values: Sequence[float]) -> float:
-    """The smallest of the values that 95 % of them do not exceed."""
+    """Return the smallest value that at least 95 % of the values do not exceed."""
     return sorted(values)[math.ceil(len(values) * 0.95) - 1]
 
 
@@ -59,7 +59,7 @@ def mean(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a process reported of a sign, and of how many measurements."""
+    """A process's report of one signal: its statistic, and the number of measurements."""
 
     value: float
     count: int
@@ -67,13 +67,13 @@ class Reading:
 
 
 class Reporter:
-    """One process's reports. Nothing is written before `begin()`: who serves reports, a command or a test does not."""
+    """Reports the signals of one process. Nothing is written before `begin()`: servers call it, commands do not."""
 
     def __init__(self, *, interval_seconds: float = INTERVAL_SECONDS, connect_ms: int = CONNECT_MS) -> None:
         self._interval_seconds = interval_seconds
         self._connect_ms = connect_ms
-        self._signs: dict[str, HealthSignal] = {}
-        self._reports = False
+        self._signals: dict[str, HealthSignal] = {}
+        self._is_reporting = False
         self._has_database = True
         self._pool: ConnectionPool[Connection[Any]] | None = None
         self._reset()
@@ -85,35 +85,34 @@ class Reporter:
         self._stopping = threading.Event()
         self._news = threading.Event()
 
-    def add(self, sign: "HealthSignal") -> None:
-        if sign.name in self._signs:
-            raise ValueError(f"sign {sign.name} is declared twice")
-        self._signs[sign.name] = sign
+    def add(self, signal: "HealthSignal") -> None:
+        if signal.name in self._signals:
+            raise ValueError(f"signal {signal.name} is declared twice")
+        self._signals[signal.name] = signal
 
     def begin(self) -> None:
-        """From now on this process reports what it measures. Its thread begins with the first measurement, so a server
-        may begin before it forks."""
-        self._reports = True
+        """Start reporting. The thread starts with the first measurement, so a server may call this before it forks."""
+        self._is_reporting = True
         if self._news.is_set():
             self._start_thread()
 
     def note(self) -> None:
-        """There is something to report. In the request's path: it never raises."""
+        """Schedule a report of new measurements. Called while a request is served; never raises."""
         if self._news.is_set():
             return
         self._news.set()
-        if self._reports and self._thread is None:
+        if self._is_reporting and self._thread is None:
             self._start_thread()
 
     def _start_thread(self) -> None:
         with self._changing:
             if self._thread is not None or self._stopping.is_set():
                 return
-            thread = threading.Thread(target=self._run, name="vital-signs", daemon=True)
+            thread = threading.Thread(target=self._run, name="health-signals", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # No thread can be had, at the end of the process for one.
-                logger.warning("vital signs are not reported: %s", error)
+            except RuntimeError as error:  # Threads cannot start while the process is ending, for example.
+                logger.warning("health signals are not reported: %s", error)
                 return
             self._thread = thread
             atexit.register(self.close)
@@ -126,36 +125,38 @@ class Reporter:
             stopping.wait(self._interval_seconds)
 
     def report(self) -> int:
-        """What was measured since the last report is in PostgreSQL, or lost if that is away; how many signs. Never
-        raises, and says an outage once."""
-        # Before the windows are read: what is observed from here on is news again.
+        """Write the measurements since the last report to PostgreSQL, and return the number of signals.
+
+        They are dropped while PostgreSQL is unavailable, which is logged once. Never raises.
+        """
+        # Cleared before the windows are read: later observations set it again.
         self._news.clear()
-        measured = [sign.take() for sign in list(self._signs.values())]
-        news = [one for one in measured if one is not None]
-        if not news:
+        taken = [signal.take() for signal in list(self._signals.values())]
+        measured = [measurement for measurement in taken if measurement is not None]
+        if not measured:
             return 0
         try:
-            self._write(news)
+            self._write(measured)
         except (psycopg.Error, PoolTimeout, PoolClosed) as error:
             if self._has_database:
                 logger.warning(
-                    "vital signs are dropped until the database answers: %s", log_context.summarize_error(error)
+                    "health signals are dropped until the database answers: %s", log_context.summarize_error(error)
                 )
             self._has_database = False
             return 0
         except Exception:
-            logger.exception("vital signs: this report failed")
+            logger.exception("health signals were not reported")
             return 0
         if not self._has_database:
-            logger.warning("vital signs are reported again")
+            logger.warning("health signals are reported again")
         self._has_database = True
-        return len(news)
+        return len(measured)
 
-    def _write(self, news: list[tuple[str, float, int]]) -> None:
+    def _write(self, measured: list[tuple[str, float, int]]) -> None:
         if self._pool is None:
-            self._pool = pools.create_pool("vital signs", size_max=1, connect_ms=self._connect_ms)
+            self._pool = pools.create_pool("health signals", size_max=1, connect_ms=self._connect_ms)
             self._pool.open()
-        names, values, counts = (list(column) for column in zip(*news, strict=True))
+        names, values, counts = (list(column) for column in zip(*measured, strict=True))
         process = f"{socket.gethostname()}:{os.getpid()}"[-80:]
         with (
             self._pool.connection() as on,
@@ -164,8 +165,8 @@ class Reporter:
             _report.count(cursor, process=process, names=names, values=values, counts=counts)
 
     def close(self) -> None:
-        """No thread and no connection are left, and nothing is reported before the next `begin()`."""
-        self._reports = False
+        """Stop the thread and close the connection; nothing is reported before the next `begin()`."""
+        self._is_reporting = False
         self._stopping.set()
         self._news.set()
         thread = self._thread
@@ -178,16 +179,15 @@ class Reporter:
         atexit.unregister(self.close)
 
     def after_fork(self) -> None:
-        """In the child: nothing of the parent's is here but what it measured, and that is the parent's to report."""
+        """Reset the child after a fork: the parent's measurements, thread and connection belong to the parent."""
         if self._pool is not None:
-            # Kept and never touched, as in group_commit.batcher: collected, it would say goodbye over the parent's
-            # socket.
+            # Kept and never used, as in group_commit.batcher: its destructor would close the parent's connection.
             self._pool._closed = True
             _inherited.append(self._pool)
             self._pool = None
         self._reset()
-        for sign in self._signs.values():
-            sign.forget()
+        for signal in self._signals.values():
+            signal.forget()
 
 
 _reporters: weakref.WeakSet[Reporter] = weakref.WeakSet()
@@ -204,7 +204,7 @@ _of_this_process = Reporter()
 
 
 class HealthSignal:
-    """One vital sign: its latest measurements in this process, and what they come to."""
+    """One health signal: the latest measurements in this process, and their statistic."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class HealthSignal:
         reporter: Reporter = _of_this_process,
     ) -> None:
         if not 0 < len(name) <= NAME_MAX:
-            raise ValueError(f"a sign's name has 1 to {NAME_MAX} characters")
+            raise ValueError(f"a signal's name must have 1 to {NAME_MAX} characters")
         self.name = name
         self._statistic = statistic
         self._window_seconds = window_seconds
@@ -224,61 +224,61 @@ class HealthSignal:
         reporter.add(self)
 
     def forget(self) -> None:
-        """As if nothing had been measured."""
+        """Drop all measurements."""
         self._lock = threading.Lock()
         self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW_MAX)
         self._has_news = False
 
     def observe(self, value: float) -> None:
-        """One more measurement, from any thread. A microsecond at most, and it never raises."""
+        """Add a measurement. For any thread; costs a microsecond at most and never raises."""
         with self._lock:
             self._window.append((time.monotonic(), value))
             self._has_news = True
         self._reporter.note()
 
     def take(self) -> tuple[str, float, int] | None:
-        """The name, what the window comes to and of how many measurements; None if there was none since last time."""
+        """Return the name, the statistic and the number of measurements; None if there is no new measurement."""
         with self._lock:
             if not self._has_news:
                 return None
             self._has_news = False
-            window = list(self._window)  # No more than this with the lock: requests wait for it.
+            window = list(self._window)  # Only the copy is made under the lock, since requests wait for it.
         begun = time.monotonic() - self._window_seconds
         values = [value for at, value in window if at >= begun and math.isfinite(value)]
-        # A float in any case: PostgreSQL takes no array of mixed numbers, and all signs go in one.
+        # Always a float: all signals share one array, and PostgreSQL accepts no mixed array.
         return (self.name, float(self._statistic(values)), len(values)) if values else None
 
 
 def begin() -> None:
-    """This process reports its vital signs from now on."""
+    """Start reporting this process's health signals."""
     _of_this_process.begin()
 
 
 def end() -> None:
-    """This process reports nothing any more, and its thread and its connection are gone."""
+    """Stop reporting, and close this process's thread and connection."""
     _of_this_process.close()
 
 
 def report() -> int:
-    """What this process has measured is reported now, without waiting for its thread; how many signs."""
+    """Report this process's measurements now, without its thread; return the number of signals."""
     return _of_this_process.report()
 
 
 def latest(*, max_age_seconds: float, count_min: int = 1) -> dict[str, Reading]:
-    """By sign, the worst that a process reported of late; without those of which nobody did."""
+    """Return, for each signal reported within `max_age_seconds`, the worst report of any process."""
     with connection.cursor() as cursor:
         rows = _latest.rows(cursor, max_age_seconds=max_age_seconds, count_min=count_min)
     return {name: Reading(value, count, process) for name, value, count, process in rows}
 
 
 def count_lock_waits(*, longer_than_ms: int) -> int:
-    """How many sessions of our database have been waiting longer than this for somebody else's lock."""
+    """Return how many sessions of our database have waited longer than this for another session's lock."""
     with connection.cursor() as cursor:
         ((count,),) = _count_lock_waits.rows(cursor, longer_than_ms=longer_than_ms)
     return count
 
 
 def forget_old() -> int:
-    """Rows of processes that are gone are gone too; how many."""
+    """Delete the rows of processes that have ended; return how many."""
     with transactions.write(), connection.cursor() as cursor:
         return _forget.count(cursor, kept_seconds=KEPT_SECONDS)

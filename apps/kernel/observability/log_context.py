@@ -1,24 +1,24 @@
-"""What ties a line of the log to the request it was written for, and what keeps an outage from burying the log."""
+"""Log records carry their request's id, and repeated records of an outage are throttled."""
 
 import logging
 import re
 import time
 from contextvars import ContextVar
 
-# Set by the outermost middleware of ours and left until the thread's next request: what Django logs after the answer
-# left our hands still belongs to it.
+# Set by our outermost middleware and kept until the thread's next request: records that Django writes after the
+# response still belong to the request.
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
-"""What a proxy in front may call a request; anything else is replaced by a name of ours."""
+"""A request id accepted from a proxy; any other value is replaced."""
 
 INTERVAL_SECONDS = 60.0
-# What PostgreSQL says of itself, not of a statement: it stops, it starts, it ended the connection.
+# Error classes of the server, not of a statement: it is stopping or starting, or has closed the connection.
 _DATABASE_DOWN_SQLSTATES = ("08", "57P")
 
 
 class RequestIdFilter(logging.Filter):
-    """Every record carries `request_id`; a dash where no request is served."""
+    """Sets `request_id` on every record; a dash outside requests."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.request_id = request_id.get()
@@ -26,14 +26,14 @@ class RequestIdFilter(logging.Filter):
 
 
 class _ThrottlingFilter(logging.Filter):
-    """Lets one line of a kind through each `INTERVAL_SECONDS`; the next one says how many were left out."""
+    """Passes one record of a kind per `INTERVAL_SECONDS`; the next one says how many were left out."""
 
     def __init__(self) -> None:
         super().__init__()
         self._due_at: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
 
-    def say(self, kind: str, record: logging.LogRecord, text: str) -> bool:
+    def pass_first(self, kind: str, record: logging.LogRecord, text: str) -> bool:
         now = time.monotonic()
         if now < self._due_at.get(kind, now):
             self._left_out[kind] = self._left_out.get(kind, 0) + 1
@@ -46,36 +46,38 @@ class _ThrottlingFilter(logging.Filter):
 
 
 class OutageFilter(_ThrottlingFilter):
-    """A server that is away is one line a minute per logger, without its trace. Every other error passes untouched."""
+    """Logs an unavailable server once a minute per logger, without a traceback. Other errors pass unchanged."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = find_connection_error(record.exc_info[1]) if record.exc_info else None
-        return error is None or self.say(record.name, record, f"a server is away: {summarize_error(error)}")
+        if error is None:
+            return True
+        return self.pass_first(record.name, record, f"a server is unavailable: {summarize_error(error)}")
 
 
 class WarningFilter(_ThrottlingFilter):
-    """The same warning, whatever it speaks of, is one line a minute per logger; errors pass untouched."""
+    """Logs the same warning once a minute per logger, whatever its arguments; errors pass unchanged."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno != logging.WARNING:
             return True
-        return self.say(f"{record.name} {record.msg}", record, record.getMessage())
+        return self.pass_first(f"{record.name} {record.msg}", record, record.getMessage())
 
 
 class SuspiciousRequestFilter(_ThrottlingFilter):
-    """What Django refused as suspicious (a foreign Host, a form of thousands of fields) is one line a minute and kind.
+    """Logs requests that Django refused as suspicious (a wrong Host, thousands of form fields) once a minute and kind.
 
-    Anybody can cause them at any rate, and there is nothing in their traces.
+    Any client can cause them at any rate, and their tracebacks have no value.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not record.name.startswith("django.security."):
             return True
-        return self.say(record.name, record, record.getMessage()[:200])
+        return self.pass_first(record.name, record, record.getMessage()[:200])
 
 
 def find_connection_error(error: BaseException | None) -> BaseException | None:
-    """The error in this chain that says that PostgreSQL, Redis or the broker is away; None when none does."""
+    """Return the error in this chain that means PostgreSQL, Redis or the broker is unavailable, or None."""
     import psycopg
     import redis
 
@@ -93,5 +95,5 @@ def find_connection_error(error: BaseException | None) -> BaseException | None:
 
 
 def summarize_error(error: BaseException) -> str:
-    """What the error says in one line."""
+    """Return the error's message, or else its type, in one line."""
     return (str(error).strip() or type(error).__name__).partition("\n")[0]

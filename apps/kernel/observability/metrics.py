@@ -1,12 +1,11 @@
-"""Figures of all processes of this machine together, whichever of them is asked for /metrics.
+"""Metrics of all processes on this host, whichever process serves /metrics.
 
-Each process keeps its figures in its own memory, where counting costs nothing, and every five seconds writes what they
-come to into a file of its own. Who is scraped adds up the others' files and its own present figures: counters and
-histograms of every process there has been, gauges of those that live. What a process that has ended had counted is
-carried over into one file, so that no sum ever falls because somebody was restarted.
+Each process counts in its own memory, which is cheap, and writes its values into its own file every five seconds. The
+scraped process adds the files of the others to its current values: counters and histograms of all processes, gauges of
+running ones. The counters of an ended process are moved into one common file, so that a restart never lowers a sum.
 
-prometheus_client's own way, files mapped into memory, was not taken: there each count goes through a lock and a file,
-and what a collector computes itself is left out.
+The multiprocess mode of prometheus_client (memory-mapped files) is not used: it takes a lock and writes a file for
+each count, and omits the values that collectors compute.
 """
 
 import atexit
@@ -33,7 +32,7 @@ logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 5.0
 _SAME_START_SECONDS = 5.0
 _ENDED = "ended.json"
-_ADDS_UP = frozenset(("counter", "histogram", "summary"))
+_ADDITIVE_TYPES = frozenset(("counter", "histogram", "summary"))
 
 Sample = tuple[str, dict[str, str], float]
 Family = tuple[str, str, str, list[Sample]]
@@ -42,7 +41,7 @@ Snapshot = dict[str, Any]
 
 
 class Metrics(Collector):
-    """The figures of one process, and through their files those of the others."""
+    """The metrics of this process, and of the others through their files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -56,11 +55,11 @@ class Metrics(Collector):
         self._is_well = True
 
     def register(self, *collectors: Collector) -> None:
-        """What these count belongs to this process's figures."""
-        self._collectors += [one for one in collectors if one not in self._collectors]
+        """Add collectors to this process's metrics."""
+        self._collectors += [collector for collector in collectors if collector not in self._collectors]
 
     def begin(self, role: str) -> None:
-        """From now on the others see what this process counts, under the name of what it does."""
+        """Start publishing this process's metrics to the others, labeled with its role."""
         if self._thread is not None and self._process["pid"] == os.getpid():
             return
         own = psutil.Process()
@@ -72,7 +71,7 @@ class Metrics(Collector):
         atexit.register(self.end)
 
     def end(self) -> None:
-        """The others have seen the last of it, and nothing is written any more."""
+        """Publish once more, and stop."""
         atexit.unregister(self.end)
         self._stopping.set()
         thread, self._thread = self._thread, None
@@ -82,38 +81,40 @@ class Metrics(Collector):
         self._file = None
 
     def publish(self) -> None:
-        """The file says what was counted until now. Never raises; a folder that cannot be written to is said once."""
+        """Write the current values to this process's file. Never raises; an unwritable folder is logged once."""
         with self._writing:
-            # A child that was forked has its parent's figures, which are not its to tell.
+            # A forked child has a copy of its parent's values and must not publish them.
             if self._file is None or os.getpid() != self._process["pid"]:
                 return
-            told = json.dumps({**self._process, "families": list(self._families(pause=True))}).encode()
-            if told == self._last:
+            content = json.dumps({**self._process, "families": list(self._families(pause=True))}).encode()
+            if content == self._last:
                 return
             try:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                _replace(self._file, told)
+                _replace(self._file, content)
             except OSError as error:
                 if self._is_well:
                     logger.warning("/metrics does not show this process: %s", log_context.summarize_error(error))
                 self._is_well = False
                 return
-            self._last, self._is_well = told, True
+            self._last, self._is_well = content, True
 
     def collect(self) -> Iterable[Metric]:
-        """Everybody's figures, this process's own as they are now."""
+        """Return the sums over all processes, with this one's current values."""
         own = {"role": self._process.get("role", "this"), "families": list(self._families())}
         others: list[Snapshot] = []
         if self._file is not None:
             try:
                 others = self._others()
             except OSError as error:
-                logger.warning("/metrics shows this process alone: %s", log_context.summarize_error(error))
-        processes = GaugeMetricFamily("fairgate_processes_count", "Processes in these figures.", labels=["role"])
-        living = [own["role"], *(one["role"] for one in others if one["role"])]
-        for role in sorted(set(living)):
-            processes.add_metric([role], living.count(role))
-        return [processes, *_added_up([own, *others])]
+                logger.warning("/metrics shows only this process: %s", log_context.summarize_error(error))
+        processes = GaugeMetricFamily(
+            "fairgate_processes_count", "Processes included in these metrics.", labels=["role"]
+        )
+        roles = [own["role"], *(other["role"] for other in others if other["role"])]
+        for role in sorted(set(roles)):
+            processes.add_metric([role], roles.count(role))
+        return [processes, *_sum([own, *others])]
 
     def describe(self) -> Iterable[Metric]:
         return []
@@ -123,21 +124,19 @@ class Metrics(Collector):
             try:
                 self.publish()
             except Exception:
-                logger.exception("the figures of this process were not published")
+                logger.exception("the metrics of this process were not published")
 
     def _families(self, *, pause: bool = False) -> Iterator[Family]:
         for collector in list(self._collectors):
             for metric in collector.collect():
-                # When a counter was made says nothing about a sum.
-                samples = [
-                    (one.name, one.labels, one.value) for one in metric.samples if not _is_creation_time(one.name)
-                ]
+                # A counter's creation time has no meaning in a sum.
+                samples = [sample for sample in _samples(metric) if not sample[0].endswith("_created")]
                 yield metric.name, metric.type, metric.documentation, samples
                 if pause:
-                    time.sleep(0)  # Beside a thread that answers requests: let it go first.
+                    time.sleep(0)  # Yields to threads that serve requests.
 
     def _others(self) -> list[Snapshot]:
-        """What every other process has written: of those that have ended, what adds up."""
+        """Return the values of the other running processes, and the sums of those that have ended."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self._folder / "lock", "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -154,8 +153,9 @@ class Metrics(Collector):
                 else:
                     dead[file] = snapshot
             if dead:
-                families = [_as_family(one) for one in _added_up([ended, *map(_lasting, dead.values())])]
-                # First carried over, by name, then removed: killed in between, nothing is counted twice.
+                families = [_as_family(metric) for metric in _sum([ended, *map(_additive, dead.values())])]
+                # Files are recorded as carried over before they are removed: if this process is killed in between,
+                # nothing is counted twice.
                 ended = {"role": "", "families": families, "carried": [file.name for file in dead]}
                 _replace(self._folder / _ENDED, json.dumps(ended).encode())
                 for file in dead:
@@ -163,49 +163,49 @@ class Metrics(Collector):
         return [ended, *living]
 
 
-def _added_up(snapshots: list[Snapshot]) -> list[Metric]:
-    found: dict[str, tuple[Metric, dict[tuple[Any, ...], float]]] = {}
+def _sum(snapshots: list[Snapshot]) -> list[Metric]:
+    by_name: dict[str, tuple[Metric, dict[tuple[Any, ...], float]]] = {}
     for snapshot in snapshots:
         for name, kind, text, samples in snapshot["families"]:
-            metric, sums = found.setdefault(name, (Metric(name, text, kind), {}))
+            metric, sums = by_name.setdefault(name, (Metric(name, text, kind), {}))
             if metric.type != kind:
-                continue  # Of a process that runs another version.
+                continue  # From a process that runs another version.
             for sample, labels, value in samples:
                 key = (sample, *labels.items())
                 sums[key] = sums.get(key, 0.0) + value
-    for metric, sums in found.values():
+    for metric, sums in by_name.values():
         for (sample, *labels), value in sums.items():
             metric.add_sample(sample, dict(labels), value)
-    return [metric for metric, _ in found.values()]
+    return [metric for metric, _ in by_name.values()]
 
 
 def _as_family(metric: Metric) -> Family:
-    return metric.name, metric.type, metric.documentation, [(one.name, one.labels, one.value) for one in metric.samples]
+    return metric.name, metric.type, metric.documentation, _samples(metric)
 
 
-def _lasting(snapshot: Snapshot) -> Snapshot:
-    return {**snapshot, "families": [one for one in snapshot["families"] if one[1] in _ADDS_UP]}
+def _samples(metric: Metric) -> list[Sample]:
+    return [(sample.name, sample.labels, sample.value) for sample in metric.samples]
 
 
-def _is_creation_time(name: str) -> bool:
-    return name.endswith("_created")
+def _additive(snapshot: Snapshot) -> Snapshot:
+    return {**snapshot, "families": [family for family in snapshot["families"] if family[1] in _ADDITIVE_TYPES]}
 
 
 def _is_process_alive(snapshot: Snapshot) -> bool:
     try:
-        # The system's clock may be set meanwhile, by a little.
+        # A small difference allows for an adjusted system clock.
         return abs(psutil.Process(snapshot["pid"]).create_time() - snapshot["started"]) < _SAME_START_SECONDS
     except psutil.Error:
         return False
 
 
 def _read(file: Path) -> Snapshot | None:
-    """What the file says; None where it is gone or not whole."""
+    """Return the file's snapshot, or None if the file is missing or damaged."""
     try:
-        said = json.loads(file.read_bytes())
+        snapshot = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return None
-    return said if isinstance(said, dict) and isinstance(said.get("families"), list) else None
+    return snapshot if isinstance(snapshot, dict) and isinstance(snapshot.get("families"), list) else None
 
 
 def _replace(file: Path, content: bytes) -> None:

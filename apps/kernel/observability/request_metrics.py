@@ -1,11 +1,9 @@
-"""What was answered, how fast, and how much is under way: figures that cost the request next to nothing.
+"""Request metrics: responses by route and status, their durations, and requests in flight, at minimal cost.
 
-    traffic.served(route: str, method: str, status: int, seconds: float) -> None      after each answer
-    traffic.begun() / traffic.ended()                                                  around each request
-
-`route` is a name out of a small set ("join", "poll", …; "forwarded" for what the lane passes on), never a path. Plain
-numbers in a dictionary: prometheus_client's own objects take a lock for each of a histogram's sums, which is several
-times as dear. Two threads that count at the very same moment may lose one; an event loop never does.
+`route` is a name from a small set ("join", "poll", …; "forwarded" for requests that the fast path passes to the site),
+never a path. The counts are plain numbers in a dictionary: the objects of prometheus_client take a lock for each sum
+of a histogram, which costs several times as much. Two threads that count at the same moment may lose one count; an
+event loop cannot.
 """
 
 from bisect import bisect_left
@@ -24,7 +22,7 @@ _in_flight = [0]
 
 
 def record_response(route: str, method: str, status: int, seconds: float) -> None:
-    """One more answer is counted. About half a microsecond; never raises."""
+    """Count a response. Costs about half a microsecond; never raises."""
     cell = _cells.get((route, method, status))
     if cell is None:
         cell = _cell(route, method, status)
@@ -34,7 +32,7 @@ def record_response(route: str, method: str, status: int, seconds: float) -> Non
 
 
 def request_started() -> None:
-    """One more request is under way, until `request_finished`."""
+    """Count a request as in flight until `request_finished`."""
     _in_flight[0] += 1
 
 
@@ -43,13 +41,13 @@ def request_finished() -> None:
 
 
 def forget() -> None:
-    """As if nothing had been served (tests)."""
+    """Reset all counts (tests)."""
     _cells.clear()
     _in_flight[0] = 0
 
 
 def _cell(route: str, method: str, status: int) -> tuple[list[int], list[float]]:
-    # A method is the client's to make up, and figures must not grow with what clients make up.
+    # Clients can invent methods, and the number of cells must not grow with them.
     key = (route, method if method in _METHODS else "other", status)
     if len(_cells) >= CELLS_MAX and key not in _cells:
         key = ("other", "other", 0)
@@ -57,12 +55,12 @@ def _cell(route: str, method: str, status: int) -> tuple[list[int], list[float]]
 
 
 class RequestCollector(Collector):
-    """What this process has served."""
+    """Exports this process's request metrics."""
 
     def collect(self) -> Iterable[Metric]:
         seconds = HistogramMetricFamily(
             "fairgate_http_request_seconds",
-            "From a request's arrival to its answer, by route; `forwarded`: the lane's side of what the site answered.",
+            "From a request's arrival to its response, by route; `forwarded`: requests that the site answered.",
             labels=["route", "method", "status"],
         )
         for (route, method, status), (counts, total) in list(_cells.items()):
@@ -71,7 +69,7 @@ class RequestCollector(Collector):
                 so_far += count
                 buckets.append((bound, float(so_far)))
             seconds.add_metric([route, method, str(status)], buckets, total[0])
-        in_flight = GaugeMetricFamily("fairgate_http_in_flight_count", "Requests that are being answered now.")
+        in_flight = GaugeMetricFamily("fairgate_http_in_flight_count", "Requests in flight.")
         in_flight.add_metric([], _in_flight[0])
         return [seconds, in_flight]
 
@@ -80,4 +78,4 @@ class RequestCollector(Collector):
 
 
 METRICS = (RequestCollector(),)
-"""Of this process."""
+"""The collectors of this process."""

@@ -1,18 +1,18 @@
-"""Buckets: how much of its limit each subject has used, one number for each, in bounded memory.
+"""Buckets: how much of its limit each subject has used, one number per subject, in bounded memory.
 
-A bucket holds `burst` requests and fills again at `rate` a second. What is kept is the moment at which it will be full
-again (the generic cell rate algorithm): one look and one write decide a request.
+A bucket holds `burst` requests and refills at `rate` a second. The stored number is the time at which it will be full
+again (the generic cell rate algorithm), so one read and one write decide a request.
 
-The memory is two generations of at most `subjects_max` subjects. When the younger is full it becomes the older, and
-what was the older is forgotten: whoever asks is carried over into the younger one, so what is forgotten is whoever has
-been silent while `subjects_max` others asked. Somebody with that many addresses is not to be limited by address.
+Subjects are kept in two generations of at most `subjects_max`. When the younger is full it becomes the older one, and
+the previous older one is dropped. A request moves its subject into the younger generation, so only subjects without a
+request during `subjects_max` others are dropped. A client with that many addresses cannot be limited by address.
 """
 
 import random
 
 SUBJECTS_MAX = 32_768
 WAIT_SECONDS_MAX = 20.0
-"""Nobody is sent away for longer: until then it may be another's turn at the same address."""
+"""Longest Retry-After: later, another client of the same address may be due."""
 JITTER_SHARE = 0.5
 PENDING_MAX = 2_000
 SHARED_FROM_SHARE = 1 / 16
@@ -39,23 +39,23 @@ class Buckets:
         assert burst > 0
         self.interval = 1 / rate
         self.window = burst * self.interval
-        """Seconds that an empty bucket takes to be full."""
-        # A hair above one less than the burst: rounding must not cost anybody the last request.
+        """Seconds in which an empty bucket refills."""
+        # Slightly above burst - 1 intervals, so that rounding never refuses the last request of a burst.
         self.slack = self.window - self.interval * 0.999
-        # One who asks as the contract says is nobody else's business; only heavy use is worth a word to Redis.
+        # Normal use is not shared; only heavy use is worth a message to Redis.
         self._share_from_seconds = max(self.window * SHARED_FROM_SHARE, SHARED_FROM_REQUESTS * self.interval)
         self._subjects_max = subjects_max
         self.forget()
 
     def forget(self) -> None:
-        """Every bucket is full."""
+        """Refill all buckets."""
         self._recent: dict[str, float] = {}
         self._older: dict[str, float] = {}
         self._queues: dict[str, float] = {}
         self.pending: dict[str, int] = {}
 
     def take(self, subject: str, now: float) -> bool:
-        """Whether there was room for one more request; if so, it is counted."""
+        """Count one request if the bucket has room for it; return whether it had."""
         full_at = self._recent.get(subject)
         if full_at is None:
             full_at = self._carried_over(subject)
@@ -75,24 +75,26 @@ class Buckets:
         return True
 
     def wait_seconds(self, subject: str, now: float) -> float:
-        """For one who was refused: when to ask again. Of several at one address each gets a moment of its own, as far
-        apart as there is room for them, and some jitter."""
+        """Return the seconds after which a refused request should be retried.
+
+        Several refused clients of one address get different times, one interval apart, with jitter.
+        """
         free_at = self._recent.get(subject, now) - self.slack
         at = min(max(self._queues.get(subject, 0.0), free_at, now) + self.interval, now + WAIT_SECONDS_MAX)
         if len(self._queues) >= self._subjects_max:
             self._queues = {}
         self._queues[subject] = at
-        return 1 + (at - now) * (1 + JITTER_SHARE * random.random())  # noqa: S311 - nothing secret hangs on it
+        return 1 + (at - now) * (1 + JITTER_SHARE * random.random())  # noqa: S311 - Not a secret.
 
     def set_usage(self, subject: str, seconds: float, now: float) -> None:
-        """All processes together have used this much of it."""
+        """Set the bucket to the use of all processes together, in seconds of refilling."""
         full_at = now + min(seconds, self.window)
         if full_at > self._recent.get(subject, 0.0):
             self._carried_over(subject)
             self._recent[subject] = full_at
 
     def take_pending(self) -> dict[str, int]:
-        """What was counted of heavily used buckets since the last time."""
+        """Return and reset the counts of heavily used buckets."""
         pending, self.pending = self.pending, {}
         return pending
 

@@ -1,10 +1,9 @@
-"""Which limit a request falls under, by its method and path: the same answer in the lane and at the site."""
+"""The kind of a request, by its method and path; the fast path and the site use the same kinds."""
 
 import re
 
 _UNLIMITED = ("/static/", "/healthz", "/readyz", "/metrics", "/api/webhooks/", "/favicon.ico")
-"""Files that any cache may keep, what operators ask, and providers' messages, which are signed and all come from a
-few addresses."""
+"""Cacheable files, operators' endpoints, and providers' webhooks, which are signed and come from a few addresses."""
 _FEED = "/api/organizer/"
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
 _LOG_IN = frozenset(("/accounts/log-in", "/accounts/sign-up", "/api/auth/token", "/api/auth/token/refresh"))
@@ -18,7 +17,7 @@ _WRITES = frozenset(("join", "hold"))
 
 
 def kind_of(method: str, path: str) -> str | None:
-    """The kind, for `limits.ask`; None where no limit holds."""
+    """Return the request's kind for `check_request`; None if it is unlimited."""
     if path.startswith(_UNLIMITED):
         return None
     if path.startswith(_FEED):
@@ -29,15 +28,17 @@ def kind_of(method: str, path: str) -> str | None:
     found = _OF_EVENT.fullmatch(path)
     if found is not None:
         kind = found.lastgroup
-        # The page on which one joins or chooses, and leaving the line, are none of these.
+        # The pages for joining and choosing, and leaving the queue, have other kinds.
         if kind is not None and is_write == (kind in _WRITES) and method != "DELETE":
             return kind
     return "write" if is_write else "page"
 
 
 def token_of(authorization: str, cookie: str) -> str:
-    """What names the one who asks where nobody has verified it: the bearer token, else the session or visitor cookie;
-    empty without any. Who makes one up has a bucket for it, and is limited by address."""
+    """Return the unverified credentials: the bearer token, else the session or visitor cookie, else "".
+
+    A client that invents credentials gets a bucket for them, and is still limited by address.
+    """
     if authorization:
         return authorization
     found = _VISITOR.search(cookie)

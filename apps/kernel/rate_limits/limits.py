@@ -1,4 +1,4 @@
-"""The limits of this process: by address and by token, as the settings say."""
+"""The rate limits of this process, by address and by token, as set in RATE_LIMITS."""
 
 import ipaddress
 import socket
@@ -16,7 +16,7 @@ KINDS = ("join", "poll", "read", "hold", "log-in", "password", "page", "write", 
 TOKEN_LENGTH_MAX = 64
 ADDRESSES_MAX = 16_384
 IPV6_PREFIX_BYTES = 8
-"""Whoever has one IPv6 address has its /64: 18 million million million of them."""
+"""A client with one IPv6 address usually has its whole /64 network, so the network is one subject."""
 _MAPPED = bytes(10) + b"\xff\xff"
 
 Rate = tuple[float, int]
@@ -24,7 +24,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Limits:
-    """`check_request` keeps to the rates: by kind, that of an address and that of a token, None where there is none."""
+    """Enforces `rates`: for each kind the rate of an address and that of a token, None for no limit."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Limits:
         self.refused: dict[tuple[str, str], int] = {}
 
     def ask(self, kind: str, address: str, token: str = "") -> float | None:
-        """None: go on. Otherwise the seconds after which asking again is worth it."""
+        """Count the request; return None if it is allowed, otherwise the seconds after which to retry."""
         subject = self._subjects.get(address)
         if subject is None:
             subject = self._subject_of(address)
@@ -51,7 +51,7 @@ class Limits:
             return None
         of_address, of_token = self._by_kind[kind]
         now = self.time()
-        # By token first: one that asks too often takes nothing from its neighbours at the same address.
+        # The token's limit comes first: a client that exceeds it uses up nothing of its address's limit.
         if token and of_token is not None:
             if len(token) > TOKEN_LENGTH_MAX:
                 token = token[-TOKEN_LENGTH_MAX:]
@@ -62,12 +62,12 @@ class Limits:
         return None
 
     def subject(self, address: str) -> str:
-        """What the address is counted as; empty where no limit concerns it."""
-        known = self._subjects.get(address)
-        return self._subject_of(address) if known is None else known
+        """Return the subject as which the address is counted; empty if it is exempt."""
+        subject = self._subjects.get(address)
+        return self._subject_of(address) if subject is None else subject
 
     def buckets(self) -> Iterator[tuple[str, Buckets]]:
-        """Every limit there is, by a name of its own."""
+        """Yield all buckets with their names."""
         for kind, (of_address, of_token) in self._by_kind.items():
             if of_address is not None:
                 yield f"{kind}:address", of_address
@@ -75,7 +75,7 @@ class Limits:
                 yield f"{kind}:token", of_token
 
     def forget(self) -> None:
-        """As if nobody had ever asked."""
+        """Reset all counts."""
         self._subjects.clear()
         self.refused.clear()
         for _, buckets in self.buckets():
@@ -86,7 +86,7 @@ class Limits:
         return buckets.wait_seconds(subject, now)
 
     def _subject_of(self, address: str) -> str:
-        """What the address is counted as: itself, of IPv6 its /64. Empty where it is exempt or none is known."""
+        """Return the address, of IPv6 its /64 network; empty if it is exempt or unknown."""
         subject, packed = address[:TOKEN_LENGTH_MAX], _packed(address)
         if packed is not None:
             subject = packed[:IPV6_PREFIX_BYTES].hex()
@@ -99,7 +99,7 @@ class Limits:
 
 
 def _packed(address: str) -> bytes | None:
-    """4 or 16 bytes, an IPv4 address in IPv6's clothes as 4; None where it is no address."""
+    """Return the address as 4 or 16 bytes, an IPv4-mapped IPv6 address as 4; None if it is invalid."""
     try:
         if ":" not in address:
             return socket.inet_pton(socket.AF_INET, address)
@@ -110,7 +110,7 @@ def _packed(address: str) -> bytes | None:
 
 
 class Refusals(Collector):
-    """How many each limit has refused in this process, and how many subjects it remembers."""
+    """Exports this process's refusals by limit, and the number of remembered subjects."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -121,7 +121,7 @@ class Refusals(Collector):
         )
         for (kind, by), count in list(self._limits.refused.items()):
             refused.add_metric([kind, by], count)
-        known = GaugeMetricFamily("fairgate_limits_subjects_count", "Addresses and tokens that limits remember.")
+        known = GaugeMetricFamily("fairgate_limits_subjects_count", "Addresses and tokens with a remembered count.")
         known.add_metric([], sum(len(buckets) for _, buckets in self._limits.buckets()))
         return [refused, known]
 
@@ -132,7 +132,7 @@ class Refusals(Collector):
 _of_this_process = Limits(settings.RATE_LIMITS, settings.RATE_LIMITS_EXEMPT)
 _sharing = Sharing(_of_this_process.buckets, _of_this_process.time)
 METRICS = (Refusals(_of_this_process),)
-"""Of this process; the composition root registers them where it serves figures."""
+"""The collectors of this process; the composition root registers them with the metrics."""
 
 check_request = _of_this_process.ask
 subject = _of_this_process.subject

@@ -1,8 +1,8 @@
-"""What processes tell one another of their buckets: through Redis, in a thread, while nobody waits.
+"""Shares the counts of heavily used buckets between processes through Redis, in a thread that no request waits for.
 
-Only buckets in heavy use are spoken of: from a sixteenth of their burst on, and four requests at the least, so that a
-crowd whose members each ask now and then is no traffic to Redis at all. Until then a process keeps to the limit by
-itself; so with N processes an address may have up to N sixteenths more than its burst.
+A bucket is shared once it has used a sixteenth of its burst and at least four requests, so that many clients with few
+requests each cause no traffic to Redis. Below that a process counts by itself: with N processes an address can exceed
+its burst by up to N sixteenths.
 """
 
 import itertools
@@ -20,12 +20,12 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 0.2
 KEYS_AT_ONCE = 250
-"""Redis does nothing else while it counts these: well under a millisecond."""
+"""Keys of one script call, which occupies Redis for well under a millisecond."""
 _share = lua.load("apps.kernel.rate_limits", "share")
 
 
 class Sharing:
-    """Shares the buckets of one process. Its thread runs between `begin()` and `end()`."""
+    """Shares the buckets of one process, in a thread that runs from `begin()` to `end()`."""
 
     def __init__(self, buckets: Callable[[], Iterable[tuple[str, Buckets]]], time: Callable[[], float]) -> None:
         self._buckets = buckets
@@ -35,7 +35,7 @@ class Sharing:
         _sharings.add(self)
 
     def begin(self) -> None:
-        """From now on this process shares what it counts."""
+        """Start the thread."""
         with self._changing:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="rate-limits", daemon=True)
@@ -43,7 +43,7 @@ class Sharing:
                 self._thread = thread
 
     def end(self) -> None:
-        """The thread is gone, and nothing is shared before the next `begin()`."""
+        """Stop the thread."""
         with self._changing:
             thread = self._thread
             self._stopping.set()
@@ -52,24 +52,24 @@ class Sharing:
             thread.join(timeout=5)
 
     def share(self) -> int:
-        """What was counted since the last time is in Redis, and the buckets here owe what all processes' did; of how
-        many. With Redis away nothing is shared, and what would have been is not told later either."""
-        told = 0
+        """Add the counts since the last call to Redis, set the buckets to the totals of all processes, and return how
+        many buckets were shared. Without Redis the counts are dropped."""
+        shared = 0
         for name, buckets in self._buckets():
             pending = iter(list(buckets.take_pending().items()))
-            while some := list(itertools.islice(pending, KEYS_AT_ONCE)):
-                told += self._share_some(name, buckets, some)
-        return told
+            while batch := list(itertools.islice(pending, KEYS_AT_ONCE)):
+                shared += self._share_batch(name, buckets, batch)
+        return shared
 
-    def _share_some(self, name: str, buckets: Buckets, some: list[tuple[str, int]]) -> int:
-        keys = [_key(name, subject) for subject, _ in some]
-        weights = [round(buckets.interval * 1e6), round(buckets.window * 1e6), *(count for _, count in some)]
+    def _share_batch(self, name: str, buckets: Buckets, batch: list[tuple[str, int]]) -> int:
+        keys = [_key(name, subject) for subject, _ in batch]
+        weights = [round(buckets.interval * 1e6), round(buckets.window * 1e6), *(count for _, count in batch)]
         owed = redis.attempt(lambda client: _share.run(client, keys, weights))
         if owed is None:
             return 0
-        for (subject, _), microseconds in zip(some, owed, strict=True):
+        for (subject, _), microseconds in zip(batch, owed, strict=True):
             buckets.set_usage(subject, microseconds / 1e6, self._time())
-        return len(some)
+        return len(batch)
 
     def _run(self) -> None:
         stopping = self._stopping
@@ -77,7 +77,7 @@ class Sharing:
             try:
                 self.share()
             except Exception:
-                logger.exception("rate limits: what this process counted was not shared")
+                logger.exception("rate limits: the counts of this process were not shared")
 
     def _reset(self) -> None:
         self._changing = threading.RLock()
@@ -85,14 +85,14 @@ class Sharing:
         self._thread = None
 
     def after_fork(self) -> None:
-        """In the child: the thread stayed behind, and what is pending is the parent's to tell."""
+        """Reset the child after a fork: the thread and the pending counts belong to the parent."""
         self._reset()
         for _, buckets in self._buckets():
             buckets.take_pending()
 
 
 def _key(name: str, subject: str) -> str:
-    # Neither an address nor a part of a token stands in Redis in the clear. One hash tag: one command, one server.
+    # Hashed, so that Redis holds neither addresses nor parts of tokens. One hash tag, so that one command reaches all.
     digest = blake2b(f"{name} {subject}".encode(), key=secret_key.require_key().encode()[:64], digest_size=12)
     return f"limits:{{{name}}}:{digest.hexdigest()}"
 

@@ -1,4 +1,4 @@
--- How many sessions of this database have waited longer than %(longer_than_ms)s ms for a lock that another one has.
+-- The number of sessions of this database that have waited over %(longer_than_ms)s ms for another session's lock.
 SELECT count(*)
 FROM pg_locks AS lock
 JOIN pg_stat_activity AS session ON session.pid = lock.pid AND session.datname = current_database()

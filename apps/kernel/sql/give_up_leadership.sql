@@ -1,2 +1,2 @@
--- This session leads no more, from this answer on.
+-- Releases this session's leadership.
 SELECT pg_advisory_unlock_all() IS NOT NULL

@@ -1,2 +1,2 @@
--- The leader is alive: a session that says nothing for a while is ended by the server, and its lock with it.
+-- Keeps the leader's session alive: the server ends a silent session, and its lock with it.
 SELECT 1

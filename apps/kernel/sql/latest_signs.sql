@@ -1,4 +1,4 @@
--- The worst that any process reported of each sign in the last %(max_age_seconds)s seconds, of no fewer than
+-- The worst report of each signal in the last %(max_age_seconds)s seconds, among reports of at least
 -- %(count_min)s measurements.
 SELECT DISTINCT ON (name) name, value, count, process
 FROM kernel_signal

@@ -1,4 +1,5 @@
--- What a key of this scope was answered, and to which request, unless that is forgotten by the moment given, or by now.
+-- The response stored for a key of this scope, and its request's fingerprint, unless it has expired by the time given
+-- (default: now).
 SELECT fingerprint, status, answer
 FROM kernel_idempotentanswer
 WHERE scope = %(scope)s AND key = %(key)s

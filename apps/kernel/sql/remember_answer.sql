@@ -1,5 +1,5 @@
--- Remembers what a key of this scope was answered, in place of an answer that is forgotten. Touches nothing where there is
--- one that is not; a rival's that is not committed yet is waited for.
+-- Stores the response to a key of this scope, replacing an expired one. Changes nothing if there is one that has not
+-- expired; waits for a concurrent insert of the same key to commit.
 INSERT INTO kernel_idempotentanswer AS known (scope, key, fingerprint, status, answer, created_at)
 VALUES (
     %(scope)s, %(key)s, %(fingerprint)s, %(status)s, %(answer)s, coalesce(%(now)s::timestamptz, clock_timestamp())

@@ -1,4 +1,4 @@
--- The latest of what one process measured, a row for each sign. Nobody else writes these rows.
+-- Stores the latest measurements of one process, one row per signal. No other process writes these rows.
 INSERT INTO kernel_signal (name, process, value, count, at)
 SELECT measured.name, %(process)s, measured.value, measured.count, clock_timestamp()
 FROM unnest(%(names)s::text[], %(values)s::float8[], %(counts)s::integer[]) AS measured (name, value, count)

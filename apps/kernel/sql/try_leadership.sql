@@ -1,2 +1,2 @@
--- Whether this session leads from now on, until it ends.
+-- Tries to become leader, until the session ends; returns whether it did.
 SELECT pg_try_advisory_lock(%(key)s)

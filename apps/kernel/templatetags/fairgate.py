@@ -1,4 +1,4 @@
-"""How money, durations, venue times and icons are written on every page."""
+"""Template filters and tags: money, durations, venue times and icons."""
 
 from datetime import datetime, timedelta, tzinfo
 from functools import cache, lru_cache
@@ -24,7 +24,7 @@ def _is_missing(value: object) -> bool:
 
 @register.filter
 def money(amount_minor: SupportsInt | None, currency: str) -> str:
-    """`amount_minor` of `currency` as a buyer reads it, "$1,250.00"; nothing for nothing."""
+    """Return `amount_minor` of `currency` as "$1,250.00"; "" for a missing amount."""
     if _is_missing(amount_minor):
         return ""
     return formatting.format_money(int(amount_minor), currency)  # type: ignore[arg-type]
@@ -32,13 +32,13 @@ def money(amount_minor: SupportsInt | None, currency: str) -> str:
 
 @register.filter
 def thousands(count: int) -> str:
-    """A count as one reads it, "12,500"."""
+    """Return a count with thousands separators, "12,500"."""
     return f"{count:,}"
 
 
 @register.filter
 def duration(value: timedelta | SupportsInt | None) -> str:
-    """Seconds, or a timedelta, in the two largest units that say something: "2 days 4 hours", "9 minutes"."""
+    """Return seconds, or a timedelta, in the two largest units that are not zero: "2 days 4 hours", "9 minutes"."""
     if _is_missing(value):
         return ""
     return formatting.format_duration(value if isinstance(value, timedelta) else int(value))  # type: ignore[arg-type]
@@ -46,12 +46,12 @@ def duration(value: timedelta | SupportsInt | None) -> str:
 
 @register.filter
 def at_venue(moment: datetime | None, zone: str | tzinfo | None = None) -> datetime | str:
-    """`moment` on the venue's clock (an IANA name), or on the site's own where the page knows no venue."""
+    """Return `moment` in the venue's time zone (an IANA name), or in the site's zone if there is no venue."""
     if not isinstance(moment, datetime):
         return ""
-    place = ZoneInfo(zone) if isinstance(zone, str) and zone else zone or timezone.get_current_timezone()
-    local = timezone.localtime(moment, place)
-    # Django's date filter would move it back to the site's zone without this mark.
+    venue_zone = ZoneInfo(zone) if isinstance(zone, str) and zone else zone or timezone.get_current_timezone()
+    local = timezone.localtime(moment, venue_zone)
+    # Marked so that Django's date filter does not convert it back to the site's zone.
     return _Local.of(local)
 
 
@@ -76,8 +76,8 @@ class _RenderOnceNode(template.Node):
 
 @register.tag
 def once(parser: Parser, token: Token) -> _RenderOnceNode:
-    """What stands between is written once in the life of a process: it is for what hangs on nothing but the house, such
-    as the addresses in the head of every page."""
+    """Render the content up to `endonce` once per process: for content that depends only on the deployment, such as
+    the addresses in the head of every page."""
     nodes = parser.parse(("endonce",))
     parser.delete_first_token()
     return _RenderOnceNode(nodes)
@@ -85,14 +85,14 @@ def once(parser: Parser, token: Token) -> _RenderOnceNode:
 
 @register.filter
 def grouped(code: str) -> str:
-    """A long code in fours, "ABCD EFGH", as one reads it out at a door."""
+    """Return a long code in groups of four, "ABCD EFGH", to be read aloud."""
     return " ".join(code[start : start + 4] for start in range(0, len(code), 4))
 
 
 @register.simple_tag
 @cache
 def icon(name: str) -> SafeString:
-    """One drawing of the icon sheet, hidden from screen readers: the words beside it carry the meaning."""
+    """Return an icon of the icon sheet, hidden from screen readers: the text beside it carries the meaning."""
     return format_html(
         '<svg class="icon" width="20" height="20" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
         static("img/icons.svg"),
@@ -103,7 +103,7 @@ def icon(name: str) -> SafeString:
 @register.simple_tag
 @lru_cache(maxsize=1_024)
 def swatch(color: str) -> SafeString:
-    """A price category's color (#rrggbb) as a dot; no style attribute, so that the content policy can stay strict."""
+    """Return a price category's color (#rrggbb) as a dot, without a style attribute (content policy)."""
     return format_html(
         '<svg class="swatch" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" focusable="false">'
         '<circle cx="6" cy="6" r="5.5" fill="{}"/></svg>',

@@ -98,10 +98,10 @@ def test_what_could_not_be_checked_is_neither_clean_nor_a_breach_and_hides_no_ot
     assert ended.value.code == 1
     assert "I1   NOT CHECKED  slow" in out.getvalue()
     assert "I2   clean        one owner" in out.getvalue()
-    assert "1 check without an answer" in out.getvalue()
+    assert "1 check without a result" in out.getvalue()
     kept = AuditRun.objects.get()
     assert (kept.breach_count, kept.unchecked_count, kept.is_clean) == (0, 1, False)
-    assert auditor.get_status().colour == "amber"
+    assert auditor.get_status().color == "amber"
 
 
 def test_checks_share_what_one_of_them_has_read_and_only_within_one_audit() -> None:
@@ -143,18 +143,18 @@ def test_a_stopped_auditor_does_not_look_green(client: Client) -> None:
     """Clean just now is green; the same result three minutes later says nothing any more; a breach stays red."""
     client.force_login(get_user_model().objects.create_superuser("chief"))
     auditor.register("I1", "everything adds up", lambda survey: breaches())
-    assert auditor.get_status().colour == "amber"
+    assert auditor.get_status().color == "amber"
     kept = auditor.run_and_record()
-    assert auditor.get_status().colour == "green"
+    assert auditor.get_status().color == "green"
     assert '<li class="success">The latest audit is clean' in client.get("/admin/").content.decode()
     kept.started_at -= timedelta(seconds=auditor.LATE_SECONDS + 1)
     kept.save()
-    assert auditor.get_status().colour == "amber"
+    assert auditor.get_status().color == "amber"
     page = client.get("/admin/").content.decode()
     assert '<li class="warning">No audit for 3\xa0minutes: the auditor seems to have stopped.' in page
     kept.breach_count = 2
     kept.save()
-    assert auditor.get_status().colour == "red"
+    assert auditor.get_status().color == "red"
     page = client.get("/admin/").content.decode()
     assert '<li class="error">No audit for' in page
     assert "2 breaches" in page

@@ -71,9 +71,9 @@ def test_what_a_repair_says_is_what_is_told() -> None:
     findings = reconciler.run(repair_by="ada")
     assert states(findings) == [NEEDS_MANUAL_REPAIR, REPORTED, GONE, NEEDS_MANUAL_REPAIR, NEEDS_MANUAL_REPAIR]
     lines = [outcome.line for finding in findings for outcome in finding.outcomes]
-    assert lines[0] == "person differs; needs a person: somebody has it"
+    assert lines[0] == "person differs; needs manual repair: somebody has it"
     assert lines[1] == "refused differs: not repaired: the database said no"
-    assert lines[4] == "z differs; needs a person: ask the house"
+    assert lines[4] == "z differs; needs manual repair: ask the house"
 
 
 def test_a_check_that_fails_is_told_and_leaves_the_others_to_their_work() -> None:
@@ -117,6 +117,6 @@ def test_staff_read_what_was_found_and_what_became_of_it(client: Client) -> None
     run = reconciler.run_and_record(repair_by="ada")
     client.force_login(User.objects.create_superuser("admin"))
     page = client.get(f"/admin/kernel/reconcilerun/{run.pk}/change/").content.decode()
-    assert "counts add up: seat differs; needs a person" in page
+    assert "counts add up: seat differs; needs manual repair" in page
     for outcome, count in (("none", 0), ("put_right", 0), ("left", 1)):
         assert f"{count} reconcile run" in client.get(f"/admin/kernel/reconcilerun/?outcome={outcome}").content.decode()

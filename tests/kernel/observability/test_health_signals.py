@@ -156,10 +156,10 @@ def test_many_threads_observe_while_reports_are_written_and_none_is_lost(reporte
 
     values(storm(8, observe))
     wait_until(lambda: rows()[:1] == [("slow", 103.0, 1_600)], "the last report has them all")
-    assert [thread.name for thread in threading.enumerate()].count("vital-signs") == 1
+    assert [thread.name for thread in threading.enumerate()].count("health-signals") == 1
     reporter.close()
-    assert [thread.name for thread in threading.enumerate()].count("vital-signs") == 0
-    wait_until(lambda: sessions_of("vital signs") == [], "its session is gone")
+    assert [thread.name for thread in threading.enumerate()].count("health-signals") == 0
+    wait_until(lambda: sessions_of("health signals") == [], "its session is gone")
 
 
 def test_after_the_close_observing_is_still_harmless(reporter: Reporter) -> None:
@@ -167,7 +167,7 @@ def test_after_the_close_observing_is_still_harmless(reporter: Reporter) -> None
     reporter.begin()
     reporter.close()
     sign.observe(1)
-    assert "vital-signs" not in [thread.name for thread in threading.enumerate()]
+    assert "health-signals" not in [thread.name for thread in threading.enumerate()]
     reporter.begin()
     wait_until(lambda: rows() == [("slow", 1.0, 1)], "who begins again reports")
 
@@ -192,7 +192,7 @@ def test_a_forked_child_reports_its_own_measurements_as_another_process(reporter
     reporter.begin()
     sign.observe(10)
     wait_until(lambda: rows() == [("slow", 10.0, 1)], "the parent's report")
-    (parents_session,) = sessions_of("vital signs")
+    (parents_session,) = sessions_of("health signals")
     reading, writing = os.pipe()
     with sign._lock, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Forking with threads is what this is about.
@@ -220,7 +220,7 @@ def test_a_forked_child_reports_its_own_measurements_as_another_process(reporter
     }
     sign.observe(30)
     wait_until(lambda: ("slow", 20.0, 2) in rows(), "the parent goes on")
-    assert sessions_of("vital signs") == [parents_session]
+    assert sessions_of("health signals") == [parents_session]
 
 
 @pytest.fixture
@@ -275,7 +275,7 @@ def test_a_report_that_fails_for_another_reason_fails_nobody(
     sign_of("slow", mean, reporter=reporter).observe(1)
     monkeypatch.setattr(reporter, "_write", fail)
     assert reporter.report() == 0
-    assert "this report failed" in caplog.text
+    assert "health signals were not reported" in caplog.text
 
 
 # --- reading --------------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_a_server_that_is_away_is_one_line_a_minute_without_a_trace(
     for _ in range(5):
         fail(logger, error)
     assert len(kept.lines) == 1
-    assert "a server is away" in kept.lines[0]
+    assert "a server is unavailable" in kept.lines[0]
     assert "\n" not in kept.lines[0]
     now[0] += log_context.INTERVAL_SECONDS
     fail(logger, error)

@@ -51,7 +51,7 @@ def test_the_same_trouble_four_times_a_second_is_a_line_a_minute_and_one_at_its_
     assert caplog.messages == [
         f"{WHAT}: canceling statement due to lock timeout",
         f"{WHAT}: canceling statement due to lock timeout (239 more since the last such line)",
-        f"{WHAT}: no longer, after 360 times in 90 s",
+        f"{WHAT}: recovered after 360 failures in 90 s",
     ]
     assert not any(record.exc_info for record in caplog.records)
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
@@ -75,4 +75,4 @@ def test_what_comes_back_after_more_than_a_minute_is_a_new_trouble(
         troubles.record_failure(WHAT, lock_that_does_not_come())
         clock.now += 61
     troubles.over(WHAT)
-    assert caplog.messages[-1] == f"{WHAT}: no longer, after 1 times in 61 s"
+    assert caplog.messages[-1] == f"{WHAT}: recovered after 1 failures in 61 s"

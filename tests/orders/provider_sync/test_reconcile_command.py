@@ -138,7 +138,7 @@ def test_the_command_reports_what_is_listed_and_leaves_it_to_a_person(capsys) ->
     with pytest.raises((SystemExit, CommandError)):
         call_command("reconcile", "--repair")
     assert "unknown_capture" in capsys.readouterr().out or listed() == ["unknown_capture"]
-    assert states_after_repair() == {"unknown_capture": "needs a person"}
+    assert states_after_repair() == {"unknown_capture": "needs manual repair"}
 
 
 def test_a_refund_of_ours_that_its_provider_refuses_has_failed(monkeypatch) -> None:

@@ -131,7 +131,7 @@ def test_a_room_whose_lock_does_not_come_is_told_of_once_and_when_it_is_over(
     failing = f"gatekeeper: the tick of event {stuck.id} fails: "
     first, over = [message for message in caplog.messages if message.startswith(failing)]
     assert "lock timeout" in first
-    assert over.startswith(f"{failing}no longer, after 4 times")
+    assert over.startswith(f"{failing}recovered after 4 failures")
     assert statuses(fine) == statuses(stuck) == ["ready", "ready"]
 
 
@@ -145,7 +145,7 @@ def test_a_database_that_is_away_is_told_of_once_and_when_it_is_over(caplog: pyt
     gatekeeper.resign()
     away, over = [message for message in caplog.messages if message.startswith(gatekeepers.AWAY)]
     assert "refused" in away
-    assert over.startswith(f"{gatekeepers.AWAY}: no longer, after 4 times")
+    assert over.startswith(f"{gatekeepers.AWAY}: recovered after 4 failures")
 
 
 @pytest.mark.slow

@@ -214,12 +214,12 @@ def test_while_redis_is_away_it_is_asked_once_a_second_and_told_of_once(
     assert [redis.attempt(fail) for _ in range(5)] == [None] * 5
     assert len(asked) == 1
     monkeypatch.setattr(redis, "OUTAGE_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(redis._outage, "rests_until", 0.0)
+    monkeypatch.setattr(redis._outage, "paused_until", 0.0)
     assert [redis.attempt(fail) for _ in range(2)] == [None] * 2
     assert redis.attempt(lambda client: client.ping()) is True
     assert [record.getMessage() for record in caplog.records if record.name == redis.logger.name] == [
-        "Redis is away (gone); PostgreSQL answers until it returns",
-        "Redis answers again",
+        "Redis is unavailable (gone); PostgreSQL answers until it returns",
+        "Redis is available again",
     ]
 
 

@@ -216,7 +216,7 @@ def test_a_repair_takes_nothing_from_anybody_and_says_what_a_person_must_do(sale
     Reservation.objects.filter(pk=other.pk).update(seat_count=5)
     GeneralAdmissionInventory.objects.update(blocked=8, taken=1)
     states = {outcome.difference.kind: outcome for outcome in reconcile(repair=True)}
-    assert {outcome.state for outcome in states.values()} == {"needs a person"}
+    assert {outcome.state for outcome in states.values()} == {"needs manual repair"}
     assert "is not free any more" in states["holds_nothing"].line
     assert "ask its buyer" in states["header"].line
     assert "manage.py compensate" in states["places"].line
@@ -229,7 +229,7 @@ def test_a_header_that_asks_another_price_than_its_lines_is_told_as_that(sale: N
     Reservation.objects.filter(pk=owner_of("hall-C-1").pk).update(total_minor=1)
     (outcome,) = reconcile(repair=True)
     assert outcome.difference.kind == "price"
-    assert "its header says 1; needs a person" in outcome.line
+    assert "its header says 1; needs manual repair" in outcome.line
     assert Reservation.objects.get(pk=owner_of("hall-C-1").pk).total_minor == 1
 
 
@@ -244,7 +244,7 @@ def test_paid_places_whose_line_cannot_hold_again_stay_taken(sale: None) -> None
     taken = get_general_admission().taken
     lines = [outcome.line for outcome in reconcile(repair=True)]
     assert get_general_admission().taken == taken
-    assert any(f"needs a person: reservation {bought.pk} may have lost its line" in line for line in lines), lines
+    assert any(f"needs manual repair: reservation {bought.pk} may have lost its line" in line for line in lines), lines
 
 
 def test_a_seat_put_right_and_blocked_meanwhile_is_not_put_on_sale(sale: None) -> None:
@@ -263,7 +263,7 @@ def test_a_live_hold_of_an_admission_that_has_ended_is_told_and_left_alone(sale:
     (outcome,) = reconcile(repair=True)
     assert outcome.difference.kind == "entries"
     assert str(owner_of("hall-B-1").pk) in outcome.line
-    assert outcome.state == "needs a person"
+    assert outcome.state == "needs manual repair"
 
 
 def test_lines_without_a_reservation_hold_nothing_after_a_repair(sale: None) -> None:

@@ -1,9 +1,9 @@
--- Debits buckets that all processes share, and tells what each of them owes.
--- KEYS the buckets, each the moment at which it is full again, in microseconds of this server's clock
--- ARGV 1 how long one request takes to flow back, 2 how long a whole bucket takes, both in microseconds; then for each
---      key how many requests were let through
--- Returns for each key what it owes now, in microseconds
--- Afterwards: nothing owes more than a whole bucket, and each key goes by itself once its bucket is full.
+-- Debits buckets that all processes share, and returns the debt of each.
+-- KEYS the buckets; each value is the time at which the bucket is full again, in microseconds of this server's clock
+-- ARGV 1 refill time of one request, 2 refill time of a whole bucket, both in microseconds; then for each key the number
+--      of admitted requests
+-- Returns for each key its debt, in microseconds
+-- Afterwards: no debt exceeds a whole bucket, and each key expires once its bucket is full.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local interval, window = tonumber(ARGV[1]), tonumber(ARGV[2])
