@@ -4,17 +4,14 @@ Whoever listens there does what its cache needs (docs/operations/cdn.md). Any 2x
 for it: a hook that is away delays deliveries by a moment, and sales by nothing.
 """
 
-import http.client
 import json
 import logging
-import threading
 import time
 from datetime import timedelta
-from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from apps.kernel import clock
+from apps.kernel import clock, safe_http
 from apps.kernel.outbox.facade import Message
 from apps.reservations import facade as reservations
 
@@ -52,35 +49,20 @@ def purge(message: Message) -> None:
 
 
 def _post(body: bytes) -> None:
-    parts = urlsplit(settings.PURGE_URL)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     headers = {"Content-Type": "application/json", "User-Agent": "fairgate"}
     if settings.PURGE_TOKEN:
         headers["Authorization"] = f"Bearer {settings.PURGE_TOKEN}"
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    wire = kind(parts.hostname or "", parts.port, timeout=HOOK_SECONDS_MAX)
-    # A time-out counts from one byte to the next: a hook that drips would hold the worker. This ends all of it.
-    watch = threading.Timer(HOOK_SECONDS_MAX, _cut, [wire])
-    watch.daemon = True
-    watch.start()
     try:
-        wire.request("POST", target, body=body, headers=headers)
-        status = wire.getresponse().status
-    except (OSError, ValueError, http.client.HTTPException, AttributeError) as error:
-        # AttributeError: http.client, when it is cut off between two steps of its own.
-        raise NotPurged(f"the hook is away or was cut off: {type(error).__name__}") from error
-    finally:
-        watch.cancel()
-        wire.close()
-    if not 200 <= status < 300:
-        raise NotPurged(f"the hook answered {status}")
-
-
-def _cut(wire: http.client.HTTPConnection) -> None:
-    sock = wire.sock
-    if sock is not None:
-        try:
-            # Closing alone would leave a read of another thread where it is.
-            sock.shutdown(2)
-        except OSError as error:
-            logger.debug("purge hook: the connection had ended: %s", error)
+        answer = safe_http.request(
+            "POST",
+            settings.PURGE_URL,
+            headers,
+            body,
+            seconds_max=HOOK_SECONDS_MAX,
+            answer_bytes_max=0,
+            allowed=safe_http.OPERATOR_URL,
+        )
+    except (safe_http.RequestFailed, safe_http.AddressRefused) as error:
+        raise NotPurged(f"the hook is away or was cut off: {error}") from error
+    if not 200 <= answer.status < 300:
+        raise NotPurged(f"the hook answered {answer.status}")

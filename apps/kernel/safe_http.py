@@ -1,7 +1,7 @@
-"""One POST to an address that somebody else chose: bounded in time and size, and kept out of our own network.
+"""The HTTP client for requests to other systems: bounded in time and size, without redirects or proxies.
 
-The name is looked up once, every address it has is judged, and the connection goes to one of those very addresses: a
-name that points elsewhere a moment later gains nothing. Redirects are not followed, the environment's proxies not used.
+For a URL that a user chose, addresses of our own network are refused: the name is resolved once, every address is
+checked, and the connection goes to one of those addresses, so a name that resolves differently later gains nothing.
 """
 
 import http.client
@@ -10,7 +10,8 @@ import logging
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
@@ -26,31 +27,36 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class AddressRefused(ValueError):
-    """We do not send there. Says why."""
+    """Requests to this URL are not allowed; the message says why."""
 
 
 class RequestFailed(Exception):
-    """Nobody answered there, or not in time, or not in HTTP."""
+    """No server was reached, or it did not respond in time or in HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """What an operator allows beyond https to public addresses."""
+    """Exceptions from "https to public addresses only"."""
 
     plain_http: bool = False
     private_addresses: bool = False
 
 
+OPERATOR_URL = AddressPolicy(plain_http=True, private_addresses=True)
+"""For a URL from the settings."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     status: int
-    body: str
-    """Its beginning."""
+    body: bytes
+    """Its first bytes, up to the limit."""
+    is_late: bool = False
+    """The time was up before the body had ended: it may be incomplete."""
 
 
 def check_url(url: str, allowed: AddressPolicy) -> SplitResult:
-    """The parts of an address that could be sent to, as far as can be told without looking its name up. Raises
-    AddressRefused."""
+    """Return the parts of a URL that passes every check but name resolution. Raises AddressRefused."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -59,7 +65,7 @@ def check_url(url: str, allowed: AddressPolicy) -> SplitResult:
     if len(url) > URL_LENGTH_MAX or not url.isascii() or not url.isprintable() or " " in url:
         raise AddressRefused(f"at most {URL_LENGTH_MAX} printable ASCII characters without blanks")
     if parts.scheme != "https" and not (allowed.plain_http and parts.scheme == "http"):
-        raise AddressRefused("it must begin with https://")
+        raise AddressRefused(f"it must begin with {'http:// or ' if allowed.plain_http else ''}https://")
     if not parts.hostname or port == 0:
         raise AddressRefused("it names no host")
     if parts.username is not None or parts.password is not None:
@@ -69,47 +75,52 @@ def check_url(url: str, allowed: AddressPolicy) -> SplitResult:
     except AddressRefused:
         raise
     except ValueError:
-        pass  # A name, which is looked up when something is sent.
+        pass  # A name, which is resolved for each request.
     return parts
 
 
-def post(
+def request(
+    method: str,
     url: str,
-    body: bytes,
     headers: Mapping[str, str],
+    body: bytes | None = None,
     *,
     seconds_max: float,
     answer_bytes_max: int,
     allowed: AddressPolicy,
 ) -> Answer:
-    """What was answered; any status is an answer. Raises AddressRefused and RequestFailed.
+    """Return the response, whatever its status, with at most `answer_bytes_max` of its body. Raises AddressRefused and
+    RequestFailed.
 
-    `seconds_max` is for the whole of it, however slowly the other side speaks; only the system's look-up of the name
-    has its own limit.
+    `seconds_max` bounds the whole call, however slowly the server sends; only the system's name resolution has its own
+    limit.
     """
     parts = check_url(url, allowed)
     host, is_tls = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if is_tls else 80)
-    address = _look_up(host, port, allowed)
-    wire = _PinnedConnection(host, port, address, seconds_max, is_tls)
-    # A time-out counts from one byte to the next: who drips would keep us. This ends all of it.
-    watch = threading.Timer(seconds_max, _cut, [wire])
-    watch.daemon = True
-    watch.start()
+    addresses = _look_up(host, port, allowed)
+    deadline = time.monotonic() + seconds_max
+    connection = _PinnedConnection(host, port, addresses, deadline, is_tls)
+    # A socket's timeout restarts with each byte, so a server that sends slowly would never reach it.
+    timer = threading.Timer(seconds_max, _abort, [connection])
+    timer.daemon = True
+    timer.start()
     try:
-        wire.request("POST", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, dict(headers))
-        answer = wire.getresponse()
-        return Answer(answer.status, answer.read(answer_bytes_max).decode("utf-8", "replace"))
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request(method, target, body, dict(headers))
+        response = connection.getresponse()
+        content = response.read(answer_bytes_max)
     except (OSError, ValueError, http.client.HTTPException, AttributeError) as error:
-        # AttributeError: http.client, when it is cut off between two steps of its own.
+        # http.client raises AttributeError if the connection is aborted between two of its steps.
         raise RequestFailed(f"{type(error).__name__}: {error}"[:300]) from error
     finally:
-        watch.cancel()
-        wire.close()
+        timer.cancel()
+        connection.close()
+    return Answer(response.status, content, time.monotonic() >= deadline)
 
 
-def _look_up(host: str, port: int, allowed: AddressPolicy) -> str:
-    """One of the host's addresses, all of which we may send to."""
+def _look_up(host: str, port: int, allowed: AddressPolicy) -> list[str]:
+    """Return the host's addresses, all of which are allowed."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -117,7 +128,7 @@ def _look_up(host: str, port: int, allowed: AddressPolicy) -> str:
     addresses = [str(sockaddr[0]) for _, _, _, _, sockaddr in found]
     for address in addresses:
         _require_public(ipaddress.ip_address(address.partition("%")[0]), allowed)
-    return addresses[0]
+    return addresses
 
 
 def _require_public(address: _Address, allowed: AddressPolicy) -> None:
@@ -143,26 +154,39 @@ def _embedded_ipv4(address: _Address) -> list[_Address]:
 
 
 class _PinnedConnection(http.client.HTTPConnection):
-    """A connection to the judged address, which speaks to the host by its name."""
+    """A connection to the first reachable one of the checked addresses; host name and certificate stay the host's."""
 
-    def __init__(self, host: str, port: int, address: str, seconds_max: float, is_tls: bool) -> None:
-        super().__init__(host, port, timeout=seconds_max)
-        self._address = address
+    def __init__(self, host: str, port: int, addresses: Sequence[str], deadline: float, is_tls: bool) -> None:
+        super().__init__(host, port)
+        self._addresses, self._deadline = addresses, deadline
         self._context = ssl.create_default_context() if is_tls else None
         self.default_port = 443 if is_tls else 80  # Of the Host header.
 
     def connect(self) -> None:
-        sock = socket.create_connection((self._address, self.port), self.timeout)
+        for number, address in enumerate(self._addresses, start=1):
+            try:
+                sock = socket.create_connection((address, self.port), self._seconds_left())
+                break
+            except OSError:
+                if number == len(self._addresses):
+                    raise
         self.sock = sock
+        sock.settimeout(self._seconds_left())
         if self._context is not None:
             self.sock = self._context.wrap_socket(sock, server_hostname=self.host)
 
+    def _seconds_left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        return left
 
-def _cut(wire: http.client.HTTPConnection) -> None:
-    sock = wire.sock
+
+def _abort(connection: http.client.HTTPConnection) -> None:
+    sock = connection.sock
     if sock is not None:
         try:
-            # Closing alone would leave a read of another thread where it is.
+            # Closing alone would leave another thread's read blocked.
             sock.shutdown(socket.SHUT_RDWR)
         except OSError as error:
             logger.debug("the connection had ended: %s", error)

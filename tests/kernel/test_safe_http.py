@@ -22,7 +22,7 @@ def listener() -> Iterator[WebhookReceiver]:
 
 def post(url: str, allowed: AddressPolicy = EVERYTHING, **changes: Any) -> safe_http.Answer:
     given = {"seconds_max": 10.0, "answer_bytes_max": 10, **changes}
-    return safe_http.post(url, b"{}", {"X-Of": "us"}, allowed=allowed, **given)
+    return safe_http.request("POST", url, {"X-Of": "us"}, b"{}", allowed=allowed, **given)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_name_is_looked_up_once_and_the_connection_goes_to_what_was_judged(
 
 def test_the_other_side_gets_body_and_headers_and_its_answer_is_read_to_a_limit(listener: WebhookReceiver) -> None:
     listener.status, listener.body = 200, b"0123456789and a lot more"
-    assert post(listener.url) == safe_http.Answer(200, "0123456789")
+    assert post(listener.url) == safe_http.Answer(200, b"0123456789")
     ((headers, body),) = listener.received
     assert (headers["X-Of"], body) == ("us", b"{}")
 

@@ -108,10 +108,11 @@ def deliver(message: outbox.Message) -> None:
     }
     is_last = message.attempts >= ATTEMPTS_MAX
     try:
-        answer = safe_http.post(
+        answer = safe_http.request(
+            "POST",
             endpoint.url,
-            body,
             headers,
+            body,
             seconds_max=SECONDS_MAX,
             answer_bytes_max=ANSWER_BYTES_MAX,
             allowed=allowed_targets(),
@@ -121,7 +122,7 @@ def deliver(message: outbox.Message) -> None:
         _record_attempt(delivery, None, str(error), is_last=is_last)
         raise outbox.NotDelivered(f"{endpoint.name}: {error}") from error
     is_taken = 200 <= answer.status < 300
-    _record_attempt(delivery, answer.status, answer.body, is_taken=is_taken, is_last=is_last)
+    _record_attempt(delivery, answer.status, answer.body.decode("utf-8", "replace"), is_taken=is_taken, is_last=is_last)
     if not is_taken:
         raise outbox.NotDelivered(f"{endpoint.name} answered {answer.status}")
 

@@ -5,19 +5,14 @@ know a round before it is out, and everyone can ask for it afterwards and compar
 """
 
 import hashlib
-import http.client
 import json
-import logging
 import math
-import threading
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from urllib.parse import urlsplit
 
 from django.conf import settings
 
-logger = logging.getLogger(__name__)
+from apps.kernel import safe_http
 
 NONE = "none"
 VALUE_BYTES = 32
@@ -61,58 +56,38 @@ def round_after(moment: datetime) -> Round | None:
 
 
 def check_source(source: str) -> None:
-    """Returns for an address that can be asked. Raises SourceRefused."""
+    """Return if the address can be requested and published. Raises SourceRefused."""
     try:
-        parts = urlsplit(source)
-        port = parts.port
-    except ValueError as error:
-        raise SourceRefused(f"QUEUE_BEACON_URL {source[:80]!r} is no address: {error}") from error
-    plain = len(source) <= SOURCE_CHARACTERS_MAX and source.isascii() and source.isprintable() and " " not in source
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not plain:
-        raise SourceRefused(f"QUEUE_BEACON_URL {source[:80]!r} is no http(s) address")
-    if parts.username or parts.password or parts.query or parts.fragment:
-        # It is published, as part of what is committed to.
-        raise SourceRefused("QUEUE_BEACON_URL has a user, a query or a fragment: it is shown to everyone")
+        parts = safe_http.check_url(source, safe_http.OPERATOR_URL)
+    except safe_http.AddressRefused as error:
+        raise SourceRefused(f"QUEUE_BEACON_URL {source[:80]!r} cannot be used: {error}") from error
+    if len(source) > SOURCE_CHARACTERS_MAX:
+        raise SourceRefused(f"QUEUE_BEACON_URL has more than {SOURCE_CHARACTERS_MAX} characters")
+    if parts.query or parts.fragment:
+        # It is published, as part of the commitment.
+        raise SourceRefused("QUEUE_BEACON_URL has a query or a fragment, and it is published")
 
 
 def fetch(source: str, number: int, *, within_ms: int = FETCH_MS_MAX) -> bytes:
-    """The round's value, as the source gives it. Raises BeaconUnavailable. Never call it inside a transaction."""
-    parts = urlsplit(source)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    deadline = time.monotonic() + within_ms / 1_000
-    wire = kind(parts.hostname or "", parts.port, timeout=within_ms / 1_000)
-    # A time-out counts from one byte to the next: a source that drips would hold us for ever. This ends all of it.
-    watch = threading.Timer(within_ms / 1_000, _abort_connection, [wire])
-    watch.daemon = True
-    watch.start()
+    """Return the round's value from the source. Raises BeaconUnavailable. Never call it inside a transaction."""
     try:
-        wire.request("GET", f"{parts.path}/public/{number}", headers={"Accept": "application/json"})
-        answer = wire.getresponse()
-        if answer.status != 200:
-            raise BeaconUnavailable(f"the beacon answered {answer.status}")
-        body = answer.read(ANSWER_BYTES_MAX + 1)
-    except (OSError, http.client.HTTPException, AttributeError) as error:
-        # AttributeError: http.client, when it is cut off between two steps of its own.
-        raise BeaconUnavailable(f"the beacon is away or was cut off: {type(error).__name__}") from error
-    finally:
-        watch.cancel()
-        wire.close()
-    if time.monotonic() >= deadline:
-        # Cut off in the middle it looks like an end.
+        answer = safe_http.request(
+            "GET",
+            f"{source}/public/{number}",
+            {"Accept": "application/json"},
+            seconds_max=within_ms / 1_000,
+            answer_bytes_max=ANSWER_BYTES_MAX + 1,
+            allowed=safe_http.OPERATOR_URL,
+        )
+    except (safe_http.RequestFailed, safe_http.AddressRefused) as error:
+        raise BeaconUnavailable(f"the beacon is away or was cut off: {error}") from error
+    if answer.status != 200:
+        raise BeaconUnavailable(f"the beacon answered {answer.status}")
+    if answer.is_late:
         raise BeaconUnavailable("the beacon took too long")
-    if len(body) > ANSWER_BYTES_MAX:
+    if len(answer.body) > ANSWER_BYTES_MAX:
         raise BeaconUnavailable(f"the beacon's answer is longer than {ANSWER_BYTES_MAX} bytes")
-    return _parse_answer(body, number)
-
-
-def _abort_connection(wire: http.client.HTTPConnection) -> None:
-    sock = wire.sock
-    if sock is not None:
-        try:
-            # Closing alone would leave a read of another thread where it is.
-            sock.shutdown(2)
-        except OSError as error:
-            logger.debug("beacon: the connection had ended: %s", error)
+    return _parse_answer(answer.body, number)
 
 
 def _parse_answer(body: bytes, number: int) -> bytes:

@@ -24,7 +24,7 @@ def open_house(settings: Any, monkeypatch: pytest.MonkeyPatch) -> "OpenHouse":
     settings.PAYMENT_PROVIDER = NAME
     monkeypatch.setitem(providers._makers, NAME, lambda: books)
     monkeypatch.setattr(daily_comparison, "NAMES", (NAME,))
-    monkeypatch.setattr(safe_http, "post", organizer.post)
+    monkeypatch.setattr(safe_http, "request", organizer.request)
     monkeypatch.setattr(delivery, "_paused_until", {})
     # Whoever delivers here is called by name; and what tickets look like is drawn, at some cost, by other tests.
     monkeypatch.setattr(facade, "_wake", [])

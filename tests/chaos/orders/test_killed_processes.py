@@ -47,8 +47,8 @@ class Worker:
                     return str(name)
                 case ("call", call, args):
                     self._answer(getattr(self._house.books, call)(*args))
-                case ("post", url, body, headers):
-                    self._answer(self._house.organizer.post(url, body, headers))
+                case ("post", method, url, headers, body):
+                    self._answer(self._house.organizer.request(method, url, headers, body))
                 case ("done",):
                     self._answer(None)
                     return None

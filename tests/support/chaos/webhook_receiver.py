@@ -20,8 +20,8 @@ class Organizer:
     told: dict[UUID, int] = field(default_factory=lambda: defaultdict(int))
     """How often it took each message, in the order of their first coming."""
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str], **limits: Any) -> Answer:
-        """Stands in for `safe_http.post`."""
+    def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes, **limits: Any) -> Answer:
+        """Stands in for `safe_http.request`."""
         message_id = headers["Fairgate-Message-Id"]
         self._reach("before", message_id)
         if self.is_away:
@@ -29,7 +29,7 @@ class Organizer:
         if self.status < 300:
             self.told[UUID(message_id)] += 1
         self._reach("after", message_id)
-        return Answer(self.status, "")
+        return Answer(self.status, b"")
 
     def _reach(self, when: str, message_id: str) -> None:
         if self.at is not None:

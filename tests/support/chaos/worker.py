@@ -82,7 +82,7 @@ def work(line: Line) -> None:
     books: Any = RemoteBooks(line)
     settings.PAYMENT_PROVIDER = books.name
     providers._makers[books.name] = lambda: books
-    safe_http.post = lambda url, body, headers, **limits: line.ask("post", url, body, dict(headers))
+    safe_http.request = lambda method, url, headers, body, **limits: line.ask("post", method, url, dict(headers), body)
     announce_commits(line)
     with open(os.devnull, "w") as nowhere:
         call_command("deliver_outbox", "--limit", "1", stdout=nowhere)
