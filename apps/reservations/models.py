@@ -10,9 +10,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
-from apps.kernel.codes import code_format
-
-USES_MAX = 1_000_000
+from apps.kernel.codes.abstract_code import AbstractCode, code_constraints
 
 
 class BlockedFor(models.TextChoices):
@@ -100,54 +98,25 @@ class GeneralAdmissionInventory(models.Model):
         return f"section {self.pk}: {self.capacity - self.blocked - self.taken} of {self.capacity}"
 
 
-class AccessCode(models.Model):
-    """A word that lets its buyer hold where the event's sections want one. It holds no count: its uses are the
-    standing reservations that name it, counted under its lock, so they come back with whatever ends a reservation."""
+class AccessCode(AbstractCode):
+    """A code that lets its buyer hold where the event's sections require one; its uses are the standing reservations
+    that name it."""
 
-    id = models.BigAutoField(primary_key=True)
-    event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
-    code = models.CharField(
-        max_length=code_format.LENGTH_MAX,
-        help_text="Stored in capital letters, without blanks; buyers may type either.",
-    )
     sections = models.ManyToManyField(
         "events.Section",
         blank=True,
         related_name="+",
         help_text="What it opens; none chosen: every section of the event.",
     )
-    valid_from = models.DateTimeField(null=True, blank=True)
-    valid_until = models.DateTimeField(null=True, blank=True)
     uses_max = models.PositiveIntegerField(
         "uses in all", null=True, blank=True, help_text="Reservations that stand by it at once; empty: no limit."
     )
     uses_per_buyer_max = models.PositiveIntegerField(
         "uses per buyer", null=True, blank=True, help_text="By account or browser, as purchase caps count."
     )
-    is_active = models.BooleanField("active", default=True, help_text="If not, it is as if there were no such code.")
-    note = models.CharField(max_length=200, blank=True, help_text="For staff only.")
-    created_at = models.DateTimeField()
 
-    class Meta:
-        ordering = ["event", "code"]
-        constraints = [
-            models.UniqueConstraint(fields=["event", "code"], name="access_code_once_per_event"),
-            models.CheckConstraint(condition=~Q(code=""), name="access_code_not_empty"),
-            models.CheckConstraint(
-                condition=Q(valid_from=None) | Q(valid_until=None) | Q(valid_from__lt=F("valid_until")),
-                name="access_code_valid_some_time",
-                violation_error_message="It must begin before it ends.",
-            ),
-            models.CheckConstraint(
-                condition=(Q(uses_max=None) | Q(uses_max__gte=1, uses_max__lte=USES_MAX))
-                & (Q(uses_per_buyer_max=None) | Q(uses_per_buyer_max__gte=1)),
-                name="access_code_limits_sane",
-                violation_error_message=f"A limit is at least 1, and that of all uses at most {USES_MAX:,}.",
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return self.code
+    class Meta(AbstractCode.Meta):
+        constraints = code_constraints("access_code")
 
 
 class Reservation(models.Model):

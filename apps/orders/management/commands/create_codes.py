@@ -7,9 +7,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from apps.events import facade as events
 from apps.kernel.cli import parse_bounded_integer, parse_limit
 from apps.kernel.codes import generation
+from apps.kernel.codes.abstract_code import USES_MAX
 from apps.kernel.codes.generation import LIMIT_MAX
 from apps.orders.models import PromoCode
-from apps.orders.models.codes import AMOUNT_MINOR_MAX, USES_MAX
+from apps.orders.models.codes import AMOUNT_MINOR_MAX
 
 _VALUES = {
     PromoCode.Kind.PERCENT: ("percent", "rate", 10_000),

@@ -6,8 +6,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
 from apps.kernel.codes import generation
+from apps.kernel.codes.abstract_code import USES_MAX
 from apps.reservations.access_codes.generation import link_of
-from apps.reservations.models import USES_MAX, AccessCode
+from apps.reservations.models import AccessCode
 
 
 class Command(BaseCommand):
