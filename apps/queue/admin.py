@@ -1,4 +1,4 @@
-"""Waiting rooms, what was done to them, and the entries in their lines, for staff."""
+"""The admin of waiting rooms, their recorded operations, and queue entries."""
 
 from contextlib import suppress
 
@@ -20,13 +20,11 @@ from apps.queue.room.summary import summary_of
 
 
 class RoomActForm(ReasonForm):
-    count = forms.IntegerField(
-        required=False, min_value=1, max_value=operations.ADMIT_MAX, label="How many (to let in)"
-    )
+    count = forms.IntegerField(required=False, min_value=1, max_value=operations.ADMIT_MAX, label="How many (to admit)")
 
 
 class RoomForm(forms.ModelForm):
-    """Limits are refused beside their fields, before anything says that they were changed."""
+    """Validates limits, so that errors appear beside their fields."""
 
     def clean(self):
         super().clean()
@@ -36,7 +34,7 @@ class RoomForm(forms.ModelForm):
                 operations.require_limits({name: cleaned[name]})
             except ActRefused as refused:
                 self.add_error(name, f"{str(refused).capitalize()}.")
-        # A floor that a lower rate undercuts may stay: such a room is never slowed down.
+        # A floor above a lowered rate may stay: such a room is never slowed down.
         if "rate_floor" in self.changed_data and {"rate_floor", "rate_per_second"} <= cleaned.keys():
             try:
                 rate_control.require_floor(cleaned["rate_floor"], cleaned["rate_per_second"])
@@ -45,7 +43,7 @@ class RoomForm(forms.ModelForm):
         return cleaned
 
 
-# What the staff's page of one room can do, and the word for it in a request.
+# The actions on a room's page that change its state, by their names in requests.
 STATES = {
     "pause": WaitingRoom.State.PAUSED,
     "resume": WaitingRoom.State.OPEN,
@@ -53,8 +51,12 @@ STATES = {
     "switch_off": WaitingRoom.State.OFF,
 }
 CONFIRMATIONS = {
-    "drain": ("Drain?", "Drain", "all who wait are told that the line is closed"),
-    "switch_off": ("Switch the waiting room off?", "Switch off", "all who wait are let in at once, without any cap"),
+    "drain": ("Drain?", "Drain", "all waiting visitors see that the queue is closed"),
+    "switch_off": (
+        "Switch the waiting room off?",
+        "Switch off",
+        "all waiting visitors are admitted at once, without any cap",
+    ),
 }
 
 
@@ -67,7 +69,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
     list_filter = ["state"]
     list_select_related = ["event"]
     search_fields = ["event__slug", "event__name"]
-    # Numbers are handed out under the row's lock, and the state is moved by acts; a form would overwrite both.
+    # Numbers are assigned under the row's lock, and actions change the state; a form would overwrite both.
     fields = ["event", "rate_per_second", "rate_floor", "active_max", "claim_seconds", "admission_seconds"]
     readonly_fields = ["event"]
     form = RoomForm
@@ -93,7 +95,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
         return super().change_view(request, object_id, form_url, context)
 
     def save_model(self, request, obj, form, change):
-        # Only what the form changed: joins and ticks move the numbers of this row all the time.
+        # Only the changed fields: joins and ticks update this row's numbers all the time.
         wanted = {name: form.cleaned_data[name] for name in form.changed_data if name in operations.LIMITS}
         if wanted:
             operations.set_limits(obj.pk, **wanted, who=request.user.get_username())
@@ -103,7 +105,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
     def changeform_view(self, request, *args, **kwargs):
         try:
             return super().changeform_view(request, *args, **kwargs)
-        except ActRefused as refused:  # What the form allowed, and somebody else's change meanwhile does not.
+        except ActRefused as refused:  # The form was valid, but a concurrent change makes it invalid.
             messages.error(request, f"{str(refused).capitalize()}.")
             return redirect(request.path)
 
@@ -114,7 +116,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
         return False
 
     def act(self, request, event_id):
-        """One act on one room, from its page, and back to it."""
+        """Run an action on one room and return to its page."""
         room = self.get_object(request, str(event_id))
         if room is None:
             raise Http404
@@ -124,45 +126,43 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
         if request.method != "POST":
             return back
         act = request.POST.get("action", "")
-        asked = (
-            self._ask_confirmation(request, WaitingRoom.objects.filter(pk=event_id), act)
-            if act in CONFIRMATIONS
-            else None
-        )
-        if asked is not None:
-            return asked
+        if act in CONFIRMATIONS:
+            question = self._ask_confirmation(request, WaitingRoom.objects.filter(pk=event_id), act)
+            if question is not None:
+                return question
         by = {"who": request.user.get_username(), "why": request.POST.get("why", "")[:200]}
         try:
-            said = self._perform_act(request, room, act, by)
+            message = self._perform_act(request, room, act, by)
         except ActRefused as refused:
             messages.error(request, f"{str(refused).capitalize()}.")
         else:
-            messages.success(request, said)
+            messages.success(request, message)
         return back
 
     def _perform_act(self, request, room, act, by):
-        given = request.POST.get
+        get = request.POST.get
         if act in STATES:
             state = STATES[act]
             operations.set_state(room.pk, state, **by)
             return f"The room is {state}."
         if act == "admit_now":
-            admitted = operations.admit_now(room.pk, _parse_count(given("count", "")), **by)
-            return f"{format_count(admitted, 'visitor')} let in."
+            admitted = operations.admit_now(room.pk, _parse_count(get("count", "")), **by)
+            return f"{format_count(admitted, 'visitor')} admitted."
         if act in ("message", "clear_message"):
-            text = given("message", "") if act == "message" else ""
-            changed = operations.set_message(room.pk, text, **by)
-            return ("The message is shown." if text.strip() else "No message any more.") if changed else "As before."
+            text = get("message", "") if act == "message" else ""
+            if not operations.set_message(room.pk, text, **by):
+                return "The message is unchanged."
+            return "Waiting visitors now see the message." if text.strip() else "The message was removed."
         if act in ("let_through", "remove"):
             if not request.user.has_perm("queue.change_queueentry"):
                 raise PermissionDenied
-            whom = given("whom", "").strip()
-            place = operations.find_entry_id(room.pk, whom)
+            name = get("whom", "").strip()
+            entry_id = operations.find_entry_id(room.pk, name)
             if act == "remove":
-                return f"{whom} {'is out of the line' if operations.remove(place, **by) else 'had ended already'}."
-            is_in = operations.let_through(place, **by)
-            return f"{whom} {'is in' if is_in else 'is marked, and first when there is room'}."
-        raise ActRefused("press the button of what is to be done; nothing has changed")
+                return f"{name} {'was removed' if operations.remove(entry_id, **by) else 'had ended already'}."
+            is_admitted = operations.let_through(entry_id, **by)
+            return f"{name} {'is admitted' if is_admitted else 'has priority and is admitted when a slot is free'}."
+        raise ActRefused("choose an action; nothing was changed")
 
     def _ask_confirmation(self, request, queryset, act):
         title, button, then = CONFIRMATIONS[act]
@@ -181,25 +181,25 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
             except ActRefused as refused:
                 messages.warning(request, f"{room.event}: {refused}.")
 
-    @admin.action(description="Pause: let nobody in", permissions=["change"])
+    @admin.action(description="Pause admission", permissions=["change"])
     def pause(self, request, queryset):
         self._set_state(request, queryset, "pause")
 
-    @admin.action(description="Open, or go on", permissions=["change"])
+    @admin.action(description="Open, or resume", permissions=["change"])
     def resume(self, request, queryset):
         self._set_state(request, queryset, "resume")
 
-    @admin.action(description="Drain: tell everyone waiting that it is over", permissions=["change"])
+    @admin.action(description="Drain: close the queue", permissions=["change"])
     def drain(self, request, queryset):
         return self._ask_confirmation(request, queryset, "drain") or self._set_state(request, queryset, "drain")
 
-    @admin.action(description="Switch off: let everyone in at once", permissions=["change"])
+    @admin.action(description="Switch off: admit all waiting visitors at once", permissions=["change"])
     def switch_off(self, request, queryset):
         return self._ask_confirmation(request, queryset, "switch_off") or self._set_state(
             request, queryset, "switch_off"
         )
 
-    @admin.action(description="Let so many in now, within the caps", permissions=["change"])
+    @admin.action(description="Admit visitors now, within the caps", permissions=["change"])
     def admit_now(self, request, queryset):
         for room in queryset:
             try:
@@ -209,7 +209,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
                     who=request.user.get_username(),
                     why=request.POST.get("why", ""),
                 )
-                messages.info(request, f"{room.event}: {count} let in.")
+                messages.info(request, f"{room.event}: {count} admitted.")
             except ActRefused as refused:
                 messages.warning(request, f"{room.event}: {refused}.")
 
@@ -217,7 +217,7 @@ class WaitingRoomAdmin(NonAtomicFormMixin, admin.ModelAdmin):
 def _parse_count(text):
     text = text.strip()
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise ActRefused("say how many to let in")
+        raise ActRefused("enter how many visitors to admit")
     return int(text)
 
 
@@ -229,27 +229,27 @@ class QueueEntryAdmin(ReadOnlyAdmin):
     list_filter = ["status", "marked", "event"]
     list_select_related = ["event", "account"]
     search_fields = ["=id", "=visitor_id", "account__username"]
-    search_help_text = "The entry's id, a browser's id, or part of an account's name."
+    search_help_text = "Searches for an entry's id, a visitor's id, or a part of a username."
     ordering = ["-joined_at"]
     action_form = ReasonForm
     actions = ["let_through", "remove"]
 
-    @admin.action(description="Let these visitors through, ahead of all others", permissions=["remove"])
+    @admin.action(description="Give these visitors priority over all others", permissions=["remove"])
     def let_through(self, request, queryset):
         for entry in queryset.select_related(None):
             try:
-                is_in = operations.let_through(
+                is_admitted = operations.let_through(
                     entry.pk, who=request.user.get_username(), why=request.POST.get("why", "")
                 )
-                words = "in" if is_in else "marked, and first when there is room"
-                messages.info(request, f"Number {entry.number}: {words}.")
+                result = "admitted" if is_admitted else "has priority and is admitted when a slot is free"
+                messages.info(request, f"Number {entry.number}: {result}.")
             except ActRefused as refused:
                 messages.warning(request, f"Number {entry.number}: {refused}.")
 
     def has_remove_permission(self, request):
         return request.user.has_perm("queue.change_queueentry")
 
-    @admin.action(description="Take these visitors out of the line", permissions=["remove"])
+    @admin.action(description="Remove these visitors from the queue", permissions=["remove"])
     def remove(self, request, queryset):
         removed = 0
         for entry in queryset.select_related(None):
@@ -257,7 +257,7 @@ class QueueEntryAdmin(ReadOnlyAdmin):
                 removed += operations.remove(entry.pk, who=request.user.get_username(), why=request.POST.get("why", ""))
             except ActRefused as refused:
                 messages.warning(request, f"Number {entry.number}: {refused}.")
-        messages.info(request, f"{format_count(removed, 'visitor')} taken out of the line.")
+        messages.info(request, f"{format_count(removed, 'visitor')} removed from the queue.")
 
 
 @admin.register(AdmissionBatch)
@@ -283,12 +283,14 @@ class RateChangeAdmin(ReadOnlyAdmin):
 
     @admin.display(description="event", ordering="event")
     def event_name(self, change):
-        return str(change.event)  # Not the column itself: Django never breaks its line, and a long name hid the reason.
+        return str(
+            change.event
+        )  # A method, since Django never wraps a column of a relation, and long names hid the reason.
 
 
 class LinkForm(forms.ModelForm):
     hours = forms.IntegerField(
-        min_value=1, max_value=vip_links.HOURS_MAX, initial=vip_links.HOURS_DEFAULT, label="Good for so many hours"
+        min_value=1, max_value=vip_links.HOURS_MAX, initial=vip_links.HOURS_DEFAULT, label="Valid for (hours)"
     )
 
     class Meta:
@@ -330,7 +332,7 @@ class VipLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
     def get_fields(self, request, obj=None):
         if obj is None:
             return ["event", "note", "hours"]
-        # Whoever may make links may see where one leads; others see that it is there.
+        # Only users who may create links see their addresses.
         address = ["address"] if self.has_add_permission(request) else []
         return ["event", "note", "state", *address, "expires_at", "created_by", "created_at", "revoked_at", "used_at",
                 "entry"]  # fmt: skip
@@ -339,16 +341,18 @@ class VipLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
         return [] if obj is None else self.get_fields(request, obj)
 
     def save_model(self, request, obj, form, change):
-        made = vip_links.make_link(
+        link = vip_links.make_link(
             form.cleaned_data["event"].pk,
             note=form.cleaned_data["note"],
             hours=form.cleaned_data["hours"],
             who=request.user.get_username(),
         )
-        obj.__dict__.update(made.__dict__)
+        obj.__dict__.update(link.__dict__)
 
     def response_add(self, request, obj, post_url_continue=None):
-        messages.success(request, "The link is made. Copy its address from here: it works once, for whoever has it.")
+        messages.success(
+            request, "The link was created. Copy its address: it works once, for the first person who opens it."
+        )
         return redirect("admin:queue_viplink_change", obj.pk)
 
     @admin.display(description="state")
@@ -361,7 +365,7 @@ class VipLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
             return "–"
         return format_html("<code>{}</code>", vip_links.address_of(link, link.event.slug))
 
-    @admin.action(description="Take these links back", permissions=["revoke"])
+    @admin.action(description="Revoke these links", permissions=["revoke"])
     def revoke(self, request, queryset):
         revoked = 0
         for link in queryset.select_related(None):
@@ -371,4 +375,4 @@ class VipLinkAdmin(NonAtomicFormMixin, ReadOnlyAdmin):
                 )
             except ActRefused as refused:
                 messages.warning(request, f"{link}: {refused}.")
-        messages.info(request, f"{format_count(revoked, 'link')} taken back.")
+        messages.info(request, f"{format_count(revoked, 'link')} revoked.")

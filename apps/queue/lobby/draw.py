@@ -1,16 +1,16 @@
-"""The draw after a lobby has closed: digest, beacon, reveal, the permutation, and everybody's number.
+"""The draw after a lobby has closed: digest, beacon, reveal, permutation, numbers.
 
-Each step is a transaction of its own that finds out what is still to do, so it may be cut off at any line and begun
-again by anybody. One drawer works at a time: whoever has the advisory lock, in the very session that does the work, so
-that losing one is losing both. Nothing here keeps the room's lock for longer than a line in its row takes:
+Each step is a transaction that determines what is still to do, so it can be interrupted at any line and repeated by any
+process. One process draws at a time, holding an advisory lock in the session that does the work, so that losing the
+session also loses the lock. No step holds the room's lock for longer than one update of its row:
 
-1. The entrants' digest is published. It is over all who were in the lobby at its closing, those who left since too.
-2. The beacon's round is asked for, where one was named; at the deadline without it, it is done without.
-3. The secret is revealed; the seed follows.
-4. One INSERT … SELECT draws all numbers into a table of their own. From here on everybody can be told.
-5. The entries get their numbers, in chunks from the first. The room's `numbered_through` follows each chunk in a
-   transaction after it (room before entries is the order of locks, and joins do not wait for a chunk); nobody above it
-   is let in.
+1. Publish the digest of all entries that were in the lobby when it closed, including those that left since.
+2. Fetch the beacon's round, if one was named; continue without it after the deadline.
+3. Reveal the secret, which determines the seed.
+4. Draw all numbers with one INSERT … SELECT into a separate table. From here on every visitor can see their number.
+5. Copy the numbers to the entries in chunks, lowest first. The room's `numbered_through` follows each chunk in a
+   separate transaction (the lock order is room before entries, and joins do not wait for a chunk). No entry above it is
+   admitted.
 """
 
 import json
@@ -39,22 +39,22 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
 CHUNK = 2_000
-"""Entries that get their number in one transaction, at most."""
+"""Largest number of entries that receive their number in one transaction."""
 CHUNK_MIN = 250
 CHUNK_SECONDS = 0.15
-"""What a chunk may take. Who joins again from the lobby waits for the chunk that its entry is in, and with it everybody
-of its batch; so on a machine that has much to do chunks become smaller."""
+"""Target duration of a chunk. A visitor of the lobby who joins again waits for the chunk with their entry, and so does
+the whole batch of joins; on a busy machine chunks therefore become smaller."""
 BEACON_PAUSE_SECONDS = 2.0
-"""Between two questions to a beacon that gave no answer."""
+"""Pause after a failed request to the beacon."""
 STATEMENT_MS_MAX = 600_000
-"""Digest and draw are one statement each, over the whole lobby."""
+"""The digest and the draw are one statement each over the whole lobby."""
 LOCK_KEY = b"fairdraw"
 SESSION_OPTIONS = (
     "-c client_connection_check_interval=1000 -c tcp_keepalives_idle=5 "
     "-c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
 )
-"""Killed in the middle of a long statement: the server notices within a second and gives the lock free."""
-AWAY = "draw: the database is away or ended the session"
+"""If the process is killed during a long statement, the server notices within a second and releases the lock."""
+AWAY = "draw: the database is unavailable or ended the session"
 
 _PACKAGE = "apps.queue"
 _draws_under_way = sql.load(_PACKAGE, "draws_under_way")
@@ -72,12 +72,12 @@ _refresh_entries = sql.load(_PACKAGE, "refresh_entries")
 
 
 class DrawBroken(RuntimeError):
-    """The entrants are not those the room has counted: somebody has changed rows by hand. Nothing is drawn."""
+    """The number of entrants differs from the room's count: rows were changed manually. Nothing is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PendingDraw:
-    """A draw that has begun, in the order of `draws_under_way.sql`."""
+    """A draw in progress; fields in the order of `draws_under_way.sql`."""
 
     event_id: int
     statement: str
@@ -96,7 +96,7 @@ class _PendingDraw:
 
 @dataclass(frozen=True, slots=True)
 class _LockedDraw:
-    """A draw as it is under its lock, in the order of `lock_draw.sql`."""
+    """A locked draw; fields in the order of `lock_draw.sql`."""
 
     statement: str
     secret: bytes
@@ -111,7 +111,7 @@ class _LockedDraw:
 
 
 def named_round(statement: str) -> beacon.Round | None:
-    """The beacon's round that the statement names; None where it names none."""
+    """Return the beacon's round that the statement names, or None."""
     named = json.loads(statement)["beacon"]
     if named["source"] == beacon.NONE:
         return None
@@ -119,7 +119,7 @@ def named_round(statement: str) -> beacon.Round | None:
 
 
 class DrawWorker:
-    """One drawer: its session, and its steps while it has the lock."""
+    """Runs the steps of all draws, in the session that holds the lock."""
 
     def __init__(self, conninfo: str = "") -> None:
         self.lead = Leadership("drawer", LOCK_KEY, conninfo=conninfo, options=SESSION_OPTIONS)
@@ -128,8 +128,8 @@ class DrawWorker:
         self._chunk = CHUNK
 
     def run_once(self) -> bool:
-        """Every draw under way has gone one step on, as far as it can go now; whether any has. Not if another drawer
-        is at work."""
+        """Advance every draw in progress by one step if possible; return whether any advanced. Does nothing while
+        another process holds the lock."""
         try:
             if not self.lead.holds():
                 self._repeated_errors.over(AWAY)
@@ -143,27 +143,27 @@ class DrawWorker:
             self.close()
             return False
         self._repeated_errors.over(AWAY)
-        went_on = False
+        has_advanced = False
         for draw in draws:
-            failing = f"draw of event {draw.event_id}: this step failed, and is tried again"
+            failing = f"draw of event {draw.event_id}: a step failed and will be retried"
             try:
-                went_on = self._advance(session, draw) or went_on
+                has_advanced = self._advance(session, draw) or has_advanced
                 self._repeated_errors.over(failing)
             except (psycopg.Error, DrawBroken) as error:
-                # One draw's trouble (a lock that did not come in time, say) delays no other.
+                # One draw's error (a lock timeout, for example) delays no other.
                 self._repeated_errors.record_failure(failing, error)
                 if session.closed:
                     self.close()
                     return False
-        return went_on
+        return has_advanced
 
     def run_until_idle(self) -> None:
-        """Every draw has gone as far as it can go now."""
+        """Advance all draws until none can advance further now."""
         while self.run_once():
             pass
 
     def close(self) -> None:
-        """Whoever comes next may draw."""
+        """Release the lock, so that another process can draw."""
         self.lead.resign()
 
     def _advance(self, session: Connection[Any], draw: _PendingDraw) -> bool:
@@ -181,13 +181,13 @@ class DrawWorker:
         return True
 
     def _fetch_beacon_value(self, session: Connection[Any], draw: _PendingDraw) -> bool:
-        """The value of the round named is part of the draw, if it is out, counts and can be had."""
+        """Fetch and store the named round's value, if it is published, valid and available."""
         chosen = named_round(draw.statement)
         if chosen is None or draw.beacon_value is not None or not _is_valid_round(chosen, draw.digest_at):
             return False
         if draw.now < chosen.at or time.monotonic() < self._next_fetch_at.get(draw.event_id, 0.0):
             return False
-        failing = f"draw of event {draw.event_id}: round {chosen.number} cannot be had"
+        failing = f"draw of event {draw.event_id}: round {chosen.number} cannot be fetched"
         try:
             value = beacon.fetch(chosen.source, chosen.number)
             self._repeated_errors.over(failing)
@@ -199,7 +199,8 @@ class DrawWorker:
 
 
 def _is_valid_round(chosen: beacon.Round, digest_at: datetime | None) -> bool:
-    """A value that was out before the digest was published could have been played with: entrants added to suit it."""
+    """Return whether the round is after the digest. If its value was known before the digest was published, entrants
+    could have been added to influence the draw."""
     return digest_at is not None and chosen.at > digest_at
 
 
@@ -229,7 +230,7 @@ def _save_beacon_value(
 
 
 def _reveal(session: Connection[Any], event_id: int) -> bool:
-    """The secret is revealed, if nothing has to be waited for any more."""
+    """Reveal the secret, unless the beacon's value must still be waited for."""
     with transactions.write_on(session) as cursor:
         draw = _lock(cursor, event_id)
         assert draw.digest is not None, "nothing is revealed before the digest is published"
@@ -248,7 +249,7 @@ def _reveal(session: Connection[Any], event_id: int) -> bool:
         elif _is_valid_round(chosen, draw.digest_at):
             how = f"without round {chosen.number}: no value of it by the deadline"
         else:
-            how = f"without round {chosen.number}: it was out before the digest was"
+            how = f"without round {chosen.number}: it was published before the digest"
         record_act(cursor, event_id, draw.now, None, RoomAct.What.DRAW, f"secret revealed, {how}")
     return True
 
@@ -267,7 +268,7 @@ def _draw_numbers(session: Connection[Any], draw: _PendingDraw) -> bool:
 
 
 def next_chunk(size: int, seconds: float) -> int:
-    """How many the next chunk numbers, after one of this size took so long: half, as many, or twice as many."""
+    """Return the size of the next chunk, after one of this size took `seconds`: half, the same, or double."""
     if seconds > CHUNK_SECONDS:
         size //= 2
     elif seconds < CHUNK_SECONDS / 3:
@@ -303,13 +304,12 @@ def _finish(session: Connection[Any], draw: _PendingDraw) -> bool:
 def _lock(cursor: sql.Cursor, event_id: int) -> _LockedDraw:
     rows = _lock_draw.rows(cursor, event_id=event_id)
     if not rows:
-        raise DrawBroken("the draw is gone")
+        raise DrawBroken("the draw's row is missing")
     return _LockedDraw(*rows[0])
 
 
 def submit_beacon_value(event_id: int, value: bytes, *, who: str, why: str = "") -> None:
-    """The beacon's value, brought by hand, is part of the draw. Raises ActRefused where it would not count, or comes
-    too late."""
+    """Store a beacon value that an operator provides. Raises ActRefused if it is not valid for the draw or too late."""
     with psycopg.connect(settings.DATABASE_DIRECT_URL, autocommit=True, connect_timeout=2) as session:
         with transactions.write_on(session) as cursor:
             rows = _lock_draw.rows(cursor, event_id=event_id)
@@ -322,28 +322,28 @@ def submit_beacon_value(event_id: int, value: bytes, *, who: str, why: str = "")
         if draw.digest_at is None:
             raise ActRefused("the entrants' digest is not published yet: a value known before it does not count")
         if not _is_valid_round(chosen, draw.digest_at):
-            raise ActRefused(f"round {chosen.number} was out before the digest was: it does not count")
+            raise ActRefused(f"round {chosen.number} was published before the digest: it does not count")
         if draw.now < chosen.at:
-            raise ActRefused(f"round {chosen.number} comes out at {chosen.at.isoformat()}")
+            raise ActRefused(f"round {chosen.number} is published at {chosen.at.isoformat()}")
         if not _save_beacon_value(session, event_id, value, who=who, why=why):
-            raise ActRefused("the draw has its value, or is revealed already")
+            raise ActRefused("the draw has a value or is revealed already")
 
 
 def loop(stopping: threading.Event) -> None:
-    """Draws what is to be drawn, or stands by, until `stopping` is set."""
+    """Run draws, or stand by, until `stopping` is set."""
     drawer = DrawWorker()
-    troubles = RepeatedErrors(logger)
+    errors = RepeatedErrors(logger)
     try:
         while not stopping.is_set():
-            went_on = False
+            has_advanced = False
             try:
-                went_on = drawer.run_once()
-                troubles.over("draw: this round failed")
-            except Exception as error:  # noqa: BLE001 - Lobbies wait for it: it outlives whatever one round meets.
-                troubles.record_failure("draw: this round failed", error)
+                has_advanced = drawer.run_once()
+                errors.over("draw: this round failed")
+            except Exception as error:  # noqa: BLE001 - Lobbies depend on this loop; it survives any error.
+                errors.record_failure("draw: this round failed", error)
             finally:
                 close_old_connections()
-            if not went_on:
+            if not has_advanced:
                 stopping.wait(TICK_SECONDS)
     finally:
         drawer.close()

@@ -1,7 +1,7 @@
-"""The lobby: what the house binds itself to before it opens, and what happens when it opens and when it closes.
+"""The lobby: the commitment published before it opens, its opening and its closing.
 
-Both moments are met by whoever comes first, the gatekeeper's tick or a join, under the room's lock: from the closing on
-nobody can become an entrant, so that everything after it (`draw`) may take its time without that lock.
+The first gatekeeper tick or join after the time opens or closes it, under the room's lock. After the closing no entry
+can be added, so that the draw's later steps (`draw`) need no lock on the room.
 """
 
 import secrets
@@ -21,9 +21,9 @@ from apps.queue.models import Draw, RoomAct, WaitingRoom
 from apps.queue.room_row import Room, record_act
 
 BEACON_AFTER_SECONDS = 30
-"""The beacon's round comes out so long after the opening: by then the entrants' digest is published."""
+"""The beacon's round is published this long after the on-sale opens; the entrants' digest is published before."""
 REVEAL_WITHIN_SECONDS = 300
-"""After the opening: with no beacon by then, the secret is revealed without one."""
+"""This long after the on-sale opens, the secret is revealed even without a beacon value."""
 RULE = (
     "leaf = SHA-256(entry id, 16 bytes, followed by its nonce); digest = SHA-256(all entrants' leaves, sorted); "
     "seed = SHA-256(secret, digest, beacon value, empty without one); the entrants sorted by SHA-256(seed, leaf), then "
@@ -39,8 +39,10 @@ _freeze_draw = sql.load("apps.queue", "freeze_draw")
 
 
 def create_commitment(event: events.EventView) -> None:
-    """The house is bound to a secret it cannot change any more, and to what it will be used for. Runs inside the
-    transaction that publishes the event. Raises beacon.SourceRefused."""
+    """Create the draw's secret and publish the commitment to it and to the rules of the draw.
+
+    Runs inside the transaction that publishes the event. Raises beacon.SourceRefused.
+    """
     transactions.require_transaction()
     secret = secrets.token_bytes(32)
     opens_at = event.policy.opens_at
@@ -76,8 +78,8 @@ def create_commitment(event: events.EventView) -> None:
 
 
 def open_if_due(cursor: sql.Cursor, room: Room, event: events.EventView, now: datetime) -> None:
-    """A room whose time has come is in its lobby, or open, and that is on record. Changes the locked room; the caller
-    saves it."""
+    """Open the room's lobby or the room itself if it is due, and record that. Changes the locked room; the caller saves
+    it."""
     state = event.selling_state(now)
     if room.state == WaitingRoom.State.CLOSED and state == "upcoming":
         if room.lobby_opens_at is not None and room.lobby_opens_at <= now:
@@ -92,24 +94,24 @@ def open_if_due(cursor: sql.Cursor, room: Room, event: events.EventView, now: da
 
 
 def _close(cursor: sql.Cursor, room: Room, now: datetime) -> None:
-    """Who is in the lobby will be numbered up to `lobby_count`; who comes from now on is behind them."""
+    """Close the lobby: its entries will have the numbers up to `lobby_count`, and later joins follow them."""
     if _freeze_draw.count(cursor, event_id=room.event_id, now=now) != 1:
         raise RuntimeError(f"the lobby of event {room.event_id} has no draw that could be closed")
     room.next_number = room.lobby_count + 1
-    # Nobody is let in before those of the lobby; with nobody in it there is nobody to wait for.
+    # No later entry is admitted before the lobby's entries are numbered, unless the lobby was empty.
     room.numbered_through = 0 if room.lobby_count else None
     entrants = f"{room.lobby_count} entrant{'' if room.lobby_count == 1 else 's'}"
     record_act(cursor, room.event_id, now, None, RoomAct.What.DRAW, f"lobby closed: {entrants}")
 
 
 def is_lobby_open(room: Room, event: events.EventView, now: datetime) -> bool:
-    """Whether who joins now joins the lobby."""
+    """Return whether a join at `now` enters the lobby."""
     return room.state == WaitingRoom.State.LOBBY and event.selling_state(now) == "upcoming"
 
 
 @checks.register("queue")
 def check_beacon(app_configs: object = None, **options: object) -> Sequence[checks.CheckMessage]:
-    """The beacon's settings can be used: a lobby's statement names them for good."""
+    """Check the beacon's settings: a lobby's statement publishes them and cannot be changed."""
     try:
         beacon.round_after(clock.process_now())
     except beacon.SourceRefused as error:

@@ -1,7 +1,7 @@
-"""Who is let in, and when: the one function behind the tick, the join into an empty line and the operator's hand.
+"""Admission: the one function behind the gatekeeper's tick, a join into an empty queue, and an operator's admission.
 
-Everybody who admits has the room's row locked: it carries the numbers, the rate's budget and the leader's epoch. Two
-admitters that only counted before they admitted would each fill the same free slots.
+Every caller holds the lock on the room's row, which contains the numbers, the rate's budget and the leader's epoch. Two
+callers that counted the active shoppers without this lock would both fill the same free slots.
 """
 
 import logging
@@ -24,21 +24,20 @@ from apps.queue.room_row import Room, lock_room, save_room
 logger = logging.getLogger(__name__)
 
 BURST_SECONDS = 0.5
-"""So much of the rate may be saved up while nobody waits; at least one admission."""
+"""Unused rate accumulates for this time at most, and to at least one admission."""
 RETURN_SECONDS = 900
-"""Who missed the turn may still come back this long after the claim time, to the old number."""
+"""A visitor who missed their turn can return with the old number for this time after the claim time."""
 BUSY_GRACE_SECONDS = 5
-"""A slot stays busy so long past what the entry says: when paying begins at the last moment, the entry hears of the
-later deadline only after that commit."""
+"""A slot stays occupied for this time after the entry's deadline: when payment begins at the last moment, the entry
+receives the later deadline only after that commit."""
 CLOCK_BACK_SECONDS = 2
-"""A room that was ticked so long after now was ticked by a clock that has been set back since."""
+"""If the room's last tick is this far in the future, the database's clock has been set back since."""
 FREE_BATCH_MAX = 500
 OFF_BATCH_MAX = 5_000
 TICK_LOCK_MS = 1_000
 TICK_STATEMENT_MS = 5_000
 TICK_IDLE_MS = 5_000
-"""A leader that hangs in the middle of a tick gives the room back after so long: before the joins that wait for it have
-waited twice for its lock."""
+"""A leader that hangs during a tick loses the room's lock after this time, before waiting joins time out twice."""
 
 _PACKAGE = "apps.queue"
 _admit = sql.load(_PACKAGE, "admit")
@@ -52,7 +51,7 @@ _rooms_to_tick = sql.load(_PACKAGE, "rooms_to_tick")
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Entry ids and numbers that this call let in."""
+    """The entries that a call admitted, with their numbers."""
 
     numbers: dict[uuid.UUID, int]
 
@@ -61,14 +60,14 @@ class Admitted:
 
 
 def burst(rate_per_second: float) -> float:
-    """The most the budget may hold."""
+    """Return the budget's maximum."""
     return max(1.0, rate_per_second * BURST_SECONDS)
 
 
 def refill(room: Room, now: datetime) -> None:
-    """The room's budget counts what its rate has allowed up to `now`, fractions and all, and no more than a burst.
+    """Add to the room's budget what its rate has allowed until `now`, with fractions, up to a burst.
 
-    Changes the locked room; whoever locked it saves it.
+    Changes the locked room; the caller saves it.
     """
     most = burst(room.rate)
     if room.ticked_at is None:
@@ -77,8 +76,8 @@ def refill(room: Room, now: datetime) -> None:
         passed = max(0.0, (now - room.ticked_at).total_seconds())
         room.budget = min(most, room.budget + passed * room.rate)
         if now > room.ticked_at - timedelta(seconds=CLOCK_BACK_SECONDS):
-            now = max(now, room.ticked_at)  # No moment is counted twice.
-        # Else the rate is counted from now on: waiting until the old time comes again, nobody would be let in.
+            now = max(now, room.ticked_at)  # No time is counted twice.
+        # Otherwise count from the new time: until the old time came again, no visitor would be admitted.
     room.ticked_at = now
 
 
@@ -92,18 +91,18 @@ def admit_next(
     present: Collection[uuid.UUID] = (),
     only_marked: bool = False,
 ) -> Admitted:
-    """Who is marked and then, unless `only_marked`, the lowest waiting numbers are ready, as many as all caps allow;
-    `present` ones have come and shop from now on.
+    """Admit priority entries and then, unless `only_marked`, the lowest waiting numbers, as many as all caps allow.
 
-    Joins the transaction that has the room locked, and saves the room. Without `most` the rate's budget decides; with
-    it (an operator's number) the budget may go below zero, so that the line pays for it and the rate holds over time.
+    The entries in `present` have arrived already and start shopping at once. Joins the transaction that has the room
+    locked, and saves the room. Without `most` the rate's budget decides; with it (an operator's number) the budget may
+    become negative, so that later ticks admit fewer and the rate holds over time.
 
-    Active shoppers and the stock bound both: those who are in and hold nothing yet have one free place each put by for
-    them. One and not what people buy on average: with more than one, the last places would be offered to nobody. Who
-    holds something counts no more, for what is held is not available; who gave it back or let it lapse counts again. A
-    room that is off has no caps.
+    Both the number of active shoppers and the stock limit admission: one free ticket is reserved for each admitted
+    shopper without a hold. One, not the average purchase: with more, the last tickets would be offered to no visitor.
+    A shopper with a hold does not count, since held tickets are not available; after releasing it or letting it expire
+    the shopper counts again. A room that is off has no caps.
 
-    Marked ones count in every cap, have a record of their own, and do not move the head: nobody's place in line
+    Priority entries count toward every cap, have their own batch record, and do not move the head: no other position
     depends on them.
     """
     transactions.require_transaction(cursor)
@@ -156,22 +155,25 @@ def admit_next(
 
 
 def active_count(event_id: int) -> int:
-    """Slots that are not free, claimed or not, as they were a moment ago: for showing, not for deciding."""
+    """Return the number of occupied slots, claimed or not. Read without a lock: for display, not for decisions."""
     with connection.cursor() as cursor:
         ((active, *_),) = _count_active.rows(cursor, event_id=event_id)
     return int(active)
 
 
 def free_slots(cursor: sql.Cursor, event_id: int) -> int:
-    """Slots whose time is over are free, of this event; how many. Passes over entries that somebody is just using."""
+    """Free this event's slots whose time is over; return how many. Skips entries locked by other transactions."""
     transactions.require_transaction(cursor)
     freed = _expire_admissions.count(cursor, limit=FREE_BATCH_MAX, event_id=event_id, grace_seconds=BUSY_GRACE_SECONDS)
     return freed + _note_no_shows.count(cursor, limit=FREE_BATCH_MAX, event_id=event_id)
 
 
 def expire_admissions(limit: int = FREE_BATCH_MAX) -> int:
-    """Up to `limit` admissions that ran out unused are ended, as many no-shows have lost their slot, and as many that
-    stayed away for good are ended; how many in all. Of every event: rooms in which nobody waits are not ticked."""
+    """Expire admissions of all events, also of rooms that are not ticked because their queue is empty.
+
+    Ends up to `limit` admissions that expired unused, frees the slots of up to `limit` no-shows, and ends up to `limit`
+    entries whose visitors did not return. Returns how many in all.
+    """
     with transactions.write(), connection.cursor() as cursor:
         return (
             _expire_admissions.count(cursor, limit=limit, event_id=None, grace_seconds=BUSY_GRACE_SECONDS)
@@ -181,8 +183,8 @@ def expire_admissions(limit: int = FREE_BATCH_MAX) -> int:
 
 
 def tick(event_id: int, epoch: int) -> int:
-    """One tick of one room by the leader of this epoch: opened if it is time, slots freed, and as many let in as rate,
-    cap and stock allow; how many. Raises Fenced, nothing done, where a younger leader has been."""
+    """Run one tick of one room as leader of this epoch: open it if due, free slots, and admit visitors within rate, cap
+    and stock. Returns how many were admitted. Raises StaleLeader, with nothing changed, after a later leader's tick."""
     limits = {"lock_ms": TICK_LOCK_MS, "statement_ms": TICK_STATEMENT_MS, "idle_ms": TICK_IDLE_MS}
     with transactions.write(**limits), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
@@ -193,17 +195,17 @@ def tick(event_id: int, epoch: int) -> int:
         if room.state in (WaitingRoom.State.CLOSED, WaitingRoom.State.LOBBY):
             open_if_due(cursor, room, events.get_event_by_id(event_id), now)
         if room.state not in (WaitingRoom.State.OPEN, WaitingRoom.State.OFF):
-            # Paused or drained since it was found due: nobody is let in, but the room knows its leader.
+            # Paused or drained since `due_rooms`: no visitor is admitted, but the room records its leader.
             save_room(cursor, room)
             return 0
         return len(admit_next(cursor, room, now, reason=AdmissionBatch.Reason.TICK))
 
 
 def due_rooms() -> list[int]:
-    """Events in whose room a tick may have something to do."""
+    """Return the events whose rooms may need a tick."""
     with connection.cursor() as cursor:
         rows = _rooms_to_tick.rows(cursor)
-    # Most have long to wait, and whether they still have to is asked once for all of them.
+    # Most closed rooms open much later; one query tells which of them are on sale.
     to_open = {event_id for event_id, state, _ in rows if state in (WaitingRoom.State.CLOSED, WaitingRoom.State.LOBBY)}
     selling = set(events.selling_event_ids()) if to_open else set()
     return [event_id for event_id, _, is_due in rows if event_id not in to_open or is_due or event_id in selling]

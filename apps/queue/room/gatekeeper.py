@@ -1,7 +1,7 @@
-"""One leader among any number of gatekeepers (apps/kernel/db/leader_election.py), each time with a new epoch.
+"""The gatekeeper: one leader among any number of processes (apps/kernel/db/leader_election.py) ticks the rooms.
 
-Should an old leader wake up in the middle of a tick, its epoch is older than the room's and it is refused under the
-room's lock.
+Each leadership has a new epoch. If a former leader resumes in the middle of a tick, its epoch is lower than the room's
+and it is refused under the room's lock.
 """
 
 import logging
@@ -23,22 +23,22 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 SILENCE_MS_MAX = 1_500
-"""A leader that has not spoken for so long leads no more."""
+"""A leader that has been silent for this time loses its leadership."""
 LEADERSHIP = "gatekeeper"
 LOCK_KEY = b"fairgate"
-AWAY = "gatekeeper: the database is away or ended the session"
-STALE = "gatekeeper: the boards are as of an earlier tick"
+AWAY = "gatekeeper: the database is unavailable or ended the session"
+STALE = "gatekeeper: the room snapshots are outdated"
 
 _raise_epoch = sql.load("apps.queue", "raise_epoch")
 
 
 class Gatekeeper:
-    """One gatekeeper's part in the election, and its ticks while it leads."""
+    """One process's participation in the election, and its ticks while it leads."""
 
     def __init__(self, conninfo: str = "") -> None:
         self.lead = Leadership(LEADERSHIP, LOCK_KEY, conninfo=conninfo, options=lock_session_options(SILENCE_MS_MAX))
         self.epoch = 0
-        """Of its leadership; 0 while another leads."""
+        """The epoch of its leadership; 0 while another process leads."""
         self._rate_controller = rate_control.RateController()
         self._repeated_errors = RepeatedErrors(logger)
 
@@ -47,7 +47,7 @@ class Gatekeeper:
         return self.epoch > 0
 
     def run_once(self) -> int:
-        """Every room that is due has been ticked, if this one leads or could take the lead; how many were let in."""
+        """Tick every due room if this process leads or can become leader; return how many visitors were admitted."""
         try:
             leads = self._hold_leadership()
             self._repeated_errors.over(AWAY)
@@ -60,7 +60,7 @@ class Gatekeeper:
                 try:
                     admitted += admission.tick(event_id, self.epoch)
                 except DatabaseError as error:
-                    # One room's trouble (a lock that did not come, say) delays no other; the next tick tries again.
+                    # One room's error (a lock timeout, for example) delays no other; the next tick retries it.
                     self._repeated_errors.record_failure(failing, error)
                 else:
                     self._repeated_errors.over(failing)
@@ -68,7 +68,7 @@ class Gatekeeper:
             self._publish_snapshots()
             return admitted
         except StaleLeader as error:
-            logger.warning("gatekeeper: leads no more: %s", error)
+            logger.warning("gatekeeper: lost the leadership: %s", error)
             self.resign()
         except (psycopg.Error, DatabaseError) as error:
             self._repeated_errors.record_failure(AWAY, error)
@@ -76,7 +76,7 @@ class Gatekeeper:
         return 0
 
     def resign(self) -> None:
-        """It does not lead, and whoever tries may."""
+        """Release the leadership, if held, so that another process can take it."""
         self.epoch = 0
         self.lead.resign()
 
@@ -92,8 +92,7 @@ class Gatekeeper:
         return True
 
     def _publish_snapshots(self) -> None:
-        """What the ticks have done is on the boards. To fail at it costs nobody the lead: PostgreSQL is read
-        instead."""
+        """Copy the changed rooms' snapshots to Redis. A failure is harmless: readers use PostgreSQL instead."""
         try:
             room_snapshot.copy_to_redis(room_snapshot.rooms_to_copy())
         except DatabaseError as error:
@@ -103,16 +102,16 @@ class Gatekeeper:
 
 
 def loop(stopping: threading.Event) -> None:
-    """Ticks, or stands by, until `stopping` is set."""
+    """Tick, or stand by, until `stopping` is set."""
     gatekeeper = Gatekeeper()
-    troubles = RepeatedErrors(logger)
+    errors = RepeatedErrors(logger)
     try:
         while not stopping.is_set():
             try:
                 gatekeeper.run_once()
-                troubles.over("gatekeeper: this round failed")
-            except Exception as error:  # noqa: BLE001 - The line stands still without it: it outlives whatever it meets.
-                troubles.record_failure("gatekeeper: this round failed", error)
+                errors.over("gatekeeper: this round failed")
+            except Exception as error:  # noqa: BLE001 - The queue depends on this loop; it survives any error.
+                errors.record_failure("gatekeeper: this round failed", error)
             finally:
                 close_old_connections()
             stopping.wait(TICK_SECONDS)

@@ -1,7 +1,6 @@
-"""How the shop is doing, as far as the waiting room's rate is concerned: four vital signs, each with its limit.
+"""The system's health as input of the admission rate: four health signals, each with its limit.
 
-Two are measured by those who do the work, above this app, and reported down through the kernel; two are read from
-PostgreSQL at the moment they are asked for.
+Two are measured by apps above this one and reported through the kernel; two are read from PostgreSQL on demand.
 """
 
 from collections.abc import Sequence
@@ -17,19 +16,19 @@ from apps.kernel.observability import health_signals
 from apps.kernel.outbox import facade as outbox
 
 STATEMENT_MS = 500
-"""A database too busy to say how it is does not keep the gatekeeper waiting."""
+"""Statement timeout, so that a busy database does not delay the gatekeeper."""
 HEADROOM_SHARE = 0.8
-"""Between this share of a limit and the limit nothing complains, and nothing invites more people either."""
+"""Between this share of a limit and the limit itself, the rate is neither lowered nor raised."""
 
 hold_seconds = health_signals.HealthSignal("hold_seconds", health_signals.percentile_95, window_seconds=5)
-"""How long a hold took, refusals included. A short window: after a cut the old slow ones must soon be forgotten."""
+"""Duration of holds, refusals included. The window is short, so that slow holds from before a cut soon drop out."""
 payment_faults = health_signals.HealthSignal("payment_faults", health_signals.mean)
-"""1 for a charge over which the provider gave no usable answer, 0 for one it answered. A decline is an answer."""
+"""1 for a charge without a usable response of the provider, 0 otherwise. A decline is a response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From which measurement on a sign complains, and what counts as a measurement."""
+    """The limits of the signals, and the requirements of a valid measurement."""
 
     hold_seconds_max: float
     payment_fault_share_max: float
@@ -42,7 +41,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What was found. None: nobody has measured it of late."""
+    """The current measurements; None: not measured recently."""
 
     hold_seconds: float | None = None
     payment_fault_share: float | None = None
@@ -52,7 +51,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class HealthAssessment:
-    """Every complaint in words; without one, whether the shop could serve more; and how it is, in words."""
+    """The exceeded limits as texts, whether there is headroom for a higher rate, and all measurements as a text."""
 
     complaints: tuple[str, ...]
     is_calm: bool
@@ -72,7 +71,7 @@ def limits() -> Limits:
 
 
 def read(limits: Limits) -> Health:
-    """How the shop is now. One short transaction of its own."""
+    """Read the current health, in one short transaction of its own."""
     with transactions.write(statement_ms=STATEMENT_MS):
         reported = health_signals.latest(
             max_age_seconds=limits.signal_age_seconds_max, count_min=limits.measurements_min
@@ -87,7 +86,7 @@ def read(limits: Limits) -> Health:
 
 
 def assess_health(health: Health, limits: Limits) -> HealthAssessment:
-    """Which signs are above their limits. One that nobody measured does not complain; the words say so."""
+    """Compare the measurements with their limits. A signal that was not measured exceeds nothing, and is listed so."""
     found = (
         ("holds", health.hold_seconds, limits.hold_seconds_max, _seconds, "holds take {} at the 95th percentile"),
         (
@@ -95,7 +94,7 @@ def assess_health(health: Health, limits: Limits) -> HealthAssessment:
             health.payment_fault_share,
             limits.payment_fault_share_max,
             _share,
-            "{} of the charges met a fault",
+            "{} of the charges failed",
         ),
         ("messages", health.worker_lag_seconds, limits.worker_lag_seconds_max, _seconds, "messages wait {}"),
         ("locks", health.lock_waits, limits.lock_waits_max, str, "{} sessions wait for locks"),
@@ -105,10 +104,10 @@ def assess_health(health: Health, limits: Limits) -> HealthAssessment:
         if value is None:
             states.append(f"{name} not measured")
             continue
-        said = text.format(shown(value))
-        states.append(said)
+        state = text.format(shown(value))
+        states.append(state)
         if value > most:
-            complaints.append(f"{said}, more than {shown(most)}")
+            complaints.append(f"{state}, more than {shown(most)}")
         is_calm = is_calm and value <= most * HEADROOM_SHARE
     return HealthAssessment(tuple(complaints), is_calm, ", ".join(states))
 
@@ -123,7 +122,7 @@ def _share(share: float) -> str:
 
 @register()
 def check_limits(app_configs: Sequence[AppConfig] | None, **options: Any) -> list[CheckMessage]:
-    """The settings of the closed loop fit each other."""
+    """Check the settings of rate control against each other."""
     wrong = [
         (settings.PACE_HOLD_SECONDS_MAX <= 0, "PACE_HOLD_SECONDS_MAX must be above 0"),
         (
@@ -138,11 +137,11 @@ def check_limits(app_configs: Sequence[AppConfig] | None, **options: Any) -> lis
         (settings.PACE_LOCK_WAITS_MAX < 1, "PACE_LOCK_WAITS_MAX must be at least 1"),
         (
             not 0 < settings.PACE_LOCK_WAIT_MS < settings.DATABASE_LOCK_TIMEOUT_MS,
-            "PACE_LOCK_WAIT_MS must be above 0 and below DATABASE_LOCK_TIMEOUT_MS: nobody waits longer",
+            "PACE_LOCK_WAIT_MS must be above 0 and below DATABASE_LOCK_TIMEOUT_MS: no lock wait is longer",
         ),
         (
             not 1 <= settings.PACE_MEASUREMENTS_MIN <= health_signals.WINDOW_MAX,
-            f"PACE_MEASUREMENTS_MIN must be between 1 and {health_signals.WINDOW_MAX}: no process remembers more",
+            f"PACE_MEASUREMENTS_MIN must be between 1 and {health_signals.WINDOW_MAX}: no process keeps more",
         ),
         (
             settings.PACE_SIGNAL_AGE_SECONDS_MAX < 2 * health_signals.INTERVAL_SECONDS,
@@ -154,7 +153,7 @@ def check_limits(app_configs: Sequence[AppConfig] | None, **options: Any) -> lis
         ),
         (
             settings.PACE_STEP_SECONDS < health_signals.INTERVAL_SECONDS,
-            f"PACE_STEP_SECONDS must be at least {health_signals.INTERVAL_SECONDS:g}: sooner there is no news",
+            f"PACE_STEP_SECONDS must be at least {health_signals.INTERVAL_SECONDS:g}: the signals' interval",
         ),
         (not 0 < settings.PACE_UP_SHARE <= 1, "PACE_UP_SHARE must be above 0 and at most 1: a share of the rate"),
         (not 0 < settings.PACE_DOWN_FACTOR < 1, "PACE_DOWN_FACTOR must be above 0 and below 1"),

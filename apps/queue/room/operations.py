@@ -1,4 +1,4 @@
-"""What is done to a room: by its operators, each act on record with who, when and why, and by the stock."""
+"""Changes to a room by its operators, each recorded with operator, time and reason, and by the reported stock."""
 
 import uuid
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ from apps.queue.snapshot import exceptions, room_snapshot
 
 RATE_MAX = 100_000
 CLAIM_SECONDS_MIN = 2
-"""Half of it must be longer than a board may be old: else who asks in time could be told of a moment before."""
+"""Half of it must exceed a snapshot's maximum age: otherwise a visitor who polls in time could get an older state."""
 ACTIVE_MAX = 1_000_000
 ADMIT_MAX = 10_000
 WINDOW_SECONDS_MAX = 86_400
 MESSAGE_CHARACTERS_MAX = 280
 
 _State = WaitingRoom.State
-# From closed a room opens by itself, with the on-sale; a lobby ends in no other way.
+# A closed room opens automatically with the on-sale; a lobby ends in no other way.
 STATE_TRANSITIONS: dict[str, tuple[str, ...]] = {
     _State.OFF: (_State.OPEN, _State.PAUSED),
     _State.CLOSED: (_State.OFF,),
@@ -38,27 +38,29 @@ STATE_TRANSITIONS: dict[str, tuple[str, ...]] = {
 
 
 def create_room(event_id: int) -> None:
-    """The event has its room: closed until its lobby or on-sale opens, or off where the organiser wants none. What a
-    lobby's draw will be made from is committed to. Runs inside the transaction that publishes it."""
+    """Create the event's room: closed until its lobby or on-sale opens, or off if the organizer wants none.
+
+    Also commits to the draw of a lobby. Runs inside the transaction that publishes the event.
+    """
     event = events.get_event_by_id(event_id)
-    wish = event.policy.room
-    given = (
+    settings = event.policy.room
+    fields = (
         {"state": _State.OFF}
-        if wish is None
+        if settings is None
         else {
             "state": _State.CLOSED,
-            "rate_per_second": wish.rate_per_second,
-            "active_max": wish.active_max,
-            "lobby_opens_at": wish.lobby_opens_at,
+            "rate_per_second": settings.rate_per_second,
+            "active_max": settings.active_max,
+            "lobby_opens_at": settings.lobby_opens_at,
         }
     )
-    _, is_new = WaitingRoom.objects.get_or_create(event_id=event_id, defaults=given)
-    if is_new and wish is not None and wish.lobby_opens_at is not None:
+    _, is_new = WaitingRoom.objects.get_or_create(event_id=event_id, defaults=fields)
+    if is_new and settings is not None and settings.lobby_opens_at is not None:
         lobby.create_commitment(event)
 
 
 def set_state(event_id: int, state: str, *, who: str, why: str = "") -> bool:
-    """The room is in this state; False if it was already. Raises ActRefused for a move that there is not."""
+    """Set the room's state; return False if it was set already. Raises ActRefused for an invalid transition."""
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         before = room.state
@@ -85,11 +87,11 @@ def set_limits(
     who: str,
     why: str = "",
 ) -> bool:
-    """The room lets in at this rate, up to this many at once, and gives them so long to come and to start; what is
-    None stays. False if all of it was so already. Raises ActRefused, nothing changed.
+    """Set the room's rate, its cap of active shoppers, and the seconds to claim and to use an admission.
 
-    A cap below what is active now sends nobody out: nobody is let in until there is room again. Other windows are for
-    those who are let in from now on.
+    None leaves a limit unchanged. Returns False if nothing changed. Raises ActRefused, with nothing changed. A cap
+    below the present number of active shoppers ends no admission: no visitor is admitted until the number is below it.
+    New times apply to later admissions.
     """
     given = {
         "rate_per_second": rate_per_second,
@@ -106,7 +108,7 @@ def set_limits(
             return False
         before = _describe_limits(room)
         now = clock.now_on(cursor)
-        refill(room, now)  # What has passed was at the old rate.
+        refill(room, now)  # The time until now counts at the old rate.
         rate_before = room.rate
         for name, value in changes.items():
             setattr(room, name, value)
@@ -114,7 +116,7 @@ def set_limits(
         save_room(cursor, room)
         detail = f"{before} → {_describe_limits(room)}"
         if changes.keys() & {"claim_seconds", "admission_seconds"}:
-            detail += f"; {room.claim_seconds} s to come, {room.admission_seconds} s to start"
+            detail += f"; {room.claim_seconds} s to claim, {room.admission_seconds} s to start"
         record_act(cursor, event_id, now, who, RoomAct.What.LIMITS, detail, why)
         room_snapshot.renew_after_commit(event_id)
     return True
@@ -123,14 +125,14 @@ def set_limits(
 LIMITS: dict[str, tuple[str, int, int]] = {
     "rate_per_second": ("rate", 1, RATE_MAX),
     "active_max": ("cap", 0, ACTIVE_MAX),
-    "claim_seconds": ("time to come", CLAIM_SECONDS_MIN, WINDOW_SECONDS_MAX),
+    "claim_seconds": ("time to claim", CLAIM_SECONDS_MIN, WINDOW_SECONDS_MAX),
     "admission_seconds": ("time to start", 1, WINDOW_SECONDS_MAX),
 }
-"""Each limit: what people call it, the least and the most."""
+"""Each limit: its name in messages, its minimum and its maximum."""
 
 
 def require_limits(wanted: Mapping[str, int]) -> None:
-    """Returns if every limit is one that a room may have. Raises ActRefused."""
+    """Raise ActRefused unless every limit is within its bounds."""
     for name, value in wanted.items():
         called, least, most = LIMITS[name]
         if not least <= value <= most:
@@ -142,13 +144,13 @@ def _describe_limits(room: Room) -> str:
 
 
 def set_message(event_id: int, text: str, *, who: str, why: str = "") -> bool:
-    """Everybody waiting reads this plain text, or nothing any more if it is empty; False if it was so already.
-    Raises ActRefused."""
+    """Set the plain text that all waiting visitors read, or remove it if `text` is empty; return False if it was set
+    already. Raises ActRefused."""
     text = "\n".join(line.strip() for line in text.strip().splitlines())
     if len(text) > MESSAGE_CHARACTERS_MAX:
         raise ActRefused(f"a message has at most {MESSAGE_CHARACTERS_MAX} characters; this one has {len(text)}")
     if any(not character.isprintable() and character != "\n" for character in text):
-        raise ActRefused("a message is plain text, without control characters")
+        raise ActRefused("a message is plain text without control characters")
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         if room.message == text:
@@ -162,23 +164,25 @@ def set_message(event_id: int, text: str, *, who: str, why: str = "") -> bool:
 
 
 def let_through(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
-    """The place is marked, so that it goes ahead of all others: True if it is in now, False if it waits for a free
-    slot or for the opening and is first then. Within the cap and the stock, also while the room is paused; the head
-    stays where it is. Raises ActRefused."""
+    """Give the entry priority over all others, within the cap and the stock, also while the room is paused.
+
+    Returns True if it is admitted now, False if it waits for a free slot or the opening and is admitted first then. The
+    head does not move. Raises ActRefused.
+    """
     event_id = QueueEntry.objects.filter(pk=entry_id).values_list("event_id", flat=True).first()
     if event_id is None:
-        raise ActRefused("there is no such place")
+        raise ActRefused("there is no such queue entry")
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         entry = QueueEntry.objects.select_for_update(no_key=True).get(pk=entry_id)
         if room.state == _State.DRAINED:
-            raise ActRefused("the room is drained: there is nothing to let anybody through to")
+            raise ActRefused("the room is drained: nothing is left to sell")
         if entry.status == QueueEntry.Status.READY:
-            raise ActRefused("this visitor is in already")
+            raise ActRefused("this visitor is admitted already")
         if entry.status not in QueueEntry.LIVE:
-            raise ActRefused(f"this place has ended: {entry.status}")
+            raise ActRefused(f"this queue entry has ended: {entry.status}")
         if entry.marked:
-            raise ActRefused("this place is marked already; it is first as soon as a slot is free")
+            raise ActRefused("this queue entry has priority already; it is admitted as soon as a slot is free")
         now = clock.now_on(cursor)
         admitted = mark_priority(cursor, room, entry, QueueEntry.Mark.OPERATOR, now)
         record_act(cursor, event_id, now, who, RoomAct.What.LET_THROUGH, describe_entry(entry), why)
@@ -195,11 +199,13 @@ def mark_priority(
     present: bool = False,
     also_paused: bool = True,
 ) -> bool:
-    """The locked entry goes ahead of all unmarked ones, and with it every marked one that a free slot allows is let in
-    now; whether this one was. `present`: its visitor is here and shops at once. Joins the caller's transaction, which
-    has the room and the entry locked."""
+    """Give the locked entry priority, and admit priority entries into free slots; return whether this one was admitted.
+
+    `present`: its visitor has arrived and starts shopping at once. Joins the caller's transaction, which has the room
+    and the entry locked.
+    """
     entry.marked = by
-    entry.status = QueueEntry.Status.WAITING  # Who was away is in line again.
+    entry.status = QueueEntry.Status.WAITING  # An entry that was away is in the queue again.
     entry.save(update_fields=["marked", "status"])
     room_snapshot.renew_after_commit(room.event_id)
     transaction.on_commit(partial(exceptions.mark_exceptional, room.event_id, entry.number, entry.pk))
@@ -210,8 +216,8 @@ def mark_priority(
     ).exclude(marked="")
     count = marked.count()
     if not count:
-        return False  # A place of the lobby that has no number yet.
-    # So many and no more: nobody's turn comes by this act but that of the marked ones.
+        return False  # An entry in the lobby, which has no number yet.
+    # Limited to the priority entries: this operation admits no others.
     admitted = admit_next(
         cursor,
         room,
@@ -219,43 +225,43 @@ def mark_priority(
         reason=AdmissionBatch.Reason.MARKED,
         most=count,
         present=[entry.pk] if present else [],
-        only_marked=True,  # One of those counted may leave before they are let in.
+        only_marked=True,  # A counted entry may leave before it is admitted.
     )
     return entry.pk in admitted.numbers
 
 
 def describe_entry(entry: QueueEntry) -> str:
-    """The place as the record names it, without anything personal."""
-    return "a place in the lobby" if entry.number is None else f"number {entry.number}"
+    """Return the entry's name in records, without personal data."""
+    return "an entry in the lobby" if entry.number is None else f"number {entry.number}"
 
 
-def find_entry_id(event_id: int, whom: str) -> uuid.UUID:
-    """The id of the place that an operator names, by its number or its id. Raises ActRefused."""
+def find_entry_id(event_id: int, name: str) -> uuid.UUID:
+    """Return the id of the entry that an operator named by its number or its id. Raises ActRefused."""
     rows = QueueEntry.objects.filter(event_id=event_id)
-    if whom.isascii() and whom.isdigit() and len(whom) <= 18:
-        found = rows.filter(number=int(whom)).values_list("pk", flat=True).first()
+    if name.isascii() and name.isdigit() and len(name) <= 18:
+        entry_id = rows.filter(number=int(name)).values_list("pk", flat=True).first()
     else:
         try:
-            found = rows.filter(pk=uuid.UUID(whom)).values_list("pk", flat=True).first()
+            entry_id = rows.filter(pk=uuid.UUID(name)).values_list("pk", flat=True).first()
         except ValueError:
-            raise ActRefused(f"{whom[:80]!r} is neither a number in line nor a place's id") from None
-    if found is None:
-        raise ActRefused(f"nobody has the place {whom[:80]} in this line")
-    return found
+            raise ActRefused(f"{name[:80]!r} is neither a queue number nor an entry's id") from None
+    if entry_id is None:
+        raise ActRefused(f"there is no entry {name[:80]} in this queue")
+    return entry_id
 
 
 def admit_now(event_id: int, count: int, *, who: str, why: str = "") -> int:
-    """Up to `count` of those next in line are let in, also while the room is paused; how many. Raises ActRefused.
+    """Admit up to `count` of the next entries, also while the room is paused; return how many. Raises ActRefused.
 
-    Within the cap of active shoppers and the stock. The rate's budget pays for it: the line waits until it is paid off,
-    so that over time no more than the rate are let in.
+    Stays within the cap of active shoppers and the stock. The admissions are charged to the rate's budget: ticks admit
+    no visitor until it is positive again, so that over time the rate is not exceeded.
     """
     if not 1 <= count <= ADMIT_MAX:
         raise ActRefused(f"admit between 1 and {ADMIT_MAX}")
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         if room.state not in (_State.OPEN, _State.PAUSED):
-            raise ActRefused(f"the room is {room.state}: nobody is let in by hand")
+            raise ActRefused(f"the room is {room.state}: visitors cannot be admitted manually")
         now = clock.now_on(cursor)
         admitted = admit_next(cursor, room, now, reason=AdmissionBatch.Reason.OPERATOR, most=count)
         record_act(cursor, room.event_id, now, who, RoomAct.What.ADMIT, f"{len(admitted)} of {count}", why)
@@ -264,10 +270,10 @@ def admit_now(event_id: int, count: int, *, who: str, why: str = "") -> int:
 
 
 def remove(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
-    """The entry is out of the line; False if it had ended already. What it holds stays its own until it ends."""
+    """Remove the entry from the queue; return False if it had ended already. Its reservations are unaffected."""
     entry = QueueEntry.objects.filter(pk=entry_id).first()
     if entry is None:
-        raise ActRefused("there is no such place")
+        raise ActRefused("there is no such queue entry")
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, entry.event_id)
         entry = QueueEntry.objects.select_for_update(no_key=True).get(pk=entry_id)
@@ -282,7 +288,7 @@ def remove(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
 
 
 def was_removed(entry_id: uuid.UUID) -> bool:
-    """Whether an operator took this place out of the line: the act and the place's end are of one moment."""
+    """Return whether an operator removed this entry: the recorded act has the same time as the entry's end."""
     entry = QueueEntry.objects.filter(pk=entry_id, status=QueueEntry.Status.LEFT).first()
     if entry is None or entry.ended_at is None:
         return False
@@ -290,17 +296,17 @@ def was_removed(entry_id: uuid.UUID) -> bool:
 
 
 def report_supply(event_id: int, *, available: int, held: int, read_at: datetime | None = None) -> None:
-    """The room knows the stock: nobody is let in while nothing is available, and once nothing is held either it is
-    drained for good, and says so to whoever waits. Reported by the app that has the stock.
+    """Record the event's stock in its room; called by the app that owns the stock.
 
-    `read_at`: by the database's clock, before the stock was read; None: just now. A report that was held up (its
-    process hung) is nothing to drain a room by that has heard later ones since.
+    No visitor is admitted while nothing is available. Once nothing is held either, the room is drained for good, and
+    waiting visitors see that. `read_at` is the database's time before the stock was read; None: now. A delayed report
+    (its process hung) is ignored if a later one has been recorded.
     """
     report_supplies({event_id: (available, held)}, read_at=read_at)
 
 
 def report_supplies(supplies: Mapping[int, tuple[int, int]], *, read_at: datetime | None = None) -> None:
-    """The same of many rooms: what is available and what is held, by event, all read at one moment."""
+    """Record the stock of several events: (available, held) by event id, all read at `read_at`."""
     rooms = WaitingRoom.objects.filter(event_id__in=list(supplies)).order_by("event_id")
     for event_id, *known, state in rooms.values_list("event_id", "supply_available", "supply_held", "state"):
         available, held = supplies[event_id]
@@ -321,8 +327,8 @@ def _save_supply(event_id: int, available: int, held: int, read_at: datetime | N
 
 
 def drain_ended_rooms() -> int:
-    """Rooms that let people in or may again, of events that sell no more, are drained and say so to whoever waits; how
-    many. Else they would go on letting people in to where nothing can be bought."""
+    """Drain the open and paused rooms of events whose sale has ended; return how many. Otherwise they would go on
+    admitting visitors who cannot buy anything."""
     in_use = rooms_in_use()
     selling = set(events.selling_event_ids()) if in_use else set()
     return sum(_drain_if_over(event_id) for event_id in in_use if event_id not in selling)
@@ -348,7 +354,7 @@ def _drain(cursor: sql.Cursor, room: Room, now: datetime, why: str) -> None:
 
 
 def rooms_in_use() -> list[int]:
-    """Events whose room lets people in or may again: those to report the stock of."""
+    """Return the events with an open or paused room, whose stock must be reported."""
     return list(
         WaitingRoom.objects.filter(state__in=(_State.OPEN, _State.PAUSED))
         .order_by("event_id")

@@ -1,9 +1,9 @@
-"""The closed loop: the rate at which a room lets in follows the shop's health, slowly up and quickly down.
+"""Rate control: a room's admission rate follows the system's health, slowly up and quickly down.
 
-Additive up and multiplicative down is what shares a line of unknown capacity without swinging: a cut takes away a share
-of what is too much, a raise probes for a little more. Between its floor and the operator's rate nobody but this module
-moves `rate_now`, and only under the room's lock: decided from a row read before it, an operator's new rate would be
-overwritten by a step that had not seen it.
+Additive increase and multiplicative decrease find an unknown capacity without oscillating: a decrease removes a share
+of the excess, an increase tries a little more. Only this module changes `rate_now` between the floor and the
+operator's rate, and only under the room's lock: a step decided from a row read before the lock would overwrite an
+operator's new rate.
 """
 
 import logging
@@ -28,13 +28,13 @@ from apps.queue.snapshot import room_snapshot
 logger = logging.getLogger(__name__)
 
 FLOOR_SHARE = 0.1
-"""Of the rate, where the operator has set no floor."""
+"""The default floor as a share of the rate."""
 FLOOR_MIN = 1.0
-"""Per second. A line that stands still tells nobody when it may go on."""
+"""Lowest rate, per second. A queue that does not move gives visitors no estimate."""
 LOCK_MS = 250
 STATEMENT_MS = 1_000
 BUSY_SECONDS = 60
-"""A room that nobody has entered for so long, in which nobody waits and whose rate is whole, is left alone."""
+"""A room without joins for this time, without waiting visitors and at its full rate, is skipped."""
 KEPT_DAYS = 90
 BY_HAND = "the rate or its floor was set by hand"
 
@@ -43,7 +43,7 @@ _rooms_to_pace = sql.load("apps.queue", "rooms_to_pace")
 
 @dataclass(frozen=True, slots=True)
 class StepSizes:
-    """How far one step goes: up by a share of the ceiling, down by a factor."""
+    """The size of one step: up by a share of the ceiling, down by a factor."""
 
     up_share: float
     down_factor: float
@@ -54,7 +54,7 @@ def step_sizes() -> StepSizes:
 
 
 def bounds(rate_per_second: int, rate_floor: int | None) -> tuple[float, float]:
-    """Floor and ceiling of a room's rate. A floor above the rate is the rate: such a room is never slowed down."""
+    """Return the floor and ceiling of a room's rate. A floor above the rate equals the rate: the room never slows."""
     ceiling = float(rate_per_second)
     floor = round(ceiling * FLOOR_SHARE, 2) if rate_floor is None else float(rate_floor)
     return min(ceiling, max(FLOOR_MIN, floor)), ceiling
@@ -63,22 +63,22 @@ def bounds(rate_per_second: int, rate_floor: int | None) -> tuple[float, float]:
 def next_rate(
     rate: float, floor: float, ceiling: float, verdict: health.HealthAssessment, steps: StepSizes
 ) -> tuple[float, str] | None:
-    """The rate after one step and why it changed; None where it stays."""
+    """Return the rate after one step and the reason of the change; None if it does not change."""
     inside = min(max(rate, floor), ceiling)
     if verdict.complaints:
         to, reason = max(floor, inside * steps.down_factor), "; ".join(verdict.complaints)
     elif verdict.is_calm:
-        to, reason = min(ceiling, inside + ceiling * steps.up_share), f"nothing complains: {verdict.words}"
+        to, reason = min(ceiling, inside + ceiling * steps.up_share), f"all limits are kept: {verdict.words}"
     else:
         to, reason = inside, BY_HAND
-    # Two decimals are what people read. The bounds have no more, so rounding stays within them.
+    # Rounded to two decimals for display. The bounds have no more decimals, so the result stays within them.
     to = round(to, 2)
     return None if to == rate else (to, reason)
 
 
 def step_rate(event_id: int, epoch: int, verdict: health.HealthAssessment) -> bool:
-    """The room's rate has made its step, by the leader of this epoch; whether it changed. Raises Fenced, nothing done,
-    where a younger leader has been."""
+    """Adjust the room's rate by one step as leader of this epoch; return whether it changed. Raises StaleLeader, with
+    nothing changed, after a later leader's step."""
     with transactions.write(lock_ms=LOCK_MS, statement_ms=STATEMENT_MS), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         if room.epoch > epoch:
@@ -90,7 +90,7 @@ def step_rate(event_id: int, epoch: int, verdict: health.HealthAssessment) -> bo
             return False
         now = clock.now_on(cursor)
         if _changed_since(event_id, now - timedelta(seconds=settings.PACE_STEP_SECONDS)):
-            # By the leader before this one, or by hand: what that did has yet to show.
+            # Changed by the previous leader or an operator: the effect is not measurable yet.
             return False
         room.epoch = epoch
         _apply_rate(room, now, *change)
@@ -103,15 +103,17 @@ def _changed_since(event_id: int, moment: datetime) -> bool:
 
 
 def _apply_rate(room: Room, now: datetime, to: float, reason: str) -> None:
-    """The locked room lets in at this rate from now on, on record; at its ceiling it follows the operator's rate."""
-    refill(room, now)  # What has passed was at the old rate.
+    """Set and record the locked room's rate; at the ceiling the room follows the operator's rate."""
+    refill(room, now)  # The time until now counts at the old rate.
     RateChange.objects.create(event_id=room.event_id, at=now, from_rate=room.rate, to_rate=to, reason=reason[:200])
     room.rate_now = None if to >= room.rate_per_second else to
 
 
 def keep_within_bounds(room: Room, rate_before: float, now: datetime) -> None:
-    """A room whose limits an operator has just set lets in no faster than the new rate and no slower than the new
-    floor. Joins the transaction that has the room locked, and saves nothing; `rate_before` was in force."""
+    """Bring the current rate between the floor and rate that an operator has just set.
+
+    Joins the transaction that has the room locked, and does not save it. `rate_before` is the rate before the change.
+    """
     transactions.require_transaction()
     if room.rate_now is None:
         return
@@ -123,8 +125,8 @@ def keep_within_bounds(room: Room, rate_before: float, now: datetime) -> None:
 
 
 def set_floor(event_id: int, rate_floor: int | None, *, who: str, why: str = "") -> bool:
-    """The room's rate never falls below this by itself, or below a tenth of the rate; False if it was so already.
-    Raises ActRefused."""
+    """Set the floor of the room's rate; None: a tenth of the rate. Returns False if it was set already. Raises
+    ActRefused."""
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         require_floor(rate_floor, room.rate_per_second)
@@ -143,7 +145,7 @@ def set_floor(event_id: int, rate_floor: int | None, *, who: str, why: str = "")
 
 
 def require_floor(rate_floor: int | None, rate_per_second: int) -> None:
-    """Returns if a room of this rate may have this floor. Raises ActRefused."""
+    """Raise ActRefused unless a room of this rate may have this floor."""
     if rate_floor is not None and not 1 <= rate_floor <= rate_per_second:
         raise ActRefused(f"the floor must be between 1 and the rate, {rate_per_second}")
 
@@ -153,17 +155,17 @@ def _floor_text(rate_floor: int | None) -> str:
 
 
 class RateController:
-    """The leader's part in the loop: each PACE_STEP_SECONDS one look at the shop and one step of every room in use."""
+    """Runs in the leading gatekeeper: every PACE_STEP_SECONDS it reads the health and adjusts every room in use."""
 
     def __init__(self) -> None:
         self._due_at = 0.0
-        """On the process's monotonic clock."""
+        """Monotonic clock of the process."""
         self._repeated_errors = RepeatedErrors(logger)
 
     def run_if_due(self, epoch: int, *, before_each: Callable[[], None] = lambda: None) -> int:
-        """Every room in use has made its step if one is due; how many rates changed. Raises Fenced.
+        """Adjust every room in use if a step is due; return how many rates changed. Raises StaleLeader.
 
-        A shop that cannot say how it is changes nothing: the rates stay, and the next step asks again.
+        If the health cannot be read, the rates stay until the next step.
         """
         if time.monotonic() < self._due_at:
             return 0
@@ -184,7 +186,7 @@ class RateController:
             try:
                 changed += step_rate(event_id, epoch, verdict)
             except DatabaseError as error:
-                # One room's lock that does not come delays no other room's step.
+                # One room's lock timeout delays no other room's step.
                 self._repeated_errors.record_failure(f"event {event_id} keeps its rate in this step", error)
             else:
                 self._repeated_errors.over(f"event {event_id} keeps its rate in this step")
@@ -197,7 +199,7 @@ def _rooms_to_adjust() -> list[int]:
 
 
 def delete_old_changes(limit: int = 10_000) -> int:
-    """Changes of more than KEPT_DAYS ago are gone, at most `limit` of them; how many went."""
+    """Delete up to `limit` changes older than KEPT_DAYS; return how many."""
     old = RateChange.objects.filter(at__lt=clock.now() - timedelta(days=KEPT_DAYS)).order_by("id").values("pk")[:limit]
-    gone, _ = RateChange.objects.filter(pk__in=old).delete()
-    return gone
+    deleted_count, _ = RateChange.objects.filter(pk__in=old).delete()
+    return deleted_count

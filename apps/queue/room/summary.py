@@ -1,4 +1,4 @@
-"""A room at a glance, for whoever runs it: read in a few bounded statements, never locked."""
+"""A room's summary for operators, read in a few bounded statements without locks."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,10 +8,10 @@ from django.db.models import Sum
 from apps.kernel import clock
 from apps.queue.models import AdmissionBatch, QueueEntry, RateChange, RoomAct, VipLink, WaitingRoom
 from apps.queue.room.admission import active_count
-from apps.queue.room.rate_control import bounds
+from apps.queue.room.rate_control import FLOOR_SHARE, bounds
 
 COUNTED_MAX = 100_000
-"""Who waits is counted so far; beyond it "more than" is all an operator needs."""
+"""Waiting entries are counted up to this number; beyond it the summary says "more than"."""
 MINUTE = timedelta(minutes=1)
 ACTS_SHOWN = 12
 RATE_CHANGES_SHOWN = 8
@@ -19,7 +19,7 @@ RATE_CHANGES_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A room as it stands. Counts are of this moment; `waiting` stops at COUNTED_MAX."""
+    """A room's current state. `waiting` is counted up to COUNTED_MAX."""
 
     event_id: int
     event_slug: str
@@ -54,28 +54,29 @@ class Summary:
 
     @property
     def is_held_back(self) -> bool:
-        """Whether the shop's health holds the rate below the one that was set."""
+        """Whether rate control keeps the rate below the operator's."""
         return self.rate_now is not None and self.rate_now < self.rate_per_second
 
     @property
     def rate_now_words(self) -> str:
-        """The rate in force."""
+        """The current rate."""
         return f"{self.rate_now if self.is_held_back else self.rate_per_second:g}/s"
 
     @property
     def rate_words(self) -> str:
-        """The rate in force, and the one that was set where the shop's health holds it lower."""
+        """The current rate, and the operator's rate if rate control keeps it lower."""
         if not self.is_held_back:
             return self.rate_now_words
-        return f"{self.rate_now_words}, held below the {self.rate_per_second}/s that were set"
+        return f"{self.rate_now_words}, reduced from {self.rate_per_second}/s to protect the system"
 
     @property
     def floor_words(self) -> str:
-        """How far the rate may fall by itself."""
+        """The limit of automatic reductions."""
         floor, ceiling = bounds(self.rate_per_second, self.rate_floor)
         if floor == ceiling:
-            return "It never falls by itself"
-        return f"By itself it never falls below {floor:g}/s{', a tenth' if self.rate_floor is None else ''}"
+            return "It is never reduced automatically"
+        is_a_tenth = self.rate_floor is None and floor == round(ceiling * FLOOR_SHARE, 2)
+        return f"It is never reduced below {floor:g}/s{', a tenth' if is_a_tenth else ''}"
 
     @property
     def supply_words(self) -> str:
@@ -85,7 +86,7 @@ class Summary:
 
 
 def summary_of(event_id: int) -> Summary:
-    """The room as it stands. Raises WaitingRoom.DoesNotExist."""
+    """Read the room's current state. Raises WaitingRoom.DoesNotExist."""
     room = WaitingRoom.objects.select_related("event").get(event_id=event_id)
     entries = QueueEntry.objects.filter(event_id=event_id)
     waiting = entries.filter(status=QueueEntry.Status.WAITING)

@@ -275,12 +275,12 @@ def test_a_round_that_was_out_before_the_digest_does_not_count(source: Source) -
     draw_all()
     assert draw_of(event).revealed_at is None
     assert source.asked == []
-    with pytest.raises(CommandError, match="was out before the digest"):
+    with pytest.raises(CommandError, match="was published before the digest"):
         bring(event, VALUE.hex())
     Draw.objects.update(reveal_by=clock.now() - timedelta(seconds=1))
     draw_all()
     assert draw_of(event).is_operator_proof is False
-    assert RoomAct.objects.filter(detail__endswith="it was out before the digest was").exists()
+    assert RoomAct.objects.filter(detail__endswith="it was published before the digest").exists()
 
 
 def bring(event: Any, value: str) -> None:
@@ -296,7 +296,7 @@ def test_a_value_can_be_brought_by_hand_once_and_only_when_it_is_out(
     event, _ = make_lobby(entrants=2)
     event = close_lobby_with_round_ahead(event, source)
     source.say = saying(b"", 503)
-    with pytest.raises(CommandError, match=f"round {ROUND} comes out at"):
+    with pytest.raises(CommandError, match=f"round {ROUND} is published at"):
         bring(event, VALUE.hex())
     come_out(event, source)
     for wrong in ("", "00", "zz" * 32, "00" * 33, "٠" * 64):
@@ -308,6 +308,6 @@ def test_a_value_can_be_brought_by_hand_once_and_only_when_it_is_out(
     assert capsys.readouterr().out.splitlines()[-1] == "concert: everybody in the lobby has a number"
     act = RoomAct.objects.get(detail=f"beacon value {VALUE.hex()}")
     assert act.why == "the source is down"
-    with pytest.raises(CommandError, match="has its value"):
+    with pytest.raises(CommandError, match="has a value"):
         bring(event, "11" * 32)
     assert bytes(draw_of(event).beacon_value) == VALUE

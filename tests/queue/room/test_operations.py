@@ -130,7 +130,7 @@ def test_whom_nothing_can_be_done_for_is_said() -> None:
     tick(event)
     operations.let_through(waiting[1].id, who="boss")
     operations.remove(waiting[2].id, who="boss")
-    for entry, why in zip(waiting, ("in already", "marked already", "has ended: left"), strict=True):
+    for entry, why in zip(waiting, ("admitted already", "marked already", "has ended: left"), strict=True):
         with pytest.raises(ActRefused, match=why):
             operations.let_through(entry.id, who="boss")
     operations.set_state(event.id, "drained", who="boss")
@@ -176,7 +176,7 @@ def test_limits_change_one_by_one_and_the_windows_are_on_record_too() -> None:
     assert (standing.rate_per_second, standing.active_max, standing.claim_seconds) == (20, 3, 60)
     assert acts("limits") == [
         ("boss", "10/s, 3 active → 20/s, 3 active", ""),
-        ("boss", "20/s, 3 active → 20/s, 3 active; 60 s to come, 300 s to start", "they dawdle"),
+        ("boss", "20/s, 3 active → 20/s, 3 active; 60 s to claim, 300 s to start", "they dawdle"),
     ]
     for wrong in ({"rate_per_second": 0}, {"active_max": -1}, {"claim_seconds": 0}, {"admission_seconds": 10**9}):
         with pytest.raises(ActRefused):

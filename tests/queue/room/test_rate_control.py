@@ -126,7 +126,7 @@ def test_a_complaint_says_what_was_found_and_what_is_allowed() -> None:
     verdict = assess_health(Health(2.25, 0.375, 131.0, 7), LIMITS)
     assert verdict.complaints == (
         "holds take 2.2 s at the 95th percentile, more than 0.8 s",
-        "37.5 % of the charges met a fault, more than 20 %",
+        "37.5 % of the charges failed, more than 20 %",
         "messages wait 131 s, more than 10 s",
         "7 sessions wait for locks, more than 4",
     )
@@ -171,10 +171,10 @@ def test_the_settings_as_they_come_fit_each_other() -> None:
         ("PACE_WORKER_LAG_SECONDS_MAX", 0, "above 0"),
         ("PACE_LOCK_WAITS_MAX", 0, "at least 1"),
         ("PACE_LOCK_WAIT_MS", 5_000, "below DATABASE_LOCK_TIMEOUT_MS"),
-        ("PACE_MEASUREMENTS_MIN", 10_000, "no process remembers more"),
+        ("PACE_MEASUREMENTS_MIN", 10_000, "no process keeps more"),
         ("PACE_SIGNAL_AGE_SECONDS_MAX", 1, "two reports"),
         ("PACE_SIGNAL_AGE_SECONDS_MAX", 10_000, "older rows are removed"),
-        ("PACE_STEP_SECONDS", 0.2, "no news"),
+        ("PACE_STEP_SECONDS", 0.2, "interval"),
         ("PACE_UP_SHARE", 0, "above 0"),
         ("PACE_DOWN_FACTOR", 1, "below 1"),
     ],
@@ -216,7 +216,7 @@ def test_a_step_down_and_the_way_back_are_on_record_with_their_reasons(event: Ev
     assert rate_control.step_rate(event.id, EPOCH, WELL)
     assert room().rate_now == 37.5
     well = (
-        "nothing complains: holds take 0.1 s at the 95th percentile, 0 % of the charges met a fault, "
+        "all limits are kept: holds take 0.1 s at the 95th percentile, 0 % of the charges failed, "
         "messages wait 0 s, 0 sessions wait for locks"
     )
     assert changes() == [
@@ -404,7 +404,7 @@ def test_few_and_old_measurements_say_nothing(event: EventView) -> None:
     assert RateController().run_if_due(EPOCH) == 0
     signal_row("payment_faults", 0.5, count=5)
     assert RateController().run_if_due(EPOCH) == 1
-    assert changes()[0][2] == "50 % of the charges met a fault, more than 20 %"
+    assert changes()[0][2] == "50 % of the charges failed, more than 20 %"
 
 
 @database

@@ -39,19 +39,19 @@ def line(db: None) -> events.EventView:
 
 def test_an_evening_by_command(line: events.EventView) -> None:
     assert say("concert", "pause", "--why", "the till is down") == "concert: paused"
-    assert say("concert", "pause") == "concert: it was paused already"
-    assert say("concert", "message", "Back at 8.") == "concert: everybody waiting reads it now"
+    assert say("concert", "pause") == "concert: was paused already"
+    assert say("concert", "message", "Back at 8.") == "concert: waiting visitors now see the message"
     assert say("concert", "message", "Back at 8.") == "concert: nothing changed"
     assert say("concert", "limits", "--rate", "25", "--active", "3") == "concert: 25/s, 3 active"
-    assert say("concert", "floor", "5") == "concert: by itself it never falls below 5/s"
-    assert say("concert", "floor", "5") == "concert: by itself it never falls below 5/s, as before"
-    assert say("concert", "floor", "auto") == "concert: by itself it never falls below 2.5/s, a tenth"
-    assert say("concert", "limits", "--active", "3") == "concert: 25/s, 3 active, as before"
-    assert say("concert", "admit", "1") == "concert: 1 of 1 let in"
+    assert say("concert", "floor", "5") == "concert: it is never reduced below 5/s"
+    assert say("concert", "floor", "5") == "concert: it is never reduced below 5/s, unchanged"
+    assert say("concert", "floor", "auto") == "concert: it is never reduced below 2.5/s, a tenth"
+    assert say("concert", "limits", "--active", "3") == "concert: 25/s, 3 active, unchanged"
+    assert say("concert", "admit", "1") == "concert: 1 of 1 admitted"
     assert say("concert", "let-through", "4", "--who", "the boss") == "concert: 4 is in"
-    assert say("concert", "remove", "3") == "concert: 3 is out of the line"
+    assert say("concert", "remove", "3") == "concert: 3 was removed"
     assert say("concert", "remove", "3") == "concert: 3 had ended already"
-    assert say("concert", "message", "--clear") == "concert: no message any more"
+    assert say("concert", "message", "--clear") == "concert: the message was removed"
     assert say("concert", "open") == "concert: open"
     typist = cli.get_os_username()
     assert [(act.who, act.what, act.detail, act.why) for act in RoomAct.objects.order_by("id")] == [
@@ -74,9 +74,11 @@ def test_show_says_how_the_room_stands(line: events.EventView) -> None:
     say("concert", "message", "Hello\nall")
     shown = say("concert", "show")
     for words in (
-        "Concert (concert): open", "waiting    3", "shopping   1 of 2", "2.5/s, held below the 10/s that were set",
-        "1 let in during the last minute", "numbers    1 reached of 4", "1,234 free, 6 held", "message    Hello / all",
-        "never falls below 1/s", "VIP links  0 open", "admitted by hand, 1 of 1 (first night)",
+        "Concert (concert): open", "waiting    3", "shopping   1 of 2",
+        "2.5/s, reduced from 10/s to protect the system",
+        "1 admitted during the last minute", "numbers    1 reached of 4", "1,234 free, 6 held",
+        "message    Hello / all",
+        "never reduced below 1/s", "VIP links  0 open", "admitted by hand, 1 of 1 (first night)",
     ):  # fmt: skip
         assert words in shown
 
@@ -93,7 +95,7 @@ def test_what_hurts_is_asked_about(line: events.EventView, monkeypatch: pytest.M
 
     monkeypatch.setattr(command.sys, "stdin", Terminal())
     monkeypatch.setattr("builtins.input", lambda _: "no")
-    assert "nothing was done" in refusal("concert", "drain")
+    assert "nothing was changed" in refusal("concert", "drain")
     monkeypatch.setattr("builtins.input", lambda _: "yes")
     assert say("concert", "drain").endswith("concert: drained")
     assert say("concert", "open") == "concert: open"
@@ -101,11 +103,11 @@ def test_what_hurts_is_asked_about(line: events.EventView, monkeypatch: pytest.M
 
 
 def test_a_link_is_made_listed_and_taken_back(line: events.EventView) -> None:
-    assert say("concert", "links") == "no links were made"
+    assert say("concert", "links") == "there are no links"
     address, words = say("concert", "link", "--note", "Ann", "--hours", "2").splitlines()
     assert "/events/concert/vip/" in address
     link = VipLink.objects.get()
-    assert words == f"concert: good once, for 2 h; its id is {link.pk}"
+    assert words == f"concert: valid once, for 2 h; its id is {link.pk}"
     assert "open" in say("concert", "links")
     assert say("concert", "revoke", str(link.pk)) == "concert: the link is revoked"
     assert say("concert", "revoke", str(link.pk)) == "concert: the link was revoked already"
@@ -116,11 +118,11 @@ def test_a_link_is_made_listed_and_taken_back(line: events.EventView) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("nowhere", "show"), "no published event"),
-        (("no\0where", "show"), "no published event"),
+        (("nowhere", "show"), "there is no published event"),
+        (("no\0where", "show"), "there is no published event"),
         (("concert", "dance"), "invalid choice"),
         (("concert",), "ACT"),
-        (("concert", "limits"), "name what to set"),
+        (("concert", "limits"), "give at least one of"),
         (("concert", "limits", "--rate", "many"), "not a whole number"),
         (("concert", "limits", "--rate", "0"), "the rate must be between"),
         (("concert", "floor", "11"), "the floor must be between 1 and the rate, 10"),
@@ -129,13 +131,13 @@ def test_a_link_is_made_listed_and_taken_back(line: events.EventView) -> None:
         (("concert", "admit", "0"), "between 1 and"),
         (("concert", "admit", "-1"), "between 1 and"),
         (("concert", "admit"), "N"),
-        (("concert", "message"), "say TEXT"),
-        (("concert", "message", "x", "--clear"), "say TEXT"),
+        (("concert", "message"), "give either TEXT"),
+        (("concert", "message", "x", "--clear"), "give either TEXT"),
         (("concert", "message", "x" * 281), "at most 280"),
-        (("concert", "let-through", "99"), "nobody has the place"),
-        (("concert", "let-through", "you"), "neither a number"),
+        (("concert", "let-through", "99"), "there is no entry 99"),
+        (("concert", "let-through", "you"), "neither a queue number"),
         (("concert", "link", "--hours", "0"), "good for 1 to"),
-        (("concert", "revoke", "x"), "no link's id"),
+        (("concert", "revoke", "x"), "not a link's id"),
         (("concert", "revoke", "00000000-0000-0000-0000-000000000000"), "has no link"),
     ],
 )
@@ -147,7 +149,7 @@ def test_what_cannot_be_done_is_one_line(line: events.EventView, words: tuple[st
 def test_a_closed_room_is_opened_by_its_on_sale_alone() -> None:
     make_room()
     assert "cannot become open" in refusal("concert", "open")
-    assert "nobody is let in by hand" in refusal("concert", "admit", "1")
+    assert "visitors cannot be admitted manually" in refusal("concert", "admit", "1")
 
 
 def test_what_somebody_without_a_name_types_is_on_record_too(monkeypatch: pytest.MonkeyPatch) -> None:

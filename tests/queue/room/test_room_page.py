@@ -60,14 +60,14 @@ def test_the_page_shows_how_the_rate_changed_and_why(boss: Client, event: events
     page = f"/admin/queue/waitingroom/{event.id}/change/"
     shown = boss.get(page).content.decode()
     assert "It has not: nothing complained" in shown
-    assert "By itself it never falls below 1/s, a tenth" in shown
+    assert "It is never reduced below 1/s, a tenth" in shown
     for to_rate in range(1, 11):
         RateChange.objects.create(
             event_id=event.id, at=clock.now(), from_rate=10, to_rate=to_rate / 4, reason=f"<i>slow</i> {to_rate}."
         )
     WaitingRoom.objects.update(rate_now=2.5, rate_floor=2)
     shown = boss.get(page).content.decode()
-    for words in ("&lt;i&gt;slow&lt;/i&gt; 10.", "→ 2.5/s</td>", "By itself it never falls below 2/s"):
+    for words in ("&lt;i&gt;slow&lt;/i&gt; 10.", "→ 2.5/s</td>", "It is never reduced below 2/s"):
         assert words in shown
     assert "slow&lt;/i&gt; 2." not in shown, "the last few, not all"
     listed = boss.get(f"/admin/queue/ratechange/?event__id__exact={event.id}").content.decode()
@@ -125,11 +125,11 @@ def test_what_the_forms_save_is_a_transaction_of_its_own(
 def test_every_act_of_the_page_is_done_said_and_on_record(boss: Client, event: events.EventView) -> None:
     for action, form, said in (
         ("pause", {}, "The room is paused"),
-        ("message", {"message": "Back at 8."}, "The message is shown"),
-        ("admit_now", {"count": "1"}, "1 visitor let in"),
+        ("message", {"message": "Back at 8."}, "Waiting visitors now see the message"),
+        ("admit_now", {"count": "1"}, "1 visitor admitted"),
         ("let_through", {"whom": "4"}, "4 is in"),
-        ("remove", {"whom": "3"}, "3 is out of the line"),
-        ("clear_message", {"message": "Back at 8."}, "No message any more"),
+        ("remove", {"whom": "3"}, "3 was removed"),
+        ("clear_message", {"message": "Back at 8."}, "The message was removed"),
         ("resume", {}, "The room is open"),
     ):
         assert said in act(boss, event, action, **form).content.decode()
@@ -155,13 +155,13 @@ def test_what_hurts_is_asked_about_and_keeps_its_reason(
 @pytest.mark.parametrize(
     ("action", "form", "said"),
     [
-        ("", {}, "Press the button"),
-        ("dance", {}, "Press the button"),
-        ("admit_now", {"count": "many"}, "Say how many"),
+        ("", {}, "Choose an action"),
+        ("dance", {}, "Choose an action"),
+        ("admit_now", {"count": "many"}, "Enter how many"),
         ("admit_now", {"count": "0"}, "Admit between"),
         ("message", {"message": "x" * 300}, "at most 280"),
-        ("let_through", {"whom": "99"}, "Nobody has the place"),
-        ("remove", {"whom": ""}, "neither a number in line"),
+        ("let_through", {"whom": "99"}, "There is no entry"),
+        ("remove", {"whom": ""}, "neither a queue number"),
     ],
 )
 def test_a_refusal_is_said_and_nothing_is_done(
@@ -221,7 +221,7 @@ def test_a_link_is_made_shown_and_taken_back(boss: Client, event: events.EventVi
     link = VipLink.objects.get()
     assert (link.note, link.created_by) == ("Ann", "boss")
     chosen = {"action": "revoke", "_selected_action": str(link.pk), "why": "she is ill"}
-    assert "1 link taken back" in boss.post("/admin/queue/viplink/", chosen, follow=True).content.decode()
+    assert "1 link revoked" in boss.post("/admin/queue/viplink/", chosen, follow=True).content.decode()
     assert "/events/concert/vip/" not in boss.get(f"/admin/queue/viplink/{link.pk}/change/").content.decode()
     assert [act.why for act in RoomAct.objects.filter(what="vip link").order_by("id")] == ["", "she is ill"]
 
@@ -230,7 +230,7 @@ def test_visitors_are_let_through_from_the_list_of_entries(boss: Client, event: 
     last = QueueEntry.objects.order_by("-number").first()
     assert last is not None
     chosen = {"action": "let_through", "_selected_action": str(last.pk), "why": "the drummer"}
-    for said in ("Number 4: in.", "in already"):
+    for said in ("Number 4: admitted.", "in already"):
         assert said in boss.post("/admin/queue/queueentry/", chosen, follow=True).content.decode()
     view = facade.entry_by_id(last.pk)
     assert view is not None
