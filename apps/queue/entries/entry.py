@@ -1,4 +1,4 @@
-"""One place in line: the row as decisions read it, and what coming does to it."""
+"""A queue entry as decisions read it, and the effect of its visitor's arrival."""
 
 import uuid
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ class EntryView:
     event_id: int
     event_slug: str
     number: int | None
-    """None in the lobby, until it is drawn."""
+    """None in the lobby until the draw."""
     status: str
     admission_expires_at: datetime | None
     account_id: int | None
     visitor_id: str
     is_priority: bool = False
-    """Let in before all others as soon as there is room, whatever its number."""
+    """Admitted before all others as soon as a slot is free, whatever its number."""
 
     @property
     def is_ready(self) -> bool:
@@ -29,19 +29,19 @@ class EntryView:
 
     @property
     def waits(self) -> bool:
-        """In line, or away from it for a moment."""
+        """Whether it is in the queue, or missed its turn and may return."""
         return self.status in (QueueEntry.Status.WAITING, QueueEntry.Status.AWAY)
 
     @property
     def buyer(self) -> str:
-        """Who buys, as purchase caps know them."""
+        """The buyer's key in purchase caps."""
         return f"account:{self.account_id}" if self.account_id is not None else f"visitor:{self.visitor_id}"
 
 
 @dataclass(slots=True)
 class Entry:
-    """A row under its lock, in the order in which the statements of joining give it. A model instance has the same
-    names, so that either can come, lapse and be shown."""
+    """A locked row; fields in the column order of the join's statements. It shares the attributes of the model, so that
+    `apply_arrival`, `has_lapsed` and `view_of` accept either."""
 
     id: uuid.UUID
     event_id: int
@@ -74,7 +74,7 @@ class AnyEntry(Protocol):
 
 
 def view_of(entry: AnyEntry, event_slug: str, status: str | None = None) -> EntryView:
-    """The entry for those who decide nothing by it; with a status of its own where the row's is behind."""
+    """Return an immutable view of the entry; `status` replaces a row's status that is outdated."""
     return EntryView(
         id=entry.id,
         event_id=entry.event_id,
@@ -89,10 +89,11 @@ def view_of(entry: AnyEntry, event_slug: str, status: str | None = None) -> Entr
 
 
 def apply_arrival(entry: AnyEntry, admission_seconds: int, now: datetime) -> bool:
-    """What coming does to a locked entry: the first time after its turn it is claimed; too late, it has its old number
-    back (the next tick admits it first), and after RETURN_SECONDS it is over. A lapsed admission is over as well.
+    """Apply the visitor's arrival to a locked entry.
 
-    Whether it has changed, in status, admission_expires_at or ended_at; whoever locked it saves these.
+    The first arrival after admission claims it. After the claim time the entry waits again with its old number, which
+    the next tick admits first; after RETURN_SECONDS more, or once its admission has lapsed, it expires. Returns whether
+    status, admission_expires_at or ended_at changed; the caller saves them.
     """
     status = entry.status
     if status == QueueEntry.Status.READY and entry.admission_expires_at is None:
@@ -114,7 +115,7 @@ def apply_arrival(entry: AnyEntry, admission_seconds: int, now: datetime) -> boo
 
 
 def has_lapsed(entry: AnyEntry, now: datetime) -> bool:
-    """Whether its admission is over, ended by anybody or not yet, and no reservation keeps it."""
+    """Return whether its admission has run out, swept or not, and no reservation extends it."""
     return (
         entry.status == QueueEntry.Status.READY
         and entry.admission_expires_at is not None

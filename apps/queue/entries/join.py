@@ -1,9 +1,9 @@
-"""Joining, in groups: a burst of joins is few transactions, and each place is committed before it is answered.
+"""Joining by group commit: a burst of joins takes few transactions, and each entry is committed before its response.
 
-Who joins is decided on a connection of group commit, with plain statements. One transaction locks the rooms in id
-order, then the standing entries of everybody who asks, decides in memory in the order of arrival, and writes once:
-all new entries in one statement, each room in one. Two joins of one browser meet at the room's lock, and the second
-sees what the first committed. The numbers and the published hash chain go on under that same lock.
+A batch runs on a connection of group commit. Its transaction locks the rooms in id order, then the live entries of all
+callers, decides in memory in the order of arrival, and writes once: all new entries in one statement, each room in one.
+Two joins of one browser serialize on the room's lock, and the second sees the first one's entry. The numbers and the
+published hash chain advance under the same lock.
 """
 
 import uuid
@@ -31,11 +31,11 @@ from apps.queue.room_row import Room, lock_rooms_call, rooms_from_rows, save_roo
 
 JOIN_TIMEOUT_MS = 10_000
 JOIN_LOCK_MS = 4_000
-"""A room is locked by a tick or an operator for some milliseconds. A batch that does not get it is tried once more;
-then its callers are told to come back."""
+"""Ticks and operators lock a room for some milliseconds. A batch that times out is retried once; then its callers
+receive Busy."""
 JOIN_STATEMENT_MS = 5_000
 COMMITTERS_MAX = 4
-"""Batches of different events at once in one process, each with a connection."""
+"""Concurrent batches of one process, each for another event on its own connection."""
 
 _PACKAGE = "apps.queue"
 _identities = sql.load(_PACKAGE, "identities", prepared=True)
@@ -53,17 +53,17 @@ class JoinRequest:
     event: events.EventView
     caller: Caller
     entry_id: uuid.UUID = field(default_factory=random_bytes.new_uuid)
-    """Of the entry, should there be a new one: known before, so that it can be looked for after a lost connection."""
+    """The id of a new entry, generated here so that it can be found after a lost connection."""
     nonce: bytes = field(default_factory=random_bytes.next_bytes)
 
 
 JoinOutcome = EntryView | problems.Problem
 _Identity = tuple[int, int | None, str]
-"""Event, account, browser: the last is empty for an account."""
+"""Event id, account id, visitor id; the last is empty for an account."""
 
 
 def require_on_sale(event: events.EventView, at: datetime) -> None:
-    """Returns while the event sells. Raises NotOnSale."""
+    """Raise NotOnSale unless the event is on sale."""
     state = event.selling_state(at)
     if state == "upcoming":
         raise NotOnSale("Sales have not opened yet.", opens_at=event.policy.opens_at.isoformat())
@@ -72,10 +72,10 @@ def require_on_sale(event: events.EventView, at: datetime) -> None:
 
 
 def join(event: events.EventView, caller: Caller) -> EntryView:
-    """The caller has exactly one place in the event's line: the one it had, or a new one, committed. For threads.
+    """Return the caller's one entry in the event's queue, existing or new, committed. For threads.
 
-    Raises TokenMissing for nobody, TokenInvalid, NotOnSale, RoomDrained; Busy when too many join at once, and when it
-    is not known what became of it: joining again finds the place, should there be one.
+    Raises TokenMissing for an unidentified caller, TokenInvalid, NotOnSale and RoomDrained; Busy under overload, or if
+    the outcome is unknown: joining again then finds the entry, if it was created.
     """
     request = _validate(JoinRequest(event, caller))
     try:
@@ -86,7 +86,7 @@ def join(event: events.EventView, caller: Caller) -> EntryView:
 
 
 async def join_async(event: events.EventView, caller: Caller) -> EntryView:
-    """The same for async handlers, on any loop."""
+    """`join` for async handlers, on any event loop."""
     request = _validate(JoinRequest(event, caller))
     try:
         outcome = await joins.submit(request)
@@ -96,8 +96,8 @@ async def join_async(event: events.EventView, caller: Caller) -> EntryView:
 
 
 def join_many(requests: Sequence[JoinRequest]) -> list[JoinOutcome]:
-    """Each caller has exactly one place, all committed in one transaction of this thread's own connection; one outcome
-    per request, in their order. Not inside a transaction."""
+    """Join several callers in one transaction on this thread's connection; return one outcome per request, in order.
+    Not to be called inside a transaction."""
     checked: list[JoinRequest | problems.Problem] = []
     for request in requests:
         try:
@@ -114,7 +114,7 @@ def join_many(requests: Sequence[JoinRequest]) -> list[JoinOutcome]:
 
 
 def _validate(request: JoinRequest) -> JoinRequest:
-    """The request, if it can be decided at all: what the database could not even store would spoil a whole batch."""
+    """Return a request that can be decided; values that the database cannot store would fail the whole batch."""
     caller = request.caller
     if not caller.is_known:
         raise problems.TokenMissing
@@ -130,7 +130,7 @@ def _unwrap_outcome(outcome: JoinOutcome) -> EntryView:
 
 
 def _foreign_key_problem(error: psycopg.Error) -> problems.Problem:
-    # The session or token outlived its account, or the event was deleted under it.
+    # The account or the event was deleted while its session or token was still in use.
     is_account = "account" in (error.diag.constraint_name or "")
     return problems.TokenInvalid("This account no longer exists.") if is_account else problems.NotFound()
 
@@ -143,21 +143,21 @@ def _decide(connection: psycopg.Connection[Any], requests: Sequence[JoinRequest]
 def _decide_on_cursor(cursor: sql.Cursor, requests: Sequence[JoinRequest]) -> list[JoinOutcome]:
     batch = _JoinBatch(requests)
     batch.lock(cursor)
-    places: list[Entry | problems.Problem] = []
+    entries: list[Entry | problems.Problem] = []
     for request in requests:
         try:
-            places.append(batch.entry_for(request))
+            entries.append(batch.entry_for(request))
         except problems.Problem as problem:
-            places.append(problem)
+            entries.append(problem)
     batch.write(cursor)
     return [
-        place if isinstance(place, problems.Problem) else view_of(place, request.event.slug)
-        for place, request in zip(places, requests, strict=True)
+        entry if isinstance(entry, problems.Problem) else view_of(entry, request.event.slug)
+        for entry, request in zip(entries, requests, strict=True)
     ]
 
 
 def _find_committed(connection: psycopg.Connection[Any], requests: Sequence[JoinRequest]) -> Mapping[int, JoinOutcome]:
-    """New places that an earlier attempt committed. Who was given a standing one is given it again."""
+    """Return the new entries that an earlier attempt committed. Existing entries are found again by deciding anew."""
     with transactions.write_on(connection) as cursor:
         rows = _entries_by_id.rows(cursor, entry_ids=[request.entry_id for request in requests])
     found = {entry[0]: Entry(*entry) for *entry, _ in rows}
@@ -172,14 +172,14 @@ joins: Batcher[JoinRequest, JoinOutcome] = Batcher(
     "joins",
     _decide,
     find_committed=_find_committed,
-    # Never mixed: a batch begins with the room's lock, which a long act on one room may keep for a while.
+    # One event per batch: a batch begins with the room's lock, which a long operation on one room may hold.
     key=lambda request: request.event.id,
     committers_max=COMMITTERS_MAX,
 )
 
 
 class _JoinBatch:
-    """What one transaction of joins knows. Its methods run in the order of the locks they take."""
+    """The state of one transaction of joins. Its methods are called in the order of the locks they take."""
 
     def __init__(self, requests: Sequence[JoinRequest]) -> None:
         self.requests = requests
@@ -193,40 +193,39 @@ class _JoinBatch:
         self.new: dict[int, list[Entry]] = {}
         self.nonces: dict[uuid.UUID, bytes] = {}
         self.lowest: dict[int, int | None] = {}
-        """Who waits longest in each room, by number, before this batch."""
+        """The lowest waiting number of each room before this batch."""
         self.now = datetime.min
 
     def lock(self, cursor: sql.Cursor) -> None:
-        """The rooms, then the live entries of everyone who asks, are locked; the clock is read under the locks, and
-        rooms whose time has come are open."""
+        """Lock the rooms, then the live entries of all callers; read the clock under the locks; open due rooms."""
         lock = lock_rooms_call(list(self.events))
         tokens = [request.caller.entry_id for request in self.requests if request.caller.entry_id is not None]
         if tokens:
-            # Read without a lock: whose an entry is changes under the room's lock only.
+            # Read without a lock: an entry's owner changes only under the room's lock.
             locked, owners = sql.execute_batch(cursor, [lock, _identities.call(entry_ids=arrays.uuids(tokens))])
             self.identities_of_tokens = {row[0]: (row[1], row[2], row[3]) for row in owners.rows}
-        asked = {identity for request in self.requests if (identity := self._identity(request)) is not None}
-        reading = [_lock_entries_call(asked), clock.now_call()]
+        identities = {identity for request in self.requests if (identity := self._identity(request)) is not None}
+        reading = [_lock_entries_call(identities), clock.now_call()]
         reading += [_lowest_waiting.call(event_id=event_id) for event_id in self.events]
         if tokens:
-            places, moment, *lowest = sql.execute_batch(cursor, reading)
+            entries, moment, *lowest = sql.execute_batch(cursor, reading)
         else:
-            locked, places, moment, *lowest = sql.execute_batch(cursor, [lock, *reading])
+            locked, entries, moment, *lowest = sql.execute_batch(cursor, [lock, *reading])
         self.rooms = rooms_from_rows(locked.rows)
         self.as_read = {event_id: replace(room) for event_id, room in self.rooms.items()}
-        self.live_entries = _by_identity(places.rows)
+        self.live_entries = _by_identity(entries.rows)
         ((self.now,),) = moment.rows
         self.lowest = {event_id: one.rows[0][0] for event_id, one in zip(self.events, lowest, strict=True)}
         for event_id, room in self.rooms.items():
             open_if_due(cursor, room, self.events[event_id], self.now)
-        in_lobby = {one for one in asked if one[0] in self.rooms and _is_lobby(self.rooms[one[0]])}
+        in_lobby = {one for one in identities if one[0] in self.rooms and _is_lobby(self.rooms[one[0]])}
         if in_lobby - self.live_entries.keys():
             rows = _lock_lobby_places.rows(cursor, **_columns_of(in_lobby - self.live_entries.keys()))
             self.ended_in_lobby = _by_identity(rows)
 
     def _identity(self, request: JoinRequest) -> _Identity | None:
-        """Whose place is meant: the caller's, or whoever a token speaks for. None: a token of no entry here, or
-        nobody."""
+        """Return the identity that joins: the caller's, or the owner of the token's entry. None for a token without an
+        entry of this event, or an unidentified caller."""
         caller, event_id = request.caller, request.event.id
         if caller.entry_id is not None:
             identity = self.identities_of_tokens.get(caller.entry_id)
@@ -236,7 +235,7 @@ class _JoinBatch:
         return (event_id, None, caller.visitor_id) if caller.visitor_id else None
 
     def entry_for(self, request: JoinRequest) -> Entry:
-        """The one place of who asks: standing, taken up again, or new. Raises the problem that refuses it."""
+        """Return the caller's entry: existing, reopened or new. Raises the problem that refuses the join."""
         identity = self._identity(request)
         if identity is None:
             raise problems.TokenMissing if request.caller.entry_id is None else problems.TokenInvalid
@@ -256,7 +255,7 @@ class _JoinBatch:
         return entry
 
     def _reopen_lobby_entry(self, identity: _Identity) -> Entry | None:
-        """Who left the lobby and comes back while it is open has the same entry again: nobody draws twice."""
+        """Reopen the entry of a visitor who left the open lobby, so that no visitor has two entries in the draw."""
         entry = self.ended_in_lobby.get(identity)
         if entry is not None:
             entry.status, entry.ended_at = QueueEntry.Status.WAITING, None
@@ -267,7 +266,7 @@ class _JoinBatch:
         event_id, account_id, visitor_id = identity
         in_lobby = _is_lobby(room)
         number = None if in_lobby else room.next_number
-        # In the lobby the numbers up to its count are the draw's, so the next one to hand out is always above them.
+        # The draw assigns the numbers up to the lobby's count, so the next number is always above it.
         room.next_number += 1
         if number is None:
             room.lobby_count += 1
@@ -283,23 +282,22 @@ class _JoinBatch:
         return entry
 
     def write(self, cursor: sql.Cursor) -> None:
-        """Everything decided is written, each row once; where nobody waits ahead of the new ones they are let in within
-        the caps."""
-        letting_in = [self.rooms[one] for one, entries in self.new.items() if self._can_admit(entries[0])]
+        """Write all changes, each row once, and admit new entries within the caps if no entry waits ahead of them."""
+        admitting = [self.rooms[one] for one, entries in self.new.items() if self._can_admit(entries[0])]
         writes = [
             *self._save_arrivals_calls(),
             *self._insert_entries_calls([entry for entries in self.new.values() for entry in entries]),
             *[
                 (1, save_room_call(room))
                 for event_id, room in self.rooms.items()
-                if room != self.as_read[event_id] and room not in letting_in
+                if room != self.as_read[event_id] and room not in admitting
             ],
         ]
         done = sql.execute_batch(cursor, [call for _, call in writes])
         for (expected, _), one in zip(writes, done, strict=True):
             if one.touched != expected:
                 raise RuntimeError(f"{one.touched} of {expected} rows written")
-        for room in letting_in:
+        for room in admitting:
             self._admit_new(cursor, room)
 
     def _admit_new(self, cursor: sql.Cursor, room: Room) -> None:
@@ -308,12 +306,12 @@ class _JoinBatch:
         admitted = admit_next(cursor, room, self.now, reason=AdmissionBatch.Reason.EMPTY_LINE, present=present).numbers
         for entry in entries:
             if entry.id in admitted:
-                # As the statement wrote it.
+                # The values that the statement wrote.
                 entry.status = QueueEntry.Status.READY
                 entry.admission_expires_at = self.now + timedelta(seconds=room.admission_seconds)
 
     def _save_arrivals_calls(self) -> list[tuple[int, sql.Call]]:
-        """How many rows it has to touch, and the statement."""
+        """Return the statement, with the number of rows that it must change."""
         if not self.arrived:
             return []
         entries = list(self.arrived.values())
@@ -341,9 +339,11 @@ class _JoinBatch:
         return [(len(entries), call)]
 
     def _can_admit(self, first: Entry) -> bool:
-        """Whether a join should try to let in: nobody is ahead, which for a room that is off does not matter. (It would
-        overtake nobody in any case, since the lowest numbers go first; with a line ahead the tick does it, and the join
-        stays cheap.)"""
+        """Return whether this batch should admit: no entry waits ahead, or the room is off.
+
+        Admission takes the lowest numbers first, so it would overtake no entry in any case; with entries ahead the tick
+        admits, and the join stays cheap.
+        """
         room = self.rooms[first.event_id]
         if first.number is None or room.numbered_through is not None:
             return False
@@ -353,7 +353,7 @@ class _JoinBatch:
         return room.state == WaitingRoom.State.OFF
 
     def _returned_numbers(self, event_id: int) -> list[int | None]:
-        """Whoever waits again because this batch brought it, and did not when the line was looked at."""
+        """Return the numbers of entries that wait again since this batch, which `lowest` does not contain."""
         return [
             entry.number
             for entry in self.arrived.values()
@@ -370,12 +370,12 @@ def _by_identity(rows: Sequence[tuple[Any, ...]]) -> dict[_Identity, Entry]:
     return {(entry.event_id, entry.account_id, entry.visitor_id): entry for entry in entries}
 
 
-def _lock_entries_call(asked: set[_Identity]) -> sql.Call:
-    """The lock on the live entries of all these; of browsers at one event, which a crowd is, in a plainer statement."""
-    event_ids = {event_id for event_id, _, _ in asked}
-    if len(event_ids) != 1 or any(account is not None for _, account, _ in asked):
-        return _lock_places.call(**_columns_of(asked))
-    visitor_ids = arrays.texts(sorted([visitor for _, _, visitor in asked]))
+def _lock_entries_call(identities: set[_Identity]) -> sql.Call:
+    """Return the statement that locks these live entries; guests of one event, the usual case, have a simpler one."""
+    event_ids = {event_id for event_id, _, _ in identities}
+    if len(event_ids) != 1 or any(account is not None for _, account, _ in identities):
+        return _lock_places.call(**_columns_of(identities))
+    visitor_ids = arrays.texts(sorted([visitor for _, _, visitor in identities]))
     return _lock_visitor_places.call(event_id=event_ids.pop(), visitor_ids=visitor_ids)
 
 

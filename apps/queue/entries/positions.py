@@ -1,4 +1,4 @@
-"""Coming when it is one's turn, leaving, and where one stands. Joining is join.py."""
+"""Claiming an admission, leaving the queue, and finding a caller's entry. Joining is join.py."""
 
 import uuid
 
@@ -29,9 +29,9 @@ __all__ = [
 
 
 def leave(event: events.EventView, caller: Caller) -> EntryView:
-    """The caller's place is given up. Raises TokenMissing for nobody, EntryNotFound when the caller has none,
-    StillHolding while a reservation keeps its slot: a hold says so under this very lock, so nobody leaves with
-    something in hand."""
+    """End the caller's entry. Raises TokenMissing for an unidentified caller, EntryNotFound without an entry, and
+    StillHolding while a reservation occupies its slot: a hold extends the entry under this same lock, so that no
+    visitor leaves with a reservation."""
     if not caller.is_known:
         raise problems.TokenMissing
     with transactions.write():
@@ -49,9 +49,9 @@ def leave(event: events.EventView, caller: Caller) -> EntryView:
 
 
 def claim_or_get_entry(event: events.EventView, caller: Caller) -> EntryView | None:
-    """Where the caller stands, or None without a place. A lapsed admission reads as expired before anyone swept it.
+    """Return the caller's entry, or None. A lapsed admission reads as expired even before the sweep.
 
-    Asking is coming: who has been let in claims the admission by it, who was away is in line again.
+    Polling counts as arrival: it claims the admission, or returns an entry that was away to the queue.
     """
     entry = _find(event.id, caller)
     if entry is None:
@@ -63,7 +63,7 @@ def claim_or_get_entry(event: events.EventView, caller: Caller) -> EntryView | N
 
 
 def _save_arrival(entry_id: uuid.UUID) -> QueueEntry:
-    # Without the room's lock: coming fills no slot (an unclaimed one counts already) and only ever frees one.
+    # Without the room's lock: arrival occupies no slot (an unclaimed admission counts already) and can only free one.
     with transactions.write():
         entry = QueueEntry.objects.select_for_update(no_key=True).get(pk=entry_id)
         room = WaitingRoom.objects.get(event_id=entry.event_id)
@@ -78,12 +78,12 @@ def entry_by_id(entry_id: uuid.UUID) -> EntryView | None:
 
 
 def find_entry(event_id: int, caller: Caller) -> QueueEntry | None:
-    """The caller's entry as it stands, or None. Nothing changes by it: looking is not coming."""
+    """Return the caller's entry, or None. This does not count as arrival and changes nothing."""
     return _find(event_id, caller)
 
 
 def _find(event_id: int, caller: Caller, lock: bool = False) -> QueueEntry | None:
-    """The entry a token names; else the live one of the account or browser; else its latest."""
+    """Return the token's entry; else the live entry of the account or browser; else its latest ended one."""
     rows = QueueEntry.objects.filter(event_id=event_id)
     if lock:
         rows = rows.select_for_update(no_key=True)
@@ -96,5 +96,5 @@ def _find(event_id: int, caller: Caller, lock: bool = False) -> QueueEntry | Non
     else:
         return None
     live, ended = mine.filter(status__in=QueueEntry.LIVE), mine.filter(ended_at__isnull=False).order_by("-joined_at")
-    # Two looks: between them a place may end, or one in the lobby be taken up again; then one of the next two sees it.
+    # Each is queried twice: an entry may end, or be reopened in the lobby, between the first two queries.
     return live.first() or ended.first() or live.first() or ended.first()

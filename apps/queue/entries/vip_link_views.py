@@ -1,4 +1,4 @@
-"""The page of a VIP link: looking says what it is, one press takes it."""
+"""The page of a VIP link: GET shows its state, POST redeems it."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -22,11 +22,11 @@ STATUSES = (
 )
 
 
-@csrf_exempt  # As the form that joins: SameOriginWrites checks instead.
+@csrf_exempt  # SameOriginWrites checks instead, as for the join form.
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
-    """GET changes nothing, so that previews and prefetching use nothing up; POST takes the link and goes on."""
+    """GET changes nothing, so that previews and prefetching do not use the link; POST redeems it and redirects."""
     event = events.get_event(slug)
     caller = authenticate(request, event.slug)
     try:
@@ -35,7 +35,7 @@ def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
         if not caller.is_known:
             seen = vip_links.view_link(event, token, caller)
             if seen.state != "open":
-                raise LinkRefused(seen.state)  # Before anything else happens: no identity is needed.
+                raise LinkRefused(seen.state)  # Refused before an identity is created.
             return repeat_with_cookie(request, event.slug, reverse("queue:vip", args=[event.slug, token]))
         entry = vip_links.redeem_link(event, token, caller)
     except LinkRefused as refused:
@@ -52,8 +52,8 @@ def vip(request: HttpRequest, slug: str, token: str) -> HttpResponse:
 
 
 def _state_of(event: events.EventView, token: str, link: vip_links.LinkView) -> str:
-    """What the page is to say: the link's own state, or else what has become of the sale and the room behind it, so
-    that nobody is offered a button that cannot do what it says."""
+    """Return the state that the page shows: the link's own or, for an open link, that of the sale and the room, so that
+    the page never offers a button that cannot work."""
     if link.is_used_by_caller:
         return "yours"
     if link.state != "open":

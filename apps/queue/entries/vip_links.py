@@ -1,8 +1,8 @@
-"""VIP links: signed, good once, for one person each. Opening one changes nothing; taking it lets its visitor through
-ahead of the turn, within the caps and marked.
+"""VIP links: signed, valid once, for one person each. Opening one changes nothing; redeeming it gives its visitor
+priority, within the caps.
 
-The signature says that the link is ours and for which event; whether it is still good stands in its row, and that is
-decided under the row's lock.
+The signature proves the link's origin and event. Whether it is still valid is decided from its row, under the row's
+lock.
 """
 
 import uuid
@@ -28,7 +28,7 @@ from apps.queue.room_row import lock_room, record_act
 
 HOURS_DEFAULT = 24
 HOURS_MAX = keys.LIFETIME_MAX // timedelta(hours=1)
-"""A link is a token: its key is kept for no longer."""
+"""A link is a token, and its signing key is kept for this time."""
 NOTE_CHARACTERS_MAX = 200
 
 State = Literal["open", "used", "revoked", "expired"]
@@ -42,11 +42,11 @@ class LinkView:
     expires_at: datetime
     state: State
     is_used_by_caller: bool = False
-    """Whoever asks is who used it."""
+    """The caller has redeemed it."""
 
 
 def state_of(link: VipLink, now: datetime) -> State:
-    """Whether the link still lets anybody through, or why not."""
+    """Return "open" for a valid link, or why it is not valid."""
     if link.used_at is not None:
         return "used"
     if link.revoked_at is not None:
@@ -55,10 +55,10 @@ def state_of(link: VipLink, now: datetime) -> State:
 
 
 def make_link(event_id: int, *, note: str = "", hours: int = HOURS_DEFAULT, who: str, why: str = "") -> VipLink:
-    """A new link for one person, good for so many hours. Raises ActRefused."""
+    """Create a link for one person, valid for `hours`. Raises ActRefused."""
     note = note.strip()
     if not 1 <= hours <= HOURS_MAX:
-        raise ActRefused(f"a link is good for 1 to {HOURS_MAX} hours")
+        raise ActRefused(f"a link is valid for 1 to {HOURS_MAX} hours")
     if len(note) > NOTE_CHARACTERS_MAX or not note.isprintable():
         raise ActRefused(f"a note is one line of at most {NOTE_CHARACTERS_MAX} characters")
     with transactions.write(), connection.cursor() as cursor:
@@ -71,12 +71,12 @@ def make_link(event_id: int, *, note: str = "", hours: int = HOURS_DEFAULT, who:
             created_at=now,
             expires_at=now + timedelta(hours=hours),
         )
-        record_act(cursor, event_id, now, who, RoomAct.What.LINK, f"made, good for {hours} h", why)
+        record_act(cursor, event_id, now, who, RoomAct.What.LINK, f"created, valid for {hours} h", why)
     return link
 
 
 def revoke_link(link_id: uuid.UUID, *, who: str, why: str = "") -> bool:
-    """The link lets nobody through any more; False if it was revoked already. Raises ActRefused once it is used."""
+    """Revoke the link; return False if it was revoked already. Raises ActRefused for a used link."""
     event_id = VipLink.objects.filter(pk=link_id).values_list("event_id", flat=True).first()
     if event_id is None:
         raise ActRefused("there is no such link")
@@ -84,7 +84,7 @@ def revoke_link(link_id: uuid.UUID, *, who: str, why: str = "") -> bool:
         lock_room(cursor, event_id)
         link = VipLink.objects.select_for_update(no_key=True).get(pk=link_id)
         if link.used_at is not None:
-            raise ActRefused("the link has been used; take its visitor out of the line instead")
+            raise ActRefused("the link has been used; remove its visitor from the queue instead")
         if link.revoked_at is not None:
             return False
         link.revoked_at = clock.now_on(cursor)
@@ -94,16 +94,16 @@ def revoke_link(link_id: uuid.UUID, *, who: str, why: str = "") -> bool:
 
 
 def address_of(link: VipLink, event_slug: str) -> str:
-    """Where the link leads: whoever has this text may use it."""
-    # The row's moments are the database's clock; this machine's may be a little behind it.
+    """Return the link's URL. Any person who has it can redeem it."""
+    # The row's times are the database's clock; this host's may be a little behind it.
     lifetime = min(keys.LIFETIME_MAX, max(timedelta(seconds=1), link.expires_at - clock.process_now()))
     token = jwt.issue("vip", str(link.pk), lifetime, event_slug)
     return f"{settings.SITE_URL}{reverse('queue:vip', args=[event_slug, token])}"
 
 
 def view_link(event: events.EventView, token: str, caller: Caller) -> LinkView:
-    """What the link is worth to the caller now; nothing is used up by looking. Raises LinkRefused for a text that is
-    no link of this event."""
+    """Return the link's state for the caller, without using it. Raises LinkRefused if the token is not a link of this
+    event."""
     link = _find(event, token)
     return LinkView(
         id=link.pk,
@@ -116,11 +116,10 @@ def view_link(event: events.EventView, token: str, caller: Caller) -> LinkView:
 
 
 def redeem_link(event: events.EventView, token: str, caller: Caller) -> positions.EntryView:
-    """The caller has a place, marked and let in as soon as a slot is free, and the link is used; the same caller again
-    gets the same place. Raises LinkRefused, and what joining raises.
+    """Give the caller an entry with priority, and mark the link as used; the same caller again gets the same entry.
 
-    Joining comes first, in its own transaction: of two who take one link at once both have a place, as anybody would,
-    and one of them goes ahead.
+    Raises LinkRefused, and the errors of joining. Joining comes first, in its own transaction: of two concurrent
+    callers with one link both have an ordinary entry, and one of them gets the priority.
     """
     link = _find(event, token)
     if link.entry is not None and _is_owned_by(link.entry, caller):
@@ -135,9 +134,9 @@ def redeem_link(event: events.EventView, token: str, caller: Caller) -> position
         if link.entry_id != entry.pk:
             _require_open(link, now)
             if entry.status not in QueueEntry.LIVE:
-                raise EntryNotFound  # Left in another tab, this very moment.
+                raise EntryNotFound  # Left in another tab since the join.
             if not entry.marked:
-                # Where nobody was ahead the join itself has let it in, by its number: then there is nothing to mark.
+                # With no entry ahead, the join itself has admitted it by its number, and it needs no priority.
                 if entry.status != QueueEntry.Status.READY and room.state != WaitingRoom.State.DRAINED:
                     operations.mark_priority(
                         cursor, room, entry, QueueEntry.Mark.VIP, now, present=True, also_paused=False
@@ -152,7 +151,7 @@ def redeem_link(event: events.EventView, token: str, caller: Caller) -> position
 
 def _get_entry_view(entry_id: uuid.UUID) -> positions.EntryView:
     view = positions.entry_by_id(entry_id)
-    assert view is not None, "a place is never deleted"
+    assert view is not None, "entries are never deleted"
     return view
 
 
