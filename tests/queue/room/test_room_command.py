@@ -136,7 +136,7 @@ def test_a_link_is_made_listed_and_taken_back(line: events.EventView) -> None:
         (("concert", "message", "x" * 281), "at most 280"),
         (("concert", "let-through", "99"), "there is no entry 99"),
         (("concert", "let-through", "you"), "neither a queue number"),
-        (("concert", "link", "--hours", "0"), "good for 1 to"),
+        (("concert", "link", "--hours", "0"), "valid for 1 to"),
         (("concert", "revoke", "x"), "not a link's id"),
         (("concert", "revoke", "00000000-0000-0000-0000-000000000000"), "has no link"),
     ],
