@@ -1,5 +1,7 @@
-"""What a call makes its sender carry from then on: identity, place and number, in cookies or in the answer. The same
-from lane and site; requests and responses are Django's or the lane's."""
+"""Cookies and tokens set by a response: identity, queue entry and number.
+
+Shared by the fast path and the site: requests and responses may be of either.
+"""
 
 from typing import Any
 
@@ -20,7 +22,7 @@ from apps.queue.status.status import QueueStatus
 
 
 def resolve_joining_caller(known: Caller, body: dict[str, Any]) -> Caller:
-    """Who joins: whoever is known already stays who they are; else the visitor the body names; else somebody new.
+    """Return the caller that joins: `known` if identified, else the visitor named in the body, else a new visitor.
     Raises Invalid."""
     wrong = {name[:80]: "unknown field" for name in body if name != "visitor_id"}
     if wrong:
@@ -32,7 +34,7 @@ def resolve_joining_caller(known: Caller, body: dict[str, Any]) -> Caller:
 def set_join_cookies(
     request: AnyRequest, response: AnyResponse, known: Caller, joined: Caller, entry: EntryView
 ) -> None:
-    """Who has joined carries this place, and a browser that was nobody before its identity."""
+    """Set the place cookie and, for a browser without an identity, the visitor cookie."""
     if not known.is_known:
         ensure_visitor_cookie(request, response, joined.visitor_id)
     set_place_cookie(request, response, entry.event_slug, entry.id, entry.number)
@@ -43,18 +45,18 @@ def update_place_cookie(
     response: AnyResponse,
     event: events.EventView,
     caller: Caller,
-    place: QueueStatus,
+    status: QueueStatus,
     answer: dict[str, Any],
 ) -> None:
-    """Who has asked carries the place as it is now, if it waits, and no other; a lobby token that was exchanged comes
-    with the answer."""
-    entry = place.entry
+    """Set the place cookie of a waiting entry, or delete that of an ended one; add a new queue token to `answer` after
+    the draw."""
+    entry = status.entry
     if entry is not None and not entry.waits:
         delete_place_cookie(request, response, event.slug)
     elif entry is not None:
         set_place_cookie(request, response, event.slug, entry.id, entry.number)
-    elif place.drawn_number is not None and caller.entry_id is not None:
-        # The lobby place is exchanged: what the visitor carries has the number from now on.
+    elif status.drawn_number is not None and caller.entry_id is not None:
+        # After the draw, the visitor's cookie and token contain the number.
         if "Authorization" in request.headers:
-            answer["queue_token"] = issue_queue_token(caller.entry_id, event.slug, place.drawn_number)
-        set_place_cookie(request, response, event.slug, caller.entry_id, place.drawn_number)
+            answer["queue_token"] = issue_queue_token(caller.entry_id, event.slug, status.drawn_number)
+        set_place_cookie(request, response, event.slug, caller.entry_id, status.drawn_number)

@@ -7,36 +7,36 @@ class NotAdmitted(Problem):
 
 
 class AdmissionExpired(Problem):
-    type, status, title = "admission-expired", 410, "Your time to choose is over; join again."
+    type, status, title = "admission-expired", 410, "Your time to choose has ended. Join the queue again."
 
 
 class NotOnSale(Problem):
-    """Before the opening (then `opens_at` says when), after the closing, or canceled."""
+    """Before the opening (with `opens_at`), after the closing, or canceled."""
 
     type, status, title = "not-on-sale", 409, "This event is not on sale now."
 
 
 class EntryNotFound(NotFound):
-    title = "You have no place in this line; join it first."
+    title = "You are not in this queue. Join it first."
 
 
 class StillHolding(Problem):
-    """Whoever leaves could not pay any more, and joining again could hold twice."""
+    """The visitor must not leave with a reservation: it could not be paid for, and joining again could hold twice."""
 
-    type, status, title = "still-holding", 409, "You still hold places: give them back first, or pay for them."
+    type, status, title = "still-holding", 409, "You still hold tickets. Release or pay for them first."
 
 
 class RoomDrained(Problem):
-    type, status, title = "room-drained", 409, "Nothing is left to wait for."
+    type, status, title = "room-drained", 409, "This queue is closed."
 
 
 class ActRefused(ValueError):
-    """An act on a room that cannot be done to it as it stands. The message says why."""
+    """An operation that the room's present state does not allow. The message says why."""
 
 
 class LinkRefused(Exception):
-    """A VIP link that lets nobody through. Its text is the reason: used, revoked, expired, foreign or damaged."""
+    """A VIP link that is not valid. Its text is the reason: used, revoked, expired, foreign or damaged."""
 
 
 class StaleLeader(RuntimeError):
-    """A younger leader has ticked this room: whoever meets it leads no more."""
+    """A later leader has ticked this room, so the current process is no longer the leader."""

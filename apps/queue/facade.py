@@ -1,4 +1,4 @@
-"""The one door into the queue app for the apps above it."""
+"""The interface of the queue app for the apps above it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -99,11 +99,11 @@ _setting_busy_until = sql.load("apps.queue", "set_busy_until", prepared=True, ex
 
 
 _id_sort_key = attrgetter("int")
-"""PostgreSQL's order of ids, by which they are locked; compared as UUIDs they take ten times as long to sort."""
+"""Sorts ids in PostgreSQL's order, the lock order, ten times as fast as comparing UUID objects."""
 
 
 class EntryState(NamedTuple):
-    """An entry as it is under its lock."""
+    """A locked entry."""
 
     id: UUID
     status: str
@@ -114,46 +114,46 @@ class EntryState(NamedTuple):
     event_id: int
 
     def refusal(self, now: datetime) -> problems.Problem | None:
-        """Why this entry may not start a reservation now; None when it may."""
+        """Return why this entry may not start a reservation now, or None if it may."""
         if self.status in (QueueEntry.Status.WAITING, QueueEntry.Status.AWAY):
             return NotAdmitted()
         if self.status != QueueEntry.Status.READY:
             return AdmissionExpired()
         if self.admission_expires_at is None:
-            return NotAdmitted()  # Let in, but it has not come yet: asking where it stands is coming.
+            return NotAdmitted()  # Admitted, but not claimed yet: the next poll claims it.
         if self.admission_expires_at <= now:
             return AdmissionExpired()
         return None
 
 
 def lock_entries(cursor: sql.Cursor, entry_ids: Sequence[UUID], *, waiting: bool = True) -> dict[UUID, EntryState]:
-    """These entries are locked, in id order, until the caller's transaction ends; without `waiting` those of them that
-    nobody else has locked. Joins the caller's transaction."""
+    """Lock these entries in id order until the caller's transaction ends; without `waiting`, skip those locked by other
+    transactions. Joins the caller's transaction."""
     require_transaction(cursor)
     (done,) = sql.execute_batch(cursor, [lock_entries_call(entry_ids, waiting=waiting)])
     return entry_states_from_rows(done.rows)
 
 
 def lock_entries_call(entry_ids: Sequence[UUID], *, waiting: bool = True) -> sql.Call:
-    """The same lock, for a transaction that sends it together with other statements; `entry_states_from_rows` reads
-    what it returns."""
+    """Return the statement of `lock_entries`, to be sent in a batch with others; `entry_states_from_rows` parses its
+    rows."""
     lock = _lock_entries if waiting else _lock_entries_skipping
     return lock.call(entry_ids=arrays.uuids(sorted(entry_ids, key=_id_sort_key)))
 
 
 def entry_states_from_rows(rows: Iterable[tuple[Any, ...]]) -> dict[UUID, EntryState]:
-    """What `lock_entries_call` gave."""
+    """Parse the rows of `lock_entries_call`."""
     return {row[0]: EntryState(*row) for row in rows}
 
 
 def set_busy_until_call(entry_ids: arrays.Array, moments: arrays.Array, count: int) -> sql.Call:
-    """As `set_busy_until` of so many, for a transaction that sends it together with its other writes; it fails if not
-    all of them are there."""
+    """Return the statement of `set_busy_until` for `count` entries, to be sent in a batch with others; it fails unless
+    it updates all of them."""
     return _setting_busy_until.call(entry_ids=entry_ids, moments=moments, rows=count)
 
 
 def set_busy_until(cursor: sql.Cursor, moments: Mapping[UUID, datetime | None]) -> None:
-    """Each entry's slot is busy until its moment, or not at all. The caller holds the entries' locks."""
+    """Set the time until which each entry's slot is occupied, or None. The caller holds the entries' locks."""
     require_transaction(cursor)
     ids = sorted(moments)
     touched = _set_busy_until.count(cursor, entry_ids=ids, moments=[moments[entry_id] for entry_id in ids])
@@ -162,14 +162,14 @@ def set_busy_until(cursor: sql.Cursor, moments: Mapping[UUID, datetime | None]) 
 
 
 def complete_entry(cursor: sql.Cursor, entry_id: UUID) -> None:
-    """The entry's admission has served its purpose. The caller holds the entry's lock."""
+    """Mark the entry completed: its admission was used. The caller holds the entry's lock."""
     require_transaction(cursor)
     _complete_entry.count(cursor, entry_id=entry_id)
 
 
 def require_entry(event_id: int, entry: EntryView | None) -> EntryView:
-    """The caller's entry, if it may shop now. Raises NotAdmitted or AdmissionExpired. The hold decides again, under
-    the entry's lock; this only spares the work."""
+    """Return the caller's entry if it may shop now. Raises NotAdmitted or AdmissionExpired. The hold checks again under
+    the entry's lock; this check only saves work."""
     if entry is None or entry.event_id != event_id or entry.waits:
         raise NotAdmitted
     if not entry.is_ready:
@@ -178,8 +178,11 @@ def require_entry(event_id: int, entry: EntryView | None) -> EntryView:
 
 
 def owns(caller: Caller, entry: EntryView) -> bool:
-    """Whether the entry is the caller's: its account's, its browser's, named by its token, or left before by whom the
-    token names: who leaves the line with something in hand and joins again has a token of another entry."""
+    """Return whether the entry belongs to the caller: by its token, account or browser.
+
+    A token of another entry of the same buyer counts as well: a visitor who left the queue with a reservation and
+    joined again has a token of the new entry.
+    """
     if caller.entry_id is not None:
         named = entry if caller.entry_id == entry.id else entry_by_id(caller.entry_id)
         return named is not None and (named.event_id, named.buyer) == (entry.event_id, entry.buyer)
@@ -189,7 +192,7 @@ def owns(caller: Caller, entry: EntryView) -> bool:
 
 
 def require_owner(caller: Caller, entry: EntryView) -> None:
-    """Returns for the owner. Raises TokenMissing for nobody, NotOwner for somebody else."""
+    """Raise TokenMissing for an unidentified caller, and NotOwner for any caller but the entry's owner."""
     if not caller.is_known:
         raise problems.TokenMissing
     if not owns(caller, entry):

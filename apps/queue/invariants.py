@@ -1,4 +1,4 @@
-"""This app's part of the audit: I9, one event at a time in short reads."""
+"""The queue's audit check: invariant I9, one event at a time in short reads."""
 
 from collections.abc import Iterator
 
@@ -17,12 +17,12 @@ _drawn = sql.load(_PACKAGE, "audit_drawn")
 
 
 def register() -> None:
-    """The auditor includes this check."""
-    auditor.register("I9", "one number, one place; admission follows the numbers and never passes the cap", _check_i9)
+    """Add the check to every audit."""
+    auditor.register("I9", "one number, one entry; admission follows the numbers and never exceeds the cap", _check_i9)
 
 
-def _check_i9(survey: auditor.AuditContext) -> Iterator[str]:
-    for event in [events.get_event(survey.only)] if survey.only else events.list_events():
+def _check_i9(context: auditor.AuditContext) -> Iterator[str]:
+    for event in [events.get_event(context.only)] if context.only else events.list_events():
         with connection.cursor() as cursor:
             numbers = _numbers.rows(cursor, event_id=event.id)
             twice = _twice.rows(cursor, event_id=event.id)
@@ -31,11 +31,11 @@ def _check_i9(survey: auditor.AuditContext) -> Iterator[str]:
             drawn = _drawn.rows(cursor, event_id=event.id)
         for number, status, head, next_number in numbers:
             yield f"{event.slug}: number {number} is {status} with the head at {head}, next number {next_number}"
-        for who, count in twice:
-            yield f"{event.slug}: {who} is in line {count} times"
+        for buyer, count in twice:
+            yield f"{event.slug}: {buyer} has {count} live entries"
         for number, status in claims:
             yield f"{event.slug}: number {number} has claimed its admission and is {status} again"
         for active, most in cap:
             yield f"{event.slug}: {active} are active with a cap of {most}"
-        for place, number in drawn:
-            yield f"{event.slug}: who drew number {place} has {'none' if number is None else f'number {number}'}"
+        for drawn_number, number in drawn:
+            yield f"{event.slug}: number {drawn_number} was drawn, the entry has {'none' if number is None else f'number {number}'}"

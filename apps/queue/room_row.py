@@ -1,7 +1,7 @@
-"""The room's row, locked: what everybody who joins, admits or acts on a room decides from and writes back.
+"""The locked row of a room, which joins, admissions and operations read, change and save.
 
-Plain statements on whatever cursor the caller has, so that the same code runs in Django's transactions and on the
-connections of group commit, which Django does not know.
+Plain statements on the caller's cursor, so that the same code runs in Django's transactions and on the connections of
+group commit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from apps.kernel.db import sql, transactions
 from apps.queue.models import RoomAct, WaitingRoom
 
 SYSTEM = "system"
-"""Who does what happens by itself, on record. No person is recorded under this name: the proof shows it."""
+"""The recorded operator of automatic changes. No person is recorded under this name, since the proof publishes it."""
 
 _PACKAGE = "apps.queue"
 _lock_rooms = sql.load(_PACKAGE, "lock_rooms", prepared=True)
@@ -23,8 +23,8 @@ _record_act = sql.load(_PACKAGE, "record_act")
 
 @dataclass(slots=True)
 class Room:
-    """A room as it is under its lock: change it and save it before the transaction ends. Fields as in the model, in
-    the order of `lock_rooms.sql`."""
+    """A locked room, to be changed and saved before the transaction ends. Fields as in the model, in the column order
+    of `lock_rooms.sql`."""
 
     event_id: int
     state: str
@@ -51,7 +51,7 @@ class Room:
 
     @property
     def rate(self) -> float:
-        """Admissions per second in force: what the shop's health allows now, else what the operator set."""
+        """The current admissions per second: set by rate control, else by the operator."""
         return self.rate_per_second if self.rate_now is None else self.rate_now
 
 
@@ -59,26 +59,26 @@ _FIELDS = [field.name for field in fields(Room)]
 
 
 def lock_rooms(cursor: sql.Cursor, event_ids: Sequence[int]) -> dict[int, Room]:
-    """The rooms of these events by event, locked in id order until the caller's transaction ends: the first locks of
-    the whole system. Without those that there are not. Joins the caller's transaction."""
+    """Lock the rooms of these events in id order until the caller's transaction ends, and return those that exist, by
+    event id. These are the first locks of the lock order. Joins the caller's transaction."""
     transactions.require_transaction(cursor)
     (done,) = sql.execute_batch(cursor, [lock_rooms_call(event_ids)])
     return rooms_from_rows(done.rows)
 
 
 def lock_rooms_call(event_ids: Sequence[int]) -> sql.Call:
-    """The same lock, for a transaction that sends it together with what comes next; `rooms_from_rows` reads it."""
+    """Return the statement of `lock_rooms`, to be sent in a batch with others; `rooms_from_rows` parses its rows."""
     return _lock_rooms.call(event_ids=sorted(set(event_ids)))
 
 
 def rooms_from_rows(rows: Iterable[tuple[Any, ...]]) -> dict[int, Room]:
-    """What `lock_rooms_call` gave."""
+    """Parse the rows of `lock_rooms_call`."""
     rooms = [Room(*row) for row in rows]
     return {room.event_id: room for room in rooms}
 
 
 def lock_room(cursor: sql.Cursor, event_id: int) -> Room:
-    """The one room, locked likewise. Raises WaitingRoom.DoesNotExist."""
+    """Lock and return one event's room. Raises WaitingRoom.DoesNotExist."""
     room = lock_rooms(cursor, [event_id]).get(event_id)
     if room is None:
         raise WaitingRoom.DoesNotExist(f"event {event_id} has no room")
@@ -86,24 +86,24 @@ def lock_room(cursor: sql.Cursor, event_id: int) -> Room:
 
 
 def save_room(cursor: sql.Cursor, room: Room) -> None:
-    """The room's row is as `room` says, whole: it was read under the lock that the caller still has."""
+    """Save all fields of the room, which was read under the lock that the caller still holds."""
     transactions.require_transaction(cursor)
     (done,) = sql.execute_batch(cursor, [save_room_call(room)])
     if done.touched != 1:
-        raise RuntimeError(f"the room of event {room.event_id} is gone")
+        raise RuntimeError(f"the room of event {room.event_id} does not exist")
 
 
 def save_room_call(room: Room) -> sql.Call:
-    """The same, for a transaction that sends it together with others: it has touched one row."""
+    """Return the statement of `save_room`, to be sent in a batch with others; it must update one row."""
     return _save_room.call(**{name: getattr(room, name) for name in _FIELDS})
 
 
 def record_act(
     cursor: sql.Cursor, event_id: int, at: datetime, who: str | None, what: RoomAct.What, detail: str, why: str = ""
 ) -> None:
-    """The act is on record, in the transaction that does it. `who` None: it happened by itself."""
+    """Record an operation in the transaction that performs it. `who` None: an automatic change."""
     transactions.require_transaction(cursor)
-    # An operator who calls themselves "system" would have their hand published as nobody's.
+    # An operator named "system" must not be published as an automatic change.
     name = SYSTEM if who is None else f"operator {who}" if who == SYSTEM else who
     _record_act.count(
         cursor,
@@ -117,5 +117,5 @@ def record_act(
 
 
 def _to_plain_text(text: str) -> str:
-    """The text in one line without what the database could not store or a terminal would obey."""
+    """Return the text in one line, with spaces for control characters and other unprintable ones."""
     return "".join(character if character.isprintable() else " " for character in text)

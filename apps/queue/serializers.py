@@ -1,4 +1,4 @@
-"""The queue's answers and bodies, as the API description shows them."""
+"""The queue's responses and request bodies, for the OpenAPI document and for rendering."""
 
 from typing import Any
 
@@ -18,38 +18,41 @@ class JoinBody(serializers.Serializer):
     visitor_id = serializers.RegexField(
         r"^[A-Za-z0-9_-]{8,64}$",
         required=False,
-        help_text="Random, kept by the client: one place per visitor. Without it, a cookie or a token: a new visitor.",
+        help_text="A random id kept by the client. Without an id, a cookie or a token, a new visitor joins.",
     )
 
 
 class Place(serializers.Serializer):
     status = serializers.ChoiceField(choices=STATUSES)
-    position_in_queue = serializers.IntegerField(allow_null=True, help_text="0 from ready on; null in the lobby.")
+    position_in_queue = serializers.IntegerField(allow_null=True, help_text="0 once admitted; null in the lobby.")
     number = serializers.IntegerField(
-        required=False, help_text="While waiting: one's own; the position is this less `now_serving` of the updates."
+        required=False,
+        help_text="While waiting: the visitor's number; the position is this minus `now_serving` of the updates.",
     )
     estimated_wait_time = serializers.IntegerField(help_text="Seconds.")
     estimated_wait_range = serializers.ListField(
-        child=serializers.IntegerField(), min_length=2, max_length=2, help_text="Seconds, from and to."
+        child=serializers.IntegerField(), min_length=2, max_length=2, help_text="Seconds: minimum and maximum."
     )
-    next_poll = serializers.IntegerField(help_text="Milliseconds until asking again is worth it.")
+    next_poll = serializers.IntegerField(help_text="Milliseconds until the next poll.")
     tickets_left = serializers.IntegerField(
-        required=False, allow_null=True, help_text="While waiting: what is free now; null: not known."
+        required=False, allow_null=True, help_text="While waiting: free tickets now; null: unknown."
     )
-    rate_per_second = serializers.FloatField(required=False, help_text="While waiting: how fast people are let in.")
-    message = serializers.CharField(required=False, help_text="While waiting: the organiser's words to everybody.")
+    rate_per_second = serializers.FloatField(required=False, help_text="While waiting: visitors admitted per second.")
+    message = serializers.CharField(required=False, help_text="While waiting: the organizer's message.")
     stage = serializers.ChoiceField(choices=STAGES, required=False, help_text="In the lobby.")
-    opens_at = serializers.DateTimeField(required=False, help_text="In the lobby: when places are drawn.")
-    admission_token = serializers.CharField(required=False, help_text="In every answer while ready.")
-    expires_at = serializers.DateTimeField(required=False, help_text="When ready: until then start a reservation.")
+    opens_at = serializers.DateTimeField(required=False, help_text="In the lobby: when the draw begins.")
+    admission_token = serializers.CharField(required=False, help_text="In every response while ready.")
+    expires_at = serializers.DateTimeField(
+        required=False, help_text="While ready: a reservation must be started before."
+    )
 
 
 class JoinedPlace(Place):
-    queue_token = serializers.CharField(required=False, help_text="Not for a signed-in user, who needs none.")
+    queue_token = serializers.CharField(required=False, help_text="Absent for signed-in users, who need none.")
 
 
 def status_answer(event: events.EventView, place: QueueStatus) -> dict[str, Any]:
-    """Where somebody stands, as the contract shows it."""
+    """Return the response for a visitor's status in the queue."""
     seen, entry = place.estimate, place.entry
     answer: dict[str, Any] = {
         "status": seen.status,
@@ -77,15 +80,15 @@ def status_answer(event: events.EventView, place: QueueStatus) -> dict[str, Any]
     return answer
 
 
-def encode_join_answer(event: events.EventView, said: bytes, entry: positions.EntryView) -> bytes:
-    """`join_answer` as text, where the place's own is written already."""
+def encode_join_answer(event: events.EventView, status: bytes, entry: positions.EntryView) -> bytes:
+    """Return `join_answer` in JSON, given the encoded status."""
     if entry.account_id is not None:
-        return said
-    return b'%b,"queue_token":"%b"}' % (said[:-1], issue_queue_token(entry.id, event.slug, entry.number).encode())
+        return status
+    return b'%b,"queue_token":"%b"}' % (status[:-1], issue_queue_token(entry.id, event.slug, entry.number).encode())
 
 
 def join_answer(event: events.EventView, place: QueueStatus, entry: positions.EntryView) -> dict[str, Any]:
-    """The same, with the queue token of a visitor who has no account to be known by."""
+    """Return the status response with a queue token, for a visitor without an account."""
     answer = status_answer(event, place)
     if entry.account_id is None:
         answer["queue_token"] = issue_queue_token(entry.id, event.slug, entry.number)

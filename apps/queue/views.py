@@ -1,4 +1,4 @@
-"""Joining the line from the event's page, and waiting in it."""
+"""The pages for joining, waiting in and leaving the queue."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -32,15 +32,15 @@ COUNTDOWN_HOURS_MAX = 24
 @csrf_exempt  # The page is the same for everyone and carries no token; SameOriginWrites checks instead.
 @require_http_methods(["GET", "HEAD", "POST"])
 def join(request: HttpRequest, slug: str) -> HttpResponse:
-    """The browser has one place in the event's line and is on its way to choose, or to wait.
+    """Give the browser one entry in the event's queue, and redirect it to choose tickets or to wait.
 
-    The page's script sends the id that all tabs of a browser share, and it is the browser's from then on. Without
-    script a browser gets its identity first, by a redirect that repeats the form, and only then a place. Either way two
-    first clicks at once (two tabs, a double click) meet as one visitor, or leave one of them without a place to waste.
+    The page's script sends an id that all tabs of the browser share, which becomes the browser's identity. Without
+    scripts a browser first receives its identity by a redirect that repeats the form, and only then an entry. Either
+    way two concurrent first clicks (two tabs, a double click) count as one visitor and create one entry.
     """
     event = events.get_event(slug)
     if request.method != "POST":
-        return redirect("events:event", event.slug)  # A reload, a bookmark: the button is there.
+        return redirect("events:event", event.slug)  # A reload or a bookmark: that page has the button.
     known = authenticate(request, event.slug)
     caller = known if known.is_known else Caller(visitor_id=_sent_visitor_id(request))
     if not caller.is_known:
@@ -49,7 +49,7 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
         guest_merge.merge_guest_entry(event.id, caller)
         entry = positions.join(event, caller)
     except NotOnSale:
-        return redirect("events:event", event.slug)  # That page says which: upcoming, closed or canceled.
+        return redirect("events:event", event.slug)  # That page shows the reason: upcoming, closed or canceled.
     except RoomDrained as problem:
         return _page(request, event, _drained_reason(event), status=problem.status)
     response = redirect("queue:wait" if entry.waits else "reservations:choose", event.slug)
@@ -63,7 +63,7 @@ def join(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _sent_visitor_id(request: HttpRequest) -> str:
-    """The id that the page's script sent; empty without a fit one, which is no reason to send anybody away."""
+    """Return the id that the page's script sent; empty if it is missing or invalid, which is not an error."""
     try:
         return check_visitor_id(request.POST.get("visitor_id", ""))
     except problems.Invalid:
@@ -73,7 +73,7 @@ def _sent_visitor_id(request: HttpRequest) -> str:
 @never_cache
 @require_safe
 def wait(request: HttpRequest, slug: str) -> HttpResponse:
-    """The visitor sees where the line stands; whose turn it is goes straight on to choose."""
+    """Show the visitor's position, or redirect an admitted visitor to choose tickets."""
     event = events.get_event(slug)
     caller = authenticate(request, event.slug)
     guest_merge.merge_guest_entry(event.id, caller)
@@ -93,7 +93,7 @@ def wait(request: HttpRequest, slug: str) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def leave(request: HttpRequest, slug: str) -> HttpResponse:
-    """The browser's place is given up."""
+    """End the browser's entry."""
     event = events.get_event(slug)
     if request.method == "POST":
         try:
@@ -103,7 +103,7 @@ def leave(request: HttpRequest, slug: str) -> HttpResponse:
         except (EntryNotFound, problems.TokenMissing):
             return redirect("events:event", event.slug)
         except StillHolding as problem:
-            # What is held has a page of its own, and the one to choose on leads there.
+            # The page for choosing links to the reservation.
             messages.warning(request, problem.title)
             response = redirect("reservations:choose", event.slug)
             response.status_code = 303
@@ -114,11 +114,11 @@ def leave(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _drained_reason(event: events.EventView) -> str:
-    """What a drained room's page is to say: everything is sold, or else that somebody, or the time, has closed it."""
+    """Return why the room is drained: sales are over, everything is sold, or an operator has closed it."""
     if event.is_over(clock.now()):
         return "over"
-    board = room_snapshot.get_snapshot(event.id)
-    return "drained" if board.supply_available == board.supply_held == 0 else "shut"
+    snapshot = room_snapshot.get_snapshot(event.id)
+    return "drained" if snapshot.supply_available == snapshot.supply_held == 0 else "shut"
 
 
 def _page(
@@ -135,7 +135,7 @@ def _page(
         return render(request, "queue/wait.html", context, status=status)
     now = clock.now()
     drawing = place.stage == "drawing"
-    people_ahead = max(0, (place.ahead or 0) - 1)  # The position counts oneself.
+    people_ahead = max(0, (place.ahead or 0) - 1)  # The position includes the visitor.
     opens_at = place.opens_at
     is_far = opens_at is not None and opens_at - now > timedelta(hours=COUNTDOWN_HOURS_MAX)
     context = {

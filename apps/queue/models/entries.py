@@ -1,4 +1,4 @@
-"""The places in an event's line."""
+"""Queue entries."""
 
 import secrets
 import uuid
@@ -9,12 +9,12 @@ from django.db.models import Q
 
 
 def new_nonce() -> bytes:
-    """What makes an entry's leaf unguessable."""
+    """Return the random bytes that make an entry's leaf unguessable."""
     return secrets.token_bytes(16)
 
 
 class QueueEntry(models.Model):
-    """One place of one account or one browser."""
+    """A position in an event's queue, of one account or one browser."""
 
     class Status(models.TextChoices):
         WAITING = "waiting", "waiting"  # → ready, left
@@ -32,31 +32,33 @@ class QueueEntry(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     event = models.ForeignKey("events.Event", on_delete=models.CASCADE, related_name="queue_entries")
-    number = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty in the lobby, until it is drawn.")
-    in_lobby = models.BooleanField(default=False, help_text="It joined before the opening: its number is drawn.")
+    number = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty in the lobby until the draw.")
+    in_lobby = models.BooleanField(default=False, help_text="Joined before the opening; its number is drawn.")
     nonce = models.BinaryField(
-        max_length=16, default=new_nonce, help_text="Random: with the id it makes the leaf that the proof shows."
+        max_length=16, default=new_nonce, help_text="Random; with the id it makes the leaf in the published proof."
     )
     marked = models.CharField(
         max_length=10,
         choices=Mark.choices,
         blank=True,
         default="",
-        help_text="Let through ahead of its turn; counted in the caps, left out of the order's proof by name.",
+        help_text="Admitted with priority: counts toward the caps, and is listed separately in the proof.",
     )
     account = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True)
-    visitor_id = models.CharField(max_length=64, blank=True, help_text="The browser's random id; empty for accounts.")
+    visitor_id = models.CharField(
+        max_length=64, blank=True, help_text="The random id of the browser; empty for accounts."
+    )
     status = models.CharField(max_length=10, choices=Status.choices)
     joined_at = models.DateTimeField()
     ready_at = models.DateTimeField(null=True, blank=True)
     claim_expires_at = models.DateTimeField(
-        null=True, blank=True, help_text="Admitted by its number: until then it must come, or it loses the slot."
+        null=True, blank=True, help_text="Admitted; loses its slot unless the visitor arrives before."
     )
     admission_expires_at = models.DateTimeField(
-        null=True, blank=True, help_text="Until then a reservation may be started."
+        null=True, blank=True, help_text="A reservation must be started before."
     )
     busy_until = models.DateTimeField(
-        null=True, blank=True, help_text="A live reservation keeps the slot until then; set by the hold."
+        null=True, blank=True, help_text="A reservation occupies the slot until then; set by holds."
     )
     ended_at = models.DateTimeField(null=True, blank=True)
 
@@ -101,7 +103,7 @@ class QueueEntry(models.Model):
             models.Index(fields=["event"], condition=Q(status="ready"), name="queue_entry_ready_slots"),
             models.Index(fields=["event", "ended_at"], condition=Q(ended_at__isnull=False), name="queue_entry_endings"),
             models.Index(fields=["event"], condition=~Q(marked=""), name="queue_entry_marked"),
-            # Who asks for a place that has ended. Nobody who waits is in it, so a crowd in line costs it nothing.
+            # For polls about ended entries. Waiting entries are not in it, so joins do not maintain it.
             models.Index(
                 fields=["event", "visitor_id"],
                 condition=Q(ended_at__isnull=False, account__isnull=True),

@@ -1,4 +1,4 @@
-"""Links that let one person through."""
+"""VIP links."""
 
 import uuid
 
@@ -6,18 +6,23 @@ from django.db import models
 
 
 class VipLink(models.Model):
-    """A signed link for one person, good once: whoever opens it first is let through ahead of the turn."""
+    """A signed link, valid once: the first visitor who redeems it is admitted with priority."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     event = models.ForeignKey("events.Event", on_delete=models.CASCADE, related_name="+")
-    note = models.CharField(max_length=200, blank=True, help_text="Whom it is for.")
+    note = models.CharField(max_length=200, blank=True, help_text="For example its recipient.")
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True, blank=True)
     used_at = models.DateTimeField(null=True, blank=True)
     entry = models.ForeignKey(
-        "queue.QueueEntry", on_delete=models.PROTECT, null=True, blank=True, related_name="+", help_text="Who used it."
+        "queue.QueueEntry",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="The entry that redeemed it.",
     )
 
     class Meta:

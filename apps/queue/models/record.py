@@ -1,20 +1,20 @@
-"""What was done in and to a room, on record."""
+"""Records of a room: admissions, operations, rate changes."""
 
 from django.db import models
 from django.db.models import Q
 
 
 class AdmissionBatch(models.Model):
-    """One admission of one or more entries: by the tick, by a join into an empty line, by an operator.
+    """An admission of one or more entries: by a tick, a join into an empty queue, or an operator.
 
-    Part of the public proof, which lists all of them: rows are never changed, and go only with the event.
+    The public proof lists all batches: rows are never changed, and are deleted only with the event.
     """
 
     class Reason(models.TextChoices):
         TICK = "tick", "their turn"
-        EMPTY_LINE = "empty line", "nobody was ahead"
-        OPERATOR = "operator", "an operator's hand"
-        MARKED = "marked", "let through ahead of their turn"
+        EMPTY_LINE = "empty line", "no entry was ahead"
+        OPERATOR = "operator", "by an operator"
+        MARKED = "marked", "priority"
 
     event = models.ForeignKey("events.Event", on_delete=models.CASCADE, related_name="+")
     at = models.DateTimeField()
@@ -22,9 +22,9 @@ class AdmissionBatch(models.Model):
     from_number = models.PositiveBigIntegerField()
     to_number = models.PositiveBigIntegerField()
     count = models.PositiveIntegerField()
-    active_count = models.PositiveIntegerField(help_text="Slots that are not free, these included.")
-    active_max = models.PositiveIntegerField(help_text="The cap in force.")
-    epoch = models.PositiveBigIntegerField(help_text="The leader's; of the room as it stood for everybody else.")
+    active_count = models.PositiveIntegerField(help_text="Occupied slots, including these.")
+    active_max = models.PositiveIntegerField(help_text="The cap at that time.")
+    epoch = models.PositiveBigIntegerField(help_text="The leader's epoch, or the room's for other admissions.")
 
     class Meta:
         verbose_name_plural = "admission batches"
@@ -42,16 +42,16 @@ class AdmissionBatch(models.Model):
 
 
 class RoomAct(models.Model):
-    """Something done to a room: who, what, when and why. Written with the act, never changed."""
+    """An operation on a room: operator, time, change and reason. Written with the change, never updated."""
 
     class What(models.TextChoices):
         STATE = "state", "state"
         LIMITS = "limits", "rate and active max"
-        ADMIT = "admit", "admitted by hand"
-        REMOVE = "remove", "removed from the line"
-        LET_THROUGH = "let in", "let through ahead of the turn"
+        ADMIT = "admit", "admitted manually"
+        REMOVE = "remove", "removed from the queue"
+        LET_THROUGH = "let in", "given priority"
         LINK = "vip link", "VIP link"
-        MESSAGE = "message", "message to everybody waiting"
+        MESSAGE = "message", "message to waiting visitors"
         DRAW = "draw", "lobby and draw"
 
     event = models.ForeignKey("events.Event", on_delete=models.CASCADE, related_name="+")
@@ -70,7 +70,7 @@ class RoomAct(models.Model):
 
 
 class RateChange(models.Model):
-    """The admission rate of a room was changed by the shop's health: from what, to what and why."""
+    """A change of a room's admission rate by rate control, with its reason."""
 
     event = models.ForeignKey("events.Event", on_delete=models.CASCADE, related_name="+")
     at = models.DateTimeField()

@@ -1,15 +1,18 @@
-"""Who may come in, and how fast: the waiting room of an event, and who leads the gatekeepers."""
+"""Waiting rooms, and the leadership of the gatekeepers."""
 
 from django.db import models
 from django.db.models import Q
 
 
 class WaitingRoom(models.Model):
-    """One per event. Its row is the first lock of the whole system: numbers are handed out under it, never by a
-    sequence (a number committed late would be passed by the head and wait for ever)."""
+    """The waiting room of one event. Its row is the first lock of the lock order.
+
+    Numbers are assigned under this lock and not by a sequence: the head could pass a number that commits late, and its
+    entry would wait forever.
+    """
 
     class State(models.TextChoices):
-        OFF = "off", "off: everyone is ready at once"
+        OFF = "off", "off: every visitor is admitted at once"
         CLOSED = "closed", "closed"
         LOBBY = "lobby", "lobby"
         OPEN = "open", "open"
@@ -21,36 +24,40 @@ class WaitingRoom(models.Model):
     )
     state = models.CharField(max_length=10, choices=State.choices, default=State.OFF)
     rate_per_second = models.PositiveIntegerField(default=50)
-    active_max = models.PositiveIntegerField(default=500, help_text="People shopping at once.")
-    claim_seconds = models.PositiveIntegerField(default=120, help_text="Time to come when it is your turn.")
-    admission_seconds = models.PositiveIntegerField(default=300, help_text="Time to start a reservation once in.")
-    next_number = models.PositiveBigIntegerField(default=1)
-    head = models.PositiveBigIntegerField(default=0, help_text="Numbers up to this one have been reached.")
-    epoch = models.PositiveBigIntegerField(default=0, help_text="The leader that ticked last; an older one is fenced.")
-    ticked_at = models.DateTimeField(null=True, blank=True, help_text="Up to then the rate has been counted out.")
-    budget = models.FloatField(
-        default=0, help_text="Admissions the rate allows now, fractions carried; below zero after an operator's hand."
+    active_max = models.PositiveIntegerField(default=500, help_text="Visitors shopping at once.")
+    claim_seconds = models.PositiveIntegerField(default=120, help_text="Time to claim an admission.")
+    admission_seconds = models.PositiveIntegerField(
+        default=300, help_text="Time to start a reservation after claiming."
     )
-    supply_available = models.PositiveIntegerField(null=True, blank=True, help_text="What is free; empty: not known.")
-    supply_held = models.PositiveIntegerField(null=True, blank=True, help_text="Held, so it may come back.")
+    next_number = models.PositiveBigIntegerField(default=1)
+    head = models.PositiveBigIntegerField(default=0, help_text="The highest number whose turn has come.")
+    epoch = models.PositiveBigIntegerField(
+        default=0, help_text="The epoch of the latest leader; earlier leaders are refused."
+    )
+    ticked_at = models.DateTimeField(null=True, blank=True, help_text="The budget is calculated up to this time.")
+    budget = models.FloatField(
+        default=0, help_text="Admissions that the rate allows now, with fractions; negative after manual admissions."
+    )
+    supply_available = models.PositiveIntegerField(null=True, blank=True, help_text="Free tickets; empty: unknown.")
+    supply_held = models.PositiveIntegerField(null=True, blank=True, help_text="Held tickets, which may become free.")
     supply_at = models.DateTimeField(null=True, blank=True)
     rate_floor = models.PositiveIntegerField(
-        null=True, blank=True, help_text="The rate never falls below it by itself; empty: a tenth of the rate."
+        null=True, blank=True, help_text="Rate control never goes below it; empty: a tenth of the rate."
     )
     rate_now = models.FloatField(
-        null=True, blank=True, help_text="What the shop's health allows now, between floor and rate; empty: the rate."
+        null=True, blank=True, help_text="The rate allowed by rate control, between floor and rate; empty: the rate."
     )
-    message = models.CharField(max_length=280, blank=True, help_text="What everybody waiting reads now.")
+    message = models.CharField(max_length=280, blank=True, help_text="Shown to waiting visitors.")
     message_at = models.DateTimeField(null=True, blank=True)
     chain_head = models.BinaryField(
-        default=bytes, help_text="Of the first-come hash chain; empty before its first link."
+        default=bytes, help_text="Head of the first-come hash chain; empty before its first link."
     )
-    lobby_opens_at = models.DateTimeField(null=True, blank=True, help_text="Empty: this room has no lobby.")
+    lobby_opens_at = models.DateTimeField(null=True, blank=True, help_text="Empty: the room has no lobby.")
     lobby_count = models.PositiveBigIntegerField(
-        default=0, help_text="Entries the lobby has had; the numbers up to it are the draw's."
+        default=0, help_text="Entries of the lobby; the draw assigns the numbers up to it."
     )
     numbered_through = models.PositiveBigIntegerField(
-        null=True, blank=True, help_text="While drawn numbers are being written: nobody above it is let in yet."
+        null=True, blank=True, help_text="While drawn numbers are being written: no higher number is admitted yet."
     )
 
     class Meta:
@@ -74,7 +81,7 @@ class WaitingRoom(models.Model):
 
 
 class Leadership(models.Model):
-    """One row: which gatekeeper leads. The epoch rises with every election and fences the one before."""
+    """The leading gatekeeper, one row. Each election raises the epoch, so that earlier leaders are refused."""
 
     name = models.CharField(max_length=20, primary_key=True)
     epoch = models.PositiveBigIntegerField(default=0)

@@ -333,12 +333,12 @@ def test_the_auditor_finds_a_number_that_was_not_drawn() -> None:
     assert_audit_clean()
     one, other = (row(entry) for entry in entries)
     QueueEntry.objects.filter(pk=one.pk).update(number=None)
-    assert audit_breaches() == [f"I9: concert: who drew number {one.number} has none"]
+    assert audit_breaches() == [f"I9: concert: number {one.number} was drawn, the entry has none"]
     QueueEntry.objects.filter(pk=other.pk).update(number=one.number)
     QueueEntry.objects.filter(pk=one.pk).update(number=other.number)
     assert audit_breaches() == [
-        "I9: concert: who drew number 1 has number 2",
-        "I9: concert: who drew number 2 has number 1",
+        "I9: concert: number 1 was drawn, the entry has number 2",
+        "I9: concert: number 2 was drawn, the entry has number 1",
     ]
 
 

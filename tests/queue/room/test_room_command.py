@@ -78,7 +78,7 @@ def test_show_says_how_the_room_stands(line: events.EventView) -> None:
         "2.5/s, reduced from 10/s to protect the system",
         "1 admitted during the last minute", "numbers    1 reached of 4", "1,234 free, 6 held",
         "message    Hello / all",
-        "never reduced below 1/s", "VIP links  0 open", "admitted by hand, 1 of 1 (first night)",
+        "never reduced below 1/s", "VIP links  0 open", "admitted manually, 1 of 1 (first night)",
     ):  # fmt: skip
         assert words in shown
 

@@ -50,7 +50,7 @@ def test_the_page_shows_how_the_room_stands(boss: Client, event: events.EventVie
     shown = boss.get(f"/admin/queue/waitingroom/{event.id}/change/").content.decode()
     for words in (
         "1 of 2", "1 of 4", "1.5/s", "Held below the 10/s that were set", "12 free, 3 held", "/events/concert/fairness",
-        "&lt;b&gt;hi&lt;/b&gt;", "admitted by hand: 1 of 1", "&lt;i&gt;early&lt;/i&gt;",
+        "&lt;b&gt;hi&lt;/b&gt;", "admitted manually: 1 of 1", "&lt;i&gt;early&lt;/i&gt;",
     ):  # fmt: skip
         assert words in shown
     assert "<b>hi</b>" not in shown
