@@ -38,4 +38,5 @@ def _check_i9(context: auditor.AuditContext) -> Iterator[str]:
         for active, most in cap:
             yield f"{event.slug}: {active} are active with a cap of {most}"
         for drawn_number, number in drawn:
-            yield f"{event.slug}: number {drawn_number} was drawn, the entry has {'none' if number is None else f'number {number}'}"
+            actual = "none" if number is None else f"number {number}"
+            yield f"{event.slug}: number {drawn_number} was drawn, the entry has {actual}"
