@@ -251,15 +251,17 @@ def _iso(moment: datetime | None) -> str | None:
 
 
 def merge_pages(first: Mapping[str, Any], pages: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any]:
-    """One document with all pages of each part in it, as it is kept in a file."""
+    """Return one document that holds all pages of each part, as `verify_queue --save` writes it.
+
+    `pages`: the further pages, read at least as far as the moment of the document. Later leaves are left out.
+    """
     whole = dict(first)
-    for part, further in pages.items():
+    for part in PARTS:
         if whole.get(part) is None:
             continue
         name = "leaves" if part == "places" else "items"
-        whole[part] = {
-            **whole[part],
-            name: [*whole[part][name], *(value for one in further for value in one[name])],
-            "next": None,
-        }
+        further = [value for page in pages.get(part, ()) for value in page[name]]
+        whole[part] = {**whole[part], name: [*whole[part][name], *further], "next": None}
+    places = whole["places"]
+    del places["leaves"][max(0, whole["room"]["next_number"] - places["from"]) :]
     return whole

@@ -82,14 +82,15 @@ def verify(
     progress: Progress | None = None,
     watch: WatchedLeaf | None = None,
     earlier: Any = None,
+    whole: bool = False,
 ) -> Verified | Mismatch:
     """Every place, from the document and the further pages it names; the first mismatch, if there is one.
 
     `watch`: also that this leaf has its place and that the chain ran through what its receipt saw. `earlier`: a whole
-    document somebody kept, which must be a beginning of this one.
+    document somebody kept, which must be a beginning of this one. `whole`: the document must have no further pages.
     """
     try:
-        return _Verification(document, fetch, progress, watch, earlier).run()
+        return _Verification(document, fetch, progress, watch, earlier, whole).run()
     except _MismatchFound as differs:
         return differs.mismatch
 
@@ -101,6 +102,7 @@ class _Verification:
     progress: Progress | None
     watch: WatchedLeaf | None
     earlier: Any
+    whole: bool
     event: str = ""
     notes: list[str] = field(default_factory=list)
     watched_number: int | None = None
@@ -122,6 +124,8 @@ class _Verification:
             raise _MismatchFound(f"{self.lobby_count} lobby entries, but the next number is {self.next_number}")
         if self.head >= self.next_number:
             raise _MismatchFound(f"the head is {self.head}, but the next number is {self.next_number}")
+        if self.whole:
+            self._check_whole()
         self._read_earlier()
         stage = self._check_draw(document.get("draw"))
         places = self._leaves(1 if stage == "drawn" else self.lobby_count + 1, self.next_number - 1)
@@ -147,6 +151,20 @@ class _Verification:
             watched_number=self.watched_number,
             watched_is_entrant=self.watched_is_entrant,
         )
+
+    def _check_whole(self) -> None:
+        """Every part says that it has no further page, and no leaf stands after the last number."""
+        for part in ("places", "entrants", "marked", "admissions", "acts"):
+            if part == "entrants" and self.document.get(part) is None:
+                continue
+            page = _mapping(self.document.get(part), part)
+            if "next" not in page:
+                raise _MismatchFound(f"{part}.next is missing: a whole document has it, and it is null")
+            if page["next"] is not None:
+                raise _MismatchFound(f"{part}.next is {page['next']!r}: this is not a whole document")
+        places = self.document["places"]
+        if _integer(places, "from") + len(_sequence(places, "leaves")) > self.next_number:
+            raise _MismatchFound("a leaf stands here, after the last number of the document", self.next_number)
 
     # --- the draw ------------------------------------------------------------------------------------------------
     def _check_draw(self, given: Any) -> str:

@@ -1,5 +1,6 @@
 """The proof holds for every honest room, and no tampering with what is stored gets past it."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -435,13 +436,73 @@ def test_what_was_published_of_admissions_acts_and_marks_cannot_be_taken_back(
 def test_a_kept_document_verifies_without_a_house(drawn: EventView, tmp_path: Any, monkeypatch: Any) -> None:
     for name in ("PLACES_PAGE", "LIST_PAGE"):
         monkeypatch.setattr(published, name, 2)
+    monkeypatch.setattr(published, "ENTRANTS_PAGE", 2)
     kept = tmp_path / "kept.json"
     call_command("verify_queue", "concert", save=kept, verbosity=0)
     QueueEntry.objects.all().delete()
     assert verification_error("concert", "--file", str(kept)) == ""
     assert "is not of event" in verification_error("another", "--file", str(kept))
-    kept.write_text(kept.read_text().replace('"next_number":11', '"next_number":10'))
-    assert "the chain over numbers 7 to 9 ends in" in verification_error("concert", "--file", str(kept))
+    document = json.loads(kept.read_text())
+    assert all(document[part]["next"] is None for part in published.PARTS)
+    assert len(document["entrants"]["items"]) == 6
+
+
+def test_a_kept_document_with_a_leaf_after_its_last_number_is_refused(drawn: EventView, tmp_path: Any) -> None:
+    kept = tmp_path / "kept.json"
+    call_command("verify_queue", "concert", save=kept, verbosity=0)
+    whole = kept.read_text()
+    kept.write_text(whole.replace('"next_number":11', '"next_number":10'))
+    said = verification_error("concert", "--file", str(kept))
+    assert said == "number 10: a leaf stands here, after the last number of the document"
+    document = json.loads(whole)
+    document["places"]["leaves"].append("00" * 32)
+    kept.write_text(json.dumps(document))
+    assert verification_error("concert", "--file", str(kept)).startswith("number 11: a leaf stands here")
+
+
+@pytest.mark.parametrize("part", published.PARTS)
+def test_a_file_in_which_a_part_does_not_say_that_it_is_complete_is_refused(
+    drawn: EventView, tmp_path: Any, part: str
+) -> None:
+    kept = tmp_path / "kept.json"
+    call_command("verify_queue", "concert", save=kept, verbosity=0)
+    document = json.loads(kept.read_text())
+    document[part]["next"] = 4
+    kept.write_text(json.dumps(document))
+    assert verification_error("concert", "--file", str(kept)) == f"{part}.next is 4: this is not a whole document"
+    del document[part]["next"]
+    kept.write_text(json.dumps(document))
+    said = verification_error("concert", "--file", str(kept))
+    assert said == f"{part}.next is missing: a whole document has it, and it is null"
+
+
+def test_a_document_saved_while_others_join_ends_where_it_says(
+    room: EventView, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every page but the first is read after another join, so that the last one has leaves after the document's end."""
+    monkeypatch.setattr(published, "PLACES_PAGE", 3)
+    page = published.page
+
+    def page_after_a_join(*args: Any) -> published.Page:
+        join_entries(room, 1)
+        return page(*args)
+
+    monkeypatch.setattr(published, "page", page_after_a_join)
+    document = published.document(room)
+    seen: dict[str, list[Any]] = {}
+
+    def fetch(part: str, after: int) -> Any:
+        seen.setdefault(part, []).append(published.page(room, part, after).body)
+        return seen[part][-1]
+
+    assert isinstance(verification.verify(document, fetch), verification.Verified)
+    whole = published.merge_pages(document, seen)
+    assert (
+        len(whole["places"]["leaves"]) == 8 < sum(len(one["leaves"]) for one in (document["places"], *seen["places"]))
+    )
+    kept = tmp_path / "kept.json"
+    kept.write_text(json.dumps(whole))
+    assert verification_error("concert", "--file", str(kept)) == ""
 
 
 # --- what strangers send ---------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import hashlib
 import json
 import uuid
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,10 @@ from tests.support.tiers import examples
 # --- the second verifier ---------------------------------------------------------------------------------------------
 def h(*parts: bytes) -> bytes:
     return hashlib.sha256(b"".join(parts)).digest()
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def second_opinion(proof: dict[str, Any], get_page: Any) -> bool:
@@ -43,12 +48,16 @@ def second_opinion(proof: dict[str, Any], get_page: Any) -> bool:
         chain = h(chain, number.to_bytes(8, "big"), leaf or b"")
     if chain.hex() != room["chain_head"]:
         return False
-    marked = [item["number"] for item in all_items(proof, "marked", get_page)]  # 9
-    if marked != sorted(set(marked)):
+    marks = all_items(proof, "marked", get_page)  # 9
+    marked = [item["number"] for item in marks]
+    if marked != sorted(set(marked)) or not {item["by"] for item in marks} <= {"vip", "operator"}:
+        return False
+    admitted_at = [moment(item["at"]) for item in all_items(proof, "admissions", get_page)[: room["admissions_count"]]]
+    if admitted_at != sorted(admitted_at):
         return False
     for item in all_items(proof, "admissions", get_page)[: room["admissions_count"]]:
         within = item["from"] <= item["to"] < number_of_next and item["count"] <= item["to"] - item["from"] + 1
-        if not within or (item["reason"] != "marked" and item["to"] > room["head"]):
+        if not within or item["count"] < 1 or (item["reason"] != "marked" and item["to"] > room["head"]):
             return False
     return True
 
@@ -59,14 +68,14 @@ def draw_holds(
     if h(draw["statement"].encode()).hex() != draw["commitment"]:  # 2
         return False
     statement = json.loads(draw["statement"])
-    if statement["event"] != proof["event"] or statement["reveal_by"] != draw["reveal_by"]:
+    if statement["event"] != proof["event"] or moment(statement["reveal_by"]) != moment(draw["reveal_by"]):
         return False
     if draw["frozen_at"] is None:  # 3
         return draw["digest"] is None and draw["secret"] is None
     if draw["entrants_count"] != lobby:
         return False
     steps = ("committed_at", "frozen_at", "digest_at", "revealed_at", "drawn_at", "numbered_at")
-    moments = [draw[name] for name in steps if draw[name] is not None]
+    moments = [moment(draw[name]) for name in steps if draw[name] is not None]
     if draw["digest"] is None:
         return True
     if moments != sorted(moments):  # 4
@@ -81,9 +90,9 @@ def draw_holds(
     promised = statement["beacon"]["source"] != "none"
     if h(secret).hex() != statement["secret_sha256"] or draw["is_operator_proof"] is not bool(value):
         return False
-    if (value and not promised) or (promised and not value and draw["revealed_at"] < draw["reveal_by"]):
+    if (value and not promised) or (promised and not value and moment(draw["revealed_at"]) < moment(draw["reveal_by"])):
         return False
-    if value and statement["beacon"].get("at") and statement["beacon"]["at"] <= draw["digest_at"]:
+    if value and statement["beacon"].get("at") and moment(statement["beacon"]["at"]) <= moment(draw["digest_at"]):
         return False
     seed = h(secret, bytes.fromhex(draw["digest"]), value)
     if seed.hex() != draw["seed"]:
@@ -190,7 +199,8 @@ def rooms(draw: st.DrawFn) -> Paged:
             "statement": text,
             "commitment": h(text.encode()).hex(),
             "committed_at": MOMENT.format(0),
-            "reveal_by": MOMENT.format(4),
+            # The same instant, written for another zone.
+            "reveal_by": draw(st.sampled_from([MOMENT.format(4), "2026-11-21T14:00:04+02:00"])),
             "frozen_at": since("closed", MOMENT.format(1)),
             "entrants_count": since("closed", lobby),
             "digest": since("counted", digest.hex()),

@@ -61,6 +61,7 @@ class Command(BaseCommand):
                 progress=self._show_progress if options["verbosity"] else None,
                 watch=watch,
                 earlier=None if options["earlier"] is None else _read(options["earlier"]),
+                whole=options["file"] is not None,
             )
         )
         if receipt is not None and (differs := inclusion.compare(receipt, document, verified)) is not None:
@@ -68,6 +69,7 @@ class Command(BaseCommand):
         if isinstance(source, _LocalSource) and (differs := stored.check(source.event.id)) is not None:
             raise CommandError(str(differs))
         if options["save"] is not None:
+            _read_all_entrants(source, document)
             whole = published.merge_pages(document, source.seen)
             options["save"].write_text(json.dumps(whole, separators=(",", ":")) + "\n", encoding="utf-8")
         for sentence in describe_result(verified, receipt):
@@ -194,13 +196,22 @@ class _FileSource:
         return _read(self.path)
 
     def page(self, part: str, after: int) -> Any:
-        raise CommandError(f"{self.path} holds only the first page of {part}: keep one with --save")
+        raise AssertionError(f"a whole document has no further page of {part}")
 
 
 def _source(slug: str, base: str | None, path: Path | None) -> _LocalSource | _HttpSource | _FileSource:
     if base is not None:
         return _HttpSource(slug, base)
     return _FileSource(path) if path is not None else _LocalSource(slug)
+
+
+def _read_all_entrants(source: _LocalSource | _HttpSource | _FileSource, document: Any) -> None:
+    """Fetch the entrants that the verification did not need: after the draw it reads them by their numbers."""
+    page = None if "entrants" in source.seen else document["entrants"]
+    while page is not None and (after := page["next"]) is not None:
+        page = source.page("entrants", after)
+        if page["next"] is not None and page["next"] <= after:
+            raise CommandError("entrants: the pages go in circles")
 
 
 def _require_match(outcome: Any) -> Any:
