@@ -1,1 +1,1 @@
-"""What staff do to the inventory while it is on sale."""
+"""Changes to the inventory by staff, also while it is on sale."""

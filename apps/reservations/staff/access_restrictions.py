@@ -1,6 +1,4 @@
-"""Sections that nobody holds in without an access code: staff make one so, or open it to everybody, also while the sale
-runs. Who holds there already stays.
-"""
+"""Restricting a section to buyers with an access code, or opening it, also during the sale. Holds stay valid."""
 
 from apps.events import facade as events
 from apps.kernel.db import sql
@@ -10,12 +8,12 @@ from apps.reservations.staff.selection import find_section
 from apps.reservations.staff.stock import stock_transaction
 
 _read_clock = sql.load("apps.reservations", "read_clock")
-_ACCESS_LABELS = {True: "with an access code", False: "everybody"}
+_ACCESS_LABELS = {True: "with an access code", False: "open to all"}
 
 
 def guard(event: events.EventView, section: str, *, needs_access: bool, who: str, why: str = "") -> bool:
-    """Who begins to hold in the section from the commit on needs an access code, or needs none any more; whether that
-    is new. Processes know it within two seconds. Raises Invalid."""
+    """Set whether new holds in the section need an access code; return whether that changed. All processes apply it
+    within two seconds. Raises Invalid."""
     found = find_section(event, section)
     with stock_transaction() as cursor:
         ((now,),) = _read_clock.rows(cursor)

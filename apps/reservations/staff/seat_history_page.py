@@ -1,4 +1,4 @@
-"""A seat's whole story on its page in the staff's site, and who had it at a moment asked for."""
+"""A seat's history on its admin page, and its holder at a given time."""
 
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -15,7 +15,7 @@ AT_LENGTH_MAX = 40
 
 
 class SeatHistoryMixin(admin.ModelAdmin):
-    """The page of a seat tells who had it and when, from the ledger; `?at=` asks for one moment."""
+    """Adds to a seat's admin page who held it and when, from the ledger; `?at=` selects one time."""
 
     change_form_template = "admin/reservations/seatinventory/change_form.html"
 
@@ -27,24 +27,23 @@ class SeatHistoryMixin(admin.ModelAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         row = self.get_object(request, object_id)
-        told = _history_context(row, request.GET.get("at", "")) if isinstance(row, SeatInventory) else {}
-        return super().change_view(request, object_id, form_url, {**(extra_context or {}), **told})
+        context = _history_context(row, request.GET.get("at", "")) if isinstance(row, SeatInventory) else {}
+        return super().change_view(request, object_id, form_url, {**(extra_context or {}), **context})
 
 
-def _history_context(row: SeatInventory, asked: str) -> dict[str, Any]:
+def _history_context(row: SeatInventory, at_text: str) -> dict[str, Any]:
     event, seat = events.get_event_by_id(row.event_id), events.seats_by_id([row.pk])[row.pk]
     story = seat_history.timeline(event, seat)
-    told: dict[str, Any] = {
+    context: dict[str, Any] = {
         "story": story,
-        # Newest first: what is asked about is mostly what happened last.
-        "spans": story.spans[::-1],
+        "spans": story.spans[::-1],  # Newest first.
         "zone": ZoneInfo(story.timezone),
-        "asked": asked[:AT_LENGTH_MAX],
+        "asked": at_text[:AT_LENGTH_MAX],
     }
-    if not asked.strip():
-        return told
+    if not at_text.strip():
+        return context
     try:
-        moment = seat_history.parse_moment(asked, story.timezone, clock.now())
+        moment = seat_history.parse_moment(at_text, story.timezone, clock.now())
     except seat_history.BadMoment as bad:
-        return told | {"bad_moment": str(bad)}
-    return told | {"moment": moment, "holders": story.at(moment), "free_since": story.free_since(moment)}
+        return context | {"bad_moment": str(bad)}
+    return context | {"moment": moment, "holders": story.at(moment), "free_since": story.free_since(moment)}

@@ -1,9 +1,9 @@
-"""What staff take off sale and put back, also while the sale runs: seats and places blocked for the house or out of
-use, and the capacity of general admission.
+"""Blocking and unblocking seats and tickets, and changing general-admission capacity, also during the sale.
 
-Only what is free is blocked, and a section never shrinks below what is held, sold or blocked: all or nothing, decided
-under the same locks as a hold, in the same order (seats by id, then the general-admission row). Seats are added by a
-new plan only; taking seats out of a running sale is blocking them as out of use.
+Stock is blocked as house seats or as out of use. Only free stock can be blocked, and a section cannot shrink below what
+is held, sold or blocked. Each change is all or nothing, decided under the same locks as a hold, in the same order
+(seats by id, then the general-admission row). Seats are added only by a new plan; seats that must leave a running sale
+are blocked as out of use.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from apps.reservations.staff.selection import Selection, find_seats, find_sectio
 
 LOCK_WAIT_MS = 2_000
 STATEMENT_MS = 15_000
-"""Thousands of seats are one statement here; a shopper's transaction never gets this long."""
+"""One statement may change thousands of seats here; buyers' transactions have a shorter timeout."""
 PLACES_MAX = events.CAPACITY_MAX
 
 _PACKAGE = "apps.reservations"
@@ -44,26 +44,30 @@ _Result = TypeVar("_Result")
 
 
 class ChangedMeanwhile(problems.Problem):
-    """Somebody else changed what this was decided by. Nothing was done."""
+    """The data was changed after the user saw it. Nothing was done."""
 
-    type, status, title = "changed-meanwhile", 409, "Somebody changed this meanwhile; look again."
+    type, status, title = (
+        "changed-meanwhile",
+        409,
+        "This was changed since you opened the page. Check it and try again.",
+    )
 
 
 class InventoryMissing(problems.Problem):
-    """The plan has what the inventory has no row for. Nothing was done."""
+    """A part of the plan has no inventory row. Nothing was done."""
 
-    type, status, title = "inventory-missing", 409, "The inventory lacks a row; it must be put right first."
+    type, status, title = "inventory-missing", 409, "The inventory lacks a row and must be repaired first."
 
 
 class CapacityInUse(problems.Problem):
-    """`least` is how far the section could shrink."""
+    """The new capacity is below what is in use; `least` is the lowest possible."""
 
-    type, status, title = "capacity-in-use", 409, "More than that is held, sold or blocked."
+    type, status, title = "capacity-in-use", 409, "More tickets than that are held, sold or blocked."
 
 
 @dataclass(frozen=True, slots=True)
 class SeatState:
-    """A seat under its lock."""
+    """A locked seat."""
 
     seat_id: int
     section_id: int
@@ -77,13 +81,13 @@ class SeatState:
 
     @property
     def word(self) -> str:
-        """available, held or sold; or why it is blocked."""
+        """ "available", "held" or "sold", or the reason of its block."""
         return self.blocked_for or str(_Status(self.status).label)
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceCounts:
-    """A general-admission section's figures."""
+    """The counts of a general-admission section."""
 
     capacity: int
     blocked: int
@@ -102,11 +106,10 @@ class PlaceCounts:
 def block_seats(
     event: events.EventView, selection: Selection, reason: str, *, who: str, why: str = "", only_free: bool = False
 ) -> int:
-    """All chosen seats are off sale for this reason, or none; how many that changed: what is blocked for another
-    reason gets this one, what is blocked for this one stays.
+    """Block all selected seats for this reason, or none; return how many changed.
 
-    `only_free`: those that are held or sold are left to their buyers instead, and the rest is blocked. Raises Invalid,
-    SeatsUnavailable naming who stands in the way.
+    Seats blocked for another reason get this one. With `only_free`, held and sold seats are skipped. Raises Invalid,
+    and SeatsUnavailable naming the held and sold seats.
     """
     _require_reason(reason)
     names = find_seats(event, selection)
@@ -128,14 +131,16 @@ def _block(
         touched = _block_seats.count(cursor, seat_ids=ids, blocked_for=reason)
         assert touched == len(ids), f"{touched} of {len(ids)} locked seats blocked"
         _record_seats(cursor, event, InventoryChange.Kind.BLOCKED, wanted, reason, who=who, why=why)
-    # What was blocked for another reason was off sale before.
+    # Seats that were blocked for another reason were not on sale before.
     _notify_seats(event, [state for state in wanted if not state.blocked_for], -1)
     return len(wanted)
 
 
 def unblock_seats(event: events.EventView, selection: Selection, *, who: str, why: str = "", reason: str = "") -> int:
-    """What is blocked of the chosen seats is on sale again, for this reason or for any; how many. Others stay as they
-    are. Raises Invalid, SeatsUnavailable naming those that somebody has although they are blocked."""
+    """Unblock those of the selected seats that are blocked, for this reason or any; return how many.
+
+    Raises Invalid, and SeatsUnavailable naming blocked seats that belong to a reservation (a fault).
+    """
     if reason:
         _require_reason(reason)
     names = find_seats(event, selection)
@@ -163,10 +168,10 @@ def block_places(
     why: str = "",
     seen: int | None = None,
 ) -> PlaceCounts:
-    """So many more places of the general-admission section are off sale for this reason; its figures then.
+    """Block `quantity` more tickets of a general-admission section for this reason; return its new counts.
 
-    `seen`: how many were blocked when this was decided; another number now refuses it, so that a form sent twice
-    blocks once. Raises Invalid, NotEnoughLeft, ChangedMeanwhile.
+    `seen` is the blocked count that the user saw; if it has changed, the call is refused, so that a form sent twice
+    blocks once. Raises Invalid, NotEnoughLeft and ChangedMeanwhile.
     """
     _require_reason(reason)
     _require_quantity(quantity)
@@ -175,8 +180,8 @@ def block_places(
         _require_seen(places, seen)
         if quantity > places.free:
             raise NotEnoughLeft(
-                f"Only {places.free:,} of {name} are free: of {places.capacity:,} places {places.taken:,} are held or "
-                f"sold and {places.blocked:,} blocked. Nothing was blocked.",
+                f"Only {places.free:,} tickets of {name} are free: of {places.capacity:,}, {places.taken:,} are held "
+                f"or sold and {places.blocked:,} blocked. Nothing was blocked.",
                 available=places.free,
             )
         house = quantity if reason == BlockedFor.HOUSE else 0
@@ -195,17 +200,19 @@ def unblock_places(
     why: str = "",
     seen: int | None = None,
 ) -> PlaceCounts:
-    """So many of the places blocked for this reason are on sale again; the section's figures then. Raises Invalid,
-    NotEnoughLeft, ChangedMeanwhile, as `block_places`."""
+    """Unblock `quantity` of the tickets blocked for this reason; return the section's new counts. `seen` and errors are
+    as for blocking."""
     _require_reason(reason)
     _require_quantity(quantity)
 
     def change(places: PlaceCounts, name: str) -> PlaceCounts:
         _require_seen(places, seen)
-        there = places.blocked_for(reason)
-        if quantity > there:
-            words = BlockedFor(reason).label
-            raise NotEnoughLeft(f"Only {there:,} of {name} are {words}. Nothing was put on sale.", available=there)
+        blocked = places.blocked_for(reason)
+        if quantity > blocked:
+            label = BlockedFor(reason).label
+            raise NotEnoughLeft(
+                f"Only {blocked:,} tickets of {name} are blocked: {label}. Nothing was unblocked.", available=blocked
+            )
         house = quantity if reason == BlockedFor.HOUSE else 0
         return PlaceCounts(places.capacity, places.blocked - quantity, places.house - house, places.taken)
 
@@ -213,8 +220,8 @@ def unblock_places(
 
 
 def resize(event: events.EventView, section: str, capacity: int, *, who: str, why: str = "") -> PlaceCounts:
-    """The general-admission section has this many places, for the public and for the sale; its figures then. It never
-    shrinks below what is held, sold or blocked. Raises Invalid, CapacityInUse saying how far it could go."""
+    """Set a general-admission section's capacity, published and for sale; return its new counts. Raises Invalid, and
+    CapacityInUse with the lowest possible capacity."""
 
     def change(places: PlaceCounts, name: str) -> PlaceCounts:
         least = places.taken + places.blocked
@@ -244,7 +251,7 @@ def _change_places(
     def act() -> PlaceCounts:
         with stock_transaction() as cursor:
             if capacity is not None:
-                # What the public is told, first: the inventory's row is the hot one, and is locked last.
+                # The published capacity first: the inventory's row is contended, and is locked last.
                 events.resize_section(section.id, capacity)
             figures = _lock_stock_places.rows(cursor, section_id=section.id)
             if not figures:
@@ -268,20 +275,22 @@ def _change_places(
 
 @contextmanager
 def stock_transaction() -> Iterator[sql.Cursor]:
-    """The cursor of one transaction that changes the stock, with limits of its own. Raises Busy where buyers or other
-    staff kept what it waited for; then nothing was changed."""
+    """Open a transaction for changing the stock, with its own timeouts. Raises Busy, with nothing changed, if buyers or
+    other staff held the locks too long."""
     try:
         with transactions.write(lock_ms=LOCK_WAIT_MS, statement_ms=STATEMENT_MS), connection.cursor() as cursor:
             yield cursor
     except DatabaseError as error:
         if not transactions.is_transient(error):
             raise
-        raise problems.Busy("Others are busy with these places just now. Nothing was changed; try again.") from error
+        raise problems.Busy(
+            "These seats or tickets are being changed by others. Nothing was changed; try again."
+        ) from error
 
 
 def lock_seats(event: events.EventView, cursor: sql.Cursor, names: Mapping[int, str]) -> list[SeatState]:
-    """These seats, by id with their public ids, as they are under their locks, taken in id order. Joins the transaction
-    of this cursor. Raises InventoryMissing."""
+    """Lock these seats (public ids by id) in id order and return their states. Joins the transaction of this cursor.
+    Raises InventoryMissing."""
     transactions.require_transaction(cursor)
     states = [SeatState(*row) for row in _lock_stock_seats.rows(cursor, seat_ids=sorted(names))]
     if len(states) < len(names):
@@ -293,28 +302,28 @@ def lock_seats(event: events.EventView, cursor: sql.Cursor, names: Mapping[int, 
 
 def _missing(event: events.EventView, what: str) -> InventoryMissing:
     return InventoryMissing(
-        f"Not in the inventory: {what}. Nothing was changed; manage.py reconcile {event.slug} --repair adds what is "
-        "missing."
+        f"Not in the inventory: {what}. Nothing was changed; manage.py reconcile {event.slug} --repair adds missing "
+        "rows."
     )
 
 
 def _require_no_lines(
     event: events.EventView, cursor: sql.Cursor, seat_ids: Sequence[int], names: Mapping[int, str]
 ) -> None:
-    """No reservation's line is on these locked, blocked seats: put on sale, such a seat could be sold to nobody. A line
-    comes only with the seat's lock. Raises SeatsUnavailable."""
+    """Raise SeatsUnavailable if a live reservation has one of these locked, blocked seats: on sale, such a seat could
+    not be sold. A reservation gets a line only under the seat's lock."""
     holders = {names[seat_id]: holder for seat_id, holder in _live_lines_on_seats.rows(cursor, seat_ids=list(seat_ids))}
     if holders:
-        said = listed([f"{guid} is reservation {holder}'s" for guid, holder in sorted(holders.items())])
+        owners = listed([f"{guid} belongs to reservation {holder}" for guid, holder in sorted(holders.items())])
         raise SeatsUnavailable(
-            f"Blocked, and yet {said}. Nothing was put on sale; manage.py reconcile {event.slug} --repair gives a seat "
-            "to whose it is.",
+            f"Blocked, but {owners}. Nothing was unblocked; manage.py reconcile {event.slug} --repair assigns each "
+            "seat to its reservation.",
             unavailable=sorted(holders),
         )
 
 
 def refusal(taken: Sequence[SeatState], names: Mapping[int, str], nothing: str) -> SeatsUnavailable:
-    """Why seats that have buyers cannot be changed, and which they are."""
+    """Return the error that names the held and sold seats which prevent a change."""
     held = sorted(names[state.seat_id] for state in taken if state.status == _Status.HELD)
     sold = sorted(names[state.seat_id] for state in taken if state.status == _Status.SOLD)
     parts = [f"{listed(seats)} {verb}" for seats, verb in ((held, "held"), (sold, "sold")) if seats]
@@ -340,14 +349,14 @@ def _record_seats(
 
 
 def _notify_seats(event: events.EventView, seats: Sequence[SeatState], each: int) -> None:
-    """Who keeps counts hears of the seats that came on sale, or went off it, by this commit."""
+    """Notify the counts after the commit of seats that came on sale (`each` 1) or off it (-1)."""
     if seats:
         free = {section: each * count for section, count in Counter(seat.section_id for seat in seats).items()}
         after_commit.notify_stock_changed([StockChange(event.id, free)])
 
 
 def retry_after_sweep(event: events.EventView, act: Callable[[], _Result]) -> _Result:
-    """What `act` came to; where buyers stood in the way whose time was up, they are ended and it is tried once more."""
+    """Return the result of `act`; if it is refused, expire overdue reservations of the event and try once more."""
     try:
         return act()
     except (SeatsUnavailable, NotEnoughLeft, CapacityInUse):
@@ -358,7 +367,7 @@ def retry_after_sweep(event: events.EventView, act: Callable[[], _Result]) -> _R
             if not transactions.is_transient(error):
                 raise
             raise problems.Busy from error
-    # Also where there was nothing to sweep: somebody else's sweep may have been first by a moment.
+    # Also if there was nothing to sweep: another process may have swept a moment earlier.
     return act()
 
 
@@ -378,4 +387,4 @@ def _require_quantity(quantity: int) -> None:
 
 def _require_seen(places: PlaceCounts, seen: int | None) -> None:
     if seen is not None and seen != places.blocked:
-        raise ChangedMeanwhile(f"{places.blocked:,} are blocked by now, not {seen:,}. Look again; nothing was done.")
+        raise ChangedMeanwhile(f"{places.blocked:,} tickets are blocked now, not {seen:,}. Nothing was changed.")

@@ -1,4 +1,4 @@
-"""The staff's page of an event's stock: how every section stands, what can be changed now, what was changed last."""
+"""The admin page of an event's stock: the counts of every section, the possible changes, and the latest changes."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -33,8 +33,8 @@ _Act = Callable[[events.EventView, _Given, dict[str, str]], str]
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def stock_view(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
-    """One event's stock; what is sent is done by a service."""
-    # Who may change something there may see what there is to change.
+    """Show one event's stock, and run a submitted change through its service."""
+    # A user who may change something may also see the page.
     if not any(
         map(request.user.has_perm, (MAY_SEE, MAY_CHANGE_SEATS, MAY_CHANGE_PLACES, MAY_CHANGE_PRICES, MAY_GUARD))
     ):
@@ -81,25 +81,23 @@ def _page(request: HttpRequest, event: events.EventView, site: AdminSite, *, sta
 def _block(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
     reason, only_free = given.get("reason", ""), given.get("only_free") == "yes"
     count = stock.block_seats(event, _selection(given), reason, only_free=only_free, **by)
-    return (
-        f"Blocked, {BlockedFor(reason).label}: {_seats(count)}." if count else "As before: nothing had to be blocked."
-    )
+    return f"Blocked, {BlockedFor(reason).label}: {_seats(count)}." if count else "These seats were blocked already."
 
 
 def _unblock(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
     count = stock.unblock_seats(event, _selection(given), **by)
-    return f"Back on sale: {_seats(count)}." if count else "As before: nothing of it was blocked."
+    return f"Unblocked: {_seats(count)}." if count else "None of these seats was blocked."
 
 
 def _move(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
     category = given.get("to", "")
     count = tiers.move_seats(event, _selection(given), category, **by)
-    return f"Moved to {category}: {_seats(count)}." if count else f"As before: all of it is {category} already."
+    return f"Moved to {category}: {_seats(count)}." if count else f"All of these seats are in {category} already."
 
 
 def _resize(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
     places = stock.resize(event, given.get("section", ""), whole_number(given, "capacity"), **by)
-    return f"{places.capacity:,} places, {places.free:,} of them free."
+    return f"Capacity {places.capacity:,}, {places.free:,} free."
 
 
 def _block_places(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
@@ -111,34 +109,28 @@ def _block_places(event: events.EventView, given: _Given, by: dict[str, str]) ->
 def _unblock_places(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
     quantity, reason, seen = whole_number(given, "quantity"), given.get("reason", ""), whole_number(given, "seen")
     places = stock.unblock_places(event, given.get("section", ""), quantity, reason, seen=seen, **by)
-    return f"{quantity:,} back on sale; {places.free:,} free."
+    return f"{quantity:,} unblocked; {places.free:,} free."
 
 
 def _reprice(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
     changed = tiers.reprice(event, given.get("category", ""), whole_number(given, "price"), **by)
     now = f"{changed.category} costs {format_money(changed.after, event.currency)}"
-    return f"{now}, as before." if changed.before == changed.after else f"{now} for everyone who holds from now on."
+    return f"{now}, unchanged." if changed.before == changed.after else f"{now} for new holds."
 
 
 def _add_price(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
     added = tiers.add_price(event, given.get("category", ""), whole_number(given, "price"), **by)
-    return f"{added.category} costs {format_money(added.after, event.currency)}; move seats to it."
+    return f"{added.category} costs {format_money(added.after, event.currency)}. You can now move seats to it."
 
 
 def _guard(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
-    return _guard_message(
-        access_restrictions.guard(event, given.get("section", ""), needs_access=True, **by), "with a code"
-    )
+    is_new = access_restrictions.guard(event, given.get("section", ""), needs_access=True, **by)
+    return f"The section {'now needs' if is_new else 'already needed'} an access code."
 
 
 def _open(event: events.EventView, given: _Given, by: dict[str, str]) -> str:
-    return _guard_message(
-        access_restrictions.guard(event, given.get("section", ""), needs_access=False, **by), "everybody"
-    )
-
-
-def _guard_message(is_new: bool, who: str) -> str:
-    return f"{'From now on' if is_new else 'As before'}: {who}."
+    is_new = access_restrictions.guard(event, given.get("section", ""), needs_access=False, **by)
+    return f"The section {'is now' if is_new else 'was already'} open to all buyers."
 
 
 ACTS: dict[str, tuple[_Act, str]] = {
@@ -161,7 +153,7 @@ def _selection(given: _Given) -> Selection:
     chosen = Selection(tuple(filter(None, seats)), given.get("section", ""), tuple(filter(None, rows)))
     if chosen.section and not chosen.rows and given.get("whole") != "yes":
         # An empty field must not take a whole section off sale.
-        raise problems.Invalid({"rows": "name them, or tick that the whole section is meant"})
+        raise problems.Invalid({"rows": "name the rows, or tick the box for the whole section"})
     return chosen
 
 

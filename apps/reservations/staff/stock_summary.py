@@ -1,5 +1,4 @@
-"""How an event's stock stands, section by section, and what was done to it last: what staff look at before they change
-it."""
+"""An event's stock by section, and the latest changes to it, for staff."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ _Kind = InventoryChange.Kind
 
 @dataclass(frozen=True, slots=True)
 class SectionStock:
-    """Capacity is what the five others make up."""
+    """A section's counts. `capacity` is the sum of the five others."""
 
     section: events.SectionView
     capacity: int
@@ -37,13 +36,13 @@ class SectionStock:
 
     @property
     def least(self) -> int:
-        """It cannot shrink below this."""
+        """The lowest possible capacity."""
         return self.held + self.sold + self.blocked
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSummary:
-    """One act on the inventory, however many seats it was about."""
+    """One change to the inventory, of one or more seats."""
 
     at: datetime
     who: str
@@ -52,7 +51,7 @@ class ChangeSummary:
 
 
 def read_section_stock(event_id: int) -> list[SectionStock]:
-    """Every section of the event as it stands now, in the order of the house."""
+    """Return the current counts of the event's sections, in the order of the plan."""
     sections = events.list_sections(event_id)
     with connection.cursor() as cursor:
         rows = _standing_of_sections.rows(cursor, section_ids=[section.id for section in sections])
@@ -61,8 +60,8 @@ def read_section_stock(event_id: int) -> list[SectionStock]:
 
 
 def latest_changes(event: events.EventView, limit: int) -> list[ChangeSummary]:
-    """What was done to the event's inventory last, newest first."""
-    # The rows of one act share their moment.
+    """Return the latest changes to the event's inventory, newest first."""
+    # The rows of one change have the same time.
     acts = (
         InventoryChange.objects.filter(event_id=event.id)
         .values("at", "kind", "who", "why", "section_id")

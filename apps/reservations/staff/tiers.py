@@ -1,6 +1,6 @@
-"""Prices that change during a sale: a category costs something else, or seats move to another category.
+"""Price changes during a sale: a new price of a category, or seats moved to another category.
 
-Who holds already pays what the hold said: a line carries its price. Only free and blocked seats move.
+Existing holds keep their price, which is stored in their lines. Only free and blocked seats can be moved.
 """
 
 from apps.events import facade as events
@@ -16,8 +16,8 @@ _read_clock = sql.load(_PACKAGE, "read_clock")
 
 
 def reprice(event: events.EventView, category: str, price_minor: int, *, who: str, why: str = "") -> events.PriceChange:
-    """From the commit on a hold of the category pays this; the price before and after. Whoever holds already pays what
-    they were told. Raises Invalid."""
+    """Set the category's price for new holds; return the price before and after. Existing holds keep theirs. Raises
+    Invalid."""
     with stock_transaction() as cursor:
         changed = events.reprice_category(event.id, category, price_minor)
         if changed.before != changed.after:
@@ -28,8 +28,8 @@ def reprice(event: events.EventView, category: str, price_minor: int, *, who: st
 def add_price(
     event: events.EventView, name: str, price_minor: int, *, who: str, why: str = "", color: str = ""
 ) -> events.PriceChange:
-    """The event has one price category more, for seats to move to; `before` is None. One that stands with this price
-    stays as it is. Raises Invalid."""
+    """Add a price category, to which seats can be moved; `before` is None. An existing one with this price is left
+    unchanged. Raises Invalid."""
     with stock_transaction() as cursor:
         events.lock_plan(event.id)
         added = events.add_category(event.id, name, price_minor, color)
@@ -39,8 +39,8 @@ def add_price(
 
 
 def move_seats(event: events.EventView, selection: Selection, category: str, *, who: str, why: str = "") -> int:
-    """All chosen seats are sold at that category's price from now on, or none moves; how many did. Raises Invalid,
-    SeatsUnavailable naming those that are held or sold at another."""
+    """Move all selected seats to the category, or none; return how many moved. Raises Invalid, and SeatsUnavailable
+    naming seats that are held or sold in another."""
     names = find_seats(event, selection)
 
     def act() -> int:

@@ -179,11 +179,11 @@ def test_the_stock_desk_asks_for_codes_and_opens_again(concert, desk) -> None:
     assert "Hall: with an access code only" in page
     assert "Floor: open to everybody" in page
     sent = {"action": "guard", "section": "floor", "why": "fan club first"}
-    assert "From now on: with a code." in desk.post(address, sent, follow=True).content.decode()
-    assert "As before: with a code." in desk.post(address, sent, follow=True).content.decode()
+    assert "The section now needs an access code." in desk.post(address, sent, follow=True).content.decode()
+    assert "The section already needed an access code." in desk.post(address, sent, follow=True).content.decode()
     assert Section.objects.get(slug="floor").needs_access
     after = desk.post(address, {"action": "open", "section": "floor"}, follow=True).content.decode()
-    assert "From now on: everybody." in after
+    assert "The section is now open to all buyers." in after
     assert "floor: open to everybody" in after
     assert not Section.objects.get(slug="floor").needs_access
     assert InventoryChange.objects.get(kind="guarded").why == "fan club first"

@@ -114,8 +114,8 @@ def test_a_blocked_seat_that_somebody_has_is_not_put_on_sale(event: events.Event
     with pytest.raises(reservations.SeatsUnavailable) as refused:
         stock.unblock_seats(event, ROW_A, **BY)
     assert refused.value.detail == (
-        f"Blocked, and yet hall-A-1 is reservation {holder}'s. Nothing was put on sale; manage.py reconcile concert "
-        "--repair gives a seat to whose it is."
+        f"Blocked, but hall-A-1 belongs to reservation {holder}. Nothing was unblocked; manage.py reconcile concert "
+        "--repair assigns each seat to its reservation."
     )
     assert seat("hall-A-2").status == SeatInventory.Status.BLOCKED
     reconciler.run(event.id, repair_by="ann")
@@ -241,10 +241,10 @@ def test_a_section_forgets_a_category_that_none_of_its_seats_has_any_more() -> N
 
 def test_what_is_not_there_is_named(event: events.EventView) -> None:
     for selection, words in [
-        (Selection(), "name seats, or a section"),
-        (Selection(seats=("hall-A-1",), section="hall"), "name seats, or a section"),
-        (Selection(rows=("A",)), "name seats, or a section"),
-        (Selection(seats=("hall-Z-9", "x\x00", "\ud800")), "no such seat: hall-Z-9, 'x\\x00', '\\ud800'"),
+        (Selection(), "give seats, or a section"),
+        (Selection(seats=("hall-A-1",), section="hall"), "give seats, or a section"),
+        (Selection(rows=("A",)), "give seats, or a section"),
+        (Selection(seats=("hall-Z-9", "x\x00", "\ud800")), "unknown seats: hall-Z-9, 'x\\x00', '\\ud800'"),
         (Selection(section="floor"), "no section with seats 'floor'; there are hall"),
         (Selection(section="hall", rows=("A", "Z")), "no row Z in hall; there are A, B, C, D, E"),
     ]:
@@ -304,7 +304,7 @@ def test_the_command_does_it_all_and_shows_it(event: events.EventView) -> None:
 def test_the_command_refuses_in_one_line(event: events.EventView) -> None:
     for words, said in [
         (("block", "hall-A-1", "--for", "house"), "Not free (1 of 1): hall-A-1 held"),
-        (("block", "--for", "house"), "name seats, or a section"),
+        (("block", "--for", "house"), "give seats, or a section"),
         (("block", "hall-C-1"), "--for"),
         (("block", "hall-C-1", "--for", "fun"), "fun"),
         (("block", "hall-C-1", "--quantity", "2", "--for", "house"), "--quantity is for one --section"),

@@ -304,7 +304,7 @@ def test_staff_who_wait_too_long_are_told_and_nothing_has_changed(monkeypatch: p
 
     with rival_at("block_seats", "after", rival) as came:
         stock.block_seats(event, ROW_A, "house", **BY)
-    assert came.result == "Others are busy with these places just now. Nothing was changed; try again."
+    assert came.result == "These seats or tickets are being changed by others. Nothing was changed; try again."
     assert {row.detail["after"] for row in _changes()} == {"house"}
 
 
