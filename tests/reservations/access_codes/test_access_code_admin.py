@@ -191,9 +191,9 @@ def test_the_stock_desk_asks_for_codes_and_opens_again(concert, desk) -> None:
 
 
 def test_the_command_asks_for_codes_and_opens_again(concert) -> None:
-    assert stock("guard", "floor") == "concert: floor is with an access code only"
-    assert stock("guard", "floor") == "concert: floor is with an access code only, as before"
+    assert stock("guard", "floor") == "concert: floor needs an access code"
+    assert stock("guard", "floor") == "concert: floor needs an access code, unchanged"
     assert "floor (with code)" in stock("show")
-    assert stock("open", "floor") == "concert: floor is open to everybody"
+    assert stock("open", "floor") == "concert: floor is open to all buyers"
     with pytest.raises(CommandError, match="no section 'cellar'"):
         stock("open", "cellar")

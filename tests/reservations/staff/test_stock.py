@@ -284,13 +284,13 @@ def test_the_command_does_it_all_and_shows_it(event: events.EventView) -> None:
     assert run("block", "--section", "hall", "--row", "C", "--for", "house", "--why", "press") == (
         "concert: 10 now kept by the house"
     )
-    assert run("block", "hall-C-1", "--for", "house") == "concert: as before, nothing to block"
-    assert run("unblock", "hall-C-1", "--for", "house") == "concert: 1 on sale again"
+    assert run("block", "hall-C-1", "--for", "house") == "concert: all were blocked already"
+    assert run("unblock", "hall-C-1", "--for", "house") == "concert: 1 unblocked"
     assert run("block", "--section", "floor", "--quantity", "3", "--for", "out-of-use").endswith("floor has 15 free")
     assert run("unblock", "--section", "floor", "--quantity", "1", "--for", "out-of-use").endswith("16 free")
-    assert run("resize", "floor", "30") == "concert: floor has 30 places, 26 free"
+    assert run("resize", "floor", "30") == "concert: floor has capacity 30, 26 free"
     assert run("reprice", "Standard", "6000") == "concert: Standard costs $60.00; it was $50.00"
-    assert run("reprice", "Standard", "6000") == "concert: Standard costs $60.00, as before"
+    assert run("reprice", "Standard", "6000") == "concert: Standard costs $60.00, unchanged"
     assert run("add-price", "Back", "1000", "--color", "#123456") == "concert: Back costs $10.00"
     assert run("move", "hall-E-1", "hall-E-2", "--to", "Back") == "concert: 2 moved to Back"
     shown = run("show")
@@ -311,7 +311,7 @@ def test_the_command_refuses_in_one_line(event: events.EventView) -> None:
         (("block", "--section", "hall", "--quantity", "2", "--for", "house"), "no general-admission section 'hall'"),
         (("block", "--section", "floor", "--quantity", "0", "--for", "house"), "must be between 1"),
         (("block", "--section", "floor", "--quantity", "x", "--for", "house"), "not a whole number"),
-        (("unblock", "--section", "floor", "--quantity", "1"), "say with --for"),
+        (("unblock", "--section", "floor", "--quantity", "1"), "give with --for"),
         (("unblock", "--section", "floor", "--quantity", "1", "--for", "house"), "Only 0 of Floor"),
         (("resize", "floor", "1"), "cannot shrink below 2"),
         (("resize", "hall", "60"), "no general-admission section 'hall'; there are floor"),
@@ -351,5 +351,5 @@ def test_the_command_says_which_rows_are_missing_and_what_adds_them(event: event
 
 
 def test_the_command_knows_public_events_only() -> None:
-    with pytest.raises(CommandError, match="no published event"):
+    with pytest.raises(CommandError, match="there is no published event"):
         run("show")

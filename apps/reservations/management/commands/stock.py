@@ -1,4 +1,4 @@
-"""`manage.py stock EVENT …`: what staff take off sale, put back, resize and reprice, one short line each."""
+"""`manage.py stock EVENT …`: shows, blocks, unblocks, resizes and reprices the stock of an event."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -21,9 +21,9 @@ REASONS = {reason.value.replace("_", "-"): reason.value for reason in BlockedFor
 
 class Command(BaseCommand):
     help = (
-        "Shows and changes what of an event is for sale, also while it sells. Only what is free is blocked or moved, "
-        "all of it or nothing. Every change is kept with who, when and why. A refusal is one line and exit 1, and then "
-        "nothing has changed."
+        "Shows and changes an event's stock, also during its sale. Only free stock can be blocked or moved, all or "
+        "nothing. Every change is recorded with operator, time and reason. A refused change prints one line, exits "
+        "with status 1 and changes nothing."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -31,39 +31,41 @@ class Command(BaseCommand):
 
         def seats(added: ArgumentParser) -> None:
             added.add_argument("seats", nargs="*", metavar="SEAT", help="seats by id, such as stalls-A-1")
-            added.add_argument("--section", default="", metavar="ID", help="instead: all of a section, or with --row")
             added.add_argument(
-                "--row", action="append", default=[], metavar="ROW", help="only this row of it; repeatable"
+                "--section", default="", metavar="ID", help="instead of seats: a whole section, or rows of it"
+            )
+            added.add_argument(
+                "--row", action="append", default=[], metavar="ROW", help="only this row of the section; repeatable"
             )
 
-        act("show", "every section, every price, and what was changed last", changes=False)
-        block = act("block", "take what is free off sale")
+        act("show", "print all sections and prices, and the latest changes", changes=False)
+        block = act("block", "block free stock")
         seats(block)
-        block.add_argument("--quantity", metavar="N", help="of a --section of general admission: so many more")
+        block.add_argument("--quantity", metavar="N", help="tickets of a general-admission --section to block")
         block.add_argument(
-            "--for", dest="reason", required=True, choices=sorted(REASONS), help="why it is not for sale"
+            "--for", dest="reason", required=True, choices=sorted(REASONS), help="the reason of the block"
         )
-        block.add_argument("--only-free", action="store_true", help="leave seats that have buyers, block the others")
-        unblock = act("unblock", "put what is blocked back on sale")
+        block.add_argument("--only-free", action="store_true", help="skip held and sold seats")
+        unblock = act("unblock", "put blocked stock on sale")
         seats(unblock)
-        unblock.add_argument("--quantity", metavar="N", help="of a --section of general admission: so many fewer")
-        unblock.add_argument("--for", dest="reason", choices=sorted(REASONS), help="only what is blocked for this")
-        resize = act("resize", "set how many places a general-admission section has")
+        unblock.add_argument("--quantity", metavar="N", help="tickets of a general-admission --section to unblock")
+        unblock.add_argument("--for", dest="reason", choices=sorted(REASONS), help="only stock blocked for this reason")
+        resize = act("resize", "set a general-admission section's capacity")
         resize.add_argument("section", metavar="SECTION")
         resize.add_argument("capacity", metavar="N")
-        reprice = act("reprice", "set what a price category costs; who holds already pays what they were told")
-        reprice.add_argument("category", metavar="CATEGORY", help="its name in the plan, or the section's")
+        reprice = act("reprice", "set the price of a category; existing holds keep theirs")
+        reprice.add_argument("category", metavar="CATEGORY", help="the category's name in the plan, or the section's")
         reprice.add_argument("price", metavar="MINOR", help=MINOR)
-        add_price = act("add-price", "add a price category for seats to move to")
+        add_price = act("add-price", "add a price category, to which seats can be moved")
         add_price.add_argument("category", metavar="CATEGORY")
         add_price.add_argument("price", metavar="MINOR", help=MINOR)
-        add_price.add_argument("--color", default="", metavar="#RRGGBB", help="on the map")
+        add_price.add_argument("--color", default="", metavar="#RRGGBB", help="its color on the map")
         for name, words in (
-            ("guard", "let nobody hold in a section without an access code; who holds there already stays"),
-            ("open", "let everybody hold in a section again"),
+            ("guard", "require an access code for new holds in a section"),
+            ("open", "open a section to all buyers"),
         ):
             act(name, words).add_argument("section", metavar="SECTION")
-        move = act("move", "give free and blocked seats another price category")
+        move = act("move", "move free and blocked seats to another price category")
         seats(move)
         move.add_argument("--to", required=True, metavar="CATEGORY")
 
@@ -71,7 +73,7 @@ class Command(BaseCommand):
         try:
             event = events.get_event(options["event"])
         except events.EventNotFound as error:
-            raise CommandError(f"{options['event'][:80]!r}: no published event of this name") from error
+            raise CommandError(f"{options['event'][:80]!r}: there is no published event with this slug") from error
         try:
             self.stdout.write(self._act(event, options))
         except problems.Invalid as problem:
@@ -87,9 +89,9 @@ class Command(BaseCommand):
             case "unblock":
                 return self._unblock(event, options, by)
             case "resize":
-                capacity = whole_number(options["capacity"], "the number of places")
+                capacity = whole_number(options["capacity"], "the capacity")
                 places = stock.resize(event, options["section"], capacity, **by)
-                return f"{event.slug}: {options['section']} has {places.capacity:,} places, {places.free:,} free"
+                return f"{event.slug}: {options['section']} has capacity {places.capacity:,}, {places.free:,} free"
             case "reprice":
                 price = whole_number(options["price"], "MINOR (the price in the currency's smallest unit)")
                 return f"{event.slug}: {_price_text(event, tiers.reprice(event, options['category'], price, **by))}"
@@ -100,12 +102,12 @@ class Command(BaseCommand):
             case "guard" | "open":
                 needs_access = options["act"] == "guard"
                 is_new = access_restrictions.guard(event, options["section"], needs_access=needs_access, **by)
-                who = "with an access code only" if needs_access else "open to everybody"
-                return f"{event.slug}: {options['section']} is {who}{'' if is_new else ', as before'}"
+                state = "needs an access code" if needs_access else "is open to all buyers"
+                return f"{event.slug}: {options['section']} {state}{'' if is_new else ', unchanged'}"
             case "move":
                 moved = tiers.move_seats(event, _selection(options), options["to"], **by)
                 to = options["to"]
-                return f"{event.slug}: {moved:,} moved to {to}" if moved else f"{event.slug}: as before, all is {to}"
+                return f"{event.slug}: {moved:,} moved to {to}" if moved else f"{event.slug}: all are in {to} already"
         return _stock_table(event)
 
     def _block(self, event: events.EventView, options: dict[str, Any], by: dict[str, Any]) -> str:
@@ -113,7 +115,7 @@ class Command(BaseCommand):
         if options["quantity"] is None:
             only_free = options["only_free"]
             blocked = stock.block_seats(event, _selection(options), reason, only_free=only_free, **by)
-            return f"{event.slug}: {blocked:,} now {words}" if blocked else f"{event.slug}: as before, nothing to block"
+            return f"{event.slug}: {blocked:,} now {words}" if blocked else f"{event.slug}: all were blocked already"
         section, quantity = _section_of(options), whole_number(options["quantity"], "--quantity")
         places = stock.block_places(event, section, quantity, reason, **by)
         return f"{event.slug}: {quantity:,} more {words}; {section} has {places.free:,} free"
@@ -122,14 +124,12 @@ class Command(BaseCommand):
         reason = REASONS[options["reason"]] if options["reason"] else ""
         if options["quantity"] is None:
             freed = stock.unblock_seats(event, _selection(options), reason=reason, **by)
-            return (
-                f"{event.slug}: {freed:,} on sale again" if freed else f"{event.slug}: as before, nothing was blocked"
-            )
+            return f"{event.slug}: {freed:,} unblocked" if freed else f"{event.slug}: none was blocked"
         if not reason:
-            raise CommandError("say with --for what they are blocked for")
+            raise CommandError("give with --for the reason for which they are blocked")
         section, quantity = _section_of(options), whole_number(options["quantity"], "--quantity")
         places = stock.unblock_places(event, section, quantity, reason, **by)
-        return f"{event.slug}: {quantity:,} on sale again; {section} has {places.free:,} free"
+        return f"{event.slug}: {quantity:,} unblocked; {section} has {places.free:,} free"
 
 
 def _selection(options: dict[str, Any]) -> Selection:
@@ -138,18 +138,18 @@ def _selection(options: dict[str, Any]) -> Selection:
 
 def _section_of(options: dict[str, Any]) -> str:
     if options["seats"] or options["row"] or not options["section"] or options.get("only_free"):
-        raise CommandError("--quantity is for one --section of general admission, and for nothing else")
+        raise CommandError("--quantity needs one --section of general admission, and no seats or rows")
     return str(options["section"])
 
 
 def _error_text(problem: problems.Invalid) -> str:
-    return "; ".join(str(what) for what in problem.extra["errors"].values())
+    return "; ".join(str(error) for error in problem.extra["errors"].values())
 
 
 def _price_text(event: events.EventView, changed: events.PriceChange) -> str:
     now = f"{changed.category} costs {format_money(changed.after, event.currency)}"
     if changed.before == changed.after:
-        return f"{now}, as before"
+        return f"{now}, unchanged"
     return now if changed.before is None else f"{now}; it was {format_money(changed.before, event.currency)}"
 
 
@@ -162,8 +162,8 @@ def _stock_table(event: events.EventView) -> str:
         rows.append((name, *(f"{figure:,}" for figure in figures)))
     wide = [max(len(row[column]) for row in rows) for column in range(len(titles))]
     lines = [f"{event.name} ({event.slug})"]
-    for name, *figures_said in rows:
-        cells = "  ".join(figure.rjust(width) for figure, width in zip(figures_said, wide[1:], strict=True))
+    for name, *texts in rows:
+        cells = "  ".join(text.rjust(width) for text, width in zip(texts, wide[1:], strict=True))
         lines.append(f"  {name.ljust(wide[0])}  {cells}")
     lines += [
         f"  price  {tier.key}: {format_money(tier.price_minor, event.currency)} ({tier.price_minor})"
