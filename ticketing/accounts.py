@@ -1,4 +1,4 @@
-"""Accounts: signing up, logging in and out, and tokens for API clients. An account's name is its e-mail address."""
+"""Accounts: sign-up, log-in, log-out, and tokens for API clients. An account's name is its email address."""
 
 from typing import Any
 
@@ -40,23 +40,23 @@ from apps.queue import facade as queue
 EMAIL_LENGTH_MAX = 150  # Django's limit on names.
 PASSWORD_LENGTH_MAX = 1_000
 SIGNED_IN_COOKIE = "signed_in"
-"""A hint for the script of pages that are the same for everybody: that it is worth asking who is logged in. It says not
-who, it proves nothing and opens nothing."""
+"""A hint for scripts on pages that are the same for every visitor: whether to request the signed-in user's details. It
+neither identifies the user nor grants anything."""
 
 
 class CredentialsWrong(problems.Problem):
-    type, status, title = "credentials-wrong", 401, "There is no account with this name and password."
+    type, status, title = "credentials-wrong", 401, "The email address or password is incorrect."
 
 
 def account_name(typed: str) -> str:
-    """The name an account is stored under: an e-mail address in lower case, any other name as it is."""
+    """Return the name under which an account is stored: an email address in lower case, any other name unchanged."""
     name = typed.strip()
     return name.lower() if "@" in name else name
 
 
 def limit_password_attempts(request: HttpRequest, name: str) -> None:
-    """Raises problems.RateLimited for one who tries password after password for this name. Only from that address:
-    nobody can keep an account's owner out by trying."""
+    """Limit password attempts for this account name from this address. Raises problems.RateLimited. Per address, so
+    that attempts from elsewhere cannot lock out the account's owner."""
     address = client_address.address_from_environ(request.META)
     wait = rate_limits.check_request("password", address, f"{name[-40:]} {rate_limits.subject(address)}")
     if wait is not None:
@@ -67,24 +67,24 @@ class LogInForm(AuthenticationForm):
     password = forms.CharField(
         label="Password",
         strip=False,
-        max_length=PASSWORD_LENGTH_MAX,  # Hashing takes longer the longer it is.
+        max_length=PASSWORD_LENGTH_MAX,  # The time for hashing grows with the length.
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
     )
     error_messages = {
         **AuthenticationForm.error_messages,
-        "invalid_login": "There is no account with this address and password. Mind capital letters in the password.",
+        "invalid_login": "The email address or password is incorrect. Passwords are case-sensitive.",
     }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["username"].label = "E-mail address"
+        self.fields["username"].label = "Email address"
         self.fields["username"].widget.attrs |= {"autocomplete": "username", "inputmode": "email"}
 
     def clean_username(self) -> str:
         return account_name(self.cleaned_data["username"])
 
     def clean(self) -> dict[str, Any]:
-        # Before the password is looked at, which is the dear part.
+        # Before the password is checked, which is expensive.
         if self.request is not None and "username" in self.cleaned_data:
             limit_password_attempts(self.request, self.cleaned_data["username"])
         return super().clean()
@@ -92,7 +92,7 @@ class LogInForm(AuthenticationForm):
 
 class SignUpForm(forms.Form):
     username = forms.EmailField(
-        label="E-mail address",
+        label="Email address",
         max_length=EMAIL_LENGTH_MAX,
         widget=forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True}),
     )
@@ -107,7 +107,7 @@ class SignUpForm(forms.Form):
     def clean_username(self) -> str:
         name = account_name(self.cleaned_data["username"])
         if get_user_model().objects.filter(username=name).exists():
-            raise forms.ValidationError("There is an account with this address already: log in instead.")
+            raise forms.ValidationError("An account with this email address already exists. Log in instead.")
         return name
 
     def clean(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _delete_signed_in_cookie(response: HttpResponseBase) -> None:
 
 
 class LogIn(LoginView):
-    """Its owner is logged in, and what this browser bought as a guest is the account's, and so is its place in line."""
+    """Log the user in, and move the browser's guest orders and queue entry to the account."""
 
     template_name = "registration/log_in.html"
     authentication_form = LogInForm
@@ -140,27 +140,26 @@ class LogIn(LoginView):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         response = super().dispatch(request, *args, **kwargs)
         if request.user.is_authenticated:
-            # Also who was logged in already, by the staff's door or since before there was a hint.
+            # Also for users who logged in through the admin, or before this cookie existed.
             _set_signed_in_cookie(request, response)
         return response
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        # Before the session begins: where this fails, the form can be sent again.
+        # Before the session starts: if this fails, the form can be sent again.
         orders.attach_orders(queue.visitor_id_of(self.request), form.get_user().pk)
         response = super().form_valid(form)
-        # After it: a place that is the account's already is not seen by a browser that is nobody yet.
+        # Afterwards, because an anonymous browser does not see a queue entry that already belongs to the account.
         queue.merge_guest_entries(queue.visitor_id_of(self.request), form.get_user().pk)
         return response
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        # Only an address of our own is ever offered as the way on.
+        # `get_redirect_url` returns only URLs of this site.
         return super().get_context_data(**kwargs) | {"next": self.get_redirect_url()}
 
 
 @method_decorator([sensitive_post_parameters("password"), never_cache], name="dispatch")
 class SignUp(RedirectURLMixin, FormView):
-    """The account exists, its owner is logged in, and what this browser bought as a guest is the account's, and so is
-    its place in line."""
+    """Create the account, log the user in, and move the browser's guest orders and queue entry to the account."""
 
     template_name = "registration/sign_up.html"
     form_class = SignUpForm
@@ -172,8 +171,8 @@ class SignUp(RedirectURLMixin, FormView):
             with transaction.atomic():
                 user = get_user_model().objects.create_user(username=name, email=name, password=password)
         except IntegrityError:
-            # Two sign-ups at once: the name is unique, and the other one was first.
-            form.add_error("username", "There is an account with this address already: log in instead.")
+            # Two concurrent sign-ups: the unique name was taken by the other one.
+            form.add_error("username", "An account with this email address already exists. Log in instead.")
             return self.form_invalid(form)
         orders.attach_orders(queue.visitor_id_of(self.request), user.pk)
         login(self.request, user, backend="django.contrib.auth.backends.ModelBackend")
@@ -187,7 +186,7 @@ class SignUp(RedirectURLMixin, FormView):
 
 
 class LogOut(LogoutView):
-    """Nobody is logged in at this browser."""
+    """Log the user out in this browser."""
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         response = super().post(request, *args, **kwargs)
@@ -197,7 +196,7 @@ class LogOut(LogoutView):
 
 @require_safe
 def current_user(request: HttpRequest) -> HttpResponse:
-    """What a page that is the same for everybody lacks: the head's items and the messages of whoever is logged in."""
+    """Return the part of shared pages that depends on the user: the header's account items and pending messages."""
     if request.user.is_authenticated:
         response = render(request, "who.html")
     else:
@@ -208,9 +207,9 @@ def current_user(request: HttpRequest) -> HttpResponse:
 
 
 def form_is_stale(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Django's answer to a form whose token does not fit: its page was open since before a log-in, say in another tab.
+    """Respond to a form with an outdated CSRF token: its page was opened before a log-in, for example in another tab.
 
-    Who is logged in has what a log-in or sign-up wanted and goes on; anybody else is led to the page again.
+    If the user is signed in by now, redirect as after the log-in or sign-up. Otherwise link to the page.
     """
     if problems.is_api(request):
         return problems.respond(problems.CrossOrigin())
@@ -222,10 +221,10 @@ def form_is_stale(request: HttpRequest, reason: str = "") -> HttpResponse:
     page = request.headers.get("Referer", "")
     is_ours = url_has_allowed_host_and_scheme(page, {request.get_host()}, require_https=request.is_secure())
     context = {
-        "title": "This page was open too long",
-        "detail": "What you sent did not arrive. Open the page again and send it once more; it needs cookies to work.",
+        "title": "This page has expired",
+        "detail": "Your input was not saved. Reload the page and try again. Cookies must be enabled.",
         "action_url": page if is_ours else reverse("events:catalogue"),
-        "action_label": "Open it again" if is_ours else "See all events",
+        "action_label": "Reload the page" if is_ours else "See all events",
     }
     response = render(request, "problem.html", context, status=403)
     response.headers["Cache-Control"] = NO_STORE_HEADERS["Cache-Control"]
@@ -233,7 +232,7 @@ def form_is_stale(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 class Credentials(serializers.Serializer):
-    username = serializers.CharField(max_length=EMAIL_LENGTH_MAX, help_text="The account's e-mail address.")
+    username = serializers.CharField(max_length=EMAIL_LENGTH_MAX, help_text="The account's email address.")
     password = serializers.CharField(max_length=PASSWORD_LENGTH_MAX, trim_whitespace=False)
 
 
@@ -253,21 +252,21 @@ class Access(serializers.Serializer):
 class Tokens(APIView):
     @extend_schema(
         operation_id="obtain_tokens",
-        summary="Tokens for a name and a password",
+        summary="Tokens for an email address and a password",
         tags=["accounts"],
         auth=[],
         request=Credentials,
         responses={200: TokenPair, 401: OpenApiResponse(description="`credentials-wrong`")},
     )
     def post(self, request: Request) -> Response:
-        given = Credentials(data=get_json_object(request))
-        given.is_valid(raise_exception=True)
-        name = account_name(given.validated_data["username"])
+        credentials = Credentials(data=get_json_object(request))
+        credentials.is_valid(raise_exception=True)
+        name = account_name(credentials.validated_data["username"])
         limit_password_attempts(request._request, name)
         user = authenticate(
             request._request,
             username=name,
-            password=given.validated_data["password"],
+            password=credentials.validated_data["password"],
         )
         if user is None:
             raise CredentialsWrong
@@ -285,17 +284,17 @@ class TokensRefreshed(APIView):
         responses={200: Access, 401: OpenApiResponse(description="`token-invalid`, `token-expired`")},
     )
     def post(self, request: Request) -> Response:
-        given = Refresh(data=get_json_object(request))
-        given.is_valid(raise_exception=True)
+        serializer = Refresh(data=get_json_object(request))
+        serializer.is_valid(raise_exception=True)
         try:
-            refresh = RefreshToken(given.validated_data["refresh"])
+            refresh = RefreshToken(serializer.validated_data["refresh"])
         except ExpiredTokenError as error:
             raise problems.TokenExpired from error
         except (TokenError, RecursionError) as error:
             raise problems.TokenInvalid from error
         user = get_user_model().objects.filter(pk=refresh.get(jwt_settings.USER_ID_CLAIM), is_active=True).first()
         if user is None:
-            raise problems.TokenInvalid("The account of this token is gone.")
+            raise problems.TokenInvalid("The account of this token no longer exists or is inactive.")
         return Response({"access": str(AccessToken.for_user(user))}, headers=NO_STORE_HEADERS)
 
 

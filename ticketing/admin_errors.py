@@ -1,5 +1,6 @@
-"""What nobody can click together on the staff's site: filters that no value fits, a year of -1, actions on ids that are
-none. Django's admin hands them to the database and fails; here they are refused, for every list alike."""
+"""Rejects admin URLs and forms that the UI cannot produce, instead of failing with 500: filters with impossible values,
+a year of -1, actions on invalid ids. Django's admin passes such values to the database; this wrapper covers every
+list."""
 
 import logging
 from collections.abc import Callable
@@ -24,29 +25,29 @@ _INVALID_INPUT_ERRORS = (DataError, FieldError, OverflowError, TypeError, Valida
 
 
 def refuse_invalid_input(view: View) -> View:
-    """The view of the staff's site, which refuses what its address or its form names and cannot be.
+    """Wrap an admin view so that invalid values in its URL or form are refused.
 
-    An address is judged by what comes of it: only where it has parameters, and with the whole trace in the log, should
-    the fault be ours after all. A list answers as Django does where it notices by itself, with the list unfiltered. The
-    rows an action is for are judged before it begins, so that a fault in the middle of one stays a fault.
+    An invalid URL is recognized by the error it causes, only if it has parameters, and with a traceback in the log in
+    case the fault is ours. A list redirects to itself unfiltered, as Django does for the errors it handles. The rows
+    selected for an action are validated before it starts, so that an error within an action remains an error.
     """
 
     @wraps(view)
     def refuse(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        desk = _find_model_admin(view)
-        if desk is not None and request.method == "POST" and not _has_valid_selection(desk, request):
-            raise problems.Malformed("This names rows that cannot be in this list.")
+        model_admin = _find_model_admin(view)
+        if model_admin is not None and request.method == "POST" and not _has_valid_selection(model_admin, request):
+            raise problems.Malformed("The selection contains invalid ids. Reload the list and try again.")
         try:
             response = view(request, *args, **kwargs)
-            # A list reads its rows while it is rendered.
+            # A list reads its rows while it renders.
             if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
                 response.render()
         except _INVALID_INPUT_ERRORS as error:
             if not request.GET:
                 raise
-            logger.warning("staff asked for what cannot be: %s", request.path, exc_info=True)
-            if desk is None or ERROR_FLAG in request.GET:
-                raise problems.Malformed("This address says something that cannot be.") from error
+            logger.warning("refused an admin URL with invalid parameters: %s", request.path, exc_info=True)
+            if model_admin is None or ERROR_FLAG in request.GET:
+                raise problems.Malformed("The URL has invalid parameters.") from error
             return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
         return response
 
@@ -54,13 +55,13 @@ def refuse_invalid_input(view: View) -> View:
 
 
 def _find_model_admin(view: View) -> ModelAdmin | None:
-    """Whose list the view shows, if it shows one."""
-    desk = getattr(view, "__self__", None)
-    return desk if isinstance(desk, ModelAdmin) and getattr(view, "__name__", "") == "changelist_view" else None
+    """Return the ModelAdmin whose list the view shows, if it shows one."""
+    owner = getattr(view, "__self__", None)
+    return owner if isinstance(owner, ModelAdmin) and getattr(view, "__name__", "") == "changelist_view" else None
 
 
-def _has_valid_selection(desk: ModelAdmin, request: HttpRequest) -> bool:
-    key: Field = desk.opts.pk
+def _has_valid_selection(model_admin: ModelAdmin, request: HttpRequest) -> bool:
+    key: Field = model_admin.opts.pk
     while isinstance(key, ForeignKey):
         key = key.target_field
     for text in request.POST.getlist(CHOSEN):

@@ -1,5 +1,5 @@
-"""The staff's site: Django's admin under our name, with the auditor's latest word on its first page, and how many
-differences with payment providers wait for a person."""
+"""The admin site: Django's admin under our name. Its index shows the last audit and the number of open differences with
+payment providers."""
 
 from typing import Any
 
@@ -11,23 +11,23 @@ from django.http import HttpRequest
 class StaffSite(AdminSite):
     site_header = "Fairgate staff"
     site_title = "Fairgate staff"
-    index_title = "The house"
+    index_title = "Overview"
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        # Like what index needs, its imports exist later than this module.
+        # Imported late, like the imports of `index`.
         from ticketing import admin_errors
 
         return super().admin_view(admin_errors.refuse_invalid_input(view), cacheable)
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        # This module is read while the apps are still loading; their models exist later.
+        # This module is imported before the apps' models are loaded.
         from apps.kernel.checks import auditor
         from apps.orders import facade as orders
 
-        told: dict[str, Any] = {"audit": auditor.get_status()}
+        context: dict[str, Any] = {"audit": auditor.get_status()}
         if request.user.has_perm("orders.view_paymentdifference"):
-            told["waiting"] = orders.count_open_differences()
-        return super().index(request, {**(extra_context or {}), **told})
+            context["waiting"] = orders.count_open_differences()
+        return super().index(request, {**(extra_context or {}), **context})
 
 
 class StaffConfig(AdminConfig):

@@ -4,7 +4,7 @@ from django.db.models.signals import post_migrate, pre_migrate
 
 
 class CompositionConfig(AppConfig):
-    """The house put together: every process that loads Django has the handlers and the way to wake a worker."""
+    """The composition root: registers outbox handlers, metrics and checks in every process that loads Django."""
 
     name = "ticketing"
     label = "ticketing"
@@ -32,7 +32,7 @@ class CompositionConfig(AppConfig):
             *hub.METRICS,
         )
         checks.register(static_files.check_collected, deploy=True)
-        # Django tells only apps that have models.
+        # Django sends migration signals only for apps with models.
         kernel = apps.get_app_config("kernel")
         pre_migrate.connect(role_limits.lift_while_migrating, sender=kernel)
         post_migrate.connect(role_limits.apply_after_migrating, sender=kernel)

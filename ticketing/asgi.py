@@ -1,4 +1,4 @@
-"""The lane: what the crowd meets. Sockets by Channels, its own few answers, everything else forwarded to the site."""
+"""The ASGI application of `web`: live sockets, the fast path, and a proxy to the Django site for all other requests."""
 
 import asyncio
 import gc
@@ -25,15 +25,15 @@ from ticketing.fastpath_routes import create_dispatcher  # noqa: E402
 from ticketing.server.site_proxy import Forwarder, site_address  # noqa: E402
 
 startup.begin("web")
-# Beside the loop threads commit and read. Whoever wants the interpreter back from another thread waits so long: with
-# Python's 5 ms each of the loop's journeys to the kernel, and each answer of PostgreSQL, could cost as much
+# Other threads commit and read beside the event loop. A thread waits up to this interval for the interpreter lock: with
+# Python's default of 5 ms each of the loop's system calls, and each response of PostgreSQL, could be delayed as long
 # (docs/performance.md, "Holds").
 sys.setswitchinterval(0.001)
-# What was made by now stays: the collector need not look through it again while somebody waits.
+# Objects created so far live as long as the process: exclude them from garbage collection.
 gc.collect()
 gc.freeze()
-# Nearly everything that a request leaves goes by itself. At Python's 700 the collector ran once for some dozen requests
-# and was a twentieth of what a refusal cost.
+# Reference counting frees nearly everything that a request leaves. With Python's threshold of 700 the collector ran
+# once every few dozen requests and took a twentieth of a refusal's time.
 gc.set_threshold(20_000, 20, 20)
 forwarder = Forwarder(*site_address())
 dispatcher = create_dispatcher(forwarder)
@@ -48,7 +48,7 @@ async def http(scope: Scope, receive: Receive, send: Send) -> None:
         path.endswith("/updates")
         and scope["method"] in ("GET", "HEAD")
         and (found := UPDATES.fullmatch(path))
-        and Request(scope).has_allowed_host()  # What else is to be said the site says.
+        and Request(scope).has_allowed_host()  # The site refuses other hosts.
     ):
         await live_endpoints.http(scope, receive, send, found["slug"])
     else:
@@ -56,19 +56,19 @@ async def http(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _healthz(send: Send) -> None:
-    # Only says that this process turns its loop; whether it can serve is /readyz's to say.
+    # Shows only that this process runs its event loop; /readyz shows whether it can serve.
     headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b'{"status":"ok"}'})
 
 
 async def reject_socket(scope: Scope, receive: Receive, send: Send) -> None:
-    """A socket that no route knows is closed before it opens."""
+    """Close a socket without a route before it opens."""
     await receive()
     await send({"type": "websocket.close", "code": 4404})
 
 
-# Django's stubs know views only; Channels routes ASGI applications by the same patterns.
+# Django's stubs allow only views; Channels routes ASGI applications with the same patterns.
 SOCKETS: list[URLPattern] = [
     re_path(UPDATES.pattern.lstrip("/"), cast("Any", live_endpoints.socket)),
     re_path(r"", cast("Any", reject_socket)),
@@ -91,7 +91,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class RootApplication(ProtocolTypeRouter):
-    """Also answers our own server at sight (`apps.kernel.fastpath.server_extensions`)."""
+    """Also lets our server respond synchronously (`apps.kernel.fastpath.server_extensions`)."""
 
     respond_sync = staticmethod(dispatcher.respond_sync)
 

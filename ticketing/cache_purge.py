@@ -1,7 +1,7 @@
-"""Caches in front of the house are told which addresses to forget: one POST of JSON to PURGE_URL, from the outbox.
+"""Purging of shared caches: the outbox sends the URLs of changed pages to PURGE_URL in one POST of JSON.
 
-Whoever listens there does what its cache needs (docs/operations/cdn.md). Any 2xx means that it is done. Nothing waits
-for it: a hook that is away delays deliveries by a moment, and sales by nothing.
+The hook at that URL does what its cache needs (docs/operations/cdn.md). Any 2xx means success. Nothing waits for it: an
+unavailable hook delays other deliveries briefly and sales not at all.
 """
 
 import json
@@ -18,9 +18,9 @@ from apps.reservations import facade as reservations
 logger = logging.getLogger(__name__)
 
 HOOK_SECONDS_MAX = 3.0
-"""For the whole of it, however slowly the hook speaks."""
+"""For the whole request, however slowly the hook responds."""
 PAUSE_SECONDS = 10.0
-"""A hook that failed is asked nothing for so long: what else is to be delivered has the worker."""
+"""A failed hook is not called for this long, so that the worker can deliver other messages."""
 VISIBILITY = timedelta(seconds=30)
 
 _hook = {"rests_until": 0.0}
@@ -28,19 +28,19 @@ _hook = {"rests_until": 0.0}
 
 
 class NotPurged(Exception):
-    """The hook did not say that it is done; the outbox tries again."""
+    """The hook did not confirm the purge; the outbox retries."""
 
 
 def purge(message: Message) -> None:
-    """The hook has been told and said 2xx, or nothing is left to purge. Raises NotPurged."""
+    """Send the URLs to the hook, unless no cached copy can be that old any more. Raises NotPurged."""
     if not settings.PURGE_URL:
         return
     kept = timedelta(seconds=settings.CACHE_PAGE_SECONDS + settings.CACHE_STALE_SECONDS)
     if message.body["reason"] in reservations.PAGE_CHANGED_BY_STOCK and clock.now() - message.created_at > kept:
-        logger.warning("%s: not purged in time, and by now no copy is that old", message.key)
+        logger.warning("%s: not purged in time; all cached copies have expired by now", message.key)
         return
     if time.monotonic() < _hook["rests_until"]:
-        raise NotPurged("the hook failed a moment ago and rests")
+        raise NotPurged("the hook failed recently and is paused")
     try:
         _post(json.dumps(message.body).encode())
     except NotPurged:
@@ -53,7 +53,7 @@ def _post(body: bytes) -> None:
     if settings.PURGE_TOKEN:
         headers["Authorization"] = f"Bearer {settings.PURGE_TOKEN}"
     try:
-        answer = safe_http.request(
+        response = safe_http.request(
             "POST",
             settings.PURGE_URL,
             headers,
@@ -63,6 +63,6 @@ def _post(body: bytes) -> None:
             allowed=safe_http.OPERATOR_URL,
         )
     except (safe_http.RequestFailed, safe_http.AddressRefused) as error:
-        raise NotPurged(f"the hook is away or was cut off: {error}") from error
-    if not 200 <= answer.status < 300:
-        raise NotPurged(f"the hook answered {answer.status}")
+        raise NotPurged(f"the hook is unavailable or timed out: {error}") from error
+    if not 200 <= response.status < 300:
+        raise NotPurged(f"the hook responded with {response.status}")

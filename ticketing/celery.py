@@ -1,4 +1,4 @@
-"""The Celery application: workers run the tasks of the apps' `tasks` modules, beat's schedule is in the database."""
+"""The Celery application. Workers run the apps' `tasks` modules; beat's schedule is in the database."""
 
 import os
 from typing import Any
@@ -18,23 +18,23 @@ app.autodiscover_tasks()
 
 @signals.worker_init.connect
 @signals.beat_init.connect
-def begin(**about: Any) -> None:
-    """Neither a worker nor beat starts without the house's key; whoever only sends tasks is not asked."""
+def begin(**kwargs: Any) -> None:
+    """Stop a worker or beat that has no secret key. Processes that only send tasks are not checked."""
     startup.begin()
 
 
 @signals.worker_process_init.connect
-def show_figures(**about: Any) -> None:
-    """What a worker's process counts is in /metrics."""
-    from apps.kernel.observability import metrics  # Needs Django set up, which the worker has done by now.
+def show_figures(**kwargs: Any) -> None:
+    """Include the metrics of worker processes in /metrics."""
+    from apps.kernel.observability import metrics  # Imported after the worker has set up Django.
 
     metrics.begin("worker")
 
 
 @signals.worker_process_shutdown.connect
-def end_deliveries(**about: Any) -> None:
-    """What a worker's process has begun to deliver has a moment to end. What does not is another's when its claim has
-    run out."""
+def end_deliveries(**kwargs: Any) -> None:
+    """Wait briefly for deliveries in progress. Unfinished ones are retried by another process when their claims
+    expire."""
     from apps.kernel.outbox import delivery
 
     delivery.close(END_SECONDS_MAX)

@@ -1,4 +1,4 @@
-"""The state file: what the running demo of this checkout listens on, for whoever else runs here (`manage.py`)."""
+"""The state file: addresses of the running demo, for other processes of this checkout (`manage.py`)."""
 
 import json
 import os
@@ -9,15 +9,15 @@ STATE_FILE = Path(".local") / "servers.json"
 
 
 def read_state(base_dir: Path) -> dict[str, str] | None:
-    """Returns what the checkout's running demo wrote down, every value as text, or None when it no longer runs.
+    """Return the values that the checkout's running demo wrote, as text, or None if it is not running.
 
-    It runs while every process noted in it is alive under the same start time: two small reads per process, and a
-    process id that was given to somebody else does not count.
+    It is running if every process in the file is alive with the same start time; the start time rules out a reused
+    process id. This takes two small reads per process.
     """
     try:
         written = json.loads((base_dir / STATE_FILE).read_text())
     except (OSError, ValueError):
-        return None  # Never written, half written, or not ours to read: the same as no demo.
+        return None  # Missing, incomplete or unreadable: no demo.
     if not isinstance(written, dict):
         return None
     processes = written.pop("processes", [])
@@ -27,27 +27,27 @@ def read_state(base_dir: Path) -> dict[str, str] | None:
 
 
 def write_state(base_dir: Path, values: dict[str, str | int], pids: list[int]) -> None:
-    """Replaces the state file in one step, readable by its owner only: it holds the passwords.
+    """Replace the state file atomically, readable by its owner only because it contains passwords.
 
-    `pids`: the processes whose life is the life of this state.
+    `pids`: the processes that must all be alive for the state to be valid.
     """
     path = base_dir / STATE_FILE
     path.parent.mkdir(exist_ok=True)
     content: dict[str, Any] = {**values, "processes": [{"pid": pid, "started": started_at(pid)} for pid in pids]}
-    half_written = path.with_suffix(".new")
-    half_written.unlink(missing_ok=True)
-    with open(os.open(half_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    partial = path.with_suffix(".new")
+    partial.unlink(missing_ok=True)
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(content, file, indent=1)
-    half_written.replace(path)
+    partial.replace(path)
 
 
 def clear_state(base_dir: Path) -> None:
-    """Leaves no state file."""
+    """Delete the state file."""
     (base_dir / STATE_FILE).unlink(missing_ok=True)
 
 
 def is_alive(pid: int, started: str) -> bool:
-    """Tells whether the process that had this id at that start still runs."""
+    """Return whether the process with this id and start time is still running."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -58,7 +58,7 @@ def is_alive(pid: int, started: str) -> bool:
 
 
 def started_at(pid: int) -> str:
-    """Returns the kernel's start time of a process, in clock ticks since boot; "" where the system does not tell."""
+    """Return the start time of a process in clock ticks since boot; "" if unknown."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""The crowd's calls, each app's own, and behind them what answers everything else. Needs Django set up."""
+"""The routes of the fast path, collected from the apps. Needs Django set up."""
 
 from apps.events.announcements import async_views as announcements
 from apps.kernel.fastpath.dispatcher import Application, Dispatcher
@@ -7,5 +7,5 @@ from apps.reservations import async_views as reservations
 
 
 def create_dispatcher(forward: Application) -> Dispatcher:
-    """An ASGI application for http."""
+    """Return the ASGI application for HTTP, which forwards requests without a route."""
     return Dispatcher([*queue.ROUTES, *reservations.ROUTES, *announcements.ROUTES], forward=forward)

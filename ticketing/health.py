@@ -1,4 +1,4 @@
-"""What an operator asks: does it run, can it serve, how is it doing."""
+"""Health and metrics endpoints for operators: /healthz, /readyz and /metrics."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -36,22 +36,21 @@ _measure = sql.load("ticketing", "measure")
 @never_cache
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """This process answers."""
+    """The process responds."""
     return JsonResponse({"status": "ok"})
 
 
 @never_cache
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 while the ledger answers: `ok`, or `degraded` without Redis, which is slower and never wrong. 503 without
-    the ledger."""
+    """200 while PostgreSQL responds: `ok`, or `degraded` without Redis, which is slower but correct. Otherwise 503."""
     checks = {
         "database": "ok" if is_database_available() else "away",
         "redis": "ok" if is_redis_available() else "away",
     }
     if checks["database"] == "away":
         return JsonResponse({"status": "unavailable", **checks}, status=503, headers={"Retry-After": "2"})
-    # A house whose provider rests goes on selling: charges wait.
+    # Sales continue while a provider is unavailable: charges wait.
     resting = orders.list_unavailable_providers()
     checks["payments"] = f"resting: {', '.join(resting)}" if resting else "ok"
     return JsonResponse({"status": "ok" if checks["redis"] == "ok" else "degraded", **checks})
@@ -61,16 +60,16 @@ def is_database_available() -> bool:
     try:
         connection.ensure_connection()
     except DatabaseError as error:
-        logger.warning("the database does not answer: %s", error)
+        logger.warning("the database does not respond: %s", error)
         return False
     if connection.is_usable():
         return True
-    # A connection that was kept from before a restart: a new one tells whether the server is back.
+    # The connection may date from before a restart: a new one shows whether the server is back.
     connection.close()
     try:
         connection.ensure_connection()
     except DatabaseError as error:
-        logger.warning("the database does not answer: %s", error)
+        logger.warning("the database does not respond: %s", error)
         return False
     return True
 
@@ -84,22 +83,22 @@ def is_redis_available() -> bool:
         ) as client:
             client.ping()
     except RedisError as error:
-        logger.warning("redis does not answer: %s", error)
+        logger.warning("redis does not respond: %s", error)
         return False
     return True
 
 
 class DatabaseCollector(Collector):
-    """The house's own figures, read from the ledger at each scrape, so that every process tells the same."""
+    """Metrics read from PostgreSQL at each scrape, so that every process reports the same values."""
 
     def collect(self) -> Iterable[Metric]:
         gauges = {name: GaugeMetricFamily(f"fairgate_{name}", text, labels=labels) for name, text, labels in _FIGURES}
-        up = GaugeMetricFamily("fairgate_database_up", "Whether the ledger answered this scrape.")
-        redis_up = GaugeMetricFamily("fairgate_redis_up", "Whether Redis answered this scrape.")
+        up = GaugeMetricFamily("fairgate_database_up", "Whether PostgreSQL responded to this scrape.")
+        redis_up = GaugeMetricFamily("fairgate_redis_up", "Whether Redis responded to this scrape.")
         redis_up.add_metric([], float(is_redis_available()))
         differences = CounterMetricFamily(
             "fairgate_reconcile_differences",
-            "How often the reconciler found a difference, by its kind; one that stands is found again at each run.",
+            "Differences found by the reconciler, by kind; a persistent one is counted at each run.",
             labels=["kind"],
         )
         found = dict.fromkeys(reconciler.kinds(), 0.0)
@@ -110,7 +109,7 @@ class DatabaseCollector(Collector):
                 else:
                     gauges[name].add_metric([label] if label else [], value)
         except DatabaseError as error:
-            logger.warning("no figures in this scrape: %s", error)
+            logger.warning("no database metrics in this scrape: %s", error)
             up.add_metric([], 0)
             return [up, redis_up]
         up.add_metric([], 1)
@@ -119,7 +118,7 @@ class DatabaseCollector(Collector):
         return [up, redis_up, *gauges.values(), differences]
 
     def describe(self) -> Iterable[Metric]:
-        return []  # Nothing is asked of the database at registration.
+        return []  # Registration must not query the database.
 
     def _figures(self) -> Iterator[tuple[str, str, float]]:
         with connection.cursor() as cursor:
@@ -136,42 +135,42 @@ class DatabaseCollector(Collector):
 
 
 _FIGURES: list[tuple[str, str, list[str]]] = [
-    ("outbox_pending_count", "Messages not yet delivered nor given up.", []),
-    ("outbox_stuck_count", "Messages claimed more than five minutes ago and still not deleted.", []),
-    ("outbox_dead_count", "Messages given up; a person must look.", []),
-    ("outbox_oldest_due_seconds", "How long the longest-waiting unclaimed due message has waited.", []),
-    ("outbox_deletion_mean_seconds", "From claim to deletion, of the last hour's latest 10,000.", []),
-    ("payment_provider_faults_count", "Calls in a row that brought no answer.", ["provider"]),
-    ("payment_provider_resting", "Whether the provider is left alone, or only being tried.", ["provider"]),
-    ("audit_breaches_count", "What the latest audit found.", []),
-    ("audit_unchecked_count", "Checks of the latest audit that came to no answer; nothing is known of them.", []),
+    ("outbox_pending_count", "Messages neither delivered nor given up.", []),
+    ("outbox_stuck_count", "Messages claimed more than five minutes ago and not deleted.", []),
+    ("outbox_dead_count", "Messages given up, which need an operator.", []),
+    ("outbox_oldest_due_seconds", "Age of the oldest unclaimed due message.", []),
+    ("outbox_deletion_mean_seconds", "Mean time from claim to deletion, over the last hour's latest 10,000.", []),
+    ("payment_provider_faults_count", "Consecutive calls without a response.", ["provider"]),
+    ("payment_provider_resting", "Whether the circuit breaker of the provider is open.", ["provider"]),
+    ("audit_breaches_count", "Breaches found by the latest audit.", []),
+    ("audit_unchecked_count", "Checks of the latest audit that did not finish, so that their result is unknown.", []),
     ("audit_finished_seconds", "Unix time of the latest audit.", []),
-    ("reconcile_left_count", "Differences that the latest whole reconciliation left standing.", []),
-    ("reconcile_failed_count", "Checks that the latest whole reconciliation could not make.", []),
-    ("reconcile_finished_seconds", "Unix time of the latest whole reconciliation.", []),
-    ("payments_unsettled_count", "Charges that a provider has and that nobody has settled yet.", []),
-    ("payments_unsettled_seconds", "How long the oldest of them has been so.", []),
-    ("refunds_open_count", "Refunds on their way.", []),
-    ("payment_differences_count", "Listed differences with a provider's books that wait for a person.", ["kind"]),
+    ("reconcile_left_count", "Differences left by the latest complete reconciliation.", []),
+    ("reconcile_failed_count", "Checks of the latest complete reconciliation that failed.", []),
+    ("reconcile_finished_seconds", "Unix time of the latest complete reconciliation.", []),
+    ("payments_unsettled_count", "Charges sent to a provider and not settled.", []),
+    ("payments_unsettled_seconds", "Age of the oldest unsettled charge.", []),
+    ("refunds_open_count", "Refunds requested or pending.", []),
+    ("payment_differences_count", "Differences with a provider's books that need an operator.", ["kind"]),
     ("reservations_live_count", "Reservations that hold inventory, by status.", ["status"]),
-    ("reservations_overdue_count", "Live reservations past their deadline that no sweep has ended yet.", []),
-    ("reservations_overdue_seconds", "How long the most overdue of them has been so.", []),
-    ("gates_count", "Gates of events on sale or about to be; a refused one waits for a person.", ["state"]),
+    ("reservations_overdue_count", "Live reservations past their deadline that no sweep has ended.", []),
+    ("reservations_overdue_seconds", "How long the most overdue reservation is past its deadline.", []),
+    ("gates_count", "Gates of events on sale or about to be; a refused one needs an operator.", ["state"]),
     ("queue_ready_count", "Visitors admitted and shopping.", []),
 ]
 
 registry = CollectorRegistry()
 registry.register(DatabaseCollector())
 registry.register(metrics_of_processes.machine_metrics)
-# Of the process that answers the scrape.
-for own in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
-    registry.register(own)
+# Of the process that responds to the scrape.
+for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+    registry.register(collector)
 
 
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus's text form."""
+    """All metrics in the Prometheus text format."""
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 

@@ -1,7 +1,7 @@
-"""What happens after a commit: which app's function takes which outbox topic, and how a worker is woken for it.
+"""Outbox wiring: which function handles which topic, and how a worker is woken after a commit.
 
-The Celery message is only a wake-up. With the broker away it is dropped at once, and the maintenance loop, which needs
-PostgreSQL only, finds what waits: first it wakes again, then it delivers by itself.
+The Celery message is only a wake-up. If the broker is unavailable it is dropped at once; the maintenance loop, which
+needs PostgreSQL only, finds waiting messages: it first wakes a worker again, then delivers them itself.
 """
 
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 WAKE_AGAIN_AFTER_SECONDS = 1.0
 DELIVER_HERE_AFTER_SECONDS = 3.0
 BROKER_SECONDS_MAX = 0.5
-"""A buyer waits no longer than this for the broker, and then nobody does for BROKER_PAUSE_SECONDS."""
+"""A request waits at most this long for the broker; after a failure none tries for BROKER_PAUSE_SECONDS."""
 BROKER_PAUSE_SECONDS = 10.0
 
 _broker = {"rests_until": 0.0}
@@ -35,7 +35,7 @@ _broker = {"rests_until": 0.0}
 
 
 def register() -> None:
-    """Every topic has its handler, and whoever writes a message wakes a worker after the commit."""
+    """Register the handler of every topic, the wake-up after commits, and the maintenance jobs."""
     app.set_default()
     for each in orders.handlers():
         outbox.register_handler(
@@ -50,12 +50,12 @@ def register() -> None:
     outbox.register_wake(wake_worker)
     maintenance.register("deliver outbox", 1, deliver_waiting)
     if settings.PURGE_URL:
-        maintenance.register("tell caches of pages that have turned", 1, reservations.publish_page_changes)
+        maintenance.register("purge changed pages from caches", 1, reservations.publish_page_changes)
     maintenance.register("collect outbox garbage", 60, outbox.collect_garbage)
 
 
 def wake_worker() -> None:
-    """A worker knows that there may be something to deliver, if the broker can be reached within a moment."""
+    """Wake a worker to deliver messages, if the broker responds in time."""
     _try_to_wake()
 
 
@@ -67,23 +67,23 @@ def _try_to_wake() -> bool:
             deliver.apply_async(producer=producer, retry=False)
     except (OperationalError, OSError) as error:
         _broker["rests_until"] = time.monotonic() + BROKER_PAUSE_SECONDS
-        logger.warning("the broker is away (%s); the maintenance loop delivers meanwhile", error)
+        logger.warning("the broker is unavailable (%s); the maintenance loop delivers meanwhile", error)
         return False
     return True
 
 
 @cache
 def _broker_connection() -> Connection:
-    """Impatient, unlike a worker's own: it connects once and waits BROKER_SECONDS_MAX at most."""
-    patience = {"socket_connect_timeout": BROKER_SECONDS_MAX, "socket_timeout": BROKER_SECONDS_MAX, "max_retries": 0}
-    return app.connection_for_write(transport_options={**settings.CELERY_BROKER_TRANSPORT_OPTIONS, **patience})
+    """Return a connection that, unlike a worker's, connects once and waits BROKER_SECONDS_MAX at most."""
+    timeouts = {"socket_connect_timeout": BROKER_SECONDS_MAX, "socket_timeout": BROKER_SECONDS_MAX, "max_retries": 0}
+    return app.connection_for_write(transport_options={**settings.CELERY_BROKER_TRANSPORT_OPTIONS, **timeouts})
 
 
 def deliver_waiting() -> None:
-    """What has waited too long is moved along: by another wake-up, and if that fails or did not help, here.
+    """Deliver messages that have waited too long: by another wake-up, or in this process if that fails or did not help.
 
-    Here means beside the loop, many at once: a provider that takes its whole time-out must keep neither the loop's
-    other jobs waiting nor anybody else's message.
+    In this process means in threads beside the maintenance loop, many at once: a provider that uses up its timeout must
+    delay neither the loop's other jobs nor other messages.
     """
     waited_seconds = outbox.oldest_due_seconds()
     if waited_seconds is None or waited_seconds < WAKE_AGAIN_AFTER_SECONDS:

@@ -1,7 +1,7 @@
-"""One settings module; everything that differs between machines comes from the environment.
+"""The settings module. Everything that differs between machines comes from the environment.
 
-Without DATABASE_URL or REDIS_URL the state file of this checkout's running demo answers; without a demo,
-placeholders stand in, so that checks which need no server still run.
+Without DATABASE_URL or REDIS_URL, the state file of this checkout's running demo provides them; without a demo,
+placeholders do, so that checks that need no server still run.
 """
 
 import re
@@ -24,17 +24,17 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 
 class _Environment(environ.Env):
-    def get_value(self, var: str, *options: Any, **more: Any) -> Any:
+    def get_value(self, var: str, *args: Any, **kwargs: Any) -> Any:
         try:
-            return super().get_value(var, *options, **more)
+            return super().get_value(var, *args, **kwargs)
         except ValueError as error:
-            raise ImproperlyConfigured(f"{var} cannot be read: {error}") from error
+            raise ImproperlyConfigured(f"{var} cannot be parsed: {error}") from error
 
 
 def _seconds(name: str, default: int) -> int:
     value: int = env.int(name, default=default)
     if not 0 <= value <= 31_536_000:
-        raise ImproperlyConfigured(f"{name} is a number of seconds from 0 to a year, not {value}")
+        raise ImproperlyConfigured(f"{name} must be a number of seconds from 0 to a year, not {value}")
     return value
 
 
@@ -45,11 +45,11 @@ def _rate(name: str, default: str) -> tuple[float, int] | None:
 env = _Environment()
 _state = read_state(BASE_DIR) or {}
 
-# --- who we are ------------------------------------------------------------------------------------------------
+# --- identity --------------------------------------------------------------------------------------------------
 DEBUG = env.bool("DEBUG", default=False)
 _secret_key = env.str("SECRET_KEY", default="") or _state.get("secret_key", "")
-# What serves or signs refuses without a key of its own (kernel.signing). Checks, migrations and types need none: they
-# get one that no other process has, so that whatever might slip through is believed by nobody.
+# Processes that serve or sign refuse to start without a configured key (kernel.signing). Checks, migrations and type
+# checks need none: they get a random key, so that no other process would trust what they might sign.
 SECRET_KEY_IS_SET = bool(_secret_key)
 SECRET_KEY = _secret_key or f"unset-{secrets.token_urlsafe(48)}"
 SITE_URL = env.str("SITE_URL", default=_state.get("site_url", "http://localhost:8000"))
@@ -59,7 +59,7 @@ CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 # After `manage.py rotate_token_key` the keys of the database sign (apps.kernel.tokens.keys).
 TOKEN_KEYS = env.list("TOKEN_KEYS", default=[])
 
-# --- the house ---------------------------------------------------------------------------------------------------
+# --- applications ------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "ticketing.admin_site.StaffConfig",
     "django.contrib.auth",
@@ -124,7 +124,7 @@ TEMPLATES = [
 _database_url = env.str("DATABASE_URL", default="") or _state.get("database_url", "")
 DATABASE_IS_GIVEN = bool(_database_url)  # By the environment or by a running demo.
 DATABASE_URL = _database_url or "postgres://fairgate:fairgate@127.0.0.1:5432/fairgate"
-# Leaders, migrations and what commits in groups connect here, past any pooler in transaction mode.
+# For leaders, migrations and group commit: a connection that bypasses any pooler in transaction mode.
 _direct_url = "" if env.str("DATABASE_URL", default="") else _state.get("database_direct_url", "")
 DATABASE_DIRECT_URL = env.str("DATABASE_DIRECT_URL", default="") or _direct_url or DATABASE_URL
 REDIS_URL = env.str("REDIS_URL", default="") or _state.get("redis_url", "redis://127.0.0.1:6379/0")
@@ -141,7 +141,7 @@ DATABASES["default"] |= {
     "ENGINE": "django.db.backends.postgresql",
     "CONN_MAX_AGE": env.int("DATABASE_CONN_MAX_AGE_SECONDS", default=60),
     "CONN_HEALTH_CHECKS": True,
-    # A named cursor outlives its transaction on the server; behind a pooler in transaction mode that breaks.
+    # A server-side cursor outlives its transaction, which breaks behind a pooler in transaction mode.
     "DISABLE_SERVER_SIDE_CURSORS": True,
     "OPTIONS": {
         **DATABASES["default"].get("OPTIONS", {}),
@@ -149,11 +149,11 @@ DATABASES["default"] |= {
         "application_name": env.str("APPLICATION_NAME", default="fairgate"),
     },
 }
-# Every transaction has limits (rule 5 of docs/locking.md). Writers tighten them further, see kernel.transactions.
+# Limits of every transaction (rule 5 of docs/locking.md). Writers use tighter ones, see kernel.transactions.
 DATABASE_LOCK_TIMEOUT_MS = env.int("DATABASE_LOCK_TIMEOUT_MS", default=5_000)
 DATABASE_STATEMENT_TIMEOUT_MS = env.int("DATABASE_STATEMENT_TIMEOUT_MS", default=30_000)
 DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS = env.int("DATABASE_IDLE_IN_TRANSACTION_TIMEOUT_MS", default=15_000)
-# `migrate` makes them the role's own in this database, so that sessions have them outside transactions too.
+# `migrate` also sets them on the database role, so that they apply outside transactions.
 DATABASE_LIMITS_SESSIONS = env.bool("DATABASE_LIMITS_SESSIONS", default=True)
 
 CACHES = {
@@ -165,7 +165,7 @@ CACHES = {
             "IGNORE_EXCEPTIONS": True,
             "SOCKET_CONNECT_TIMEOUT": 0.5,
             "SOCKET_TIMEOUT": 0.5,
-            # Once more over a connection that a restart cut, never over one that is silent: the wait would add up.
+            # Retry once if a restart has closed the connection, but never after a timeout: the waits would add up.
             "CONNECTION_POOL_KWARGS": {"retry": Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,))},
         },
     }
@@ -175,12 +175,12 @@ CHANNEL_LAYERS = {
         "BACKEND": "apps.kernel.push.channel_layer.Layer",
         "CONFIG": {
             "hosts": [{"address": REDIS_URL, "socket_connect_timeout": 1.0}],
-            # What is published is heard in every database of a server: two houses on one are told apart by its number.
+            # Redis publishes across all databases of a server: the database number keeps two deployments apart.
             "prefix": f"channels:{urlsplit(REDIS_URL).path.strip('/') or 0}:",
         },
     }
 }
-# Sessions live in PostgreSQL: losing Redis logs nobody out.
+# Sessions are in PostgreSQL: losing Redis logs no user out.
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 
 # --- background work ---------------------------------------------------------------------------------------------
@@ -190,25 +190,25 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # However long the broker is away, the worker waits for it.
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # Workers wait for the broker as long as it takes.
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "global_keyprefix": "celery:",
     "socket_connect_timeout": 2,
     "socket_timeout": 5,
     "visibility_timeout": 600,
 }
-# How many messages each process that delivers the outbox has under way at once, each in a thread with a connection.
+# Concurrent deliveries of each process that delivers the outbox, each in a thread with a connection.
 OUTBOX_DELIVERERS = env.int("OUTBOX_DELIVERERS", default=16)
 if not 1 <= OUTBOX_DELIVERERS <= 500:
-    raise ImproperlyConfigured(f"OUTBOX_DELIVERERS is a number from 1 to 500, not {OUTBOX_DELIVERERS}")
-CELERY_TASK_PUBLISH_RETRY = False  # A wake-up that fails is dropped: the scanner finds the outbox row.
+    raise ImproperlyConfigured(f"OUTBOX_DELIVERERS must be a number from 1 to 500, not {OUTBOX_DELIVERERS}")
+CELERY_TASK_PUBLISH_RETRY = False  # A failed wake-up is dropped: the scan finds the outbox row.
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "sweep expired reservations": {
         "task": "reservations.sweep",
         "schedule": timedelta(seconds=1),
-        # While no worker is free the tasks do not pile up: the next one does the work of those that were dropped.
+        # Tasks do not pile up while no worker is free: the next one does the work of the dropped ones.
         "options": {"expire_seconds": 10},
     },
     "reset the gates": {
@@ -230,21 +230,21 @@ CELERY_BEAT_SCHEDULE = {
     "reconcile": {"task": "kernel.reconcile", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
 }
 
-# --- the lane: the crowd's calls, answered beside the framework -----------------------------------------------------
-# Threads of each process for what asks PostgreSQL or Redis outside of group commit, each with a connection.
-# Who listens to what changes, in each process of `web`; past it short polls are answered still.
+# --- the fast path: frequent calls that `web` answers without Django's request cycle --------------------------------
+# Live listeners of each `web` process; beyond that, clients still get short polls.
 LIVE_LISTENERS_MAX = env.int("LIVE_LISTENERS_MAX", default=15_000)
+# Threads of each process for PostgreSQL and Redis calls outside of group commit, each with a connection.
 LANE_THREADS = env.int("LANE_THREADS", default=4)
-# How many holds of one event each process of web has under way: while no other event has any, and beside others.
+# Concurrent holds of one event in each `web` process: while no other event has holds, and while others have.
 LANE_HOLDS_MAX = env.int("LANE_HOLDS_MAX", default=128)
 LANE_HOLDS_BESIDE_MAX = env.int("LANE_HOLDS_BESIDE_MAX", default=32)
-# How many more of one event wait for that; the next one is told 503.
+# Holds of one event that wait for that; further ones get 503.
 LANE_HOLDS_WAITING_MAX = env.int("LANE_HOLDS_WAITING_MAX", default=1_000)
 
-# --- the site: how far it steps back for the lane where the processor is short (`nice`) -------------------------------
+# --- the site: its niceness, so that the fast path runs first when the processor is busy ------------------------------
 SITE_NICENESS = env.int("SITE_NICENESS", default=5)
 
-# --- people ------------------------------------------------------------------------------------------------------
+# --- accounts ----------------------------------------------------------------------------------------------------
 LOGIN_URL = "log_in"
 LOGIN_REDIRECT_URL = "events:catalogue"
 LOGOUT_REDIRECT_URL = "events:catalogue"
@@ -273,7 +273,7 @@ SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_FAILURE_VIEW = "ticketing.accounts.form_is_stale"
 X_FRAME_OPTIONS = "DENY"
-DATA_UPLOAD_MAX_MEMORY_SIZE = 262_144  # Nothing a shopper sends comes near this.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 262_144  # Far above anything that a shopper sends.
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -289,15 +289,15 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-# --- who asks, and how often (docs/operations/rate-limits.md) ------------------------------------------------------
+# --- rate limits (docs/operations/rate-limits.md) -----------------------------------------------------------------
 try:
-    # Whose X-Forwarded-For and X-Forwarded-Proto are believed.
+    # Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted.
     TRUSTED_PROXIES = settings_parser.parse_networks("TRUSTED_PROXIES", env.list("TRUSTED_PROXIES", default=[]))
-    # Whom no limit concerns.
+    # Client networks without rate limits.
     RATE_LIMITS_EXEMPT = settings_parser.parse_networks(
         "RATE_LIMITS_EXEMPT", env.list("RATE_LIMITS_EXEMPT", default=[])
     )
-    # Requests a second and burst, of one address and of one token: five hundred people behind one address can buy.
+    # Requests per second and burst, per address and per token: five hundred buyers behind one address can buy.
     RATE_LIMITS = {
         kind: (_rate(f"RATE_LIMIT_{name}_ADDRESS", of_address), _rate(f"RATE_LIMIT_{name}_TOKEN", of_token))
         for kind, name, of_address, of_token in (
@@ -316,7 +316,7 @@ try:
 except settings_parser.InvalidSetting as error:
     raise ImproperlyConfigured(str(error)) from error
 
-# --- figures and the access log -----------------------------------------------------------------------------------
+# --- metrics and the access log -----------------------------------------------------------------------------------
 METRICS_FOLDER = env.str("METRICS_FOLDER", default=str(BASE_DIR / ".local" / "metrics"))
 ACCESS_LOG_SAMPLE = env.float("ACCESS_LOG_SAMPLE", default=0.01)
 ACCESS_LOG_SLOW_SECONDS = env.float("ACCESS_LOG_SLOW_SECONDS", default=1.0)
@@ -324,13 +324,13 @@ ACCESS_LOG_ADDRESSES = env.str("ACCESS_LOG_ADDRESSES", default="shortened")
 if ACCESS_LOG_ADDRESSES not in ("shortened", "full", "none"):
     raise ImproperlyConfigured("ACCESS_LOG_ADDRESSES must be shortened, full or none")
 
-# --- what caches in front of the house may keep (docs/operations/cdn.md) ---------------------------------------------
+# --- shared caches (docs/operations/cdn.md) -------------------------------------------------------------------------
 CACHE_PAGE_SECONDS = _seconds("CACHE_PAGE_SECONDS", 300)
-CACHE_STALE_SECONDS = _seconds("CACHE_STALE_SECONDS", 60)  # While they fetch the next one.
-CACHE_SOLD_OUT_SECONDS = _seconds("CACHE_SOLD_OUT_SECONDS", 30)  # And the catalogue while it shows counts.
+CACHE_STALE_SECONDS = _seconds("CACHE_STALE_SECONDS", 60)  # Served stale while the cache revalidates.
+CACHE_SOLD_OUT_SECONDS = _seconds("CACHE_SOLD_OUT_SECONDS", 30)  # Also for the catalogue while it shows counts.
 CACHE_COUNTS_SECONDS = _seconds("CACHE_COUNTS_SECONDS", 1)
 CACHE_POSTER_SECONDS = _seconds("CACHE_POSTER_SECONDS", 3_600)
-# Who is told when a page has turned; nobody unless named. With a token it is sent as Authorization: Bearer.
+# Receives the URLs of changed pages; empty: none. The token is sent as Authorization: Bearer.
 PURGE_URL = env.str("PURGE_URL", default="")
 PURGE_TOKEN = env.str("PURGE_TOKEN", default="")
 try:
@@ -343,8 +343,9 @@ if not (PURGE_TOKEN.isascii() and (PURGE_TOKEN.isprintable() or not PURGE_TOKEN)
 # --- files -------------------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-# Production sets STATIC_ROOT and runs `collectstatic`: names carry a hash of the content, are compressed and cached for
-# good. Without it the source folders are served, so that a fresh checkout, the demo and the tests need no such step.
+# Production sets STATIC_ROOT and runs `collectstatic`: file names contain a content hash, files are compressed and
+# cached permanently. Without it the source folders are served, so that a fresh checkout, the demo and tests need no
+# such step.
 STATIC_ROOT = env.str("STATIC_ROOT", default=None)
 _collected = STATIC_ROOT is not None and not DEBUG
 STORAGES = {
@@ -360,7 +361,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 
 # --- the API -----------------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
-    # Whom a call speaks for is the queue app's to say (`authenticate`): a queue token is a bearer token too.
+    # The queue app authenticates calls (`authenticate`): queue tokens are bearer tokens too.
     "DEFAULT_AUTHENTICATION_CLASSES": [],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.AllowAny"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
@@ -372,7 +373,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Fairgate",
-    "DESCRIPTION": "The on-sale: who may come in, what is free, and the sale. Errors are RFC 9457 problem documents.",
+    "DESCRIPTION": "Waiting rooms, availability, holds and orders. Errors are RFC 9457 problem documents.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
@@ -405,14 +406,14 @@ else:
 DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="Fairgate <tickets@localhost>")
 
 # --- organizers' webhooks ------------------------------------------------------------------------------------------
-# They go over https to public addresses, unless the operator allows more.
+# Webhooks use https and public addresses, unless the operator allows more.
 WEBHOOKS_OVER_HTTP = env.bool("WEBHOOKS_OVER_HTTP", default=False)
 WEBHOOKS_TO_PRIVATE_ADDRESSES = env.bool("WEBHOOKS_TO_PRIVATE_ADDRESSES", default=False)
 
 # --- money -------------------------------------------------------------------------------------------------------
 PAYMENT_PROVIDER = env.str("PAYMENT_PROVIDER", default="sandbox")
 PAYMENT_TIMEOUT_SECONDS = env.int("PAYMENT_TIMEOUT_SECONDS", default=30)
-# Who sells, as it stands on every invoice. A new series starts at 1, as each year does.
+# The seller on every invoice. A new series starts at 1, and so does each year.
 INVOICE_SELLER_NAME = env.str("INVOICE_SELLER_NAME", default="Fairgate")
 INVOICE_SELLER_ADDRESS = env.str("INVOICE_SELLER_ADDRESS", multiline=True, default="")
 INVOICE_SELLER_TAX_ID = env.str("INVOICE_SELLER_TAX_ID", default="")
@@ -421,24 +422,24 @@ if not re.fullmatch(r"[A-Z0-9]{1,12}", INVOICE_SERIES):
     raise ImproperlyConfigured(f"INVOICE_SERIES is 1 to 12 capital letters and digits, not {INVOICE_SERIES!r}")
 STRIPE_SECRET_KEY = env.str("STRIPE_SECRET_KEY", default="")
 STRIPE_PUBLISHABLE_KEY = env.str("STRIPE_PUBLISHABLE_KEY", default="")
-# Several while one is being replaced by the next.
+# Several during a rotation.
 STRIPE_WEBHOOK_SECRETS = env.list("STRIPE_WEBHOOK_SECRETS", default=[])
 STRIPE_API_BASE = env.str("STRIPE_API_BASE", default="https://api.stripe.com")
-# The circuit breaker: after so many faults in a row a provider is left alone, at first this long, then ever longer.
+# The circuit breaker: opens after this many consecutive faults, at first for this long, then for longer each time.
 PAYMENT_FAULTS_MAX = env.int("PAYMENT_FAULTS_MAX", default=5)
 PAYMENT_REST_SECONDS = env.int("PAYMENT_REST_SECONDS", default=5)
 PAYMENT_REST_SECONDS_MAX = env.int("PAYMENT_REST_SECONDS_MAX", default=60)
-# How long the sandbox takes where a test card plays a delay.
+# The delay of sandbox test cards that simulate a slow provider.
 SANDBOX_PAUSE_SECONDS = env.int("SANDBOX_PAUSE_SECONDS", default=4)
 
-# --- the lobby's draw ---------------------------------------------------------------------------------------------
-# Randomness from outside, as drand publishes it; none unless named. Genesis and period are those of its network
-# "quicknet": with another network give that one's.
+# --- the lobby draw -----------------------------------------------------------------------------------------------
+# A public randomness beacon in drand's format; empty: none. The defaults of genesis and period are those of its network
+# "quicknet"; change them for another network.
 QUEUE_BEACON_URL = env.str("QUEUE_BEACON_URL", default="")
 QUEUE_BEACON_GENESIS = env.int("QUEUE_BEACON_GENESIS", default=1_692_803_367)
 QUEUE_BEACON_PERIOD_SECONDS = env.int("QUEUE_BEACON_PERIOD_SECONDS", default=3)
 
-# --- the closed loop: when the waiting rooms' rates fall (docs/operations/environment.md) ----------------------------
+# --- rate control: when the waiting rooms' rates fall (docs/operations/environment.md) -------------------------------
 PACE_HOLD_SECONDS_MAX = env.float("PACE_HOLD_SECONDS_MAX", default=0.8)
 PACE_PAYMENT_FAULT_SHARE_MAX = env.float("PACE_PAYMENT_FAULT_SHARE_MAX", default=0.2)
 PACE_WORKER_LAG_SECONDS_MAX = env.float("PACE_WORKER_LAG_SECONDS_MAX", default=10.0)
@@ -451,7 +452,7 @@ PACE_UP_SHARE = env.float("PACE_UP_SHARE", default=0.05)
 PACE_DOWN_FACTOR = env.float("PACE_DOWN_FACTOR", default=0.7)
 
 # --- seating plans -----------------------------------------------------------------------------------------------
-# A larger file is refused before it is read, a larger house before anything is written.
+# A larger file is refused before it is read, a larger plan before anything is written.
 SEATING_PLAN_FILE_MAX_BYTES = env.int("SEATING_PLAN_FILE_MAX_BYTES", default=64 * 1024 * 1024)
 SEATING_PLAN_SEATS_MAX = env.int("SEATING_PLAN_SEATS_MAX", default=200_000)
 
@@ -476,24 +477,24 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
     "loggers": {
         "ticketing.access": {"level": "INFO", "handlers": ["access"], "propagate": False},
-        # A refusal (4xx) is an answer, not an event; at an on-sale there are thousands a second. Faults (5xx) stay.
+        # Responses with 4xx are normal; an on-sale has thousands per second. Server errors (5xx) are logged.
         "django.request": {"level": "ERROR"},
         "django.security.csrf": {"level": "ERROR"},
-        # Its INFO is two lines for each call.
+        # Logs two INFO lines per call.
         "stripe": {"level": "WARNING"},
-        # These meet a server that is away again every second.
+        # These retry an unavailable server every second.
         "celery.beat": {"filters": ["outages"]},
         "celery.worker.consumer.consumer": {"filters": ["outages"]},
         "django_celery_beat.schedulers": {"filters": ["outages"]},
         "apps.kernel.maintenance": {"filters": ["outages"]},
-        # These meet it with every request, and with every report of vital signs.
+        # These meet it with every request and every health report.
         "psycopg.pool": {"filters": ["outages", "warnings"]},
         "ticketing.outbox_handlers": {"filters": ["outages", "warnings"]},
         "ticketing.health": {"filters": ["warnings"]},
         "apps.kernel.tokens.keys": {"filters": ["warnings"]},
         "apps.kernel.redis": {"filters": ["warnings"]},
         "apps.queue.snapshot.exceptions": {"filters": ["warnings"]},
-        # Each second, with its trace, while Redis is away; what is done without it has a line of its own.
+        # Logs a traceback every second while Redis is unavailable; the callers log the outage themselves.
         "channels_redis.pubsub": {"level": "CRITICAL"},
     },
 }

@@ -1,4 +1,4 @@
-"""Addresses, networks and rates as people write them: read before anything begins, so that a slip is one sentence."""
+"""Parsers for URLs, networks and rates in settings, so that a mistake is one clear message at startup."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -10,17 +10,18 @@ HOOK_FORM = "http://host:port/path"
 
 
 NETWORK_FORM = "10.1.2.3, 10.0.0.0/8 or fd00::/8"
-RATE_FORM = "RATE:BURST, requests a second and how many at once, as in 20:1000, or off"
+RATE_FORM = "RATE:BURST, requests per second and burst, as in 20:1000, or off"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class InvalidSetting(ValueError):
-    """The variable holds no such address. Says which and what is expected, never the value: passwords are in it."""
+    """The variable has an invalid value. The message names it and the expected form, never the value: it may contain a
+    password."""
 
 
 def parse_database_url(variable: str, value: str) -> str:
-    """The value, which is the address of a PostgreSQL database. Raises AddressRefused."""
+    """Return the value if it is the URL of a PostgreSQL database. Raises InvalidSetting."""
     path = _check_url(variable, value, ("postgres", "postgresql"), DATABASE_FORM).path
     if not path.strip("/"):
         raise InvalidSetting(f"{variable} must look like {DATABASE_FORM}; it names no database")
@@ -28,21 +29,21 @@ def parse_database_url(variable: str, value: str) -> str:
 
 
 def parse_redis_url(variable: str, value: str) -> str:
-    """The value, which is the address of a Redis. Raises AddressRefused."""
+    """Return the value if it is the URL of a Redis server. Raises InvalidSetting."""
     if not _check_url(variable, value, ("redis", "rediss"), REDIS_FORM).hostname:
         raise InvalidSetting(f"{variable} must look like {REDIS_FORM}; it names no host")
     return value
 
 
 def parse_hook_url(variable: str, value: str) -> str:
-    """The value, which is an address to post to, or empty. Raises AddressRefused."""
+    """Return the value if it is an HTTP URL or empty. Raises InvalidSetting."""
     if value and not _check_url(variable, value, ("http", "https"), HOOK_FORM).hostname:
         raise InvalidSetting(f"{variable} must look like {HOOK_FORM}; it names no host")
     return value
 
 
 def parse_networks(variable: str, values: Iterable[str]) -> list[Network]:
-    """The networks that the values name. Raises AddressRefused."""
+    """Return the networks named by the values. Raises InvalidSetting."""
     try:
         return [ipaddress.ip_network(value.strip()) for value in values if value.strip()]
     except ValueError as error:
@@ -50,7 +51,7 @@ def parse_networks(variable: str, values: Iterable[str]) -> list[Network]:
 
 
 def parse_rate(variable: str, value: str) -> tuple[float, int] | None:
-    """Requests a second and how many at once, or None for "off". Raises AddressRefused."""
+    """Return requests per second and burst, or None for "off". Raises InvalidSetting."""
     if value.strip().lower() == "off":
         return None
     per_second, _, burst = value.partition(":")
@@ -67,10 +68,10 @@ def _check_url(variable: str, value: str, schemes: tuple[str, ...], form: str) -
     expected = f"{variable} must look like {form}"
     try:
         parts = urlsplit(value)
-        parts.port  # noqa: B018 - reading it is what tests it
+        parts.port  # noqa: B018 - the property parses the port
     except ValueError as error:
-        raise InvalidSetting(f"{expected}; its host or port cannot be read") from error
+        raise InvalidSetting(f"{expected}; its host or port is invalid") from error
     if parts.scheme not in schemes or "://" not in value:
-        said = f"{parts.scheme}://" if "://" in value else "no address at all"
-        raise InvalidSetting(f"{expected}; it is {said}")
+        found = f"it starts with {parts.scheme}://" if "://" in value else "it is not a URL"
+        raise InvalidSetting(f"{expected}; {found}")
     return parts

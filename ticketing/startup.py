@@ -1,4 +1,4 @@
-"""What a process has before it serves anybody."""
+"""Steps that every process takes before it serves requests."""
 
 import os
 import sys
@@ -19,36 +19,36 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def drain_request_body(application: Application) -> Application:
-    """The WSGI application, which answers only once what it left of the request's body has been read.
+    """Wrap the WSGI application so that the rest of the request's body is read before the response is sent.
 
-    The server hangs up, and does not say that it will, where a body was not read whole: an address that does not exist,
-    say. Whoever forwards keeps the connection, and somebody else's join or hold, next on it, gets no answer.
+    The server closes the connection, without announcing it, if a body was not read whole, as for an unknown URL. The
+    proxy in front keeps the connection for the next request, which would then get no response.
     """
 
-    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        answered = application(environ, start_response)
+    def respond(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        response = application(environ, start_response)
         if environ.get("CONTENT_LENGTH") not in (None, "", "0"):
             _drain(environ["wsgi.input"])
-        return answered
+        return response
 
-    return answer
+    return respond
 
 
 def _drain(body: Any) -> None:
-    # What the API takes at most. Who sends more is on a connection of its own (`server.site_proxy`).
+    # Up to the limit of the API. A larger body has a connection of its own (`server.site_proxy`).
     left = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
     try:
         while left > 0 and (chunk := body.read(min(left, _READ_BYTES))):
             left -= len(chunk)
     except OSError:
-        return  # Its sender has gone, and the connection with it.
+        return  # The client is gone, and the connection with it.
 
 
 def lower_priority(niceness: int) -> None:
-    """This process and its threads to come take the processor after those that were not told to step back.
+    """Lower the scheduling priority of this process and of threads it starts later.
 
-    Linux shares it out among sessions first unless cgroups say otherwise (sched_autogroup), and niceness counts within
-    one only: so the session steps back too where it is the server's own, and not a shell's with others in it.
+    Unless cgroups say otherwise, Linux shares the processor among sessions first (sched_autogroup), and niceness counts
+    only within a session. So the session's niceness is set too, if it is the server's own and not a shell's.
     """
     if niceness <= os.getpriority(os.PRIO_PROCESS, 0):
         return
@@ -59,9 +59,8 @@ def lower_priority(niceness: int) -> None:
 
 
 def begin(role: str | None = None) -> None:
-    """The house has a key of its own, without which the process ends here with one line and exit status 1; and what
-    this process measures of its health is known to the others from now on. `role`: of a process that has clients, which
-    it counts, and what its figures are shown under."""
+    """Require the secret key, without which the process ends with one line and exit status 1, and start publishing this
+    process's health signals. `role`: for a process with clients; it starts rate limits and metrics under this name."""
     try:
         secret_key.require_key()
     except ImproperlyConfigured as error:

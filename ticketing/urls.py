@@ -1,4 +1,4 @@
-"""Every address of the site. Pages carry their app's namespace; the API stands under /api."""
+"""All URLs of the site. Pages are in their app's namespace; the API is under /api."""
 
 from django.contrib import admin
 from django.urls import include, path

@@ -1,4 +1,4 @@
-"""The site: pages, admin and the API, one blocking request per thread, in a process group of its own."""
+"""The WSGI application of the site: pages, admin and the API, one blocking request per thread, in its own processes."""
 
 import os
 
@@ -13,5 +13,5 @@ from ticketing import startup  # noqa: E402 - needs Django set up
 
 application = startup.drain_request_body(site)
 startup.begin("site")
-# Pages at saturation made a poll wait for a tenth of a second; so it is the pages that wait for the crowd's calls.
+# Without this, pages at saturation delayed polls by a tenth of a second; now pages wait for the fast path instead.
 startup.lower_priority(settings.SITE_NICENESS)

@@ -146,7 +146,7 @@ def test_a_page_that_was_open_too_long_says_so_and_leads_back(strict: Client, pa
     assert response.status_code == 403
     assert "open too long" in page
     assert 'class="site-header"' in page
-    assert f'href="{came_from}">Open it again' in page
+    assert f'href="{came_from}">Reload the page' in page
     assert "no-store" in response.headers["Cache-Control"]
 
 

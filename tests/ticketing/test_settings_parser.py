@@ -27,8 +27,8 @@ def test_a_redis_address_is_taken_as_it_is(value: str) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("hidden", "no address at all"),
-        ("hidden:5432/c", "no address at all"),
+        ("hidden", "not a URL"),
+        ("hidden:5432/c", "not a URL"),
         ("mysql://a:hidden@h/c", "mysql://"),
         ("postgres://a:hidden@h:many/c", "cannot be read"),
         ("postgres://a:hidden@[h/c", "cannot be read"),

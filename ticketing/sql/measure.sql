@@ -1,4 +1,4 @@
--- The figures of one scrape, each read by an index: metric name, label value or empty, value.
+-- The metrics of one scrape, each read by an index: metric name, label value or empty, value.
 SELECT 'payment_provider_faults_count', provider, faults_count::float8
 FROM orders_providerstanding
 UNION ALL

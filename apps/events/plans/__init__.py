@@ -1,4 +1,4 @@
-"""Seating plans from files: the open pretix JSON and CSV, read into frozen values or refused with a place."""
+"""Seating plans from files: pretix JSON and CSV, parsed into frozen values or refused with the place of the error."""
 
 from apps.events.plans.layout import areas_of, from_layout, to_layout
 from apps.events.plans.parse import parse_plan, read_file

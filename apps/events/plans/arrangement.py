@@ -1,7 +1,7 @@
-"""Where seats stand to one another: which row is in front, who sits beside whom, which seat is best.
+"""The arrangement of seats: the order of rows from the front, neighbors along a row, and the ranking of seats.
 
-Everything here is decided from coordinates alone, because files differ in all else: rows may run along any axis,
-bend, or be listed back to front.
+It uses coordinates only, because files differ in everything else: rows may run in any direction, bend, or be listed
+back to front.
 """
 
 import math
@@ -14,15 +14,15 @@ from apps.events.plans.plan import PlanSeat
 
 Point = tuple[float, float]
 
-# A gap wider than this many typical ones is an aisle: the seats on its two sides are not neighbours.
+# A gap wider than this many typical gaps is an aisle: the seats on both sides are not neighbors.
 AISLE_GAPS = 1.75
-# A row counts as bent back on itself only where its own file order is this much shorter a walk than a straight line's.
+# A row counts as bent back on itself only if its path in file order is shorter than this share of the sorted path.
 _SHORTER_PATH_RATIO = 0.999
 
 
 @dataclass(frozen=True, slots=True)
 class RawSeat:
-    """A seat as the file gave it, at absolute coordinates."""
+    """A seat as read from the file, in absolute coordinates."""
 
     guid: str
     number: str
@@ -41,7 +41,7 @@ class RawRow:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What the house looks at: a box, as its least and greatest corner."""
+    """The stage or field that the seats face, as the corners of its bounding box."""
 
     left: float
     top: float
@@ -53,29 +53,29 @@ class Stage:
         return ((self.left + self.right) / 2, (self.top + self.bottom) / 2)
 
     def distance(self, x: float, y: float) -> float:
-        """From the point to the nearest edge; 0 inside."""
+        """Return the distance from the point to the nearest edge; 0 inside."""
         return math.hypot(max(self.left - x, 0.0, x - self.right), max(self.top - y, 0.0, y - self.bottom))
 
 
 def arrange_section(rows: Sequence[RawRow], stage: Stage | None, axis: Point | None) -> tuple[PlanSeat, ...]:
-    """The section's seats with row_index, place_index and rank, row by row from the front.
+    """Return the section's seats with row_index, place_index and rank, row by row from the front.
 
-    Front is nearest to the stage, or first in the file where the plan shows none. `axis` is the direction the house
-    looks away from the stage in (see `seating_axis`): with it, the middle of a row is where it crosses that line;
-    without it, the middle of a row is its own.
+    The front is nearest to the stage, or first in the file if the plan has no stage. `axis` is the direction from the
+    stage to the seats (see `seating_axis`): with it, the middle of a row is where the row crosses that line; without
+    it, the middle of its own length.
     """
     ordered = [(row, _sort_along_row(row.seats)) for row in rows if row.seats]
     if stage is not None:
-        # Rounded, so that rows at the same distance keep the order of the file; sort is stable.
+        # Rounded, so that rows at the same distance keep the order of the file (the sort is stable).
         ordered.sort(key=lambda pair: round(fmean(stage.distance(seat.x, seat.y) for seat in pair[1]), 3))
-    house_gap = _typical_gap([gap for _, seats in ordered for gap in _gaps(seats)])
+    section_gap = _typical_gap([gap for _, seats in ordered for gap in _gaps(seats)])
     placed: list[PlanSeat] = []
     for row_index, (row, seats) in enumerate(ordered):
         gaps = _gaps(seats)
-        typical = _typical_gap(gaps) if len(gaps) >= 4 else house_gap
-        places = [0]
+        typical = _typical_gap(gaps) if len(gaps) >= 4 else section_gap
+        place_indexes = [0]
         for gap in gaps:
-            places.append(places[-1] + (2 if typical > 0 and gap > AISLE_GAPS * typical else 1))
+            place_indexes.append(place_indexes[-1] + (2 if typical > 0 and gap > AISLE_GAPS * typical else 1))
         ranks = _rank_from_middle(seats, stage, axis)
         first = len(placed) + 1
         placed += [
@@ -87,19 +87,19 @@ def arrange_section(rows: Sequence[RawRow], stage: Stage | None, axis: Point | N
                 y=seat.y,
                 category=seat.category,
                 row_index=row_index,
-                place_index=place,
+                place_index=place_index,
                 rank=first + rank,
                 accessible=seat.accessible,
                 companion=seat.companion,
             )
-            for seat, place, rank in zip(seats, places, ranks, strict=True)
+            for seat, place_index, rank in zip(seats, place_indexes, ranks, strict=True)
         ]
     return tuple(placed)
 
 
 def seating_axis(stage: Stage | None, points: Sequence[Point]) -> Point | None:
-    """The direction from the stage to the house as a unit vector, or None where the house surrounds the stage (or
-    shows none), so that no direction is the middle one."""
+    """Return the direction from the stage to the seats as a unit vector, or None if the seats surround the stage or the
+    plan has no stage, so that there is no such direction."""
     if stage is None or not points:
         return None
     middle_x, middle_y = fmean(x for x, _ in points), fmean(y for _, y in points)
@@ -111,8 +111,8 @@ def seating_axis(stage: Stage | None, points: Sequence[Point]) -> Point | None:
 
 
 def _sort_along_row(seats: Sequence[RawSeat]) -> list[RawSeat]:
-    """The seats in walking order. A row straight in any direction is sorted along it; one that bends back on itself
-    keeps the order of its file, where that is the shorter walk."""
+    """Return the seats in the order along the row. A straight row in any direction is sorted along it; a row that bends
+    back on itself keeps the order of the file if that path is shorter."""
     listed = list(seats)
     if len(listed) < 3:
         return sorted(listed, key=lambda seat: (seat.x, seat.y))
@@ -133,21 +133,21 @@ def _gaps(seats: Sequence[RawSeat]) -> list[float]:
 
 
 def _typical_gap(gaps: Sequence[float]) -> float:
-    """The lower quartile of the gaps that are gaps: a row cut into pairs has as many aisles as neighbours, so the
-    middle one would already be an aisle."""
+    """Return the lower quartile of the gaps above 0. The median would not do: a row of pairs has as many aisles as gaps
+    between neighbors."""
     real = sorted(gap for gap in gaps if gap > 0)
     return real[(len(real) - 1) // 4] if real else 0.0
 
 
 def _rank_from_middle(seats: Sequence[RawSeat], stage: Stage | None, axis: Point | None) -> list[int]:
-    """For each seat of a row its place in the order from the middle outward, from 0."""
-    # Along the walk, so that a bent row has its middle where a person would look for it.
+    """Return for each seat of a row its position, from 0, in the order from the middle outward."""
+    # Distances along the row, so that a bent row has its middle where a person would see it.
     walked = [0.0, *accumulate(_gaps(seats))]
     off = [abs(at - walked[-1] / 2) for at in walked]
     if stage is not None and axis is not None:
         origin_x, origin_y = stage.center
         aside = [(seat.x - origin_x) * axis[1] - (seat.y - origin_y) * axis[0] for seat in seats]
-        # A row that runs away from the stage does not cross the middle: there its own middle is the better one.
+        # A row that runs away from the stage does not cross the axis: use the middle of the row itself.
         if max(aside) - min(aside) > walked[-1] / 2:
             off = [abs(distance) for distance in aside]
     order = sorted(range(len(seats)), key=lambda index: (round(off[index], 3), index))

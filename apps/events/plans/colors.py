@@ -1,4 +1,4 @@
-"""Colors of a plan as #rrggbb. Whatever else a file says is replaced: a color reaches pages and must be only that."""
+"""Colors of a plan as #rrggbb. Any other value is replaced, because colors are inserted into pages."""
 
 import re
 
@@ -7,7 +7,7 @@ PALETTE = (
 )  # fmt: skip
 _HEX = re.compile(r"#([0-9a-f]{3}|[0-9a-f]{4}|[0-9a-f]{6}|[0-9a-f]{8})", re.ASCII)
 _RGB = re.compile(r"rgba?\(\s*(\d{1,3})\s*[, ]\s*(\d{1,3})\s*[, ]\s*(\d{1,3})\s*(?:[,/][^)]*)?\)", re.ASCII)
-# The sixteen names of HTML and the few more that plan editors offer.
+# The sixteen color names of HTML and some more that plan editors offer.
 _NAMED = {
     "black": "#000000", "silver": "#c0c0c0", "gray": "#808080", "grey": "#808080", "white": "#ffffff",
     "maroon": "#800000", "red": "#ff0000", "purple": "#800080", "fuchsia": "#ff00ff", "magenta": "#ff00ff",
@@ -22,7 +22,7 @@ _NAMED = {
 
 
 def normal_color(value: str | None) -> str:
-    """The color as #rrggbb, or an empty string for none and for what is not understood."""
+    """Return the color as #rrggbb, or an empty string if there is none or it is not understood."""
     text = (value or "").strip().lower()
     if found := _HEX.fullmatch(text):
         digits = found[1]
@@ -34,5 +34,5 @@ def normal_color(value: str | None) -> str:
 
 
 def category_color(value: str | None, index: int) -> str:
-    """The category's own color, or one of the palette, so that no two neighbours in the list look alike."""
+    """Return the category's own color, or one of the palette that differs from its neighbors in the list."""
     return normal_color(value) or PALETTE[index % len(PALETTE)]

@@ -1,4 +1,4 @@
-"""Plans as CSV: one line per seat, the columns named in the first line, in any order."""
+"""Plans as CSV: one line per seat; the first line names the columns, in any order."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ _NO = frozenset({"", "0", "no", "n", "false", "f"})
 
 @dataclass(slots=True)
 class _ParseState:
-    """What has been read so far."""
+    """The rows read so far."""
 
     slugs: SlugMaker = field(default_factory=SlugMaker)
     slug_of: dict[str, str] = field(default_factory=dict)  # section name to its id
@@ -37,39 +37,39 @@ class _ParseState:
 
 
 def read_csv(text: str, limits: Limits) -> Draft:
-    """The plan in this text, not yet arranged. A further column `companion` is read like `accessible`; others are
-    ignored. Semicolons may stand for commas. Raises PlanError naming the line."""
+    """Parse the text into a plan that is not yet arranged. An additional column `companion` is read like `accessible`;
+    others are ignored. Semicolons may replace commas. Raises PlanError with the line."""
     first = text.partition("\n")[0]
     delimiter = ";" if ";" in first and "," not in first else ","
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    house = _ParseState()
+    state = _ParseState()
     columns: dict[str, int] = {}
     line = 0
     try:
         for cells in reader:
-            # A quoted cell may span lines; a record is named by its first.
+            # A quoted cell may span lines; errors give the record's first line.
             begin, line = line + 1, reader.line_num
             if not any(cell.strip() for cell in cells):
                 continue
             if not columns:
                 columns = _header(cells, begin)
-            elif len(house.line_of) >= limits.seats_max:
+            elif len(state.line_of) >= limits.seats_max:
                 raise PlanError(f"line {begin}", f"more than {limits.seats_max:,} seats")
             else:
-                _add_seat(house, _record(cells, columns, begin), begin, limits)
+                _add_seat(state, _record(cells, columns, begin), begin, limits)
     except csv.Error as error:
         raise PlanError(f"line {max(reader.line_num, 1)}", f"not valid CSV: {error}") from error
     if not columns:
         raise PlanError("line 1", f"the header is missing: {','.join(COLUMNS)}")
-    if not house.line_of:
-        raise PlanError(f"line {line}", "there is a header and no seat")
+    if not state.line_of:
+        raise PlanError(f"line {line}", "there are no seats after the header")
     return Draft(
         name="",
         size=None,
-        categories=[PlanCategory(name, category_color(None, index)) for name, index in house.categories.items()],
+        categories=[PlanCategory(name, category_color(None, index)) for name, index in state.categories.items()],
         sections=[
-            DraftSection(slug, name, [RawRow(row, seats) for row, seats in house.rows[name].items()])
-            for name, slug in house.slug_of.items()
+            DraftSection(slug, name, [RawRow(row, seats) for row, seats in state.rows[name].items()])
+            for name, slug in state.slug_of.items()
         ],
         areas=[],
         notes=[],
@@ -80,7 +80,7 @@ def _header(cells: Sequence[str], line: int) -> dict[str, int]:
     names = [cell.strip().casefold() for cell in cells]
     missing = [name for name in COLUMNS if name not in names]
     if missing:
-        raise PlanError(f"line {line}", f"the header misses {', '.join(missing)} (expected {','.join(COLUMNS)})")
+        raise PlanError(f"line {line}", f"the header lacks {', '.join(missing)} (expected {','.join(COLUMNS)})")
     twice = next((name for name in (*COLUMNS, "companion") if names.count(name) > 1), None)
     if twice is not None:
         raise PlanError(f"line {line}", f"the header names {twice} twice")
@@ -89,34 +89,34 @@ def _header(cells: Sequence[str], line: int) -> dict[str, int]:
 
 def _record(cells: Sequence[str], columns: dict[str, int], line: int) -> dict[str, str]:
     if len(cells) <= max(columns[name] for name in COLUMNS):
-        raise PlanError(f"line {line}", f"has {len(cells)} cells where the header has {len(columns)}")
+        raise PlanError(f"line {line}", f"has {len(cells)} cells, but the header has {len(columns)}")
     return {name: cells[index].strip() for name, index in columns.items() if index < len(cells)}
 
 
-def _add_seat(house: _ParseState, record: dict[str, str], line: int, limits: Limits) -> None:
+def _add_seat(state: _ParseState, record: dict[str, str], line: int, limits: Limits) -> None:
     place = f"line {line}"
     section = label(record["section"], f"{place}, section", NAME_CHARACTERS_MAX)
     row = label(record["row"], f"{place}, row", LABEL_CHARACTERS_MAX, empty=True)
     number = label(record["seat"], f"{place}, seat", LABEL_CHARACTERS_MAX)
     category = label(record["category"], f"{place}, category", CATEGORY_CHARACTERS_MAX)
-    if section not in house.slug_of:
-        if len(house.slug_of) >= limits.sections_max:
+    if section not in state.slug_of:
+        if len(state.slug_of) >= limits.sections_max:
             raise PlanError(place, f"more than {limits.sections_max:,} sections")
-        house.slug_of[section] = house.slugs.slug(section)
-    if category not in house.categories and len(house.categories) >= limits.categories_max:
+        state.slug_of[section] = state.slugs.slug(section)
+    if category not in state.categories and len(state.categories) >= limits.categories_max:
         raise PlanError(place, f"more than {limits.categories_max} categories")
-    parts = (house.slug_of[section], row, number)
+    parts = (state.slug_of[section], row, number)
     guid = label("-".join("-".join(part.split()) for part in parts if part), place, GUID_CHARACTERS_MAX)
-    if guid in house.line_of:
-        raise PlanError(place, f"the seat {guid} already stands in line {house.line_of[guid]}")
-    house.line_of[guid] = line
-    house.rows.setdefault(section, {}).setdefault(row, []).append(
+    if guid in state.line_of:
+        raise PlanError(place, f"the seat {guid} is already in line {state.line_of[guid]}")
+    state.line_of[guid] = line
+    state.rows.setdefault(section, {}).setdefault(row, []).append(
         RawSeat(
             guid=guid,
             number=number,
             x=_number(record["x"], f"{place}, x"),
             y=_number(record["y"], f"{place}, y"),
-            category=house.categories.setdefault(category, len(house.categories)),
+            category=state.categories.setdefault(category, len(state.categories)),
             accessible=_flag(record["accessible"], f"{place}, accessible"),
             companion=_flag(record.get("companion", ""), f"{place}, companion"),
         )

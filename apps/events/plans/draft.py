@@ -1,4 +1,4 @@
-"""A plan between reading and arranging: what the file said, checked, at absolute coordinates."""
+"""A parsed plan before its arrangement: the file's content, checked, in absolute coordinates."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from apps.events.plans.geometry import area_outline
 from apps.events.plans.plan import Area, AreaText, Plan, PlanCategory, PlanSection
 
 SLUG_CHARACTERS_MAX = 80
-# Words that name what the house looks at, in the texts of a plan's areas.
+# Words in the texts of a plan's areas that mark the stage or field.
 _STAGE_WORDS = frozenset(
     {"stage", "bühne", "buehne", "scène", "scene", "escenario", "palco", "screen", "leinwand", "court", "pitch"}
     | {"field", "spielfeld", "rink", "ring", "ice", "podium", "altar"}
@@ -37,7 +37,7 @@ class Draft:
 
 @dataclass(slots=True)
 class SlugMaker:
-    """Hands out section ids, each once: the name's own where it has one, numbered from the second of a name on."""
+    """Assigns unique section ids: the slug of the name, numbered from the second section of a name on."""
 
     _taken: set[str] = field(default_factory=set)
 
@@ -53,7 +53,7 @@ class SlugMaker:
 
 
 def arrange(draft: Draft) -> Plan:
-    """The draft as a plan: everything inside its size, rows ordered, neighbours and ranks known."""
+    """Return the draft as a plan: everything inside its size, rows ordered, neighbors and ranks assigned."""
     framed, (width, height) = _fit_to_size(draft)
     stage = _stage(framed.areas)
     axis = seating_axis(stage, [(seat.x, seat.y) for row in _rows(framed) for seat in row.seats])
@@ -87,7 +87,7 @@ def _extent_points(draft: Draft) -> Iterator[Point]:
 
 
 def _fit_to_size(draft: Draft) -> tuple[Draft, tuple[float, float]]:
-    """The draft and its size: the file's own where everything fits into it, else a box around all, its corner at 0."""
+    """Return the draft and its size: the file's if everything fits, otherwise moved into a box around everything."""
     points = list(_extent_points(draft))
     if not points:
         return draft, draft.size or (100.0, 100.0)
@@ -111,7 +111,7 @@ def _fit_to_size(draft: Draft) -> tuple[Draft, tuple[float, float]]:
 
 
 def _stage(areas: Sequence[Area]) -> Stage | None:
-    """The first area whose text says that it is the stage. A word alone counts too: it stands where the stage is."""
+    """Return the first area whose text names the stage. A text without a shape counts too, at its position."""
     for area in areas:
         words = area.text.text.casefold().replace("/", " ").split() if area.text else ()
         if not _STAGE_WORDS.isdisjoint(words):

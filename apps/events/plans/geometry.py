@@ -1,4 +1,4 @@
-"""Outlines: the line around a section's seats, and around what is drawn."""
+"""Outlines of sections and of drawn areas."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -11,11 +11,11 @@ _CIRCLE_POINTS = 32
 
 
 def convex_hull(points: Iterable[Point], margin: float = 0.0) -> list[Point]:
-    """The corners around the points in turning order, each side `margin` away from the outermost points."""
+    """Return the corners of the convex hull in turning order, with each side `margin` outside of the points."""
     bare = _hull(sorted(set(points)))
     if margin <= 0 or not bare:
         return bare
-    # Around every corner a small octagon; the hull of those is the hull moved outward with its corners cut.
+    # The hull of small octagons around every corner is the hull moved outward, with cut corners.
     near, far = margin * math.sin(math.pi / 8), margin * math.cos(math.pi / 8)
     turns = [(far, near), (near, far), (-near, far), (-far, near), (-far, -near), (-near, -far), (near, -far),
              (far, -near)]  # fmt: skip
@@ -23,16 +23,16 @@ def convex_hull(points: Iterable[Point], margin: float = 0.0) -> list[Point]:
 
 
 def rows_outline(rows: Sequence[Sequence[Point]], margin: float) -> list[Point]:
-    """The line around rows of seats that stand one behind the other: along the front, back along the last row.
+    """Return the outline of rows that are one behind the other: along the front row and back along the last row.
 
-    It follows bent rows, where a hull would cut across whatever they are bent around. Rows that do not stand so
-    (scattered tables, a house around its stage) get their hull.
+    It follows bent rows, where a hull would include the space that they are bent around. Rows in another arrangement
+    (scattered tables, seats around a stage) get their hull.
     """
     everything = [point for row in rows for point in row]
     stacked = _align_directions([list(row) for row in rows if len(row) >= 2])
     if len(stacked) < 2:
         return convex_hull(everything, margin)
-    # Of the rows between only the ends that stick out: the steps by which rows grow are no part of the outline.
+    # Of the rows in between, include only ends on the hull: the steps by which rows grow are not part of the outline.
     corners = set(_hull(sorted(set(everything))))
     left = [row[0] for row in stacked[1:-1] if row[0] in corners]
     right = [row[-1] for row in stacked[1:-1] if row[-1] in corners]
@@ -42,7 +42,7 @@ def rows_outline(rows: Sequence[Sequence[Point]], margin: float) -> list[Point]:
     return wide if inside == len(everything) and not _crosses_itself(wide) else convex_hull(everything, margin)
 
 
-_ROW_POINTS_MAX = 14  # points kept of a row: a bow of the widest row still looks round
+_ROW_POINTS_MAX = 14  # points kept per row: even the widest bent row still looks round
 
 
 def _thin_row(row: Sequence[Point]) -> list[Point]:
@@ -52,7 +52,7 @@ def _thin_row(row: Sequence[Point]) -> list[Point]:
 
 
 def _align_directions(rows: list[list[Point]]) -> list[list[Point]]:
-    """The rows, each begun at the end where the one before it begins."""
+    """Return the rows, each starting at the end where the previous row starts."""
     for before, row in pairwise(rows):
         straight = math.dist(before[0], row[0]) + math.dist(before[-1], row[-1])
         crossed = math.dist(before[0], row[-1]) + math.dist(before[-1], row[0])
@@ -62,7 +62,7 @@ def _align_directions(rows: list[list[Point]]) -> list[list[Point]]:
 
 
 def _expand_ring(ring: Sequence[Point], margin: float) -> list[Point]:
-    """The ring with every side moved outward. Corners are cut where they would stick out far."""
+    """Return the ring with every side moved outward. Corners that would stick out far are cut."""
     area = sum(a[0] * b[1] - b[0] * a[1] for a, b in pairwise([*ring, ring[0]]))
     outward = margin if area > 0 else -margin
     sides = []
@@ -73,7 +73,7 @@ def _expand_ring(ring: Sequence[Point], margin: float) -> list[Point]:
             sides.append(((a[0] + dx, a[1] + dy), (b[0] + dx, b[1] + dy), b))
     wide: list[Point] = []
     for (_, end, corner), (start, _, _) in pairwise([*sides, sides[0]] if sides else []):
-        # Both moved ends of the corner, or the one point in the middle where the turn is slight.
+        # Both moved ends of the corner with a tip between them, or their middle if the turn is slight.
         if math.dist(end, start) > margin * 0.5:
             middle = ((end[0] + start[0]) / 2 - corner[0], (end[1] + start[1]) / 2 - corner[1])
             reach = math.hypot(*middle)
@@ -122,7 +122,7 @@ def _cross_product(a: Point, b: Point, c: Point) -> float:
 
 
 def area_outline(area: Area) -> list[Point]:
-    """The corners of the area as drawn, its rotation applied; a text alone has none."""
+    """Return the corners of the area as drawn, with its rotation applied; a text without a shape has none."""
     match area.shape:
         case "rectangle":
             corners = [

@@ -1,4 +1,4 @@
-"""The stored form of a plan: plain JSON, seats as columns, so that 60,000 of them are some arrays and not objects."""
+"""The stored form of a plan: JSON with seats as columns, so that 60,000 seats are a few arrays instead of objects."""
 
 from dataclasses import asdict
 from typing import Any
@@ -12,7 +12,7 @@ _COLUMNS = (
 
 
 def to_layout(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON values."""
+    """Return the plan as JSON values."""
     return {
         "version": VERSION,
         "name": plan.name,
@@ -31,7 +31,7 @@ def to_layout(plan: Plan) -> dict[str, Any]:
 
 
 def from_layout(layout: dict[str, Any]) -> Plan:
-    """The plan that `to_layout` stored."""
+    """Return the plan that `to_layout` stored."""
     width, height = layout["size"]
     return Plan(
         name=layout["name"],
@@ -53,7 +53,7 @@ def from_layout(layout: dict[str, Any]) -> Plan:
 
 
 def areas_of(layout: dict[str, Any]) -> tuple[Area, ...]:
-    """Only the drawn areas of a stored plan."""
+    """Return only the drawn areas of a stored plan."""
     return tuple(
         Area(
             **area

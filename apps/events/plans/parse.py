@@ -1,4 +1,4 @@
-"""From a file to a plan: how much is read, which format it is, and the one function that does both."""
+"""Reads and parses plan files: checks the size, detects the format, and returns the arranged plan."""
 
 import os
 from pathlib import Path
@@ -12,16 +12,16 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_file(path: Path, limits: Limits) -> bytes:
-    """The bytes of the file. A file over the limit is refused by its size, before it is read.
+    """Return the bytes of the file. A file above the limit is refused by its size, before it is read.
 
-    Raises PlanError where there is no such file, it cannot be read, or it is too large.
+    Raises PlanError if the file does not exist, cannot be read, or is too large.
     """
     if "\0" in str(path):
         raise PlanError("", "this is not a file name")
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            # Sizes lie for pipes and for files that grow: never read more than one byte past the limit.
+            # Sizes are wrong for pipes and growing files: never read more than one byte past the limit.
             data = file.read(limits.file_bytes_max + 1) if size <= limits.file_bytes_max else b""
     except OSError as error:
         raise PlanError("", (error.strerror or "cannot be read").lower()) from error
@@ -31,9 +31,9 @@ def read_file(path: Path, limits: Limits) -> bytes:
 
 
 def parse_plan(data: bytes, limits: Limits | None = None) -> Plan:
-    """The seating plan in these bytes: JSON where they begin like it, else CSV.
+    """Parse the bytes into a plan: JSON if they begin like it, otherwise CSV.
 
-    Raises PlanError, which names the place in the file.
+    Raises PlanError with the place in the file.
     """
     limits = limits or Limits()
     if len(data) > limits.file_bytes_max:
@@ -47,7 +47,7 @@ def parse_plan(data: bytes, limits: Limits | None = None) -> Plan:
     if start.startswith((b"{", b"[")):
         plan = arrange(read_json(data, limits))
         if not plan.seat_count and not plan.areas:
-            raise PlanError("zones", "there is neither a seat nor an area in the plan")
+            raise PlanError("zones", "the plan has neither seats nor areas")
         return plan
     try:
         text = data.decode("utf-8")

@@ -1,4 +1,4 @@
-"""What a seating plan is once it has been read: frozen values that know nothing of files or tables."""
+"""A parsed seating plan as frozen values, independent of files and tables."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class PlanError(ValueError):
-    """A file that is not a usable seating plan. `place` is where in the file, `what` is what is wrong there."""
+    """A file is not a usable seating plan. `place` is where in the file, `what` is the error."""
 
     def __init__(self, place: str, what: str) -> None:
         super().__init__(f"{place}: {what}" if place else what)
@@ -25,7 +25,7 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is taken at most. A file past one of these is refused before it costs anybody anything."""
+    """Upper limits. A file above one of them is refused before it takes much time or memory."""
 
     file_bytes_max: int = 64 * 1024 * 1024
     seats_max: int = 200_000
@@ -44,7 +44,7 @@ class PlanCategory:
 
 @dataclass(frozen=True, slots=True)
 class PlanSeat:
-    """One seat, placed. Coordinates are absolute; `category` is an index into the plan's categories.
+    """A seat with its arrangement. Coordinates are absolute; `category` is an index into the plan's categories.
 
     Within its section: `row_index` counts rows from the front, `place_index` counts along the row and skips one at an
     aisle, `rank` is 1 for the best seat.
@@ -81,9 +81,9 @@ class AreaText:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Something drawn: stage, bar, standing floor, a word. Absolute coordinates; `rotation` in degrees about (x, y).
+    """A drawn shape or text: stage, bar, standing floor. Absolute coordinates; `rotation` in degrees around (x, y).
 
-    (x, y) is the corner of a rectangle, the centre of a circle or ellipse, the origin of a polygon or text. Sizes that
+    (x, y) is the corner of a rectangle, the center of a circle or ellipse, the origin of a polygon or text. Sizes that
     a shape does not have are 0.
     """
 
@@ -110,7 +110,7 @@ class Plan:
     categories: tuple[PlanCategory, ...]
     sections: tuple[PlanSection, ...]
     areas: tuple[Area, ...]
-    notes: tuple[str, ...] = ()  # what was left out or chosen for the file, in words
+    notes: tuple[str, ...] = ()  # parts of the file that were left out, in words
 
     @property
     def seat_count(self) -> int:
@@ -118,7 +118,7 @@ class Plan:
 
 
 def label(value: str | int, place: str, characters_max: int, *, empty: bool = False) -> str:
-    """The label as it may stand on a ticket: trimmed, printable, not too long. Raises PlanError naming the place."""
+    """Return the label as printed on tickets: trimmed, printable, within the limit. Raises PlanError with the place."""
     text = str(value).strip()
     if _UNPRINTABLE.search(text):
         raise PlanError(place, "contains a character that cannot be printed")
@@ -130,7 +130,7 @@ def label(value: str | int, place: str, characters_max: int, *, empty: bool = Fa
 
 
 def coordinate(value: float, place: str) -> float:
-    """The coordinate, if it is a number one can draw at. Raises PlanError naming the place."""
-    if not -COORDINATE_MAX <= value <= COORDINATE_MAX:  # also refuses NaN, which compares false
+    """Return the coordinate if it is within the drawing range. Raises PlanError with the place."""
+    if not -COORDINATE_MAX <= value <= COORDINATE_MAX:  # NaN compares false, so it is refused too
         raise PlanError(place, f"must be a number between -{COORDINATE_MAX:.0f} and {COORDINATE_MAX:.0f}")
     return float(value)

@@ -1,4 +1,5 @@
-"""The open pretix seating-plan JSON. Keys not named here are ignored, so an editor's extras never stop an import."""
+"""The pretix seating-plan JSON format. Unknown keys are ignored, so that an editor's extensions do not stop an
+import."""
 
 import re
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from apps.events.plans.plan import (
     label,
 )
 
-# The format has no mark for these seats, so plans say it in the category; a seat may also carry the key itself.
+# The format does not mark these seats, so plans name them in the category; a seat may also carry the key itself.
 _COMPANION = re.compile(r"companion|carer|attendant|begleit|accompagn", re.IGNORECASE)
 _ACCESSIBLE = re.compile(r"wheelchair|accessib|rollstuhl|barrierefrei|\bpmr\b", re.IGNORECASE)
 _SHAPES = ("rectangle", "circle", "ellipse", "polygon", "text")
@@ -123,13 +124,13 @@ _decoder = msgspec.json.Decoder(_File)
 
 
 def read_json(data: bytes, limits: Limits) -> Draft:
-    """The plan in these bytes (UTF-8 JSON, no byte order mark), not yet arranged.
+    """Parse the bytes (UTF-8 JSON without byte order mark) into a plan that is not yet arranged.
 
-    Raises PlanError naming the place: a path like `zones[2].rows[0].seats[14].category`, or a line and column where
-    the text is not JSON at all.
+    Raises PlanError with the place: a path such as `zones[2].rows[0].seats[14].category`, or a line and column if the
+    text is not valid JSON.
     """
-    # Counting braces costs milliseconds; millions of tiny objects would cost hundreds of megabytes before the limits
-    # below could say that they are too many.
+    # Counting braces takes milliseconds; millions of tiny objects would take hundreds of megabytes before the limits
+    # below apply.
     if data.count(b"{") > limits.objects_max:
         raise PlanError("", f"more than {limits.objects_max:,} objects in the file")
     file = _decode(data)
@@ -262,8 +263,8 @@ def _areas(
 
 
 def _area(area: _Area, zone_at: _Position, at: str, limits: Limits) -> Area | None:
-    """The area in absolute coordinates, or None for a shape nobody can draw. An unknown shape that brings the
-    geometry of a known one (editors add their own) is drawn as that."""
+    """Return the area in absolute coordinates, or None for a shape that cannot be drawn. An unknown shape with the
+    geometry of a known one (editors add their own) is drawn as that one."""
     x = coordinate(zone_at.x + area.position.x, f"{at}.position.x")
     y = coordinate(zone_at.y + area.position.y, f"{at}.position.y")
     sizes: dict[str, Any] = {}
@@ -330,7 +331,7 @@ def _text(found: _Text | str | None, shape: str, x: float, y: float, sizes: dict
     if found is None:
         return None
     given = _Text(text=found) if isinstance(found, str) else found
-    # Line breaks are layout, not content: the map sets one line.
+    # The seating map draws a text as one line.
     written = " ".join(str("" if given.text is None else given.text).split())
     words = label(written, f"{at}.text.text", TEXT_CHARACTERS_MAX, empty=True)
     if not words:

@@ -1,4 +1,4 @@
-"""Files become plans or are refused: every refusal names its place, and nothing a file says can break the reader."""
+"""Files are parsed into plans or refused; every refusal names its place, and no content breaks the parser."""
 
 import copy
 import json
@@ -31,7 +31,7 @@ def refusal(data: bytes, limits: Limits | None = None) -> PlanError:
 
 
 def changed(change: Callable[[dict], Any]) -> bytes:
-    """The usual plan with a second zone, one thing in it changed."""
+    """Return a plan with two zones, with one change."""
     document = copy.deepcopy(plan([block("Stalls", 2, 4), block("Box", 1, 4, y=400)]))
     change(document)
     return encoded(document)
@@ -86,11 +86,11 @@ def _area(**parts: Any) -> Callable[[dict], Any]:
         (_area(shape="text", text={"text": []}), "zones[0].areas[0].text"),
     ],
 )
-def test_a_wrong_value_is_named_by_its_path(change: Callable[[dict], Any], place: str) -> None:
+def test_an_invalid_value_is_reported_with_its_path(change: Callable[[dict], Any], place: str) -> None:
     assert refusal(changed(change)).place.startswith(place)
 
 
-def test_a_duplicate_seat_names_both_places() -> None:
+def test_a_duplicate_seat_is_reported_with_both_paths() -> None:
     refused = refusal(changed(lambda d: _seat_at(d).update(seat_guid="Stalls-B-3")))
     assert str(refused) == (
         "zones[1].rows[0].seats[2].seat_guid: “Stalls-B-3” is already the id of zones[0].rows[1].seats[2]"
@@ -98,7 +98,7 @@ def test_a_duplicate_seat_names_both_places() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "reason"),
     [
         (b"", "empty"),
         (b" \r\n\t ", "empty"),
@@ -114,20 +114,20 @@ def test_a_duplicate_seat_names_both_places() -> None:
         (b'{"name": NaN, "zones": [], "categories": []}', "line 1"),
         (b'{"name": "\xff\xfe", "zones": [], "categories": []}', "UTF-8"),
         ('{"name": "é"}'.encode("utf-16"), "UTF-16"),
-        (b'{"name": "a", "zones": [], "categories": []}', "zones: there is neither a seat nor an area"),
+        (b'{"name": "a", "zones": [], "categories": []}', "zones: the plan has neither seats nor areas"),
     ],
 )
-def test_what_is_no_plan_at_all_is_said_to_be_none(data: bytes, said: str) -> None:
-    assert said in str(refusal(data))
+def test_a_file_that_is_not_a_plan_is_refused_with_the_reason(data: bytes, reason: str) -> None:
+    assert reason in str(refusal(data))
 
 
 @pytest.mark.parametrize("head", ['{"zones":', '{"name":"x","extra":', '{"zones":[{"rows":[{"seats":[{"accessible":'])
 @pytest.mark.parametrize("bracket", ["[", '{"a":'])
-def test_a_file_nested_a_million_deep_is_refused(head: str, bracket: str) -> None:
+def test_a_file_nested_a_million_levels_deep_is_refused(head: str, bracket: str) -> None:
     refusal((head + bracket * 1_000_000).encode())
 
 
-def test_a_file_over_the_limit_is_refused_by_its_size_before_it_is_read(tmp_path: Path) -> None:
+def test_a_file_above_the_limit_is_refused_by_its_size_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     with path.open("wb") as file:
         os.truncate(file.fileno(), 100 * 1024 * 1024)
@@ -138,15 +138,15 @@ def test_a_file_over_the_limit_is_refused_by_its_size_before_it_is_read(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("missing.json", "no such file"), (".", "is a directory"), ("a\0b", "not a file")]
+    ("name", "reason"), [("missing.json", "no such file"), (".", "is a directory"), ("a\0b", "not a file")]
 )
-def test_what_cannot_be_read_is_said(tmp_path: Path, name: str, said: str) -> None:
-    with pytest.raises(PlanError, match=said):
+def test_an_unreadable_file_is_refused_with_the_reason(tmp_path: Path, name: str, reason: str) -> None:
+    with pytest.raises(PlanError, match=reason):
         read_file(tmp_path / name, Limits())
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("limits", "reason"),
     [
         (Limits(seats_max=11), "zones[1].rows[0]: more than 11 seats"),
         (Limits(sections_max=1), "zones: more than 1 zones"),
@@ -154,11 +154,11 @@ def test_what_cannot_be_read_is_said(tmp_path: Path, name: str, said: str) -> No
         (Limits(objects_max=20), "more than 20 objects in the file"),
     ],
 )
-def test_every_limit_is_kept(limits: Limits, said: str) -> None:
-    assert said in str(refusal(changed(lambda _: None), limits))
+def test_every_limit_is_enforced(limits: Limits, reason: str) -> None:
+    assert reason in str(refusal(changed(lambda _: None), limits))
 
 
-def test_what_editors_export_beside_the_format_is_ignored() -> None:
+def test_extensions_of_plan_editors_are_ignored() -> None:
     document = plan()
     document |= {"uuid": "1", "backgroundImage": None}
     document["zones"][0] |= {"uuid": "2", "zone_id": "z1", "displayed": True}
@@ -186,7 +186,7 @@ def test_optional_parts_of_the_format_may_be_missing() -> None:
     assert (read.width, read.height) == (40, 40)
 
 
-def test_positions_add_up_and_a_house_outside_its_size_is_moved_into_one_that_fits() -> None:
+def test_positions_add_up_and_a_plan_outside_its_size_is_moved_and_resized() -> None:
     inside = plan([zone("Stalls", [row("A", [seat("a", 1, 3, 4)], x=20, y=30)], x=100, y=200)])
     assert [(s.x, s.y) for s in parsed(inside).sections[0].seats] == [(123, 234)]
     outside = plan([zone("Stalls", [row("A", [seat("a", 1, -500, -10), seat("b", 2, 500, 10)])])])
@@ -195,7 +195,7 @@ def test_positions_add_up_and_a_house_outside_its_size_is_moved_into_one_that_fi
     assert [(s.x, s.y) for s in read.sections[0].seats] == [(20, 20), (1020, 40)]
 
 
-def test_zones_of_one_name_become_sections_with_ids_of_their_own() -> None:
+def test_zones_with_the_same_name_become_sections_with_different_ids() -> None:
     read = parsed(
         plan([block("Box", 1, 1), {**block("Box 2", 1, 1), "name": "Box"}, {**block("c", 1, 1), "name": "箱"}])
     )
@@ -206,7 +206,7 @@ def test_zones_of_one_name_become_sections_with_ids_of_their_own() -> None:
     ]
 
 
-def test_a_zone_without_seats_is_drawn_and_is_no_section() -> None:
+def test_a_zone_without_seats_is_drawn_but_is_not_a_section() -> None:
     areas = [{"shape": "rectangle", "position": {"x": 1, "y": 2}, "width": 30, "height": 40, "text": "STAGE"}]
     read = parsed(plan([zone("Stage", [], areas=areas), block("Stalls", 1, 2)]))
     assert [section.slug for section in read.sections] == ["stalls"]
@@ -216,7 +216,7 @@ def test_a_zone_without_seats_is_drawn_and_is_no_section() -> None:
     assert (area.text.text, area.text.x, area.text.y) == ("STAGE", 16, 22)
 
 
-def test_areas_of_every_shape_arrive_in_absolute_coordinates_with_plain_colors() -> None:
+def test_areas_of_every_shape_get_absolute_coordinates_and_plain_colors() -> None:
     at = {"position": {"x": 10, "y": 10}, "color": "RED", "border_color": "rgb(1, 2, 300)", "rotation": 370}
     areas = [
         {**at, "shape": "rectangle", "rectangle": {"width": 5, "height": 6}},
@@ -236,7 +236,7 @@ def test_areas_of_every_shape_arrive_in_absolute_coordinates_with_plain_colors()
     assert (read.areas[4].text.text, read.areas[4].text.color) == ("Bar left", "")
 
 
-def test_a_shape_nobody_can_draw_is_left_out_and_said() -> None:
+def test_an_unknown_shape_is_left_out_with_a_note() -> None:
     areas = [{"shape": "star", "position": {"x": 0, "y": 0}}]
     read = parsed(plan([zone("Z", [row("A", [seat("a", 1)])], areas=areas)]))
     assert (read.areas, read.notes) == ((), ("zones[0].areas[0]: the shape “star” is not drawn",))
@@ -257,7 +257,7 @@ def test_a_shape_nobody_can_draw_is_left_out_and_said() -> None:
         ("Stalls", {"accessible": "no", "companion": {"odd": []}}, (False, False)),
     ],
 )
-def test_accessible_and_companion_come_from_the_category_or_the_seats_own_key(
+def test_accessible_and_companion_are_read_from_the_category_or_the_seats_own_key(
     category: str, extra: dict, marks: tuple[bool, bool]
 ) -> None:
     read = parsed(plan([zone("Z", [row("A", [seat("a", 1, category=category, **extra)])])], (category,)))
@@ -265,7 +265,7 @@ def test_accessible_and_companion_come_from_the_category_or_the_seats_own_key(
     assert (found.accessible, found.companion) == marks
 
 
-def test_the_stored_form_gives_the_same_plan_back() -> None:
+def test_storing_and_loading_a_plan_returns_the_same_plan() -> None:
     document = plan([block("Stalls", 3, 5), block("Box", 1, 2, y=500)])
     document["zones"][0]["areas"] = [
         {"shape": "polygon", "position": {"x": 1, "y": 1}, "polygon": {"points": [{"x": 0, "y": 0}, {"x": 1, "y": 1}]}},
@@ -306,14 +306,14 @@ def test_csv_becomes_sections_rows_and_ids() -> None:
     ],
     ids=["mark", "crlf", "quoted", "spaces", "blank lines", "other order", "semicolons", "no last newline"],
 )
-def test_csv_of_every_hand_reads_the_same(data: bytes) -> None:
+def test_csv_variants_give_the_same_plan(data: bytes) -> None:
     assert parse_plan(data).sections == parse_plan(csv("Stalls,A,1,10,20,Gold,")).sections
 
 
 @pytest.mark.parametrize(
-    ("data", "place", "said"),
+    ("data", "place", "reason"),
     [
-        (csv("Stalls,A,1,10,20,Gold,", "Stalls,A,1,35,20,Gold,"), "line 3", "already stands in line 2"),
+        (csv("Stalls,A,1,10,20,Gold,", "Stalls,A,1,35,20,Gold,"), "line 3", "is already in line 2"),
         (csv("Stalls,A,1,left,20,Gold,"), "line 2, x", "not a number"),
         (csv("Stalls,A,1,nan,20,Gold,"), "line 2, x", "must be a number between"),
         (csv("Stalls,A,1,1,inf,Gold,"), "line 2, y", "must be a number between"),
@@ -329,26 +329,26 @@ def test_csv_of_every_hand_reads_the_same(data: bytes) -> None:
         (csv('Stalls,A,"1,1,1,Gold,'), "line", "not valid CSV"),
         (csv("Stalls,A,1,1,1,Gold,", "Stalls,A," + "9" * 200_000 + ",1,1,Gold,"), "line 3", "not valid CSV"),
         (csv("Stalls,A," + "9" * 50 + ",1,1,Gold,"), "line 2, seat", "longer than 40"),
-        (csv(), "line 1", "no seat"),
-        (csv("Stalls,A,1", header="section,row,seat"), "line 1", "misses x, y, category, accessible"),
+        (csv(), "line 1", "no seats"),
+        (csv("Stalls,A,1", header="section,row,seat"), "line 1", "lacks x, y, category, accessible"),
         (csv(header=HEADER + ",x"), "line 1", "names x twice"),
         (csv("Stalls,A,1,1,1,Gold,").replace(b"Gold", b"G\xf6ld"), "line 2", "UTF-8"),
     ],
 )
-def test_a_wrong_line_is_named(data: bytes, place: str, said: str) -> None:
+def test_an_invalid_csv_line_is_reported_with_its_number(data: bytes, place: str, reason: str) -> None:
     refused = refusal(data)
     assert refused.place.startswith(place)
-    assert said in refused.what
+    assert reason in refused.what
 
 
-def test_csv_limits_are_kept() -> None:
+def test_csv_limits_are_enforced() -> None:
     two = csv("A,1,1,0,0,Gold,", "B,1,1,0,0,Silver,")
     assert "more than 1 seats" in str(refusal(two, Limits(seats_max=1)))
     assert "more than 1 sections" in str(refusal(two, Limits(sections_max=1)))
     assert "more than 1 categories" in str(refusal(two, Limits(categories_max=1)))
 
 
-# --- anything at all ----------------------------------------------------------------------------------------------
+# --- arbitrary input ----------------------------------------------------------------------------------------------
 
 _anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -358,13 +358,13 @@ _anything = st.recursive(
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_plan_or_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_parsed_or_refused(data: bytes) -> None:
     with suppress(PlanError):
         assert parse_plan(data).seat_count
 
 
 @given(st.data())
-def test_any_json_in_any_place_is_a_plan_or_refused(data: st.DataObject) -> None:
+def test_arbitrary_json_values_are_parsed_or_refused(data: st.DataObject) -> None:
     document: Any = plan([block("Stalls", 1, 2)])
     document["zones"][0]["areas"] = [{"shape": "text", "position": {"x": 0, "y": 0}, "text": {"text": "Bar"}}]
     target, at = document, data.draw(st.integers(0, 6))

@@ -289,9 +289,9 @@ def test_a_port_that_is_none_is_one_sentence(checkout: Path, port: str) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("DATABASE_URL", "garbage", "no address at all"),
+        ("DATABASE_URL", "garbage", "not a URL"),
         ("DATABASE_URL", "mysql://a:b@127.0.0.1/c", "it is mysql://"),
-        ("REDIS_URL", "nonsense", "no address at all"),
+        ("REDIS_URL", "nonsense", "not a URL"),
     ],
 )
 def test_an_address_that_is_none_is_one_sentence(checkout: Path, variable: str, value: str, said: str) -> None:

@@ -317,7 +317,7 @@ def test_the_command_refuses_in_one_line(event: events.EventView) -> None:
         (("resize", "hall", "60"), "no general-admission section 'hall'; there are floor"),
         (("reprice", "Gold", "1"), "there is no 'Gold'"),
         (("reprice", "Standard", "65.00"), "smallest unit) '65.00' is not a whole number"),
-        (("add-price", "", "1"), "a name of 1 to 80"),
+        (("add-price", "", "1"), "must be a name of 1 to 80"),
         (("add-price", "New", "1", "--color", "url(x)"), "#rrggbb"),
         (("move", "hall-A-1", "--to", "Floor"), "hall-A-1 held. Nothing was moved"),
     ]:
